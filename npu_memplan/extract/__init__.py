@@ -12,17 +12,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..options import NO_NPU, CompileOptions
-from ..problem import Lifetime, Pool, Problem
-from ..request import Request
+from ..problem import Pool, Problem
+from ..stages import Loaded, Posed, Request
 from ..vocabulary import STATES
 from .build import build
-from .liveness import Storage
 from .lower import prepare
-from .program import ExtractionError, Program
+from .program import ExtractionError
 from .relax.walk import walk
-from .symbolic.dynamic import Sample, sampled
+from .symbolic.dynamic import sampled
 
-__all__ = ["STATES", "ExtractionError", "extract", "extract_from", "prepare"]
+__all__ = ["STATES", "ExtractionError", "extract", "pose", "prepare"]
 
 
 def extract(
@@ -50,23 +49,21 @@ def extract(
     request = Request(
         options, tuple(pools), tuple(constant_pools), function=function, io_in_pools=io_in_pools, alignment=alignment
     )
-    return extract_from(module, request)[0]
+    return pose(Loaded.given(request, module)).problem
 
 
-def extract_from(
-    module: Any, asked: Request
-) -> tuple[Problem, Program, dict[Storage, tuple[Lifetime, ...]], Sample | None]:
-    """The planning problem of one function, and the program that it was read from.
+def pose(loaded: Loaded) -> Posed:
+    """The stage `pose`: the planning problem of one function, and the program that it was read from.
 
-    With it come the lifetimes of all storages and the sample of shape symbols that sizes are of. The program's steps
-    carry their points.
+    The program's steps carry their points.
     """
+    asked = loaded.request
     constants = bool(asked.constant_pools)
-    program = walk(prepare(module), asked.function, constants=constants, worst_case=asked.worst_case)
+    program = walk(prepare(loaded.module), asked.function, constants=constants, worst_case=asked.worst_case)
     for tensor in program.kept if asked.kept else ():
         tensor.external = (
             tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
         )
     sample = sampled(program, asked.pools, asked.constant_pools) if asked.run_time else None
     problem, lives = build(program, asked, sample)
-    return problem, program, lives, sample
+    return Posed(loaded, problem, program, lives, sample)

@@ -13,7 +13,7 @@ from tvm import relax
 
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
 from ..problem.spans import covered
-from ..request import Request
+from ..stages import Request
 from ..vocabulary import VIEW_ALIGNMENT
 from .devices import Homes
 from .liveness import ALWAYS, Storage, lifetimes

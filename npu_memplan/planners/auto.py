@@ -31,6 +31,7 @@ SMALL_NODES = 3_000
 EXACT_ENTRIES = 4_000_000
 CLIMB_ROUNDS = 60  # before the compiled search is imported
 FIRST_PAIRS = 40_000  # looked at by first fit and the climb, where the compiled search can follow
+LARGE_PAIRS = 20_000_000  # looked at by first fit and the climb, where no compiled pass can follow
 SPECIAL_WORK = 4_000  # items placed in them, where placing one means a look at zones
 
 
@@ -190,6 +191,8 @@ def _auto(context: Context, enough: bool) -> Layout:
     passes = len(ORDERS) + CLIMB_ROUNDS
     if len(model.capacity) == 1 and SMALL_ITEMS < count <= exact.MOST_ITEMS and context.has_compiled():
         passes = min(passes, FIRST_PAIRS // (1 + sum(map(len, model.neighbours)) // 2))
+    if count > LARGE_ITEMS:
+        passes = min(passes, LARGE_PAIRS // (1 + sum(map(len, model.neighbours)) // 2))
     result = best_first_fit(context, ORDERS[: max(1, passes)])
     layout = _in_pools(context, result)
     if layout is None:

@@ -160,9 +160,11 @@ class Model:
                 self.extra.setdefault(j, set()).add(i)
         # items whose zones are more than "do not share a byte while live"
         self.special = {self.item_of[name][0] for pair in self.allowed for name in pair}
-        self.special.update(
+        self._in_parts = {
             item.index for item in items if any(delta or buffer.size_bytes != item.size for buffer, delta in item.parts)
-        )
+        }
+        self.special |= self._in_parts
+        self._allowing = {frozenset(self.item_of[name][0] for name in pair) for pair in self.allowed}
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
         self.deadline: float | None = None  # of `clock.now`; looked at during long work
@@ -268,7 +270,7 @@ class Model:
             for i in self.special:
                 self.look(10 * len(sets[i]))
                 for j in tuple(sets[i]):
-                    if not self.zones(i, j):
+                    if self.is_special(i, j) and not self.zones(i, j):
                         sets[i].discard(j)
                         sets[j].discard(i)
         return [sorted(found) for found in sets]
@@ -285,9 +287,15 @@ class Model:
         """Whether a time limit is over."""
         return self.deadline is not None and now() >= self.deadline
 
+    def is_special(self, i: int, j: int) -> bool:
+        """Whether the zones of a neighbouring pair may be more than those of two whole items."""
+        if i in self._in_parts or j in self._in_parts:
+            return True
+        return i in self.special and j in self.special and frozenset((i, j)) in self._allowing
+
     def zones(self, i: int, j: int) -> Zones:
         """Open intervals of `origin[i] - origin[j]` that are forbidden in one pool, for a neighbouring pair."""
-        if i not in self.special and j not in self.special:
+        if not self.is_special(i, j):
             size_i, size_j = self.items[i].size, self.items[j].size
             return ((-size_i, size_j),) if size_i and size_j else ()
         known = self._zones.get((i, j))

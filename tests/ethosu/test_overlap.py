@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
-from npu_memplan.ethosu.program.overlap import Span, Use, distances
+from npu_memplan.ethosu.program.overlap import NOTHING, Span, span_distances
 
 OLD, NEW = 40, 32  # bytes of the dying and of the new buffer
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one operation does with a dying buffer and with the one that is born meanwhile."""
+
+    reads: Span | None  # of the dying buffer
+    writes: Span | None  # of the new one
+    in_place: int | None = None  # distance at which it may write over what it reads itself
+
+
+def distances(uses: Sequence[Use], old_bytes: int, new_bytes: int) -> tuple[int | None, int | None] | None:
+    """`span_distances` of operations in program order."""
+    agreed = {use.in_place for use in uses if use.writes}
+    reads, writes = (np.array([span or NOTHING for span in spans], np.int64)
+                     for spans in ([use.reads for use in uses], [use.writes for use in uses]))  # fmt: skip
+    return span_distances(reads, writes, agreed.pop() if len(agreed) == 1 else None, old_bytes, new_bytes)
 
 
 def _random_uses(rng: random.Random) -> list[Use]:

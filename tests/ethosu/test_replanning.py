@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from npu_memplan.ethosu.program.lift import arguments, lift
+from npu_memplan.ethosu.program.overlap_search import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
@@ -18,7 +20,6 @@ from npu_memplan.models.network import Network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
-from npu_memplan.vela.lift import arguments, lift
 from npu_memplan.verify import verify
 from tests.support.provenance import Memory, execute, same
 
@@ -98,7 +99,7 @@ def _problem(program: NpuProgram) -> Problem:
             last = end
         pool = f"region{buffer.original_region}"
         buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last + 1),), pools=(pool,)))
-    overlaps = tuple(o.allowed for o in program.overlaps())
+    overlaps = tuple(o.allowed for o in find_overlaps(program))
     regions = sorted({b.pools[0] for b in buffers})
     return Problem(
         tuple(buffers), tuple(Pool(r, agents=frozenset(buffers[0].agents)) for r in regions), overlaps=overlaps

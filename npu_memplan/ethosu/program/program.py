@@ -12,16 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ...errors import NpuMemplanError
-from ...problem import AllowedOverlap
 from ...problem.spans import Spans
 from ..arch import Architecture, Language
-from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
-from ..stream.groups import FEATURE_MAPS, REGION_OF, TILE_BASES, WRITTEN_THROUGH
+from ..stream.groups import REGION_OF, TILE_BASES, WRITTEN_THROUGH
 from ..stream.isa import SHRAM_REGION, Op, Register
 from .access import Access, accesses, lut_span
 from .chains import chain_bounds
-from .overlap import Use, distances
 
 
 class ProgramError(NpuMemplanError):
@@ -92,15 +89,6 @@ class NpuOperation:
                 )
             registers[holder] = self.registers.get(holder, 0) | region  # which may say more than the region
         return Operation(self.op, self.parameter, registers, index, self.language)
-
-
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """What operations `operation` (at which `second` is born) to `last` (at which `first` dies) allow."""
-
-    allowed: AllowedOverlap
-    operation: int
-    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,59 +201,3 @@ class NpuProgram:
             for name, _ in self.touched(index):
                 live[name] = (live.get(name, (index, index))[0], index)
         return live
-
-    def overlaps(self) -> tuple[Overlap, ...]:
-        """Every permission to overlap: proven from the accesses of all operations that meet both buffers.
-
-        The caller must still check that nothing outside this program uses `first` afterwards.
-        """
-        live, count = self.live_ranges(), len(self.operations)
-        written = {name: index for index in range(count) for name, is_write in self.touched(index) if is_write}
-        found = []
-        alive: dict[str, int] = {}  # buffers in use, and the operation at which they die
-        for index, operation in enumerate(self.operations):
-            alive = {name: last for name, last in alive.items() if last >= index}
-            reads = {name: live[name][1] for name, is_write in self.touched(index) if not is_write}
-            sources = {**reads, **alive}
-            alive.update((name, live[name][1]) for name, _ in self.touched(index))
-            place = operation.addresses.get(Register.OFM_BASE0)
-            if place is None or live[place[0]][0] != index or self._by_name[place[0]].role in _LIVE_BEFORE:
-                continue
-            target = self._by_name[place[0]]
-            end = count if target.role is BufferRole.OUTPUT else live[target.name][1]
-            for source, last in sources.items():
-                complete = source != target.name and written.get(source, -1) < index
-                if not complete or last > end or self._by_name[source].role in _LIVE_AFTER:
-                    continue
-                uses = [self._use(i, source, target.name) for i in range(index, last + 1)]
-                allowed = distances(uses, self._by_name[source].size_bytes, target.size_bytes)
-                if allowed is not None:
-                    lowest, highest = allowed
-                    reason = self._reason(index, last, lowest == highest)
-                    found.append(Overlap(AllowedOverlap(source, target.name, lowest, highest, reason), index, last))
-        return tuple(found)
-
-    def _reason(self, index: int, last: int, in_place: bool) -> str:
-        if in_place:
-            return f"operation {index} ({self.operations[index].op.name.lower()}) writes its output over its input"
-        return f"operations {index} to {last} write over rows that none of them reads any more"
-
-    def _use(self, index: int, source: str, target: str) -> Use:
-        """What operation `index` reads of `source` and writes of `target`."""
-        reads, writes = self._span(index, source, False), self._span(index, target, True)
-        if reads is None or writes is None:
-            return Use(reads, writes)
-        operation = self.operations[index]
-        views = {name: operation.addresses.get(view.bases[0]) for name, view in FEATURE_MAPS.items()}
-        holder = {view: place[0] for view, place in views.items() if place is not None}
-        return Use(reads, writes, in_place_distances(self.at_zero(index), holder).get(source))
-
-    def _span(self, index: int, name: str, is_write: bool) -> tuple[int, int] | None:
-        if (name, is_write) not in self.touched(index):
-            return None
-        found = [spans for b, spans, w in self.accesses(index) if (b, w) == (name, is_write)]
-        return min(spans[0][0] for spans in found), max(spans[-1][1] for spans in found)
-
-
-_LIVE_BEFORE = (BufferRole.INPUT, BufferRole.STATE, BufferRole.CONSTANTS)
-_LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.LUT)

@@ -138,9 +138,10 @@ class CallWalker:
     # -- npu ---------------------------------------------------------------------------------
 
     def npu(self, call: Invoke) -> None:
-        if call.primfunc not in self.programs:
-            from ...ethosu.program.primfunc import from_primfunc
+        from ...ethosu.program.overlap_search import find_overlaps
+        from ...ethosu.program.primfunc import from_primfunc
 
+        if call.primfunc not in self.programs:
             self.programs[call.primfunc] = from_primfunc(call.primfunc)
         program = self.programs[call.primfunc]
         storages: dict[str, RelaxTensor | Internal] = {}
@@ -166,7 +167,7 @@ class CallWalker:
             ]
             steps.append(Step(f"{call.label}.{j}", tuple(touched)))
         call.nodes = list(steps)
-        for found in program.overlaps() if may_overlap(call.primfunc) else ():
+        for found in find_overlaps(program) if may_overlap(call.primfunc) else ():
             first, second = (storages.get(name) for name in (found.allowed.first, found.allowed.second))
             if first is not None and second is not None:
                 allowed = replace(found.allowed, first=first.name, second=second.name)

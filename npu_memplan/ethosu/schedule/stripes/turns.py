@@ -15,7 +15,8 @@ import numpy as np
 from ....problem import AllowedOverlap
 from ...hazards.inplace import in_place_distances
 from ...program.overlap import span_distances
-from ...program.program import BufferRole, NpuProgram, Overlap
+from ...program.overlap_search import Overlap, find_overlaps
+from ...program.program import BufferRole, NpuProgram
 from ..shram import round_up
 from .order import Ring, interleave, ring_rows, spans
 from .rows import Map, Rows, Sliced, sliced
@@ -65,7 +66,7 @@ class Chains:
     @cached_property
     def whole_overlaps(self) -> tuple[Overlap, ...]:
         """Permissions of operations that are made at once."""
-        found = (o for o in self.program.overlaps() if o.operation == o.last)
+        found = (o for o in find_overlaps(self.program) if o.operation == o.last)
         return tuple(o for o in found if o.allowed.first in self.sizes and o.allowed.second in self.sizes)
 
     @cached_property

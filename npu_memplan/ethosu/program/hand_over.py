@@ -1,0 +1,326 @@
+"""What is left in the arena for later operators without the file's saying so, as tensors of the calls concerned.
+
+Invariant: afterwards every byte of the arena that a call reads before it writes it is one of its arguments, if somebody
+wrote it earlier, and every tensor that a call lists as an output holds what earlier calls left of it; calls are
+otherwise as they were. Vela cuts a network where it leaves operators to the CPU, and lists as inputs and outputs what
+these operators touch. What goes from one part of the NPU's to another is in the arena only, and a tensor that several
+calls write in pieces (the slices of a concatenation) is an output of each. Such bytes are one tensor, which the first
+of the calls makes and the others update.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...models.network import Network
+from ...models.tensor import Tensor
+from ...models.vela import HeldBytes, NpuCall
+from .access import accesses
+from .lift import LiftError
+from .ranges import Ranges, merge_ranges, run
+from .runs import operations_of
+from .webs import ALIGNMENT, NOBODY, Writers
+
+_ARENAS = (1, 2)
+_ARENA = 1
+_FIRST_TENSOR = -2  # owner of what is no NPU call's: this less the tensor that somebody else wrote
+_OWN = 0  # any owner, where only the call itself counts
+
+
+class _Memories:
+    """Who wrote each byte of each memory last: an NPU call by its number, or a tensor of the host's or the caller's."""
+
+    def __init__(self, network: Network) -> None:
+        self._tensors = network.tensors
+        self.of: dict[int, Writers] = defaultdict(Writers)
+        for index in network.inputs:
+            self.write_tensor(index)
+
+    def bytes_of(self, index: int) -> Ranges | None:
+        """Where a tensor lies in the arena; None where it has no place there, or keeps one for itself."""
+        tensor = self._tensors[index]
+        if tensor.arena_offset < 0 or not tensor.size_bytes or tensor.is_variable or tensor.data is not None:
+            return None
+        return run(tensor.arena_offset, tensor.size_bytes)
+
+    def write_tensor(self, index: int) -> None:
+        """The host or the caller writes all of a tensor."""
+        ranges = self.bytes_of(index)
+        if ranges is not None:
+            self.of[_ARENA].write(ranges, _FIRST_TENSOR - index)
+
+    def calls_in(self, memory: int, ranges: Ranges) -> dict[int, Ranges]:
+        """Which of the bytes each NPU call wrote."""
+        return {owner: found for owner, found in self._by_owner(memory, ranges).items() if owner >= 0}
+
+    def tensors_in(self, memory: int, ranges: Ranges) -> dict[int, Ranges]:
+        """Which of the bytes are of each tensor that no NPU call wrote."""
+        found = self._by_owner(memory, ranges).items()
+        return {_FIRST_TENSOR - owner: ranges for owner, ranges in found if owner <= _FIRST_TENSOR}
+
+    def _by_owner(self, memory: int, ranges: Ranges) -> dict[int, Ranges]:
+        runs: dict[int, list[tuple[int, int]]] = {}
+        for start, stop, owner in self.of[memory].segments(ranges):
+            runs.setdefault(owner, []).append((start, stop))
+        return {owner: merge_ranges(run(a, b - a) for a, b in pairs) for owner, pairs in runs.items()}
+
+
+@dataclass(eq=False, slots=True)
+class _HandOver:
+    """Bytes `[start, stop)` of a memory; which of them each writer left there, by call; and who reads them.
+
+    `tensor` is the one of the file that they are; -1: none.
+    """
+
+    memory: int
+    start: int
+    stop: int
+    tensor: int = -1
+    written: dict[int, Ranges] = field(default_factory=dict)
+    readers: list[int] = field(default_factory=list)
+
+    def holds(self, memory: Writers) -> bool:
+        """Whether all that was written is still there."""
+        return all(memory.readers_see(ranges) == {writer} for writer, ranges in self.written.items())
+
+    def add(self, left: dict[int, Ranges]) -> None:
+        for writer, ranges in left.items():
+            self.written[writer] = merge_ranges([self.written.get(writer, ranges), ranges])
+
+
+def with_hand_overs(network: Network) -> Network:
+    """`network` with a tensor for each hand-over; itself where there is none."""
+    search = _Search(network)
+    if len(network.npu_calls) > 1:
+        search.run()
+    if not search.found and not search.given:
+        return network
+    tensors = list(network.tensors)
+    calls = {call.index: call for call in network.npu_calls}
+    for number, given in search.given.items():
+        for index, ranges in given.items():
+            calls[number] = _with_given(calls[number], network.tensors[index], merge_ranges(ranges))
+    for hand_over in search.found:
+        index = hand_over.tensor
+        if index < 0:
+            index = len(tensors)
+            size = hand_over.stop - hand_over.start
+            name = f"hand_over_{min(hand_over.written)}_{hand_over.start}"
+            tensors.append(Tensor(index, name, (size,), "uint8", arena_offset=hand_over.start))
+        for number in sorted({*hand_over.written, *hand_over.readers}):
+            calls[number] = _with_part(calls[number], hand_over, index)
+    operators = tuple(calls[o.index] if isinstance(o, NpuCall) else o for o in network.operators)
+    return replace(network, tensors=tuple(tensors), operators=operators)
+
+
+def _with_given(call: NpuCall, tensor: Tensor, ranges: Ranges) -> NpuCall:
+    """`call` with one more input: bytes of a tensor that the host or the caller wrote."""
+    held = HeldBytes(_pairs(ranges), (), updated=False)
+    return replace(
+        call,
+        inputs=(*call.inputs, tensor.index),
+        input_addresses=(*call.input_addresses, (_ARENA, tensor.arena_offset)),
+        parts={**call.parts, tensor.index: held},
+    )
+
+
+def _with_part(call: NpuCall, hand_over: _HandOver, tensor: int) -> NpuCall:
+    before = merge_ranges(ranges for writer, ranges in hand_over.written.items() if writer < call.index)
+    after = merge_ranges(ranges for writer, ranges in hand_over.written.items() if writer <= call.index)
+    listed = next((a for i, (_, a) in zip(call.outputs, call.output_addresses, strict=True) if i == tensor), None)
+    shift = 0 if listed is None else listed - hand_over.start  # into the call's own address space
+    updated = len(before) > 0 and (listed is not None or call.index in hand_over.written)
+    part = HeldBytes(_pairs(before + shift), _pairs(after + shift), updated)
+    call = replace(call, parts={**call.parts, tensor: part})
+    place = ((hand_over.memory, hand_over.start),)
+    if listed is not None:
+        return call
+    if len(before):
+        return replace(call, inputs=(*call.inputs, tensor), input_addresses=(*call.input_addresses, *place))
+    return replace(call, outputs=(*call.outputs, tensor), output_addresses=(*call.output_addresses, *place))
+
+
+def _pairs(ranges: Ranges) -> tuple[tuple[int, int], ...]:
+    return tuple((int(a), int(b)) for a, b in ranges.tolist())
+
+
+class _Search:
+    """Runs through the network: `found`, and the tensors of others that each call needs besides its inputs."""
+
+    def __init__(self, network: Network) -> None:
+        self.found: list[_HandOver] = []
+        self.given: dict[int, dict[int, list[Ranges]]] = defaultdict(lambda: defaultdict(list))
+        self._network = network
+        self._memories = _Memories(network)
+        self._outputs = {  # by call: tensor, memory and bytes
+            call.index: list(_located(network, call, call.outputs, call.output_addresses)) for call in network.npu_calls
+        }
+
+    def run(self) -> None:
+        for operator in self._network.operators:
+            if isinstance(operator, NpuCall):
+                self._call(operator)
+                continue
+            for index in operator.inputs:
+                self._looked_at(index)
+            for index in operator.outputs:
+                self._memories.write_tensor(index)
+        for index in self._network.outputs:
+            self._looked_at(index)
+
+    def _call(self, call: NpuCall) -> None:
+        touched = list(_arena_accesses(self._network, call))
+        updated = list(self._updated(call, touched))
+        for memory, needed, hull in _needs(self._network, call, touched):
+            left = self._memories.calls_in(memory, needed)
+            if left:
+                made = (output for number in left for output in self._outputs[number])
+                hand_over = self._matching(memory, hull, self._part_of((*made, *updated), memory, hull))
+                hand_over.readers.append(call.index)
+                hand_over.add(left)
+            self._take(call, memory, needed)
+        for memory, ranges, writes in touched:
+            if writes:
+                self._memories.of[memory].write(ranges, call.index)
+        for index, memory, whole in updated:
+            self._matching(memory, _hull(whole), index).add(self._memories.calls_in(memory, whole))
+
+    def _updated(self, call: NpuCall, touched: Sequence[tuple[int, Ranges, bool]]) -> Iterator[tuple[int, int, Ranges]]:
+        """Outputs that keep bytes of earlier calls; what they keep of others' becomes an input."""
+        own: dict[int, Writers] = defaultdict(Writers)
+        for memory, ranges, writes in touched:
+            if writes:
+                own[memory].write(ranges, _OWN)
+        for index, memory, whole in self._outputs[call.index]:
+            kept = [run(a, b - a) for a, b, owner in own[memory].segments(whole) if owner == NOBODY]
+            known = index in call.parts or self._network.tensors[index].is_variable
+            if kept and not known:
+                rest = merge_ranges(kept)
+                self._take(call, memory, rest)
+                if self._memories.calls_in(memory, rest):
+                    yield index, memory, whole
+
+    def _take(self, call: NpuCall, memory: int, ranges: Ranges) -> None:
+        """What is there of the host's or the caller's becomes an input of the call."""
+        for index, part in self._memories.tensors_in(memory, ranges).items():
+            if index not in call.inputs:
+                self.given[call.index][index].append(part)
+
+    def _looked_at(self, index: int) -> None:
+        """The host or the caller reads a tensor: calls that wrote some of it without listing it make it, too."""
+        ranges = self._memories.bytes_of(index) if index >= 0 else None
+        if ranges is None:
+            return
+        left = self._memories.calls_in(_ARENA, ranges)
+        others = self._memories.tensors_in(_ARENA, ranges).keys() - {index}
+        if left and others:
+            tensor, other = self._network.tensors[index], self._network.tensors[min(others)]
+            raise LiftError(
+                f"tensor {index} {tensor.name!r} of {self._network.name} lies on bytes that NPU operator {min(left)} "
+                f"wrote and on tensor {other.index} {other.name!r}, which it did not; whoever reads it needs an "
+                "operator that joins them: compile the source model again"
+            )
+        if any(index not in {i for i, *_ in self._outputs[number]} for number in left):
+            self._matching(_ARENA, _hull(ranges), index).add(left)
+
+    def _part_of(self, outputs: Iterable[tuple[int, int, Ranges]], memory: int, hull: tuple[int, int]) -> int:
+        """The one of `outputs` that the bytes `hull` are part of; -1: none is."""
+        for index, of, whole in outputs:
+            start, stop = _hull(whole)
+            if of == memory and start <= hull[0] and hull[1] <= stop and not self._network.tensors[index].is_variable:
+                return index
+        return -1
+
+    def _matching(self, memory: int, hull: tuple[int, int], tensor: int) -> _HandOver:
+        """The hand-over of the same tensor, or of the same bytes whose content is still there; or a new one."""
+        for known in self.found:
+            if known.tensor == tensor >= 0:
+                return known
+            same = (known.tensor, known.memory, known.start, known.stop) == (-1, memory, *hull)
+            if same and tensor < 0 and known.holds(self._memories.of[memory]):
+                return known
+        if tensor >= 0:
+            outputs = (whole for found in self._outputs.values() for i, _, whole in found if i == tensor)
+            found = next(outputs, self._memories.bytes_of(tensor))
+            assert found is not None
+            hull = _hull(found)
+        self.found.append(_HandOver(memory, *hull, tensor))
+        return self.found[-1]
+
+
+def _hull(ranges: Ranges) -> tuple[int, int]:
+    return int(ranges[0, 0]), int(ranges[-1, 1])
+
+
+def _arena_accesses(network: Network, call: NpuCall) -> Iterator[tuple[int, Ranges, bool]]:
+    """Memory, bytes and whether it writes, of each access to one, in the stream's order."""
+    for operation in operations_of(call):
+        for access in accesses(operation, call.accelerator):
+            place = _memory(network, call, access.region)
+            if place is not None and len(access.ranges):
+                yield place[0], access.ranges + place[1], access.is_write
+
+
+def _memory(network: Network, call: NpuCall, region: int) -> tuple[int, int] | None:
+    """The memory behind a call's region, and the place there of its address 0; None: it is no part of any arena.
+
+    Regions 1 and 2 are one memory unless the NPU has its own; those of single arguments lie in the arena, too.
+    """
+    if region in _ARENAS:
+        return 1 if region == 2 and not call.scratch_fast_bytes else region, 0
+    listed = zip((*call.inputs, *call.outputs), (*call.input_addresses, *call.output_addresses), strict=True)
+    index = next((index for index, (of, _) in listed if of == region), -1)
+    if index < 0:
+        return None
+    offset = network.tensors[index].arena_offset
+    return (1, offset) if offset >= 0 else (_FIRST_TENSOR - index, 0)
+
+
+def _located(
+    network: Network, call: NpuCall, indices: Sequence[int], addresses: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int, Ranges]]:
+    """Tensor, memory and bytes of arguments that have any."""
+    for index, (region, address) in zip(indices, addresses, strict=True):
+        place, size = _memory(network, call, region), network.tensors[index].size_bytes
+        if place is not None and address >= 0 and size:
+            yield index, place[0], run(place[1] + address, size)
+
+
+def _needs(
+    network: Network, call: NpuCall, touched: Sequence[tuple[int, Ranges, bool]]
+) -> list[tuple[int, Ranges, tuple[int, int]]]:
+    """Memory, bytes that the call reads and neither is given nor writes first, and the whole that they are part of."""
+    own: dict[int, Writers] = defaultdict(Writers)
+    for _, memory, whole in _located(network, call, call.inputs, call.input_addresses):
+        own[memory].write(whole, _OWN)
+    for index, memory, whole in _located(network, call, call.outputs, call.output_addresses):
+        if index in call.parts and call.parts[index].updated:
+            own[memory].write(whole, _OWN)
+    missing: list[tuple[int, Ranges, tuple[int, int]]] = []
+    for memory, ranges, writes in touched:
+        if writes:
+            own[memory].write(ranges, _OWN)
+            continue
+        seen = own[memory].readers_see(ranges)
+        if NOBODY not in seen:
+            continue
+        runs = [(a, b) for a, b, owner in own[memory].segments(ranges) if owner == NOBODY]
+        # bytes at the end, behind an input, that only a rounded length reads are none
+        if seen == {NOBODY} or sum(b - a for a, b in runs) >= ALIGNMENT or runs[-1][1] != ranges[-1, 1]:
+            unknown = merge_ranges(run(a, b - a) for a, b in runs)
+            missing.append((memory, unknown, (int(ranges[0, 0]), int(ranges[-1, 1]))))
+            own[memory].write(unknown, _OWN)
+    return _joined(missing)
+
+
+def _joined(needs: list[tuple[int, Ranges, tuple[int, int]]]) -> list[tuple[int, Ranges, tuple[int, int]]]:
+    """Needs whose wholes overlap, as one."""
+    joined: list[tuple[int, Ranges, tuple[int, int]]] = []
+    for region, needed, (low, high) in sorted(needs, key=lambda need: (need[0], need[2])):
+        if joined and joined[-1][0] == region and joined[-1][2][1] > low:
+            _, before, (start, stop) = joined.pop()
+            needed, low, high = merge_ranges([before, needed]), start, max(stop, high)
+        joined.append((region, needed, (low, high)))
+    return joined
