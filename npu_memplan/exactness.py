@@ -99,7 +99,7 @@ EXACT_AS_A_WHOLE = _names(
 EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
         "int8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC TANH")) | MOVES | _VELAS | _REAL_TABLES | _names(
-            "TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE PRELU ABS ELU HARD_SWISH EXP RSQRT SOFTMAX ARG_MAX "
+            "TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE PRELU ABS HARD_SWISH RSQRT SOFTMAX ARG_MAX "
             "RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
         ),
         "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU")) | MOVES | _VELAS | _names(
@@ -148,10 +148,13 @@ HYBRID = _names("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED")
 
 _VELA_ROUNDS = "Vela's stream is a step away in about one element of a thousand"
 _VELA_TABLES = "Vela's table is of the real function, the reference computes in fixed point"
+_VELA_DOUBLES = "Vela's table is of doubles, the reference computes in float32: ties differ"
 _VELA_MULTIPLIES = "float32 scales: ties differ"
 STEP: dict[tuple[Code, str, str], str] = {
     (Code.LIFTED, "FULLY_CONNECTED", "int8"): _VELA_MULTIPLIES,
     (Code.LIFTED, "FULLY_CONNECTED", "int16"): _VELA_MULTIPLIES,
+    (Code.LIFTED, "ELU", "int8"): _VELA_DOUBLES,
+    (Code.LIFTED, "EXP", "int8"): _VELA_DOUBLES,
     (Code.LIFTED, "LOGISTIC", "int8"): _VELA_TABLES,
     (Code.LIFTED, "TANH", "int8"): _VELA_TABLES,
     (Code.LIFTED, "LEAKY_RELU", "int16"): _VELA_ROUNDS,

@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from . import planners, stages, verify
+from . import planners, verify
 from .artifact import Artifact
+from .artifact.writing import write
 from .choose.cycles import contest, hasten
 from .choose.producer import read_by_one
 from .codegen.interface import Interface
@@ -26,9 +27,7 @@ from .process.callable_module import callable_as
 from .process.incidents import gathering
 from .process.phases import entering
 from .report.text.no_room import no_room
-from .report.writing import write
-from .request import Loaded, request
-from .stages import Compiled, Planned, Posed
+from .stages import Compiled, Loaded, Planned, Posed, request
 
 __all__ = ["CompileOptions", "build", "compile_model", "hasten", "lower", "plan", "plan_model", "pose", "read", "write"]
 
@@ -72,7 +71,9 @@ def lower(loaded: Loaded) -> Loaded:
 def pose(loaded: Loaded) -> Posed:
     """The planning problem of a loaded model."""
     entering("extracting buffers")
-    return stages.pose(loaded)
+    from .extract import pose
+
+    return pose(loaded)
 
 
 def plan(posed: Posed) -> Planned:
@@ -94,17 +95,16 @@ def plan(posed: Posed) -> Planned:
 def build(planned: Planned) -> Compiled:
     """Put the plan into the module and print it; the plan is taken as it is, right or wrong."""
     entering("writing streams and C")
-    from .codegen.described import describe, with_sources
+    from .artifact.described import describe, with_sources
     from .codegen.sources import print_sources
     from .rewrite import rewrite
 
-    posed = planned.posed
-    module = rewrite(posed.loaded.module, posed.problem, planned.plan)
-    artifact = describe(posed.loaded, posed.program, posed.problem, planned.plan, module)
+    module = rewrite(planned.posed.loaded.module, planned.posed.problem, planned.plan)
+    artifact = describe(planned, module)
     with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
         script = beside.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
-    return Compiled(with_sources(artifact, sources, posed.loaded), module, script.result(), sources)
+    return Compiled(with_sources(artifact, sources, planned.posed.loaded), module, script.result(), sources)
 
 
 callable_as(__name__, "npu_memplan.transform:pipeline")  # npu_memplan.pipeline() is a pass for users of Relax

@@ -21,12 +21,12 @@ from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.group import ChannelGroup
 from ..ethosu.schedule.stripes.groups import Groups
 from ..ethosu.time import MemoryMap
+from ..extract import pose
 from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
 from ..process.incidents import Attempts
-from ..request import Loaded
-from ..stages import Planned, Posed, pose
+from ..stages import Loaded, Planned, Posed
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
 from .entrant import Entrant

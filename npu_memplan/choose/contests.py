@@ -12,8 +12,7 @@ from .. import verify
 from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
-from ..request import Loaded, request
-from ..stages import Planned
+from ..stages import Loaded, Planned, request
 from .contest import fastest
 from .ranking import Ranking
 

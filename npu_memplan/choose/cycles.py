@@ -13,8 +13,7 @@ from ..ethosu.arch import accelerator, has_own_lowering
 from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
 from ..process.phases import entering
-from ..request import Loaded
-from ..stages import Planned
+from ..stages import Loaded, Planned
 
 if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import RefusalError
 from ..options import AUTO, CompileOptions
-from ..request import request
+from ..stages import request
 from .bound import bound_of
 from .contests import Contests
 from .ranking import Ranking

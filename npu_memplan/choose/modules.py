@@ -18,8 +18,9 @@ from tvm import relax
 from ..ethosu.program.primfunc import known, to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.slices import Slicer, Slices
+from ..extract import pose
 from ..extract.program import Fixed
-from ..stages import Posed, pose
+from ..stages import Posed
 from .placed import PlacedCall, npu_calls
 
 Cutters = Mapping[str, tuple[Any, Slicer]]  # of functions: their constants in main, and what cuts them

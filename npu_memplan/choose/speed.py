@@ -13,8 +13,7 @@ from .. import verify
 from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
-from ..request import Loaded
-from ..stages import Planned
+from ..stages import Loaded, Planned
 from .bound import bound_of
 from .contests import ENDLESS, Contests, Winner
 from .ranking import Ranking

@@ -19,7 +19,7 @@ from ..ethosu.schedule.copies.slices import Slices
 from ..ethosu.schedule.copies.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..problem import Pool
-from ..process.incidents import Fallback, contained, fall_back
+from ..process.incidents import contained, fall_back
 from ..stages import Planned, Posed
 from .entrant import Entrant
 from .modules import Cutters, called_once, posed_again, slicers
@@ -51,8 +51,7 @@ def travel(planned: Planned, rank: Ranking) -> Planned:
 def tell_of_less() -> None:
     """Say so where copies were searched for in Python, and so less far."""
     if missing := compiled().missing:
-        text = f"the compiled searches are not available, so copies were searched for less far: {missing}"
-        fall_back(Fallback.SEARCH, text)
+        fall_back(f"the compiled searches are not available, so copies were searched for less far: {missing}")
 
 
 class Race:

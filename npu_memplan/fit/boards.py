@@ -1,4 +1,4 @@
-"""One model on many boards: compiled once for all boards of the same NPU, memory mode and speeds.
+"""One model on many boards: compiled once for each kind of NPU and memory mode, then held to each board.
 
 Invariant: a row is what `compile --board --objective bytes` of that board would find: the same plan of the least
 memory, in the board's own memories, at its clock. What is too large as asked for is tried once more with Vela's
@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..artifact.board_fit import BoardFit, fit_of
 from ..errors import NpuMemplanError
 from ..ethosu.time import estimate
-from ..frontend.start import vela_options
-from ..options import NO_NPU, CompileOptions
-from ..process.incidents import FAULT, gathering, report_fault
+from ..options import CompileOptions
+from ..report.facts.fit import BoardFit, fit_of
 from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ class BoardRow:
     host_operations: int = 0
     host_milliseconds: float | None = None  # roughly; None: the host's clock is not known
     message: str = ""
-    faults: tuple[str, ...] = ()  # of ours, while it was compiled
 
     @property
     def fits(self) -> bool:
@@ -61,7 +58,6 @@ class BoardRow:
             "accelerator": self.options.accelerator,
             **{name: getattr(self, name) for name in told},
             "flags": list(self.options.flags()) if self.fit is not None else [],
-            "faults": list(self.faults),
             "memories": [
                 {"name": u.memory.name, "holds": list(u.holds), "bytes": u.used_bytes, "of": u.memory.size_bytes}
                 for u in uses
@@ -75,22 +71,20 @@ def on_boards(
     names: Sequence[str] = (),
     said: Callable[[str, int, int], None] = lambda *_: None,
 ) -> tuple[BoardRow, ...]:
-    """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides.
+    """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides."""
+    made: dict[tuple[str, ...], Compiled | str] = {}  # by the flags that ask for it
 
-    A fault of ours is told in the rows that it ended, or of which it ended a part; with `strictly` it is raised.
-    """
-    made: dict[object, _Made] = {}  # by what it depends on
+    def compiled(wanted: CompileOptions) -> Compiled | str:
+        flags = wanted.flags()
+        if flags not in made:
+            from ..pipeline import plan_model
 
-    def compiled(wanted: CompileOptions) -> _Made:
-        # own lowering chooses by all of the board's memories, Vela's stream by what Vela is told of them
-        lifted = wanted.npu_compiler == "vela" and wanted.accelerator != NO_NPU
-        key = (replace(wanted, board="").flags(), vela_options(wanted)) if lifted else wanted.flags()
-        if key not in made:
-            said(" ".join(wanted.flags()), len(rows), len(chosen))
-            with gathering() as incidents:
-                found = _plan(model, wanted)
-            made[key] = _Made(found, tuple(incidents.faults))
-        return made[key]
+            said(" ".join(flags), len(rows), len(chosen))
+            try:
+                made[flags] = plan_model(model, wanted)
+            except NpuMemplanError as error:
+                made[flags] = str(error).splitlines()[0]
+        return made[flags]
 
     chosen = tuple(names) or board_names()
     rows: list[BoardRow] = []
@@ -101,28 +95,9 @@ def on_boards(
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What one compile made, or why it made nothing."""
-
-    compiled: Compiled | str
-    faults: tuple[str, ...] = ()
-
-
-def _plan(model: Path, wanted: CompileOptions) -> Compiled | str:
-    from ..pipeline import plan_model
-
-    try:
-        return plan_model(model, wanted)
-    except NpuMemplanError as error:
-        return str(error).splitlines()[0]
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:
-        return FAULT + report_fault(" ".join(wanted.flags()), error)
-
-
-def _tried(name: str, options: CompileOptions, compiled: Callable[[CompileOptions], _Made]) -> Iterator[BoardRow]:
+def _tried(
+    name: str, options: CompileOptions, compiled: Callable[[CompileOptions], Compiled | str]
+) -> Iterator[BoardRow]:
     """The row as asked for, then of the smaller stream."""
     asked = replace(options, board=name, accelerator=load_board(name).accelerator, objective="bytes")
     smaller = (_SMALLER,) if options.npu_compiler == "vela" and options.optimise != _SMALLER else ()
@@ -130,13 +105,15 @@ def _tried(name: str, options: CompileOptions, compiled: Callable[[CompileOption
         wanted = replace(asked, optimise=optimise)
         try:
             wanted = wanted.resolved()
-            found = compiled(replace(wanted, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
+            # own lowering chooses by the board's memories, Vela's stream is the same for all boards alike
+            kept = wanted.board if wanted.npu_compiler != "vela" else ""
+            found = compiled(replace(wanted, board=kept, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
         except NpuMemplanError as error:
-            found = _Made(str(error).splitlines()[0])
-        if isinstance(found.compiled, str):
-            yield BoardRow(name, wanted, message=found.compiled, faults=found.faults)
+            found = str(error).splitlines()[0]
+        if isinstance(found, str):
+            yield BoardRow(name, wanted, message=found)
             return
-        yield replace(_row(name, wanted, found.compiled), faults=found.faults)
+        yield _row(name, wanted, found)
 
 
 def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:

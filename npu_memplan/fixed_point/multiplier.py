@@ -99,6 +99,16 @@ def multiply_by_quantised(value: Any, multiplier: int, shift: int) -> IntArray:
     return rounding_shift(high_mul(wrap32(shifted), multiplier), max(-shift, 0))
 
 
+def joined_uint8(part: tuple[float, int], whole: tuple[float, int]) -> list[int]:
+    """What each of the 256 values of an input of CONCATENATION becomes; (scale, zero point) of input and output.
+
+    LiteRT computes in float32, rounds the product before the sum, and the sum half away from zero.
+    """
+    scale = f32(part[0]) * (f32(1) / f32(whole[0]))
+    values = np.arange(256).astype(np.float32) * scale + f32(-part[1]) * scale
+    return [min(max(round_half_away(value) + whole[1], 0), 255) for value in values.tolist()]
+
+
 def wrap32(value: Any) -> IntArray:
     """The low 32 bits as a signed number."""
     return np.asarray(value, np.int64).astype(np.int32).astype(np.int64)

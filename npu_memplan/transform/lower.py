@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import planners
-from ..extract import prepare
-from ..request import Loaded
-from ..stages import pose
+from ..extract import pose, prepare
+from ..stages import Loaded
 from .order import reorder
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..ethosu.lower.lower import Aim
+from ..ethosu.program.hand_over import with_hand_overs
+from ..ethosu.program.lift import arguments, lift
 from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import BufferRole
 from ..extract import prepare
@@ -26,9 +28,7 @@ from ..models.network import CpuOperator, Network
 from ..models.tflite import read_network
 from ..models.vela import NpuCall
 from ..models.vela_file import rebuilt
-from ..request import Request
-from ..vela.hand_over import with_hand_overs
-from ..vela.lift import arguments, lift
+from ..stages import Request
 from ..vocabulary import OPERATORS, TFLITE_RESHAPING, is_npu
 
 
@@ -70,7 +70,7 @@ def divided(data: bytes, name: str, request: Request) -> Divided:
 
 
 def _by_vela(data: bytes, name: str, request: Request) -> Divided:
-    from ..vela.compiler import arena_bytes
+    from ..ethosu.vela import arena_bytes
 
     found = compiled_by_vela(data, vela_options(request.options), request.options.host_ops, name)
     network, content = with_hand_overs(found.network), data if found.vela is None else found.vela.network

@@ -17,8 +17,7 @@ from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
-from npu_memplan.request import Loaded, request
-from npu_memplan.stages import Planned
+from npu_memplan.stages import Loaded, Planned, request
 from npu_memplan.verify import verify
 from tests.choose.conftest import MODELS
 
@@ -84,7 +83,7 @@ def test_the_same_input_gives_the_same_copies(planned: Callable[..., Planned]) -
 
 def test_constants_that_lie_in_the_same_memory_stay(stream: Callable[[Planned], Any]) -> None:
     from npu_memplan.options import CompileOptions
-    from npu_memplan.request import request
+    from npu_memplan.stages import request
 
     from .conftest import MODELS
 

@@ -13,7 +13,7 @@ from npu_memplan import pipeline
 from npu_memplan.artifact import Artifact
 from npu_memplan.choose.contests import Contests
 from npu_memplan.options import CompileOptions
-from npu_memplan.request import request
+from npu_memplan.stages import request
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"

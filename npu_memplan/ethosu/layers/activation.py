@@ -116,7 +116,7 @@ RECORD = Record(
     (
         _composite("sigmoid", lambda reader, ifm, out, _: tables.sigmoid(ifm, out, reader.arithmetic)),
         _composite("tanh", lambda reader, ifm, out, _: tables.tanh(ifm, out, reader.arithmetic)),
-        _composite("exp", lambda _, ifm, out, call: tables.exponential(ifm, out)),
+        _composite("exp", lambda reader, ifm, out, _: tables.exponential(ifm, out, reader.arithmetic)),
         _composite("rsqrt", lambda reader, ifm, out, _: tables.rsqrt(ifm, out, reader.arithmetic)),
         _composite("leaky_relu", _leaky, "nn.leakyrelu"),
         Composite("hard_swish", _hard_swish_patterns, _hard_swish),

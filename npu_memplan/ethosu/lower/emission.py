@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...fixed_point.multiplier import joined_uint8
 from ..stream.isa import PoolMode, Rounding, Upscale
 from .emit import Builder, LoweringError
 from .operands import Operand, Output, Window
@@ -75,11 +76,15 @@ class Emission:
     def rescale(self, name: str, target: TensorView, result: str) -> None:
         """Put tensor `name` into `target`, a part of tensor `result`, in the scale of that."""
         source, out = self.tensors[name], self.tensors[result]
-        output = self.rescaled(name, result, out.limits)
+        output, base = self.rescaled(name, result, out.limits), (source.zero_point, out.zero_point)
+        if source.dtype == "uint8" and not self.real:  # no rounding of the NPU is that of the reference's float32
+            entries = joined_uint8((source.scale, source.zero_point), (out.scale, out.zero_point))
+            output, base = Output(source.limits, UNITY, table=np.array(entries, np.int64)), (0, 0)
         whole = self.view(name)
         for a, b in _images(whole, target):
             ifm = self.operand(name) if whole.hwc() == a else Operand(a, source.dtype, source.zero_point)
-            self.builder.pool(PoolMode.AVERAGE, ifm, Operand(b, out.dtype, out.zero_point), Window(), output)
+            ifm = replace(ifm, zero_point=ifm.zero_point - source.zero_point + base[0])
+            self.builder.pool(PoolMode.AVERAGE, ifm, Operand(b, out.dtype, base[1]), Window(), output)
 
 
 def _images(source: TensorView, target: TensorView) -> list[tuple[TensorView, TensorView]]:

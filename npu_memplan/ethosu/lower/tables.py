@@ -23,6 +23,7 @@ from ...fixed_point.multiplier import (
     round_half_away,
     rounding_shift,
 )
+from ...fixed_point.multiplier import quantise_multiplier as multiplier_and_shift
 from .scaling import Scale, double, quantise_multiplier
 from .tensors import Arithmetic, LayerTensor
 
@@ -106,9 +107,22 @@ def _fixed_point(ifm: LayerTensor, function: Callable[[NDArray[np.int64]], Any])
     return tuple(int(value) for value in results)
 
 
-def exponential(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
-    """exp(x), in float32 as the reference."""
-    return real_function(lambda x: float(np.exp(np.float32(min(x, 80.0)))), ifm, out)
+def exponential(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+    """exp(x); TFLite in float32."""
+    made = real_function if arithmetic is Arithmetic.REAL else float32_function
+    return made(lambda x: math.exp(x) if x < 80 else math.inf, ifm, out)
+
+
+def float32_function(function: Callable[[float], float], ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
+    """A function of float32 numbers as LiteRT fills its tables: times 1/scale in float32, halves away from zero.
+
+    `function` is Python's, rounded to float32, since numpy's depends on the processor.
+    """
+    real = np.float32(ifm.scale) * _values(ifm).astype(np.float32)
+    results = np.array([function(x) for x in real.tolist()], np.float32) * (np.float32(1) / np.float32(out.scale))
+    least, most = out.limits
+    limited = np.clip(results.astype(float), least - out.zero_point - 1, most - out.zero_point + 1)
+    return _table(np.array([round_half_away(x) for x in limited.tolist()]) + out.zero_point, out)
 
 
 def rsqrt(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
@@ -129,9 +143,9 @@ def leaky_relu(
     if arithmetic is Arithmetic.REAL:
         return float_function(lambda x: np.where(x >= 0, x, np.float32(alpha) * x), ifm, out)
     identity = quantise_multiplier(double(ifm.scale) / double(out.scale))
-    slope = quantise_multiplier(double(ifm.scale) * double(alpha) / double(out.scale))
+    slope = multiplier_and_shift(double(ifm.scale) * double(alpha) / double(out.scale))  # which may be negative
     values = _values(ifm)
-    scaled = np.where(values >= 0, _scaled(values, identity), _scaled(values, slope))
+    scaled = np.where(values >= 0, _scaled(values, identity), multiply_by_quantised(values, *slope))
     return _table(scaled + out.zero_point, out)
 
 

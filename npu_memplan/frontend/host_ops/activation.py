@@ -181,22 +181,13 @@ _OF_REAL_NUMBERS = {"EXP": _exponential, "LOG": _logarithm, "ELU": _elu, "GELU":
 
 @lowering(*_OF_REAL_NUMBERS)
 def function_by_table(work: Lowering) -> None:
-    """output = f(input), of float32 numbers: Python's function, rounded, since numpy's depends on the processor."""
+    """output = f(input), of float32 numbers."""
     function = _OF_REAL_NUMBERS[work.operator.name]
     data, output = ends(work, EIGHT_BITS if function is _gelu else ("int8",))
     options = work.operator.options("GeluOptions") if function is _gelu else None
     if options is not None and options.Approximate():
         function = _gelu_by_tanh
-    low, high = LIMITS[output.dtype]
-
-    def reference(values: IntArray) -> IntArray:
-        real = f32(data.scale) * (values - data.zero_point).astype(np.float32)
-        steps = f32(1) / f32(output.scale)
-        results = np.array([function(x) for x in real.tolist()], np.float32) * steps
-        limited = np.clip(results.astype(float), low - output.zero_point - 1, high - output.zero_point + 1)
-        return np.array([round_half_away(x) for x in limited.tolist()]) + output.zero_point
-
-    store_table(work, reference)
+    store_table(work, lambda _: np.array(tables.float32_function(function, _for_npu(data), _for_npu(output))))
 
 
 @lowering("NEG")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...fixed_point.multiplier import f32, round_half_away
+from ...fixed_point.multiplier import joined_uint8
 from ...models.tensor import Tensor
 from .common import EIGHT_BITS, flat_values, inside, one_value
 from .elementwise import broadcast
@@ -186,16 +186,13 @@ def concatenation(work: Lowering) -> None:
 def _rescaled(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
     """What each stored value of a part becomes in the output; None where that is itself.
 
-    LiteRT rescales uint8, in float32, its product rounded before the sum; no reference does it with int8.
+    LiteRT rescales uint8; no reference does it with int8.
     """
     if part.dtype not in EIGHT_BITS or (part.scale == output.scale and part.zero_point == output.zero_point):
         return None
     require(part.dtype == "uint8", f"input {part.name!r} has another scale or zero point than the output")
     require(part.scale > 0 and output.scale > 0, "it has tensors that are not quantised")
-    scale = f32(part.scale) * (f32(1) / f32(output.scale))
-    real_values = np.arange(256).astype(np.float32) * scale + f32(-part.zero_point) * scale
-    values = [min(max(round_half_away(v) + output.zero_point, 0), 255) for v in real_values.tolist()]
-    return np.array(values, np.uint8)
+    return np.array(joined_uint8((part.scale, part.zero_point), (output.scale, output.zero_point)), np.uint8)
 
 
 def _require_whole(parts: Sequence[Tensor], whole: Tensor, axis: int, stacked: bool = False) -> None:

@@ -182,7 +182,19 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     hybrid = mixed and code is Code.HOST
     found = hybrid_claim(operator.name) if hybrid else claim(code, operator.name, dtype)
     other = doubt(code, network, operator)
-    return Claim(reason=other) if other else found
+    if other:
+        return Claim(reason=other)
+    if code is Code.LIFTED and found.exactness is Exactness.EXACT and _joins_other_scales(network, operator):
+        return Claim(Exactness.STEP, found.reference, "the reference rescales in float32: Vela's stream rounds ties up")
+    return found
+
+
+def _joins_other_scales(network: Network, operator: CpuOperator) -> bool:
+    """Whether a CONCATENATION of uint8 rescales an input."""
+    if operator.name != "CONCATENATION" or network.tensors[operator.outputs[0]].dtype != "uint8":
+        return False
+    tensors = [network.tensors[index] for index in (*operator.inputs, *operator.outputs)]
+    return len({(tensor.scale, tensor.zero_point) for tensor in tensors}) > 1
 
 
 def _has_stored_weights(network: Network, operator: CpuOperator) -> bool:

@@ -13,8 +13,8 @@ from ...fit.levers import levers
 from ...options import CompileOptions
 from ...planners.errors import PlanningError
 from ...problem import Problem
-from ...sizes import both, kib
-from ...text_table import align
+from ..facts.memory import both, kib
+from .explain import align
 
 SHOWN = 5
 

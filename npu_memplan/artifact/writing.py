@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..artifact.board_fit import fit_of
-from ..artifact.model import Artifact
-from ..artifact.timing import layers_csv
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator
 from ..options import NO_NPU
-from ..sizes import both
+from ..report.facts.fit import fit_of
+from ..report.facts.memory import both
+from ..report.text.memory_txt import memory_text
 from ..stages import Compiled
-from .text.memory_txt import memory_text
+from .model import Artifact
+from .timing import layers_csv
 
 
 class BoardFitError(RefusalError):

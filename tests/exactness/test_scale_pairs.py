@@ -1,0 +1,36 @@
+"""Operators of one value are what their claims say at many pairs of (scale, zero point), all inputs each.
+
+A slice of what `python -m benchmarks.scale_pairs` runs.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.scale_pairs import compare, false_claims, pairs
+
+pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+
+SLICE = [
+    ("CONCATENATION", "uint8", "lowered"),
+    ("CONCATENATION", "uint8", "vela"),
+    ("ELU", "int8", "vela"),
+    ("EXP", "int8", "lowered"),
+    ("EXP", "int8", "vela"),
+    ("LEAKY_RELU", "int8", "lowered"),
+]
+
+
+@pytest.mark.parametrize(("kind", "dtype", "way"), SLICE, ids=lambda value: str(value))
+def test_claims_hold(kind: str, dtype: str, way: str) -> None:
+    found = compare(kind, dtype, way, pairs(kind, dtype, 30))
+    assert sum(tally.operators for (runner, _), tally in found.items() if runner == "npu") == 30
+    assert not false_claims(found)
+
+
+def test_velas_ties_differ() -> None:
+    """Else what is said of its streams would be too little."""
+    for kind, dtype in (("CONCATENATION", "uint8"), ("ELU", "int8"), ("EXP", "int8")):
+        found = compare(kind, dtype, "vela", pairs(kind, dtype, 30))
+        assert found["npu", "within a step"].largest == 1
