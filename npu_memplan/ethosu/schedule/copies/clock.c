@@ -1,4 +1,4 @@
-/* The NPU's time while a program runs: `Clock` of time/timeline.py, and `Run` of course.py. */
+/* The NPU's time while a program runs: `Clock` of time/timeline.py, `SharedMemory` of time/sharing.py, and `Run` of course.py. */
 #include "travel.h"
 
 static double later(double a, double b) { return b > a ? b : a; }
@@ -17,11 +17,33 @@ void clock_begin(Clock *clock) {
   clock->moment.now = clock->line->begin;
 }
 
+Instant clock_now(const Clock *clock) {
+  const Moment *m = &clock->moment;
+  return (Instant){*m, m->kernels ? clock->kernel[m->kernels - 1] : 0.0,
+                   m->transfers ? clock->transfer[m->transfers - 1] : 0.0};
+}
+
+void clock_return(Clock *clock, const Instant *then) {
+  Moment *m = &clock->moment;
+  *m = then->moment;
+  if (m->kernels) {
+    clock->kernel[m->kernels - 1] = then->kernel;
+  }
+  if (m->transfers) {
+    clock->transfer[m->transfers - 1] = then->transfer;
+  }
+}
+
+double clock_busy(const Clock *clock, int64_t memory) {
+  const SharedMemory *shared = &clock->moment.memory[memory];
+  return later(shared->client[KERNELS].end, shared->client[TRANSFERS].end);
+}
+
 double clock_total(const Clock *clock) {
   const Moment *m = &clock->moment;
   double last = m->now;
   for (int64_t i = 0; i < clock->line->memories; i++) {
-    last = later(last, m->busy[i]);
+    last = later(last, clock_busy(clock, i));
   }
   for (int64_t i = max_of(0, m->kernels - 2); i < m->kernels; i++) {
     last = later(last, clock->kernel[i]);
@@ -46,25 +68,63 @@ static void await(Moment *m, const double *ends, int64_t count, int64_t unfinish
   }
 }
 
-static void fetch_commands(Clock *clock, double cycles) {
-  double *busy = &clock->moment.busy[clock->line->stream];
-  *busy = later(*busy, clock->moment.now) + cycles;
+/* The last operation of `client` ends no sooner than its loads have passed this memory. */
+static void delay(Clock *clock, Client client, const Queue *queue) {
+  Moment *m = &clock->moment;
+  double passed = queue->end + queue->latency, stop = passed + m->answer[client];
+  if (client == TRANSFERS) {
+    clock->transfer[m->transfers - 1] = later(clock->transfer[m->transfers - 1], stop);
+  } else if (passed > m->write) {
+    m->write = passed;
+    m->end = clock->line->awaits_response ? stop : passed;
+    m->block = (passed - m->start) / m->blocks;
+    clock->kernel[m->kernels - 1] = stop;
+  }
 }
 
-/* When what need n loads, asked for from `start` on, has passed; who else uses its memories takes turns with it. */
-static double pass(Clock *clock, int32_t n, double start) {
+/* Commands pass the port while others work; they only take of the memory's time. */
+static void fetch_commands(Clock *clock, double cycles) {
+  Moment *m = &clock->moment;
+  Queue *queue = m->memory[clock->line->stream].client;
+  Client last = queue[TRANSFERS].end > queue[KERNELS].end ? TRANSFERS : KERNELS;
+  queue += last;
+  if (queue->end > later(m->now, queue->begin)) {
+    queue->end += cycles;
+    delay(clock, last, queue);
+  } else {
+    queue->settled = queue->begin = queue->end = later(m->now, queue->end) + cycles;
+  }
+}
+
+/* Another operation of `client` begins: nothing makes those before it later any more. */
+static void settle(Clock *clock, Client client, double answer) {
+  for (int64_t i = 0; i < clock->line->memories; i++) {
+    Queue *queue = &clock->moment.memory[i].client[client];
+    queue->settled = queue->begin = queue->end;
+  }
+  clock->moment.answer[client] = answer;
+}
+
+/* When what need n loads, asked for from `start` on, has passed. The last operation of the other client is as late as
+ * sharing its memories makes it. */
+static double pass(Clock *clock, int32_t n, double start, Client client) {
   const Line *line = clock->line;
   double stop = start;
   for (int32_t i = line->pass_at[n]; i < line->pass_at[n + 1]; i++) {
-    double *busy = &clock->moment.busy[line->memory[i]], occupied = line->pass[2 * i], latency = line->pass[2 * i + 1];
-    double free = *busy;
-    if (free > start) {
-      double shared = occupied < free - start ? occupied : free - start;
-      *busy = free + occupied;
-      stop = later(stop, start + latency + occupied + shared);
-    } else {
-      *busy = start + occupied;
-      stop = later(stop, start + latency + occupied);
+    Queue *mine = &clock->moment.memory[line->memory[i]].client[client];
+    Queue *other = &clock->moment.memory[line->memory[i]].client[!client];
+    double occupied = line->pass[2 * i], begin = later(later(start, mine->settled), other->settled);
+    double alone = later(0.0, other->begin - begin);
+    alone = alone < occupied ? alone : occupied;
+    double shared = later(0.0, other->end - later(begin, other->begin));
+    shared = shared < occupied - alone ? shared : occupied - alone;
+    mine->begin = begin;
+    mine->end = begin + occupied + shared;
+    mine->latency = line->pass[2 * i + 1];
+    stop = later(stop, mine->end + mine->latency);
+    if (shared > 0) {
+      other->end += shared;
+      delay(clock, !client, other);
     }
   }
   return stop;
@@ -77,7 +137,8 @@ static void transfer(Clock *clock, int32_t n, int32_t tag) {
   if (before >= 0) {
     m->now = later(m->now, clock->transfer[before]);
   }
-  double stop = pass(clock, n, m->now) + line->output_latency[n];
+  settle(clock, TRANSFERS, line->output_latency[n]);
+  double stop = pass(clock, n, m->now, TRANSFERS) + line->output_latency[n];
   clock->transfer[m->transfers] = later(stop, m->transfers ? clock->transfer[m->transfers - 1] : 0.0);
   clock->started[m->transfers++] = tag;
 }
@@ -98,6 +159,7 @@ static void kernel(Clock *clock, int32_t n) {
   if (before >= 0) {
     m->now = later(m->now, clock->kernel[before]);
   }
+  settle(clock, KERNELS, line->output_latency[n]);
   double blocks = line->blocks[n], jobs = line->jobs[n], multipliers = line->multipliers[n], output = line->output[n];
   double start = later(later(m->now, m->fetch), m->end - line->depends[n] * m->block) + line->launch;
   double first = start + line->input_latency[n] + line->input_asking[n] / jobs;
@@ -109,7 +171,7 @@ static void kernel(Clock *clock, int32_t n) {
   double made = later(put + output, multiplied + output / blocks);
   double writing = line->output_cycles[n];
   double write = later(put + output / blocks, m->write);
-  double written = later(later(made + writing / blocks, write + writing), pass(clock, n, start));
+  double written = later(later(made + writing / blocks, write + writing), pass(clock, n, start, KERNELS));
   double stop = written + line->output_latency[n];
   m->fetch = fetched;
   m->multipliers = multiplied;
@@ -117,6 +179,8 @@ static void kernel(Clock *clock, int32_t n) {
   m->write = written;
   m->end = line->awaits_response ? stop : written;
   m->block = (written - start) / blocks;
+  m->start = start;
+  m->blocks = blocks;
   clock->kernel[m->kernels++] = stop;
 }
 

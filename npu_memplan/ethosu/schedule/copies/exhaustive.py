@@ -2,7 +2,8 @@
 
 Invariant: exact in time and in the sum of the bytes, for pieces that are sent whole, those that are read first before
 others between the same operations. Left out are only schedules that cannot be better than what is known, by a bound of
-the port and the kernels, and those that another with the same copies is never behind of. Places are found afterwards.
+the port and the kernels, and those that another with the same copies is never behind of: a transfer that starts later
+may spare a kernel that shares its memory some cycles, which is not waited for. Places are found afterwards.
 """
 
 from __future__ import annotations
@@ -78,9 +79,7 @@ class Exhaustive:
         """No way on from here, after operation `index`, is better than what is known."""
         line, clock = self.line, state.run.clock
         waiting = sum(p.size_bytes for k, p in enumerate(line.pieces) if p.readers[0] > index and k not in state.sent)
-        port = port_cycles(waiting, line.program.accelerator, line.where) + clock.busy.get(
-            line.where.regions[0].name, 0
-        )
+        port = port_cycles(waiting, line.program.accelerator, line.where) + clock.busy(line.where.regions[0].name)
         return max(clock.engines.write + self._behind[index + 1], port) >= self.known.cycles
 
     def _same(self, state: _State, index: int) -> object:
@@ -118,6 +117,8 @@ def _moment(run: Run) -> tuple[float, ...]:
         -engines.block,
         *kernels[-accelerator.max_outstanding_kernels :],
         *transfers[-accelerator.max_outstanding_dma :],
-        *(clock.busy.get(name, 0.0) for name in sorted({m.name for m in run.line.where.regions.values()})),
+        engines.start,
+        *clock.answers,
+        *(time for name in sorted({m.name for m in run.line.where.regions.values()}) for time in clock.left(name)),
         *(clock.asking.get(channel, 0.0) for channel in Channel),
     )

@@ -29,7 +29,7 @@ _Flat, _Free, _Wish, _Sent, _Search = (structure(_HEADER, name) for name in ("Li
 class Flat(Trials):
     """The same by C."""
 
-    speed = 48
+    speed = 36
 
     def __init__(self, line: Course, room: Volume, seed: int = 0) -> None:
         super().__init__(line, room, seed)

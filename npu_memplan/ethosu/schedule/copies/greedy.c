@@ -67,14 +67,14 @@ static void send_copy(Greedy *g, int32_t piece, int32_t index, int64_t at, int32
 
 /* Whether an operation ends sooner with a copy that is made now. */
 static bool ends_sooner(Greedy *g, int32_t piece, int32_t index, int32_t unfinished) {
-  Moment before = g->clock.moment;
+  Instant before = clock_now(&g->clock);
   clock_send(&g->clock, piece, unfinished);
   clock_step(&g->clock, index, true);
   double copied = g->clock.moment.end;
-  g->clock.moment = before;
+  clock_return(&g->clock, &before);
   clock_step(&g->clock, index, false);
   bool sooner = copied < g->clock.moment.end;
-  g->clock.moment = before;
+  clock_return(&g->clock, &before);
   return sooner;
 }
 
@@ -148,7 +148,7 @@ static int64_t whole(double cycles) {
 /* Whether the rest takes more than `most` cycles in any case: of its kernels, or of the memory of constants. */
 static bool too_late(const Greedy *g, int32_t next, int64_t most) {
   const Moment *m = &g->clock.moment;
-  return m->write + g->line->work[next] > (double)most + 1 || m->busy[g->line->far] + g->left > (double)most + 1;
+  return m->write + g->line->work[next] > (double)most + 1 || clock_busy(&g->clock, g->line->far) + g->left > (double)most + 1;
 }
 
 /* The schedule of a wish; of one that takes more than `most` cycles only that (as NEVER). */

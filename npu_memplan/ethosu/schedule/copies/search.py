@@ -17,7 +17,7 @@ from .trials import Found, Trials
 
 WORK = 60_000  # operations on the clock, times the `speed` of the trials: about a CPU second in Python, less in C
 _MANNERS = (Choice(in_turn=True), Choice(from_top=True), Choice(in_turn=True, from_top=True))
-_FEW, _ALL = 14, 3_000  # pieces of which all schedules are looked at, and operations run for that
+_FEW, _ALL = 14, 1_600  # pieces of which all schedules are looked at, and operations run for that
 _SOONER = (1, 2, 3, 4, 6, 9)  # operations before its first reader that a copy starts at most, of all pieces
 
 

@@ -71,10 +71,22 @@ typedef struct {
 #endif
 
 /* clock.c */
+typedef enum { KERNELS, TRANSFERS } Client;
+
+/* What a client has of a memory: its last operation is served in [begin, end), all before it until `settled`. */
 typedef struct {
-  double now, fetch, multipliers, output, write, end, block;
-  double busy[MEMORIES];
+  double settled, begin, end, latency;
+} Queue;
+
+typedef struct {
+  Queue client[2];
+} SharedMemory;
+
+typedef struct {
+  double now, fetch, multipliers, output, write, end, block, start, blocks;
+  double answer[2]; /* latency of the last kernel's and the last transfer's output */
   int64_t kernels, transfers;
+  SharedMemory memory[MEMORIES];
 } Moment;
 
 typedef struct {
@@ -84,11 +96,20 @@ typedef struct {
   int32_t *started;          /* of each transfer: its operation, or -1 - piece */
 } Clock;
 
+/* A moment to return to. What has begun since may have made its last kernel and its last transfer later. */
+typedef struct {
+  Moment moment;
+  double kernel, transfer;
+} Instant;
+
 bool take_clock(Arena *arena, Clock *clock, const Line *line);
+Instant clock_now(const Clock *clock);
+void clock_return(Clock *clock, const Instant *then);
 void clock_begin(Clock *clock);
 void clock_send(Clock *clock, int32_t piece, int64_t unfinished);
 void clock_step(Clock *clock, int32_t operation, bool copied);
 double clock_idle(const Clock *clock);
+double clock_busy(const Clock *clock, int64_t memory);
 double clock_total(const Clock *clock);
 
 /* room.c */

@@ -111,8 +111,8 @@ def _brought_late(
     """When a kernel ends, at most the free bytes hold constants of later ones; the port brings the others then.
 
     Loads that begin at or after a time keep their memory busy from then on for as long as all of them take, and the
-    clock does not end before. (It may end an operation before its memory has worked off what that asked for: of three
-    that share one, each is only as late as if there were two. So kernels behind the last that is brought add nothing.)
+    clock does not end before. (Kernels behind the last that is brought add nothing: which of two that share a memory is
+    later depends on the schedule.)
     No load has begun, when a kernel ends, of what is read in place by kernels that cannot be in flight with it, nor of
     copies that hold no bytes while it runs: one that holds bytes from `_UNFINISHED` operations before it on waits for
     all kernels before those; a transfer among those operations is none, so that it waits for one kernel less.

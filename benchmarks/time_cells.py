@@ -1,0 +1,274 @@
+"""The estimate beside every cycle count of Arm's FVPs that others published: the tables of docs/time_validation.md.
+
+    python -m benchmarks.time_cells FOLDER [--page docs/time_validation.md]
+
+FOLDER has the published counts (`cells_networks.csv`, `cells_micro.csv`, `cells_sweeps.csv`) and the models. Streams
+are the installed Vela's; of Ethos-U85's networks those that were measured, kept with the tests. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from npu_memplan.ethosu.arch import Architecture, Language, accelerator
+from npu_memplan.ethosu.stream.commands import Command
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.time import Direction, Estimate, Memory, MemoryMap, System, estimate, load_system
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.target_data import load_memory_mode
+
+MEASURED = Path(__file__).parents[1] / "tests" / "golden" / "u85_streams_of_vela_5_0.npz"
+MARK = "<!-- made by benchmarks/time_cells.py -->"
+HEADINGS = ("| cells | how many | geometric mean | lowest | highest |", "|---|--:|--:|--:|--:|")
+Row = Mapping[str, str]
+_ADAPTERS = {"u55": "FVP_Ethos_U55_High_End", "u65": "FVP_Ethos_U65_High_End"}
+_U85 = {128: "Low", 256: "Low", 512: "Mid", 1024: "Mid_1024", 2048: "High"}
+_SYSTEMS = {"_Mid_512": "_Mid", "_Mid_1024": "_Mid", "_High_2048": "_High"}  # the evaluation kit's names: Vela's
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One published count."""
+
+    group: str  # of the table
+    name: str
+    published: int
+    found: Estimate
+    beats: tuple[int, ...] = ()  # reads and writes of port 0, of port 1
+
+    @property
+    def ratio(self) -> float:
+        return self.found.total / self.published
+
+    @property
+    def moved(self) -> tuple[int, ...]:
+        """Beats of the estimate, as `beats`."""
+        return tuple(self.found.beats(port, writes) for port in (0, 1) for writes in (False, True))
+
+
+def cells(folder: Path) -> Iterator[Cell]:
+    """All that the estimate has an answer to."""
+    yield from networks(folder)
+    yield from micro(folder)
+    yield from sweeps(folder)
+
+
+def networks(folder: Path) -> Iterator[Cell]:
+    """Three networks on every NPU."""
+    for row in rows(folder / "cells_networks.csv"):
+        npu = accelerator(f"ethos-{row['npu']}-{row['macs']}")
+        where = around(npu, row["memory_mode"], off=row["adapters"] == "off")
+        adapters = ", adapters off" if row["adapters"] == "off" else ""
+        mode = "" if row["memory_mode"] == "Dedicated_Sram" or row["npu"] == "u55" else f", {row['memory_mode']}"
+        beats = tuple(int(row[key]) for key in ("p0_rd_beats", "p0_wr_beats", "p1_rd_beats", "p1_wr_beats") if row[key])
+        found = estimate(stream(folder, row, npu), npu, where)
+        yield Cell(
+            f"{npu.name.rpartition('-')[0]} networks{adapters}",
+            f"{npu.name} {row['model']}{mode}{', compiled for ' + row['system_config'] if odd(row) else ''}",
+            int(row["active"] or row["total"]),
+            found,
+            beats,
+        )
+
+
+def odd(row: Row) -> bool:
+    """Compiled for another configuration than the adapters'."""
+    return row["npu"] == "u85" and row["macs"] == "512" and "Low" in row["system_config"]
+
+
+def micro(folder: Path) -> Iterator[Cell]:
+    """Single convolutions on Ethos-U85."""
+    for row in rows(folder / "cells_micro.csv"):
+        kind = row["op"].partition(" ")[0]
+        model = folder / "micro" / f"h3_{kind}_{row['H']}x{row['W']}_c{row['C_in']}.tflite"
+        if not model.is_file():
+            continue
+        npu = accelerator(f"ethos-u85-{row['macs']}")
+        where = around(npu, row["memory_mode"], condition=row["condition"])
+        commands = compiled(model, npu.name, system_of(row["system_config"]), row["memory_mode"])
+        beats = tuple(int(row[key]) for key in ("sram_rd", "sram_wr", "ext_rd", "ext_wr") if row[key])
+        name = f"{row['H']}x{row['W']} on {row['macs']}"
+        yield Cell(
+            f"{kind} {row['condition']}",
+            name,
+            int(row["active"] or row["total"]),
+            estimate(commands, npu, where),
+            beats,
+        )
+
+
+def sweeps(folder: Path) -> Iterator[Cell]:
+    """One stream under other settings of the timing adapters."""
+    for row in rows(folder / "cells_sweeps.csv"):
+        npu = accelerator(f"ethos-{row['npu']}-{row['macs']}")
+        mode = "Shared_Sram" if row["npu"] == "u55" else "Dedicated_Sram"
+        profile = {"whole mid profile": 512, "whole low profile": 256}.get(row["what"], npu.macs)
+        where = around(npu, mode, profile=profile)
+        asked = {key: int(row[key]) for key in ("EXT_RLATENCY", "EXT_WLATENCY", "EXT_MAXR", "EXT_BWCAP") if row[key]}
+        if "profile" not in row["what"]:
+            where = changed(where, lambda memory, asked=asked: _set(memory, asked), external=True)
+        if row["SRAM_BWCAP"]:
+            where = changed(where, lambda memory, n=int(row["SRAM_BWCAP"]): _capped(memory, n), external=False)
+        if "2000/500" in row["what"]:
+            where = changed(where, _faster_pulse, external=True)
+        name = f"{row['model']} {npu.name} " + " ".join(f"{key[4:]} {n}" for key, n in asked.items())
+        name += f" SRAM_BWCAP {row['SRAM_BWCAP']}" * bool(row["SRAM_BWCAP"])
+        commands = stream(folder, row, npu)
+        yield Cell(f"sweep: {row['what']}", name, int(row["total"]), estimate(commands, npu, where))
+
+
+def _set(memory: Memory, asked: Mapping[str, int]) -> Memory:
+    read, write, pulse = memory.read, memory.write, memory.pulse
+    read = replace(read, latency=asked.get("EXT_RLATENCY", read.latency))
+    if "EXT_MAXR" in asked:
+        read = replace(read, outstanding=asked["EXT_MAXR"] % 64)
+    write = replace(write, latency=asked.get("EXT_WLATENCY", write.latency))
+    if "EXT_BWCAP" in asked and pulse is not None:
+        pulse = replace(pulse, words=asked["EXT_BWCAP"])
+    return replace(memory, read=read, write=write, pulse=pulse)
+
+
+def _capped(memory: Memory, words: int) -> Memory:
+    return replace(memory, pulse=memory.pulse and replace(memory.pulse, words=words))
+
+
+def _faster_pulse(memory: Memory) -> Memory:
+    pulse = memory.pulse
+    return replace(memory, pulse=pulse and replace(pulse, on=pulse.on // 2, off=pulse.off // 2, words=pulse.words // 2))
+
+
+def changed(where: MemoryMap, change: object, external: bool) -> MemoryMap:
+    """The same with each memory behind one port changed."""
+
+    def of(memory: Memory) -> Memory:
+        return change(memory) if bool(memory.port) == external else memory  # type: ignore[operator,no-any-return]
+
+    return MemoryMap({k: of(memory) for k, memory in where.regions.items()}, of(where.stream), where.clock_hz)
+
+
+def around(
+    npu: Architecture, mode: str, off: bool = False, condition: str = "base", profile: int | None = None
+) -> MemoryMap:
+    """Memories behind the FVP's timing adapters; `off`: without them. `profile`: of the NPU with so many MACs."""
+    family = npu.name.split("-")[1]
+    if family == "u85":
+        system = load_system(f"FVP_Ethos_U85_SYS_DRAM_{_U85[profile or npu.macs]}")
+    else:
+        system = load_system(_ADAPTERS[family])
+    if off or condition in ("relaxed", "equalized"):
+        system = _fast(system, limits=condition == "relaxed", off=off)
+    pools = load_memory_mode(mode).pools
+    return system.memory_map(mode, dict(enumerate(pools, start=1)))
+
+
+def _fast(system: System, limits: bool, off: bool) -> System:
+    """Without latencies and without caps; without adapters also without their pauses."""
+
+    def side(of: Direction, keep: bool) -> Direction:
+        return Direction(0, of.outstanding if keep else 0)
+
+    memories = {}
+    for name, memory in system.memories.items():
+        keep = not off and (limits or not memory.port)
+        pulse = None if off or memory.pulse is None else replace(memory.pulse, words=0)
+        memories[name] = replace(memory, read=side(memory.read, keep), write=side(memory.write, keep), pulse=pulse)
+    return replace(system, memories=memories)
+
+
+def stream(folder: Path, row: Row, npu: Architecture) -> tuple[Command, ...]:
+    """That was measured, where it is kept; else the installed Vela's."""
+    mode = row.get("memory_mode") or ("Shared_Sram" if row["npu"] == "u55" else "Dedicated_Sram")
+    if row["npu"] == "u85" and mode == "Dedicated_Sram" and not odd({"system_config": "", **row}):
+        return measured(row["model"], npu.macs)
+    model = folder / "models" / f"{row['model']}.tflite"
+    named = row.get("system_config") or load_system(_ADAPTERS[row["npu"]]).vela
+    return compiled(model, npu.name, system_of(named), mode)
+
+
+@lru_cache
+def measured(model: str, macs: int) -> tuple[Command, ...]:
+    """Of Vela 5.0.0."""
+    return tuple(decode(tuple(map(int, np.load(MEASURED)[f"{model}.{macs}"])), Language.U85))
+
+
+@lru_cache
+def compiled(model: Path, npu: str, system: str, mode: str) -> tuple[Command, ...]:
+    """Of the installed Vela."""
+    cache = 393_216 if npu.startswith("ethos-u85") and mode == "Dedicated_Sram" else None
+    options = VelaOptions(npu, system, mode, arena_cache_size=cache)
+    (call,) = compile_tflite(model.read_bytes(), options, model.stem).parsed.npu_calls
+    return tuple(decode(call.words, call.accelerator.language))
+
+
+def system_of(name: str) -> str:
+    """Vela's name of a configuration of the evaluation kit."""
+    for end, own in _SYSTEMS.items():
+        if name.endswith(end):
+            return name.removesuffix(end) + own
+    return name
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    """Of a table."""
+    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
+
+
+def mean(ratios: Iterable[float]) -> float:
+    """The geometric one."""
+    logs = [math.log(ratio) for ratio in ratios]
+    return math.exp(sum(logs) / len(logs))
+
+
+def summary(found: Iterable[Cell]) -> list[str]:
+    """A table of the groups."""
+    groups = grouped(found)
+    lines = list(HEADINGS)
+    for name, group in groups.items():
+        ratios = [cell.ratio for cell in group]
+        lines.append(f"| {name} | {len(group)} | {mean(ratios):.3f} | {min(ratios):.3f} | {max(ratios):.3f} |")
+    return lines
+
+
+def details(found: Iterable[Cell]) -> Iterator[str]:
+    """A table for each group."""
+    for name, group in grouped(found).items():
+        yield f"\n### {name}\n"
+        yield "| cell | published | estimate | ratio | beats published | beats |\n|---|--:|--:|--:|---|---|"
+        for cell in group:
+            beats, moved = (" ".join(map(str, n)) for n in (cell.beats, cell.moved[: len(cell.beats)]))
+            yield f"| {cell.name} | {cell.published:,} | {cell.found.total:,} | {cell.ratio:.3f} | {beats} | {moved} |"
+
+
+def grouped(found: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """By the table's groups, in their order."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in found:
+        groups.setdefault(cell.group, []).append(cell)
+    return groups
+
+
+def main() -> None:
+    """Print the tables, or put them into the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--page", type=Path)
+    asked = parser.parse_args()
+    found = list(cells(asked.folder))
+    text = "\n".join(["## Ratio of the estimate to the published count\n", *summary(found), *details(found), ""])
+    if asked.page is None:
+        print(text)
+        return
+    kept, mark, _ = asked.page.read_text(encoding="utf-8").partition(MARK)
+    asked.page.write_text(f"{kept}{mark}\n\n{text}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

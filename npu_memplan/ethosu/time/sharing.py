@@ -1,0 +1,93 @@
+"""How kernels and transfers share one memory.
+
+Invariant: a memory serves one beat at a time at its own rate. Kernels are served one after the other, and so are
+transfers; while one of each waits, each gets half of the rate, so the one that was placed first is as late as the
+other makes it. Only the last operation of a client can still be made later: those before it are settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from math import inf
+
+
+class Client(IntEnum):
+    """Who uses a memory."""
+
+    KERNELS = 0
+    TRANSFERS = 1
+
+    @property
+    def other(self) -> Client:
+        return Client(1 - self)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What one client has of a memory: its last operation is served in `[begin, end)`, all before it until `settled`.
+
+    Where only one client is served, at the memory's full rate.
+    """
+
+    settled: float = 0.0
+    begin: float = 0.0
+    end: float = 0.0
+    latency: float = 0.0
+
+
+@dataclass(slots=True)
+class SharedMemory:
+    """One memory."""
+
+    clients: tuple[_Queue, _Queue] = field(default_factory=lambda: (_Queue(), _Queue()))
+
+    def fork(self) -> SharedMemory:
+        kernels, transfers = self.clients
+        return SharedMemory((replace(kernels), replace(transfers)))
+
+    @property
+    def busy(self) -> float:
+        """Until when the memory is in use."""
+        return max(queue.end for queue in self.clients)
+
+    def left(self, now: float) -> list[float]:
+        """Times that follow from what is not served yet; who comes later is no sooner by any of them being later."""
+        found: list[float] = []
+        for queue in self.clients:
+            served = queue.end <= now
+            found += (
+                [0.0, 0.0, 0.0, -inf, 0.0]
+                if served
+                else [queue.settled, queue.end, queue.begin, -queue.begin, queue.latency]
+            )
+        return found
+
+    def passed(self, client: Client) -> float:
+        """When all of the client's beats have passed."""
+        return self.clients[client].end + self.clients[client].latency
+
+    def settle(self, client: Client) -> None:
+        """Another operation of `client` begins."""
+        queue = self.clients[client]
+        queue.settled = queue.begin = queue.end
+
+    def take(self, client: Client, start: float, occupied: float, latency: float) -> float:
+        """When so many cycles of the memory have passed for the client's last operation, asked for from `start` on."""
+        mine, other = self.clients[client], self.clients[client.other]
+        begin = max(start, mine.settled, other.settled)
+        alone = min(occupied, max(0.0, other.begin - begin))
+        shared = min(occupied - alone, max(0.0, other.end - max(begin, other.begin)))
+        mine.begin, mine.end, mine.latency = begin, begin + occupied + shared, latency
+        other.end += shared
+        return mine.end + latency
+
+    def interrupt(self, now: float, cycles: float) -> Client | None:
+        """So many cycles for nobody's operation: the client that is made later by them, if one is."""
+        last = max(Client, key=lambda client: self.clients[client].end)
+        queue = self.clients[last]
+        if queue.end > max(now, queue.begin):
+            queue.end += cycles
+            return last
+        queue.settled = queue.begin = queue.end = max(now, queue.end) + cycles
+        return None

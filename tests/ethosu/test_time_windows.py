@@ -1,0 +1,78 @@
+"""In no window of time do the operations inside it need more of a memory than the window's length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.stream.commands import Command, Wait
+from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.ethosu.time import Direction, Memory, MemoryMap, estimate
+from npu_memplan.ethosu.time.timeline import timeline
+from tests.support.hand_made import STOP, conv, dma, elementwise, view
+from tests.support.windows import excess_cycles
+
+ROUNDING = 1e-6
+SRAM = Memory("sram", 0, 1.0, Direction(32), Direction(32))
+FLASH = Memory("flash", 1, 0.125, Direction(64), Direction(0))
+WHERE = MemoryMap({0: FLASH, 1: SRAM}, FLASH)
+COPIED = 8592
+
+
+def rounds(copies: bool) -> Iterator[Command]:
+    """Two kernels that read flash in place, a copy beside them, and a kernel that reads SRAM only."""
+    shape = (8, 8, 16)
+    in_place = conv(
+        view("IFM", 0, shape), view("OFM", 4096, shape), depth=16, kernel=(3, 3), weights=(0, 0, COPIED)
+    ).with_registers({Register.IFM_PAD_TOP: 1, Register.IFM_PAD_LEFT: 1, Register.BLOCKDEP: 3})
+    near = in_place.with_registers({Register.WEIGHT_REGION: 1, Register.SCALE_REGION: 1, Register.BLOCKDEP: 0})
+    for _ in range(8):
+        yield from (in_place, in_place)
+        if copies:
+            yield from (dma((0, 65536), (1, 16384), COPIED), Wait(Op.DMA_WAIT, 0))
+        yield from (near, Wait(Op.KERNEL_WAIT, 0))
+    yield STOP
+
+
+def test_a_copy_beside_kernels_that_read_the_same_memory_is_not_free() -> None:
+    """8 copies of 8,592 bytes at a byte a cycle."""
+    npu = accelerator("ethos-u55-256")
+    with_copies, without = (estimate(tuple(rounds(copies)), npu, WHERE).total for copies in (True, False))
+    assert with_copies - without >= 60_000
+    assert with_copies >= 8 * 3 * COPIED
+
+
+def drawn(draw: Random) -> Iterator[Command]:
+    for _ in range(draw.randint(2, 40)):
+        size = (draw.randint(1, 12), draw.randint(1, 12), 16 * draw.randint(1, 4))
+        blockdep = {Register.BLOCKDEP: draw.randrange(4)}
+        match draw.randrange(5):
+            case 0 | 1:
+                weights = (draw.randrange(2), 0, 16 * draw.randint(1, 500))
+                kernel = (draw.randint(1, 3), draw.randint(1, 3))
+                made = conv(
+                    view("IFM", 0, size), view("OFM", 4096, size), depth=size[2], kernel=kernel, weights=weights
+                )
+                yield made.with_registers(blockdep)
+            case 2:
+                made = elementwise(view("IFM", 0, size), view("OFM", 4096, size), view("IFM2", 8192, size))
+                yield made.with_registers(blockdep)
+            case 3:
+                yield dma((draw.randrange(2), 65536), (1, 16384), 16 * draw.randint(1, 600))
+            case _:
+                yield Wait(draw.choice((Op.DMA_WAIT, Op.KERNEL_WAIT)), draw.randrange(2))
+    yield STOP
+
+
+@pytest.mark.parametrize("npu", ["u55-256", "u55-32", "u65-512", "u65-256"])
+@pytest.mark.parametrize("seed", range(40))
+def test_memories_keep_their_rate(npu: str, seed: int) -> None:
+    draw = Random(seed)
+    latency = [Direction(draw.randrange(200)) for _ in range(4)]
+    flash = Memory("flash", 1, draw.choice((0.125, 0.5)), latency[0], latency[1])
+    sram = Memory("sram", 0, draw.choice((0.5, 1.0)), latency[2], latency[3])
+    line = timeline(tuple(drawn(draw)), accelerator(f"ethos-{npu}"), MemoryMap({0: flash, 1: sram}, flash))
+    assert excess_cycles(line.slots) < ROUNDING
