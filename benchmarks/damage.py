@@ -324,7 +324,7 @@ def _keep(stem: Path, case: Path, outcome: Outcome) -> None:
 
 
 def main() -> int:
-    """Run one campaign; 1 when a case misbehaved."""
+    """TimedRun one campaign; 1 when a case misbehaved."""
     name, count, seed = sys.argv[1], int([*sys.argv, 0, 200][2] or 200), int([*sys.argv, 0, 0, 1][3] or 1)
     files = [Path(f).resolve() for f in sys.argv[4:]]
     began = time.monotonic()

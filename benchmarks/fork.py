@@ -30,7 +30,7 @@ class ForkResult:
 
 
 def run_in_fork(work: Callable[[], int], printed: Path, limit_s: float) -> ForkResult:
-    """Run `work`, which returns the exit code; what it prints goes to the file `printed`."""
+    """TimedRun `work`, which returns the exit code; what it prints goes to the file `printed`."""
     child = os.fork()
     if child == 0:
         code = CRASHED

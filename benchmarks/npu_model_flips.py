@@ -37,7 +37,7 @@ class Hang(BaseException):
 
 
 def main() -> int:
-    """Run the experiment; 1 when a stream misbehaved."""
+    """TimedRun the experiment; 1 when a stream misbehaved."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int, nargs="?", default=10_000)
     parser.add_argument("seed", type=int, nargs="?", default=1)

@@ -228,7 +228,7 @@ def merged(old: list[str], new: list[str]) -> list[str]:
 
 
 def main() -> int:
-    """Run what is asked for and write the page."""
+    """TimedRun what is asked for and write the page."""
     shared = ROOT.parent / "shared"
     modes = [VelaOptions(a, memory_mode=m) for a, m in MODES]
     default = [VelaOptions(a) for a in dict.fromkeys(a for a, _ in MODES)]

@@ -145,7 +145,7 @@ def _reduce(seed: int, how: str, keep: Path) -> None:
 
 
 def main() -> int:
-    """Run a campaign; 1 when there was a fault."""
+    """TimedRun a campaign; 1 when there was a fault."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.random_networks", description=__doc__)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)

@@ -112,7 +112,7 @@ def _reasons(trials: Iterable[TosaTrial], known: dict[str, str]) -> list[str]:
 
 
 def main() -> int:
-    """Run the script."""
+    """TimedRun the script."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--on", action="append", metavar="NAME=N", help="default: ethos-u85-256=0")

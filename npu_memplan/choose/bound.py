@@ -1,15 +1,15 @@
 """Cycles that no choice of copies goes below, for the operations of a program as they are and its maps where they lie.
 
-Invariant: a bound, never an estimate; `ethosu/schedule/copies/bounds/` says of what.
+Invariant: a bound, never an estimate; `ethosu/schedule/prefetch/bounds/` says of what.
 """
 
 from __future__ import annotations
 
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.copies.bounds import least_cycles, port_cycles
-from ..ethosu.schedule.copies.course import Course
-from ..ethosu.schedule.copies.reads import in_place, pieces
-from ..ethosu.schedule.copies.room import Volume
+from ..ethosu.schedule.prefetch.bounds import least_cycles, port_cycles
+from ..ethosu.schedule.prefetch.free_space import FreeCapacity
+from ..ethosu.schedule.prefetch.reads import constant_blocks, in_place
+from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..ethosu.stream.isa import Op, Register
 from ..ethosu.time import MemoryMap
 from ..stages import Planned
@@ -35,8 +35,10 @@ def bound_of(planned: Planned, rank: Ranking) -> int:
             total += _port(program, where)
             continue
         places = call.places(problem, plan)
-        line = Course(program, pieces(program), places.__getitem__, rank.fitted(program.accelerator), fast + 1)
-        total += least_cycles(line, _free(planned, call, program, fast))
+        timed = TimedProgram(
+            program, constant_blocks(program), places.__getitem__, rank.demand_cache(program.accelerator), fast + 1
+        )
+        total += least_cycles(timed, _free(planned, call, program, fast))
     return total
 
 
@@ -53,9 +55,11 @@ def _free(planned: Planned, call: PlacedCall, in_place: NpuProgram, fast: int) -
         if operation.op is not Op.DMA_START or operation.addresses[Register.DMA0_DST][0] not in copies
     ]
     others = held(planned, call, fast, {call.storages[name] for name in copies})
-    room = Volume(others, used if pool.size_bytes is None else pool.size_bytes, len(operations))
-    return [room.free_at(index) for index in left]
+    space = FreeCapacity(others, used if pool.size_bytes is None else pool.size_bytes, len(operations))
+    return [space.free_at(index) for index in left]
 
 
 def _port(program: NpuProgram, where: MemoryMap) -> int:
-    return round(port_cycles(sum(parcel.size_bytes for parcel in pieces(program)), program.accelerator, where))
+    return round(
+        port_cycles(sum(constant.size_bytes for constant in constant_blocks(program)), program.accelerator, where)
+    )

@@ -15,8 +15,8 @@ from .. import planners
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.branches import reordered
-from ..ethosu.schedule.copies.compact import compact
-from ..ethosu.schedule.copies.slices import Slices
+from ..ethosu.schedule.prefetch.compact import compact
+from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.group import ChannelGroup
 from ..ethosu.schedule.stripes.groups import Groups

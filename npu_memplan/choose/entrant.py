@@ -53,7 +53,7 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
     changed = {m.call.first: m for m in moved}
     cycles = 0
     for call in npu_calls(plain.posed.program):
-        known = ranking.fitted(call.program.accelerator).demands
+        known = ranking.demand_cache(call.program.accelerator).demands
         places, program = call.places(problem, plan), call.program
         if call.first in changed:
             program = changed[call.first].program

@@ -17,7 +17,7 @@ from tvm import relax
 
 from ..ethosu.program.primfunc import known, to_primfunc
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.copies.slices import Slicer, Slices
+from ..ethosu.schedule.prefetch.slices import Slicer, Slices
 from ..extract import pose
 from ..extract.program import Fixed
 from ..stages import Posed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..ethosu.arch import Architecture
-from ..ethosu.schedule.copies.fitted import Fitted
+from ..ethosu.schedule.prefetch.demand_cache import DemandCache
 from ..ethosu.time import MemoryMap
 from ..stages import Planned
 from .placed import npu_calls, stream_cycles
@@ -23,7 +23,7 @@ class Ranking:
 
     where: MemoryMap
     _known: dict[Planned, Rank] = field(default_factory=dict)
-    _fitted: dict[str, Fitted] = field(default_factory=dict)
+    _demand_caches: dict[str, DemandCache] = field(default_factory=dict)
 
     def __call__(self, planned: Planned) -> Rank:
         """Cycles, then bytes."""
@@ -31,7 +31,7 @@ class Ranking:
             problem, plan = planned.posed.problem, planned.plan
             cycles = 0
             for call in npu_calls(planned.posed.program):
-                known = self.fitted(call.program.accelerator).demands
+                known = self.demand_cache(call.program.accelerator).demands
                 cycles += stream_cycles(call.program, call.places(problem, plan), self.where, known)
             self.note(planned, (cycles, sum(usage.used_bytes for usage in plan.usage)))
         return self._known[planned]
@@ -40,8 +40,8 @@ class Ranking:
         """Remember what is known of a program."""
         self._known[planned] = rank
 
-    def fitted(self, accelerator: Architecture) -> Fitted:
+    def demand_cache(self, accelerator: Architecture) -> DemandCache:
         """What kernels need on this NPU."""
-        if accelerator.name not in self._fitted:
-            self._fitted[accelerator.name] = Fitted(accelerator, self.where)
-        return self._fitted[accelerator.name]
+        if accelerator.name not in self._demand_caches:
+            self._demand_caches[accelerator.name] = DemandCache(accelerator, self.where)
+        return self._demand_caches[accelerator.name]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from ..compiled import compiled
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.copies.compact import compact
-from ..ethosu.schedule.copies.reads import in_place
-from ..ethosu.schedule.copies.search import WORK
-from ..ethosu.schedule.copies.slices import Slices
-from ..ethosu.schedule.copies.tables import loaded_early
+from ..ethosu.schedule.prefetch.compact import compact
+from ..ethosu.schedule.prefetch.reads import in_place
+from ..ethosu.schedule.prefetch.search import WORK
+from ..ethosu.schedule.prefetch.slices import Slices
+from ..ethosu.schedule.prefetch.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import contained, fall_back
@@ -94,7 +94,7 @@ class Race:
                 traveller.search(WORK // part)
         lost: dict[Traveller, float] = {}  # parts of promises that were lost when they were given places
         found = sorted(searched, key=_promise)
-        found = [*(self._resliced(found[0]) if found else ()), *found]
+        found = [*(self._with_tuned_slices(found[0]) if found else ()), *found]
         for traveller in found:
             self._give_places(traveller, lost)
         for traveller in found[:1]:
@@ -134,10 +134,10 @@ class Race:
             cut(form, _OTHER_PARTS)
         return sorted(self._forms, key=_promise)
 
-    def _resliced(self, traveller: Traveller) -> Iterator[Traveller]:
+    def _with_tuned_slices(self, traveller: Traveller) -> Iterator[Traveller]:
         """The same with slices of other sizes for some operations, if that promises less."""
         form, most = self._forms[traveller]
-        others = form.whole.better_slices(form.cutters, most, traveller)
+        others = form.whole.tune_slices(form.cutters, most, traveller)
         made = form.cut(most, others) if any(others.values()) else None
         if made is not None:
             made.search(WORK // _ROUNDS[-1][1])

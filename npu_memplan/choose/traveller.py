@@ -12,14 +12,14 @@ from functools import cached_property, partial
 
 from .. import planners
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.copies.bounds import least_cycles
-from ..ethosu.schedule.copies.course import Course
-from ..ethosu.schedule.copies.greedy import Copy
-from ..ethosu.schedule.copies.insert import insert
-from ..ethosu.schedule.copies.reads import pieces
-from ..ethosu.schedule.copies.resliced import better_slices
-from ..ethosu.schedule.copies.room import Held, Room, Volume
-from ..ethosu.schedule.copies.search import CopySearch
+from ..ethosu.schedule.prefetch.bounds import least_cycles
+from ..ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
+from ..ethosu.schedule.prefetch.greedy import Copy
+from ..ethosu.schedule.prefetch.insert import insert
+from ..ethosu.schedule.prefetch.reads import constant_blocks
+from ..ethosu.schedule.prefetch.search import CopySearch
+from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
+from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
 from ..stages import Planned, Posed
@@ -40,14 +40,14 @@ class Traveller:
     def __init__(self, plain: Planned, rank: Ranking, fast: int, limit: int) -> None:
         self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
         problem = plain.posed.problem
-        self._lines: list[tuple[PlacedCall, Course]] = []
+        self._timed_calls: list[tuple[PlacedCall, TimedProgram]] = []
         for call in called_once(plain.posed):
-            self._lines.append((call, self._course(call.places(problem, plain.plan), call.program)))
-        self._searches = self._begun(Volume, limit)
+            self._timed_calls.append((call, self._timed_program(call.places(problem, plain.plan), call.program)))
+        self._searches = self._begun(FreeCapacity, limit)
 
-    def _course(self, places: Mapping[str, tuple[int, int]], program: NpuProgram) -> Course:
-        fitted = self._rank.fitted(program.accelerator)
-        return Course(program, pieces(program), places.__getitem__, fitted, self._fast + 1)
+    def _timed_program(self, places: Mapping[str, tuple[int, int]], program: NpuProgram) -> TimedProgram:
+        demand_cache = self._rank.demand_cache(program.accelerator)
+        return TimedProgram(program, constant_blocks(program), places.__getitem__, demand_cache, self._fast + 1)
 
     @property
     def promise(self) -> int:
@@ -63,17 +63,17 @@ class Traveller:
         planned = planned_again(self.plain, posed, self._fast, self._limit)
         return None if planned is None else Traveller(planned, self._rank, self._fast, self._limit)
 
-    def better_slices(self, cutters: Cutters, most_bytes: int, cut: Traveller) -> dict[str, Mapping[int, int]]:
+    def tune_slices(self, cutters: Cutters, most_bytes: int, cut: Traveller) -> dict[str, Mapping[int, int]]:
         """Of each function that can be cut the most bytes of slices of single operations, where that promises less
         than `cut`, which is this program with `most_bytes` for all.
         """
         found = {}
-        for (call, _), known in zip(self._lines, cut._searches, strict=True):
+        for (call, _), known in zip(self._timed_calls, cut._searches, strict=True):
             name, others = call.invoke.function, held(self.plain, call, self._fast)
             if name in cutters:
-                course = partial(self._course, call.places(self.plain.posed.problem, self.plain.plan))
-                found[name] = better_slices(
-                    cutters[name][1], most_bytes, course, others, self._limit, known.best.cycles
+                timed_program = partial(self._timed_program, call.places(self.plain.posed.problem, self.plain.plan))
+                found[name] = tune_slices(
+                    cutters[name][1], most_bytes, timed_program, others, self._limit, known.best.cycles
                 )
         return found
 
@@ -89,9 +89,9 @@ class Traveller:
 
     def _bound(self, in_slices: bool) -> int:
         cycles = 0
-        for call, line in self._lines:
-            room = Volume(held(self.plain, call, self._fast), self._limit, len(line))
-            cycles += least_cycles(line, [room.free_at(index) for index in range(len(line))], in_slices)
+        for call, timed in self._timed_calls:
+            space = FreeCapacity(held(self.plain, call, self._fast), self._limit, len(timed))
+            cycles += least_cycles(timed, [space.free_at(index) for index in range(len(timed))], in_slices)
         return cycles
 
     def entrants(self, work: int) -> Iterator[Entrant]:
@@ -106,7 +106,7 @@ class Traveller:
         for part in _LESS:
             if isinstance(together, int) and together < self._limit // _EXCESS:
                 less += max(together, self._limit // part)
-                fewer = _further(self._begun(Volume, self._limit - less), work)
+                fewer = _further(self._begun(FreeCapacity, self._limit - less), work)
                 together = self._together([search.best.copies for search in fewer], self._limit)
         if not isinstance(together, int):
             yield from self._with(*together)
@@ -115,14 +115,14 @@ class Traveller:
         if not isinstance(endless, int) and self._used(endless[0]) <= self._limit:
             yield from self._around(endless[0], work)
 
-    def _begun(self, kind: type[Volume], limit: int, plain: Planned | None = None) -> list[CopySearch]:
+    def _begun(self, kind: type[FreeCapacity], limit: int, plain: Planned | None = None) -> list[CopySearch]:
         """A search for each call."""
-        calls, there = self._lines, plain or self.plain
-        return [CopySearch(line, kind(held(there, call, self._fast), limit, len(line))) for call, line in calls]
+        calls, there = self._timed_calls, plain or self.plain
+        return [CopySearch(timed, kind(held(there, call, self._fast), limit, len(timed))) for call, timed in calls]
 
     def _around(self, plain: Planned, work: int) -> Iterator[Entrant]:
         """Copies around maps that stay where they lie, from those on that were found where they need not."""
-        searches = self._begun(Room, self._limit, plain)
+        searches = self._begun(FreeRanges, self._limit, plain)
         for search, known in zip(searches, self._searches, strict=True):
             search.try_out(known.choice)
         yield from self._with(plain, [search.best.copies for search in _further(searches, work)])
@@ -135,8 +135,8 @@ class Traveller:
         """Entrants with these copies, which have their places: kernels in their own blocks, or in better ones."""
         for reblocked in (False, True):
             inserted = [
-                Moved(call, *insert(line, made, self._fast + 1, reblocked))
-                for (call, line), made in zip(self._lines, copies, strict=True)
+                Moved(call, *insert(timed, made, self._fast + 1, reblocked))
+                for (call, timed), made in zip(self._timed_calls, copies, strict=True)
             ]
             moved = [m for m in inserted if m.program is not m.call.program]
             if moved:
@@ -149,12 +149,12 @@ class Traveller:
         inside = {p.buffer for p in plan.placements if p.pool == pool.name}
         names = Names(b.name for b in problem.buffers)
         made: list[Buffer] = []
-        for (call, line), sent in zip(self._lines, copies, strict=True):
+        for (call, timed), sent in zip(self._timed_calls, copies, strict=True):
             for copy in sent:
-                piece, start = line.pieces[copy.piece], call.first + max(0, copy.before - copy.unfinished)
-                life = Lifetime(start, call.first + piece.readers[-1] + 1)
+                constant, start = timed.constants[copy.constant], call.first + max(0, copy.before - copy.unfinished)
+                life = Lifetime(start, call.first + constant.readers[-1] + 1)
                 kind = BufferKind.WEIGHTS
-                made.append(Buffer(names.unique("copy"), piece.size_bytes, (life,), pools=(pool.name,), kind=kind))
+                made.append(Buffer(names.unique("copy"), constant.size_bytes, (life,), pools=(pool.name,), kind=kind))
         whole = replace(
             problem,
             buffers=(*(replace(b, pools=()) for b in problem.buffers if b.name in inside), *made),
@@ -180,19 +180,19 @@ class Traveller:
 
 def _further(searches: list[CopySearch], work: int) -> list[CopySearch]:
     """`work`: of all calls together."""
-    operations = sum(len(search.line) for search in searches)
+    operations = sum(len(search.timed) for search in searches)
     for search in searches:
-        search.further(work * len(search.line) // operations)
+        search.further(work * len(search.timed) // operations)
     return searches
 
 
-def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[Held]:
+def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[OccupiedRange]:
     """What lies in the pool while a call runs, in operations of the call; `without`: buffers that do not count."""
     problem, pool = planned.posed.problem, planned.posed.problem.pools[fast].name
     end = call.first + len(call.program.operations)
     at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
     return [
-        Held(
+        OccupiedRange(
             max(life.first, call.first) - call.first,
             min(life.last, end) - 1 - call.first,
             at[buffer.name],

@@ -3,7 +3,7 @@
 Searches are plain Python where that is quick enough. The planners' exact search, the local one, the search over
 distances and the passes over a hundred thousand buffers look at every item at every choice, and are C:
 `planners/exact/*.c`, `local/*.c`, `general/*.c`, `scale/*.c`. So is the search for copies of constants, which runs the
-estimate's clock a million times: `ethosu/schedule/copies/*.c`. What they share is `common.h` here.
+estimate's clock a million times: `ethosu/schedule/prefetch/*.c`. What they share is `common.h` here.
 
 Why C, built by the user: a C compiler is needed by whoever runs or ships what this package generates, it builds all of
 it in about a second (a just-in-time compiler took 12 to 28), and the result loads in a millisecond (that compiler and

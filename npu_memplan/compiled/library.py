@@ -34,7 +34,7 @@ FOLDERS = (
     "planners/local",
     "planners/general",
     "planners/scale",
-    "ethosu/schedule/copies",
+    "ethosu/schedule/prefetch",
 )
 TIMEOUT_S = 120.0
 _DIGEST = ".sha256"  # what a library of the cache is known by, beside it
@@ -60,7 +60,7 @@ def compiled() -> CFunctions:
             library = _library()
         except (_CannotBuild, OSError) as error:
             return CFunctions(None, str(error))
-    for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "eject", "conflicts", "copies"):
+    for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "eject", "conflicts", "prefetch"):
         getattr(library, f"npu_memplan_{name}").restype = ctypes.c_int64
     return CFunctions(library)
 

@@ -12,16 +12,16 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.program.program import NpuProgram
-from npu_memplan.ethosu.schedule.copies.bounds import least_cycles
-from npu_memplan.ethosu.schedule.copies.bounds.crowded import Crowd
-from npu_memplan.ethosu.schedule.copies.course import Course
-from npu_memplan.ethosu.schedule.copies.fitted import Fitted
-from npu_memplan.ethosu.schedule.copies.greedy import Choice, Greedy
-from npu_memplan.ethosu.schedule.copies.insert import insert
-from npu_memplan.ethosu.schedule.copies.reads import pieces
-from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
-from npu_memplan.ethosu.schedule.copies.search import best_copies, without_copies
-from npu_memplan.ethosu.schedule.copies.slices import Slicer, Slices
+from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles
+from npu_memplan.ethosu.schedule.prefetch.bounds.capacity import CapacityWindow
+from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
+from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
+from npu_memplan.ethosu.schedule.prefetch.greedy import Choice, Greedy
+from npu_memplan.ethosu.schedule.prefetch.insert import insert
+from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks
+from npu_memplan.ethosu.schedule.prefetch.search import best_copies, without_copies
+from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
+from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.groups import Groups
@@ -58,14 +58,16 @@ def much_to_bring(rng: random.Random, seed: int) -> Chain:
     return chain
 
 
-def course_of(chain: Chain, npu: str) -> Course:
-    return course_in(lower(chain.graph(), accelerator(f"ethos-{npu}")).program, npu)
+def timed_program_of(chain: Chain, npu: str) -> TimedProgram:
+    return timed_program_in(lower(chain.graph(), accelerator(f"ethos-{npu}")).program, npu)
 
 
-def course_in(program: NpuProgram, npu: str) -> Course:
+def timed_program_in(program: NpuProgram, npu: str) -> TimedProgram:
     where = CompileOptions(f"ethos-{npu}", memory_mode="Shared_Sram").resolved().memory_map()
     assert where is not None
-    return Course(program, pieces(program), places(program, where), Fitted(program.accelerator, where), 1)
+    return TimedProgram(
+        program, constant_blocks(program), places(program, where), DemandCache(program.accelerator, where), 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,28 +77,30 @@ def course_in(program: NpuProgram, npu: str) -> Course:
 )
 def test_no_stream_in_its_own_or_the_best_blocks_goes_below_the_bound(seed: int, npu: str) -> None:
     rng = random.Random(seed)
-    line = course_of(three_layers(rng, seed), npu)
-    program, where = line.program, line.where
+    timed = timed_program_of(three_layers(rng, seed), npu)
+    program, where = timed.program, timed.where
     place = places(program, where)
-    assert line.blocks  # there are better ones
-    least, count = least_cycles(line, [MUCH] * len(line)), len(line.pieces)
+    assert timed.blocks  # there are better ones
+    least, count = least_cycles(timed, [MUCH] * len(timed)), len(timed.constants)
     for _ in range(12):
         kept = frozenset(k for k in range(count) if rng.random() < 0.4)
-        made = Greedy(line, Room([], MUCH, len(line)), Choice(kept, {k: rng.randint(0, 5) for k in range(count)})).made
+        made = Greedy(
+            timed, FreeRanges([], MUCH, len(timed)), Choice(kept, {k: rng.randint(0, 5) for k in range(count)})
+        ).made
         assert made.cycles >= least
         for reblocked in (False, True):
-            other, copies = insert(line, made.copies, 1, reblocked)
+            other, copies = insert(timed, made.copies, 1, reblocked)
             at = {b.name: (1, MUCH + copies[b.name]) if b.name in copies else place(b.name) for b in other.buffers}
             assert stream_cycles(other, at, where) >= least
 
 
-def fewest_cycles(line: Course, volume: Volume, rng: random.Random) -> int:
+def fewest_cycles(timed: TimedProgram, volume: FreeCapacity, rng: random.Random) -> int:
     """Of the schedule that is searched for and of six that are drawn."""
-    count, found = len(line.pieces), [best_copies(line, volume, 5_000)]
+    count, found = len(timed.constants), [best_copies(timed, volume, 5_000)]
     for _ in range(6):
         kept = frozenset(k for k in range(count) if rng.random() < 0.5)
         choice = Choice(kept, {k: rng.randint(0, 6) for k in range(count)}, rng.random() < 0.5)
-        found.append(Greedy(line, volume, choice).made)
+        found.append(Greedy(timed, volume, choice).made)
     return min(made.cycles for made in found)
 
 
@@ -107,12 +111,12 @@ def fewest_cycles(line: Course, volume: Volume, rng: random.Random) -> int:
 )
 def test_what_flash_still_has_to_bring_is_no_more_than_the_clock_asks(seed: int, npu: str) -> None:
     rng = random.Random(seed)
-    line = course_of(much_to_bring(rng, seed), npu)
-    limit = sum(piece.size_bytes for piece in line.pieces) + 64
+    timed = timed_program_of(much_to_bring(rng, seed), npu)
+    limit = sum(constant.size_bytes for constant in timed.constants) + 64
     for full_until, free_bytes in ((0, 0), (1, 0), (1, 1000), (0, 1000)):
-        volume = Volume([Held(0, full_until, 0, limit - free_bytes)], limit, len(line))
-        least = least_cycles(line, [volume.free_at(i) for i in range(len(line))])
-        assert fewest_cycles(line, volume, rng) >= least
+        volume = FreeCapacity([OccupiedRange(0, full_until, 0, limit - free_bytes)], limit, len(timed))
+        least = least_cycles(timed, [volume.free_at(i) for i in range(len(timed))])
+        assert fewest_cycles(timed, volume, rng) >= least
 
 
 @pytest.mark.parametrize("npu", ["u55-128", "u55-256", "u65-512"])
@@ -120,17 +124,17 @@ def test_the_bound_is_what_is_reached_where_nothing_can_be_copied(npu: str) -> N
     """Not with kernels that have better blocks: they may have the least of each form, which none has."""
     exact = 0
     for seed in range(8):
-        line = course_of(much_to_bring(random.Random(seed), seed), npu)
-        least, reached = least_cycles(line, [0] * len(line)), without_copies(line).cycles
+        timed = timed_program_of(much_to_bring(random.Random(seed), seed), npu)
+        least, reached = least_cycles(timed, [0] * len(timed)), without_copies(timed).cycles
         assert least <= reached
-        assert least_cycles(line, [0] * len(line), in_slices=True) < least  # of slices, copies might have room
-        if not line.blocks:
+        assert least_cycles(timed, [0] * len(timed), in_slices=True) < least  # of slices, copies might have room
+        if not timed.blocks:
             exact += 1
             assert least == reached
     assert exact >= 2
 
 
-def twice_read(rng: random.Random, seed: int, npu: str) -> Course:
+def twice_read(rng: random.Random, seed: int, npu: str) -> TimedProgram:
     """Convolutions in slices of output channels and in two or three stripes, which read the same weights."""
     side = rng.choice((6, 8, 12))
     chain = Chain(seed, (side, side, rng.choice((16, 32))))
@@ -140,27 +144,27 @@ def twice_read(rng: random.Random, seed: int, npu: str) -> Course:
     groups = Groups(lowered.program)
     found = [groups.chains.chain(k, k) for k in range(len(lowered.program.operations))]
     striped = apply(lowered.program, [groups.even(one, rng.choice((2, 3))) for one in found if one])
-    return course_in(Slicer(striped, Slices(lowered.constants)).sliced(1024) or striped, npu)
+    return timed_program_in(Slicer(striped, Slices(lowered.constants)).sliced(1024) or striped, npu)
 
 
 @pytest.mark.parametrize("npu", ["u55-128", "u55-256", "u65-512"])
 def test_of_pieces_that_are_read_again_some_stay_where_not_all_have_room(npu: str) -> None:
     rng, higher = random.Random(npu), 0
     for seed in range(6):
-        line = twice_read(rng, seed, npu)
-        size = sum(piece.size_bytes for piece in line.pieces)
-        assert any(len(piece.readers) > 1 for piece in line.pieces)
+        timed = twice_read(rng, seed, npu)
+        size = sum(constant.size_bytes for constant in timed.constants)
+        assert any(len(constant.readers) > 1 for constant in timed.constants)
         for part in (0.2, 0.4, 0.7):
-            volume = Volume([], int(part * size), len(line))
-            free = [volume.free_at(i) for i in range(len(line))]
-            least = least_cycles(line, free)
-            higher += least > 1.05 * least_cycles(line, free, in_slices=True)
-            assert fewest_cycles(line, volume, rng) >= least
+            volume = FreeCapacity([], int(part * size), len(timed))
+            free = [volume.free_at(i) for i in range(len(timed))]
+            least = least_cycles(timed, free)
+            higher += least > 1.05 * least_cycles(timed, free, in_slices=True)
+            assert fewest_cycles(timed, volume, rng) >= least
     assert higher >= 6
 
 
 def test_what_stays_costs_the_least_that_makes_room() -> None:
-    """Every choice of pieces is tried, in drawn crowds."""
+    """Every choice of constants is tried, in drawn crowds."""
     rng = random.Random(5)
     for _ in range(200):
         costs = {k: float(rng.randint(0, 30)) for k in range(rng.randint(1, 7))}
@@ -168,6 +172,6 @@ def test_what_stays_costs_the_least_that_makes_room() -> None:
         excess_bytes = rng.randint(1, sum(sizes))
         choices = (c for n in range(len(sizes) + 1) for c in combinations(range(len(sizes)), n))
         best = min(sum(costs[k] for k in c) for c in choices if sum(sizes[k] for k in c) >= excess_bytes)
-        bound = Crowd(0, 1, ((excess_bytes, tuple(costs)),)).least(costs, sizes)
+        bound = CapacityWindow(0, 1, ((excess_bytes, tuple(costs)),)).least(costs, sizes)
         assert best - max(costs.values()) <= bound <= best + 1e-9
-    assert Crowd(0, 1, ((10, (0, 1, 2)),)).least({0: 3.0, 1: 4.0, 2: 9.0}, [12, 12, 12]) == 3.0  # one is whole
+    assert CapacityWindow(0, 1, ((10, (0, 1, 2)),)).least({0: 3.0, 1: 4.0, 2: 9.0}, [12, 12, 12]) == 3.0  # one is whole

@@ -20,14 +20,14 @@ from npu_memplan.c_compiler import compiler
 from npu_memplan.compiled import CFunctions, compiled, library
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.program.access import Role
-from npu_memplan.ethosu.schedule.copies import flat
-from npu_memplan.ethosu.schedule.copies.course import Course, CourseStep, Run
-from npu_memplan.ethosu.schedule.copies.flat import Flat
-from npu_memplan.ethosu.schedule.copies.greedy import Choice, Itinerary
-from npu_memplan.ethosu.schedule.copies.reads import Parcel
-from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
-from npu_memplan.ethosu.schedule.copies.search import CopySearch
-from npu_memplan.ethosu.schedule.copies.trials import Found, Trials
+from npu_memplan.ethosu.schedule.prefetch import native_search
+from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
+from npu_memplan.ethosu.schedule.prefetch.greedy import Choice, DmaSchedule
+from npu_memplan.ethosu.schedule.prefetch.local_search import Found, LocalSearch
+from npu_memplan.ethosu.schedule.prefetch.native_search import NativeLocalSearch
+from npu_memplan.ethosu.schedule.prefetch.reads import ConstantBlock
+from npu_memplan.ethosu.schedule.prefetch.search import CopySearch
+from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedOp, TimedProgram, TimedRun
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time import Demand, MemoryMap, Traffic
@@ -53,19 +53,19 @@ class Draws:
         sram, dram = Memory("sram", 0, 1.0, latency[2], latency[3]), Memory("dram", 1, 0.3, latency[4], latency[5])
         self.where = MemoryMap({0: flash, 1: sram, 2: dram}, self.random.choice([flash, dram]))
 
-    def course(self) -> Course:
+    def timed_program(self) -> TimedProgram:
         count = self.random.randint(1, 30)
-        line = object.__new__(Course)
-        line.program = SimpleNamespace(accelerator=self.npu)  # type: ignore[assignment]
-        line.where, line._transfers, line.pieces = self.where, {}, tuple(self._pieces(count))
-        line.reads = {i: k for k, piece in enumerate(line.pieces) for i in piece.readers}
-        line._fitted = SimpleNamespace(demands=lambda copy: self._needs(Op.DMA_START))  # type: ignore[assignment]
-        line._fast_region = 1
-        ops = [Op.CONV if i in line.reads or self.random.random() < 0.7 else Op.DMA_START for i in range(count)]
-        line._steps = [self._step(i, ops) for i in range(count)]
-        return line
+        timed = object.__new__(TimedProgram)
+        timed.program = SimpleNamespace(accelerator=self.npu)  # type: ignore[assignment]
+        timed.where, timed._transfers, timed.constants = self.where, {}, tuple(self._pieces(count))
+        timed.reads = {i: k for k, constant in enumerate(timed.constants) for i in constant.readers}
+        timed._demand_caches = SimpleNamespace(demands=lambda copy: self._needs(Op.DMA_START))  # type: ignore[assignment]
+        timed._fast_region = 1
+        ops = [Op.CONV if i in timed.reads or self.random.random() < 0.7 else Op.DMA_START for i in range(count)]
+        timed._steps = [self._step(i, ops) for i in range(count)]
+        return timed
 
-    def _pieces(self, count: int) -> Iterator[Parcel]:
+    def _pieces(self, count: int) -> Iterator[ConstantBlock]:
         readers = [i for i in range(count) if self.random.random() < 0.6]
         while readers:
             mine = sorted({readers[0], *(r for r in readers[1:] if self.random.random() < 0.1)})
@@ -73,14 +73,16 @@ class Draws:
             sizes = [
                 (16 if self.halves else 15) * self.random.randint(1, 60) for _ in range(self.random.choice((1, 1, 2)))
             ]
-            yield Parcel("constants", tuple((4096 * i, 4096 * i + size) for i, size in enumerate(sizes)), tuple(mine))
+            yield ConstantBlock(
+                "constants", tuple((4096 * i, 4096 * i + size) for i, size in enumerate(sizes)), tuple(mine)
+            )
 
-    def _step(self, index: int, ops: list[Op]) -> CourseStep:
+    def _step(self, index: int, ops: list[Op]) -> TimedOp:
         draw = self.random
         kernels = tuple(draw.randrange(3) for _ in range(draw.choice((0, 0, 1, 2))))
         behind = frozenset(i for i in range(index) if ops[i] is Op.DMA_START and draw.random() < 0.5)
         slow = self._needs(ops[index])
-        return CourseStep(draw.randint(2, 40), slow, draw.choice((slow, self._needs(ops[index]))), kernels, behind)
+        return TimedOp(draw.randint(2, 40), slow, draw.choice((slow, self._needs(ops[index]))), kernels, behind)
 
     def _needs(self, op: Op) -> Demand:
         draw = self.random
@@ -97,38 +99,38 @@ class Draws:
         work = (0, 0) if op is Op.DMA_START else (draw.randrange(2000), draw.randrange(900))
         return Demand(operation, *work, tuple(loads), 0, blocks, blocks * draw.randint(1, 3))
 
-    def room(self, line: Course) -> Volume:
+    def space(self, timed: TimedProgram) -> FreeCapacity:
         draw, held, limit = self.random, [], self.random.randint(900, 4500)
         for _ in range(draw.randrange(12)):  # some holes are alike
-            first, start = draw.randrange(len(line)), 128 * draw.randrange(limit // 128)
-            last, size = min(len(line) - 1, first + draw.randrange(5)), draw.choice((100, 128, 384, 896))
-            held.append(Held(first, last, start, min(limit - limit % 16, start + size)))
-        return draw.choice((Volume, Room))(held, limit, len(line))
+            first, start = draw.randrange(len(timed)), 128 * draw.randrange(limit // 128)
+            last, size = min(len(timed) - 1, first + draw.randrange(5)), draw.choice((100, 128, 384, 896))
+            held.append(OccupiedRange(first, last, start, min(limit - limit % 16, start + size)))
+        return draw.choice((FreeCapacity, FreeRanges))(held, limit, len(timed))
 
-    def choice(self, line: Course) -> Choice:
-        draw, pieces = self.random, range(len(line.pieces))
-        sooner = {k: draw.randrange(12) for k in pieces if draw.random() < 0.5}
-        kept = frozenset(k for k in pieces if draw.random() < 0.2)
-        return Choice(kept, sooner, in_turn=draw.random() < 0.4, from_top=draw.random() < 0.4)
+    def choice(self, timed: TimedProgram) -> Choice:
+        draw, constants = self.random, range(len(timed.constants))
+        max_lead = {k: draw.randrange(12) for k in constants if draw.random() < 0.5}
+        kept = frozenset(k for k in constants if draw.random() < 0.2)
+        return Choice(kept, max_lead, fifo=draw.random() < 0.4, from_top=draw.random() < 0.4)
 
 
 @lru_cache
-def drawn(seed: int, npu: str) -> tuple[Course, Volume, Choice, Itinerary, Found]:
+def drawn(seed: int, npu: str) -> tuple[TimedProgram, FreeCapacity, Choice, DmaSchedule, Found]:
     """A course, free bytes and a choice, and what Python makes of them: its schedule, and where a search goes on to."""
     draws = Draws(seed, NPUS[npu])
-    line = draws.course()
-    room, choice = draws.room(line), draws.choice(line)
-    trials = Trials(line, room, seed)
+    timed = draws.timed_program()
+    space, choice = draws.space(timed), draws.choice(timed)
+    trials = LocalSearch(timed, space, seed)
     made = trials.schedule(choice)
-    return line, room, choice, made, trials.further(Found(choice, made.cycles, made), 4 * max(8, len(line)))
+    return timed, space, choice, made, trials.further(Found(choice, made.cycles, made), 4 * max(8, len(timed)))
 
 
 def differs(seed: int, npu: str) -> bool:
-    line, room, choice, made, further = drawn(seed, npu)
-    compiled_trials = Flat(line, room, seed)
+    timed, space, choice, made, further = drawn(seed, npu)
+    compiled_trials = NativeLocalSearch(timed, space, seed)
     if compiled_trials.schedule(choice) != made:
         return True
-    found = compiled_trials.further(Found(choice, made.cycles, made), 4 * max(8, len(line)))
+    found = compiled_trials.further(Found(choice, made.cycles, made), 4 * max(8, len(timed)))
     return found != further
 
 
@@ -143,21 +145,21 @@ def test_c_makes_the_schedules_that_python_makes(npu: str) -> None:
 def test_what_is_found_can_be_run() -> None:
     """Its cycles are those of the clock, and no byte is used twice."""
     for seed in range(DRAWN):
-        line, room = drawn(seed, "u65")[:2]
-        search = CopySearch(line, room)
+        timed, space = drawn(seed, "u65")[:2]
+        search = CopySearch(timed, space)
         search.further(2000)
-        run, left = Run(line), room.copy()
-        sent = {copy.piece: copy for copy in search.best.copies}
-        for index in range(len(line)):
+        run, left = TimedRun(timed), space.copy()
+        sent = {copy.constant: copy for copy in search.best.copies}
+        for index in range(len(timed)):
             for copy in (c for c in search.best.copies if c.before == index):
-                piece = line.pieces[copy.piece]
+                constant = timed.constants[copy.constant]
                 first = max(0, index - copy.unfinished)
-                assert left.full_at(piece.size_bytes, first, piece.readers[-1]) < 0
-                rows = left.held[(left.held[:, 0] <= piece.readers[-1]) & (left.held[:, 1] >= first)]
-                assert not ((rows[:, 2] < copy.at + piece.size_bytes) & (rows[:, 3] > copy.at)).any()
-                left.take(piece.size_bytes, first, piece.readers[-1], copy.at)
-                run.copy(copy.piece, copy.unfinished)
-            run.step(index, line.reads.get(index) in sent)
+                assert left.full_at(constant.size_bytes, first, constant.readers[-1]) < 0
+                rows = left.held[(left.held[:, 0] <= constant.readers[-1]) & (left.held[:, 1] >= first)]
+                assert not ((rows[:, 2] < copy.at + constant.size_bytes) & (rows[:, 3] > copy.at)).any()
+                left.take(constant.size_bytes, first, constant.readers[-1], copy.at)
+                run.copy(copy.constant, copy.unfinished)
+            run.step(index, timed.reads.get(index) in sent)
         assert run.cycles == search.best.cycles
 
 
@@ -176,7 +178,7 @@ MUTANTS = {
         ("line->awaits_response ? stop : written", "written"),
         ("younger < line->most_transfers", "younger < 1"),
     ],
-    "room.c": [
+    "free_space.c": [
         ("hole >= size", "hole > size"),
         ("row[LAST] >= first", "row[LAST] > first"),
         ("round_up(size, room->free->grain)", "size"),
@@ -185,10 +187,10 @@ MUTANTS = {
         ("rest == 0.5 && below % 2", "rest == 0.5"),
         ("unfinished == 1 && index > 1", "unfinished == 1"),
         ("copied < g->clock.moment.end", "copied - 5 < g->clock.moment.end"),
-        ("g->wish->in_turn && ", ""),
+        ("g->wish->fifo && ", ""),
         ("work[next] > (double)most + 1", "work[next] > (double)most - 40"),
         ("g->left > (double)most + 1", "g->left > (double)most - 40"),
-        ("g->copied[piece] = 1;\n  g->left -= g->line->least[piece];", "g->copied[piece] = 1;"),
+        ("g->copied[constant] = 1;\n  g->left -= g->line->least[constant];", "g->copied[constant] = 1;"),
         ("tight_until(&g->room, first, last) + unfinished + 1", "tight_until(&g->room, first, last) + unfinished + 2"),
     ],
     "search.c": [("NEAR = 3", "NEAR = 2"), ("STAY = 0.25", "STAY = 0.26"), ("found->cycles <= s", "found->cycles < s")],
@@ -197,7 +199,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize("file", MUTANTS)
 def test_a_change_of_one_of_them_is_noticed(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(flat.__file__).parent
+    folder = Path(native_search.__file__).parent
     common = Path(library.__file__).parent
     for old, new in MUTANTS[file]:
         source = (folder / file).read_text()
@@ -211,18 +213,18 @@ def test_a_change_of_one_of_them_is_noticed(file: str, tmp_path: Path, monkeypat
         files = [str(path) for path in sorted(tmp_path.glob("*.c"))]
         subprocess.run([*command, *library.FLAGS, f"-I{common}", *files, "-o", str(built)], check=True)
         mutant = ctypes.CDLL(str(built))
-        mutant.npu_memplan_copies.restype = ctypes.c_int64
-        monkeypatch.setattr(flat, "compiled", lambda functions=mutant: CFunctions(functions))
+        mutant.npu_memplan_prefetch.restype = ctypes.c_int64
+        monkeypatch.setattr(native_search, "compiled", lambda functions=mutant: CFunctions(functions))
         assert any(differs(seed, npu) for seed in range(DRAWN) for npu in NPUS), f"{file}: {old} -> {new}"
 
 
 def test_where_c_cannot_be_built_python_searches_less_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    line, room = drawn(3, "u55")[:2]
-    assert Flat.usable(line)
-    fast = CopySearch(line, room)
-    monkeypatch.setattr(flat, "compiled", lambda: CFunctions(None, "no compiler"))
-    assert not Flat.usable(line)
-    slow = CopySearch(line, room)
+    timed, space = drawn(3, "u55")[:2]
+    assert NativeLocalSearch.usable(timed)
+    fast = CopySearch(timed, space)
+    monkeypatch.setattr(native_search, "compiled", lambda: CFunctions(None, "no compiler"))
+    assert not NativeLocalSearch.usable(timed)
+    slow = CopySearch(timed, space)
     assert slow.best == fast.best
     slow.further(1000)
     assert slow.best.cycles <= fast.best.cycles
@@ -247,4 +249,4 @@ def test_who_has_no_compiler_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ethos-u85-256"])
 def test_c_says_what_it_does_not_know(name: str) -> None:
-    assert not Flat.usable(Draws(1, accelerator(name)).course())
+    assert not NativeLocalSearch.usable(Draws(1, accelerator(name)).timed_program())

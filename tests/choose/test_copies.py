@@ -20,18 +20,18 @@ from npu_memplan.ethosu import vela
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.kernel import Kernel
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
-from npu_memplan.ethosu.schedule.copies.bounds import least_cycles, with_least_needs
-from npu_memplan.ethosu.schedule.copies.compact import compact
-from npu_memplan.ethosu.schedule.copies.course import Course, Run
-from npu_memplan.ethosu.schedule.copies.exhaustive import Exhaustive
-from npu_memplan.ethosu.schedule.copies.fitted import Fitted
-from npu_memplan.ethosu.schedule.copies.greedy import Choice, Copy, Greedy
-from npu_memplan.ethosu.schedule.copies.insert import insert
-from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
-from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
-from npu_memplan.ethosu.schedule.copies.search import WORK, best_copies, without_copies
-from npu_memplan.ethosu.schedule.copies.slices import Slicer, Slices
-from npu_memplan.ethosu.schedule.copies.tables import loaded_early
+from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles, with_least_needs
+from npu_memplan.ethosu.schedule.prefetch.compact import compact
+from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
+from npu_memplan.ethosu.schedule.prefetch.exhaustive import Exhaustive
+from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
+from npu_memplan.ethosu.schedule.prefetch.greedy import Choice, Copy, Greedy
+from npu_memplan.ethosu.schedule.prefetch.insert import insert
+from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks, in_place
+from npu_memplan.ethosu.schedule.prefetch.search import WORK, best_copies, without_copies
+from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
+from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early
+from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.groups import Groups
@@ -45,9 +45,9 @@ OPERATIONS, LIMIT = 12, 400
 SPANS = st.tuples(st.integers(0, OPERATIONS - 1), st.integers(0, 5), st.integers(0, 20), st.integers(1, 8))
 
 
-def held(spans: list[tuple[int, int, int, int]]) -> list[Held]:
+def held(spans: list[tuple[int, int, int, int]]) -> list[OccupiedRange]:
     return [
-        Held(first, min(OPERATIONS - 1, first + more), 16 * at, 16 * (at + n))
+        OccupiedRange(first, min(OPERATIONS - 1, first + more), 16 * at, 16 * (at + n))
         for first, more, at, n in spans
         if 16 * (at + n) <= LIMIT
     ]
@@ -59,39 +59,39 @@ def test_a_hole_is_free_and_none_is_missed(
 ) -> None:
     last = min(OPERATIONS - 1, first + more)
     there = held(spans)
-    room = Room(there, LIMIT, OPERATIONS)
+    space = FreeRanges(there, LIMIT, OPERATIONS)
     meets = [h for h in there if h.first <= last and first <= h.last]
     free = [
         at
         for at in range(0, LIMIT - size + 1, 16)
         if all(at + size <= h.start or h.stop <= at for h in meets) and at + size <= LIMIT - LIMIT % 16
     ]
-    found = room.find(size, first, last)
+    found = space.find(size, first, last)
     assert (found is None) == (not free)
     assert found is None or found in free
-    highest = room.find(size, first, last, from_top=True)
+    highest = space.find(size, first, last, from_top=True)
     assert (highest is None) == (not free)
     assert highest is None or highest in free
     assert highest is None or highest == max(free)
-    if room.full_at(size, first, last) >= 0:
+    if space.full_at(size, first, last) >= 0:
         assert found is None
     if found is not None:
-        room.take(size, first, last, found)
-        again = room.find(size, first, last)
+        space.take(size, first, last, found)
+        again = space.find(size, first, last)
         assert again is None or again + size <= found or found + size <= again
 
 
 @given(st.lists(SPANS, max_size=8), st.lists(st.tuples(st.integers(1, 120), st.integers(0, 11), st.integers(0, 6))))
 def test_a_volume_counts_bytes_only(spans: list[tuple[int, int, int, int]], wanted: list[tuple[int, int, int]]) -> None:
     there = held(spans)
-    volume, taken = Volume(there, LIMIT, OPERATIONS), [0] * OPERATIONS
+    volume, taken = FreeCapacity(there, LIMIT, OPERATIONS), [0] * OPERATIONS
     for point in range(OPERATIONS):
         taken[point] = len({b for h in there if h.first <= point <= h.last for b in range(h.start, h.stop)})
     for size, first, more in wanted:
         last = min(OPERATIONS - 1, first + more)
-        room = max(taken[first : last + 1]) + size <= LIMIT - LIMIT % 16
-        assert (volume.find(size, first, last) is not None) == room
-        if room:
+        space = max(taken[first : last + 1]) + size <= LIMIT - LIMIT % 16
+        assert (volume.find(size, first, last) is not None) == space
+        if space:
             before = volume.copy()
             volume.take(size, first, last, 0)
             assert before.free_at(first) == LIMIT - LIMIT % 16 - taken[first]
@@ -106,7 +106,7 @@ def only_program(planned: Planned) -> tuple[NpuProgram, bytes]:
 
 
 @lru_cache(2)
-def course_of(made: Planned, fast_flash: bool = False) -> Course:
+def timed_program_of(made: Planned, fast_flash: bool = False) -> TimedProgram:
     """`fast_flash`: constants are read sooner in place than from a copy in SRAM, which maps keep busy."""
     (call,) = npu_calls(made.posed.program)
     program = in_place(call.program)
@@ -115,7 +115,9 @@ def course_of(made: Planned, fast_flash: bool = False) -> Course:
     if fast_flash:
         flash = replace(where.regions[0], clock_scale=1.0, read=Direction(0))
         where = replace(where, regions={**where.regions, 0: flash})
-    return Course(program, pieces(program), places(program, where), Fitted(program.accelerator, where), 1)
+    return TimedProgram(
+        program, constant_blocks(program), places(program, where), DemandCache(program.accelerator, where), 1
+    )
 
 
 def read_of(program: NpuProgram, data: bytes) -> list[list[bytes]]:
@@ -144,8 +146,8 @@ def test_kernels_read_in_place_what_was_copied(planned: Callable[..., Planned]) 
     assert not any(b.role is BufferRole.WEIGHTS for b in without.buffers)
     assert len(without.operations) < len(program.operations)
     assert read_of(without, data) == read_of(program, data)
-    found = pieces(without)
-    assert {i for piece in found for i in piece.readers} == {
+    found = constant_blocks(without)
+    assert {i for constant in found for i in constant.readers} == {
         i for i, o in enumerate(without.operations) if o.op in (Op.CONV, Op.DEPTHWISE)
     } | set(operands_in(without, BufferRole.CONSTANTS))
 
@@ -161,14 +163,14 @@ def operands_in(program: NpuProgram, role: BufferRole) -> list[int]:
 def test_small_operands_are_copied_together_and_read_in_place_again(
     planned: Callable[..., Planned], npu_compiler: str
 ) -> None:
-    line = course_of(planned("kws_ref_model", npu_compiler))
-    plain = line.program
+    timed = timed_program_of(planned("kws_ref_model", npu_compiler))
+    plain = timed.program
     readers = operands_in(plain, BufferRole.CONSTANTS)
-    found = [k for k, piece in enumerate(line.pieces) if set(piece.readers) & set(readers)]
-    assert sorted(i for k in found for i in line.pieces[k].readers) == readers
+    found = [k for k, constant in enumerate(timed.constants) if set(constant.readers) & set(readers)]
+    assert sorted(i for k in found for i in timed.constants[k].readers) == readers
     if npu_compiler == "tvm":  # the numbers of softmax lie side by side
-        assert [len(line.pieces[k].spans) for k in found] == [1]
-    made, _ = insert(line, tuple(Copy(k, 0, 0) for k in found), 1, reblocked=False)
+        assert [len(timed.constants[k].spans) for k in found] == [1]
+    made, _ = insert(timed, tuple(Copy(k, 0, 0) for k in found), 1, reblocked=False)
     assert not operands_in(made, BufferRole.CONSTANTS)
     assert operands_in(made, BufferRole.WEIGHTS) == [reader + len(found) for reader in readers]
     assert in_place(made).operations == plain.operations
@@ -277,28 +279,28 @@ CUT = st.lists(st.booleans(), min_size=12, max_size=12)
 def test_no_schedule_goes_below_the_bound(
     planned: Callable[..., Planned],
     stays: list[bool],
-    sooner: list[int],
+    max_lead: list[int],
     memory: int,
-    in_turn: bool,
+    fifo: bool,
     from_top: bool,
     fast_flash: bool,
 ) -> None:
-    line = course_of(planned("pretrainedResnet_quant", "tvm", 51840), fast_flash)
+    timed = timed_program_of(planned("pretrainedResnet_quant", "tvm", 51840), fast_flash)
     limit = 4096 * 4**memory
-    room = Room([Held(0, 3, 0, limit - 3000)], limit, len(line))
-    least = least_cycles(line, [room.free_at(i) for i in range(len(line))])
-    choice = Choice(frozenset(k for k, stay in enumerate(stays) if stay), dict(enumerate(sooner)), in_turn, from_top)
-    assert Greedy(line, room, choice).made.cycles >= least
+    space = FreeRanges([OccupiedRange(0, 3, 0, limit - 3000)], limit, len(timed))
+    least = least_cycles(timed, [space.free_at(i) for i in range(len(timed))])
+    choice = Choice(frozenset(k for k, stay in enumerate(stays) if stay), dict(enumerate(max_lead)), fifo, from_top)
+    assert Greedy(timed, space, choice).made.cycles >= least
 
 
 @pytest.mark.parametrize(("name", "limit"), [("kws_ref_model", 22192), ("pretrainedResnet_quant", 51840)])
 def test_constants_that_are_read_in_place_may_be_faster_than_copies(
     planned: Callable[..., Planned], name: str, limit: int
 ) -> None:
-    line = course_of(planned(name, "tvm", limit), fast_flash=True)
-    least = least_cycles(line, [1 << 20] * len(line))
-    assert least <= without_copies(line).cycles
-    assert least <= best_copies(line, Room([], 1 << 20, len(line))).cycles
+    timed = timed_program_of(planned(name, "tvm", limit), fast_flash=True)
+    least = least_cycles(timed, [1 << 20] * len(timed))
+    assert least <= without_copies(timed).cycles
+    assert least <= best_copies(timed, FreeRanges([], 1 << 20, len(timed))).cycles
 
 
 @pytest.mark.parametrize(("name", "npu_compiler"), [("hello_world_int8", "tvm"), ("micro_speech_quantized", "tvm")])
@@ -306,47 +308,47 @@ def test_constants_that_are_read_in_place_may_be_faster_than_copies(
 def test_of_a_few_pieces_nothing_is_better(
     planned: Callable[..., Planned], name: str, npu_compiler: str, free_bytes: int
 ) -> None:
-    line = course_of(planned(name, npu_compiler))
-    volume = Volume([], free_bytes, len(line))
-    nearly = best_copies(line, volume, WORK - 1)
-    best = best_copies(line, volume)
-    found = Exhaustive(line, volume, without_copies(line), 20_000).best()
+    timed = timed_program_of(planned(name, npu_compiler))
+    volume = FreeCapacity([], free_bytes, len(timed))
+    nearly = best_copies(timed, volume, WORK - 1)
+    best = best_copies(timed, volume)
+    found = Exhaustive(timed, volume, without_copies(timed), 20_000).best()
     assert found is not None
     assert found.cycles == best.cycles  # wherever the search begins
-    assert least_cycles(line, [free_bytes] * len(line)) <= best.cycles <= nearly.cycles
+    assert least_cycles(timed, [free_bytes] * len(timed)) <= best.cycles <= nearly.cycles
     assert best.cycles < nearly.cycles or name == "hello_world_int8"  # there the first schedule is the best
-    assert Exhaustive(line, volume, nearly, 1).best() is None
-    run, room = Run(line), volume.copy()
-    for index in range(len(line)):  # what is found can be done
+    assert Exhaustive(timed, volume, nearly, 1).best() is None
+    run, space = TimedRun(timed), volume.copy()
+    for index in range(len(timed)):  # what is found can be done
         for copy in (c for c in found.copies if c.before == index):
-            piece = line.pieces[copy.piece]
-            assert room.full_at(piece.size_bytes, index - copy.unfinished, piece.readers[-1]) < 0
-            room.take(piece.size_bytes, index - copy.unfinished, piece.readers[-1], 0)
-            run.copy(copy.piece, copy.unfinished)
-        run.step(index, line.reads.get(index) in {c.piece for c in found.copies})
+            constant = timed.constants[copy.constant]
+            assert space.full_at(constant.size_bytes, index - copy.unfinished, constant.readers[-1]) < 0
+            space.take(constant.size_bytes, index - copy.unfinished, constant.readers[-1], 0)
+            run.copy(copy.constant, copy.unfinished)
+        run.step(index, timed.reads.get(index) in {c.constant for c in found.copies})
     assert run.cycles == found.cycles
     rng = np.random.default_rng(3)
     for _ in range(40):
-        sooner = {k: int(rng.integers(1, 9)) for k in range(len(line.pieces))}
-        kept = frozenset(k for k in sooner if rng.integers(4) == 0)
-        assert Greedy(line, volume, Choice(kept, sooner, bool(rng.integers(2)))).made.cycles >= best.cycles
+        max_lead = {k: int(rng.integers(1, 9)) for k in range(len(timed.constants))}
+        kept = frozenset(k for k in max_lead if rng.integers(4) == 0)
+        assert Greedy(timed, volume, Choice(kept, max_lead, bool(rng.integers(2)))).made.cycles >= best.cycles
 
 
 def test_the_bound_knows_the_memory(planned: Callable[..., Planned]) -> None:
-    line = course_of(planned("pretrainedResnet_quant", "tvm", 51840))
-    near = without_copies(with_least_needs(line)).cycles
-    bounds = [least_cycles(line, [free] * len(line)) for free in (1 << 20, 16384, 4096, 0)]
+    timed = timed_program_of(planned("pretrainedResnet_quant", "tvm", 51840))
+    near = without_copies(with_least_needs(timed)).cycles
+    bounds = [least_cycles(timed, [free] * len(timed)) for free in (1 << 20, 16384, 4096, 0)]
     assert near <= bounds[0] < bounds[1] < bounds[2] < bounds[3]
-    best = best_copies(line, Room([], 1 << 20, len(line))).cycles
+    best = best_copies(timed, FreeRanges([], 1 << 20, len(timed))).cycles
     assert bounds[0] <= best <= 1.1 * bounds[0]  # with room for all it is nearly reached
 
 
 def test_in_turn_nothing_overtakes(planned: Callable[..., Planned]) -> None:
-    line = course_of(planned("pretrainedResnet_quant", "tvm", 51840))
-    room = Room([Held(0, 3, 0, 10000)], 16384, len(line))
-    for in_turn in (True, False):
-        sent = [copy.piece for copy in Greedy(line, room, Choice(in_turn=in_turn)).made.copies]
-        assert (sent == sorted(sent)) == in_turn
+    timed = timed_program_of(planned("pretrainedResnet_quant", "tvm", 51840))
+    space = FreeRanges([OccupiedRange(0, 3, 0, 10000)], 16384, len(timed))
+    for fifo in (True, False):
+        sent = [copy.constant for copy in Greedy(timed, space, Choice(fifo=fifo)).made.copies]
+        assert (sent == sorted(sent)) == fifo
 
 
 def tables_read(program: NpuProgram) -> list[list[tuple[object, int]]]:

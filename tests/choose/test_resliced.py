@@ -8,14 +8,14 @@ import pytest
 
 from npu_memplan.choose.modules import slicers
 from npu_memplan.ethosu.program.program import NpuProgram
-from npu_memplan.ethosu.schedule.copies.bounds import least_cycles
-from npu_memplan.ethosu.schedule.copies.course import Course
-from npu_memplan.ethosu.schedule.copies.fitted import Fitted
-from npu_memplan.ethosu.schedule.copies.reads import pieces
-from npu_memplan.ethosu.schedule.copies.resliced import better_slices, stretched
-from npu_memplan.ethosu.schedule.copies.room import Held, Volume
-from npu_memplan.ethosu.schedule.copies.search import WORK, best_copies
-from npu_memplan.ethosu.schedule.copies.slices import weights_of
+from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles
+from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
+from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, OccupiedRange
+from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks
+from npu_memplan.ethosu.schedule.prefetch.search import WORK, best_copies
+from npu_memplan.ethosu.schedule.prefetch.slice_tuning import stretched, tune_slices
+from npu_memplan.ethosu.schedule.prefetch.slices import weights_of
+from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.options import CompileOptions
 from npu_memplan.stages import Planned
@@ -32,21 +32,21 @@ class Sliced:
         where = CompileOptions("ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram").memory_map()
         assert where is not None
         self.where, program = where, self.slicer.program
-        self.held = [Held(0, len(program.operations) - 1, 0, tight)]
-        self.place, self.fitted = places(program, where), Fitted(program.accelerator, where)
+        self.held = [OccupiedRange(0, len(program.operations) - 1, 0, tight)]
+        self.place, self.demand_cache = places(program, where), DemandCache(program.accelerator, where)
 
-    def course(self, program: NpuProgram) -> Course:
-        return Course(program, pieces(program), self.place, self.fitted, 2)
+    def timed_program(self, program: NpuProgram) -> TimedProgram:
+        return TimedProgram(program, constant_blocks(program), self.place, self.demand_cache, 2)
 
     def promise(self, others: Mapping[int, int]) -> int:
         """As copies are searched for slices of these sizes from the start."""
         program = self.slicer.sliced(MOST, others) or self.slicer.program
-        line = self.course(program)
-        room = Volume([Held(0, len(line) - 1, 0, self.held[0].stop)], LIMIT, len(line))
-        return best_copies(line, room, WORK // 8).cycles
+        timed = self.timed_program(program)
+        space = FreeCapacity([OccupiedRange(0, len(timed) - 1, 0, self.held[0].stop)], LIMIT, len(timed))
+        return best_copies(timed, space, WORK // 8).cycles
 
     def better(self, promise: int) -> Mapping[int, int]:
-        return better_slices(self.slicer, MOST, self.course, self.held, LIMIT, promise)
+        return tune_slices(self.slicer, MOST, self.timed_program, self.held, LIMIT, promise)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_sizes_of_single_operations_are_kept(sliced: Sliced) -> None:
     [((1, 1, 1, 1), 1, 2), ((1, 3, 2, 1), 1, 5), ((4, 1, 1, 2), 4, 5), ((2, 2, 2, 2), 2, 5)],
 )
 def test_maps_are_held_while_all_slices_run(counts: tuple[int, ...], first: int, last: int) -> None:
-    assert list(stretched([Held(1, 2, 16, 48)], counts)) == [Held(first, last, 16, 48)]
+    assert list(stretched([OccupiedRange(1, 2, 16, 48)], counts)) == [OccupiedRange(first, last, 16, 48)]
 
 
 def test_slices_go_below_the_bound_of_the_whole_but_not_below_that_of_slices(planned: Callable[..., Planned]) -> None:
@@ -97,6 +97,6 @@ def test_slices_go_below_the_bound_of_the_whole_but_not_below_that_of_slices(pla
     ask what holds for the whole.
     """
     model = Sliced(planned("kws_ref_model", "tvm"), LIMIT - 4_400)
-    line = model.course(model.slicer.program)
-    free = [4_400] * len(line)
-    assert least_cycles(line, free, in_slices=True) <= model.promise({}) < least_cycles(line, free)
+    timed = model.timed_program(model.slicer.program)
+    free = [4_400] * len(timed)
+    assert least_cycles(timed, free, in_slices=True) <= model.promise({}) < least_cycles(timed, free)

@@ -160,6 +160,6 @@ def test_memories_keep_their_rate_beside_copies(
     """The search looks for copies that cost nothing: it finds what the clock forgets to count."""
     hastened = pipeline.hasten(planned(name, npu_compiler, pool_bytes))
     where = hastened.posed.loaded.request.options.resolved().memory_map()
-    line = timeline(stream(hastened).commands, accelerator("ethos-u55-256"), where)
-    assert any(slot.demand.is_transfer for slot in line.slots)
-    assert excess_cycles(line.slots) < 1e-6
+    timed = timeline(stream(hastened).commands, accelerator("ethos-u55-256"), where)
+    assert any(slot.demand.is_transfer for slot in timed.slots)
+    assert excess_cycles(timed.slots) < 1e-6

@@ -12,7 +12,7 @@ from npu_memplan.choose.stripes import best_choice
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole
-from npu_memplan.ethosu.schedule.copies.slices import Slicer, Slices
+from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.group import ChannelGroup
 from npu_memplan.ethosu.schedule.stripes.groups import Groups

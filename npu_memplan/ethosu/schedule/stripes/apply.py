@@ -13,7 +13,7 @@ from ....names import Names
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ...time import default_memory_map
 from ..blocks import Blocks
-from ..copies.slices import Slicer
+from ..prefetch.slices import Slicer
 from ..regions import places
 from .group import ChannelGroup, Group
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...program.program import BufferRole
 from ...stream.isa import BRICK_CHANNELS
-from ..copies.slices import Slicer
+from ..prefetch.slices import Slicer
 from ..shram import ceil_div, round_up
 from .channels import Deep, DeepMap, Inner, deep
 from .costs import Costs

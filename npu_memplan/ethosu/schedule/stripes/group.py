@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ....problem import AllowedOverlap
 from ...program.program import NpuOperation, NpuProgram
-from ..copies.slices import Slicer
+from ..prefetch.slices import Slicer
 from .channels import Deep, Inner
 from .kept import Kept
 from .order import Part, parts

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...program.program import NpuProgram
 from ...time import MemoryMap, default_memory_map
-from ..copies.slices import Slicer
+from ..prefetch.slices import Slicer
 from ..shram import round_up
 from .by_channels import ChannelGroups
 from .costs import Costs

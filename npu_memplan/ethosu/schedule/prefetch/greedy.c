@@ -1,19 +1,19 @@
-/* Each piece is sent as soon as the port is idle and its bytes are free: `Greedy` of greedy.py. */
-#include "travel.h"
+/* Each constant is sent as soon as the port is idle and its bytes are free: `Greedy` of greedy.py. */
+#include "prefetch.h"
 
-/* The operation before which a piece may be sent; the one that reads it first where it stays. */
-static int32_t earliest(const Greedy *g, int32_t piece) {
-  int32_t first = g->line->first[piece], sooner = g->wish->sooner[piece];
-  if (g->wish->stays[piece]) {
+/* The operation before which a constant may be sent; the one that reads it first where it stays. */
+static int32_t earliest(const Greedy *g, int32_t constant) {
+  int32_t first = g->line->first[constant], max_lead = g->wish->max_lead[constant];
+  if (g->wish->stays[constant]) {
     return first;
   }
-  return sooner < 0 || sooner > first ? 0 : first - sooner;
+  return max_lead < 0 || max_lead > first ? 0 : first - max_lead;
 }
 
 static void everyone_waits(Greedy *g) {
-  int32_t *end = &g->next[g->line->pieces];
+  int32_t *end = &g->next[g->line->constants];
   g->left = 0;
-  for (int32_t k = 0; k < g->line->pieces; k++) {
+  for (int32_t k = 0; k < g->line->constants; k++) {
     g->copied[k] = 0;
     g->left += g->line->least[k];
     if (!g->wish->stays[k]) {
@@ -27,10 +27,10 @@ static void everyone_waits(Greedy *g) {
 
 /* A copy before operation `index` into bytes that all but the last `unfinished` operations have left: its place, or
  * -1; `of` is how many may be unfinished. */
-static int64_t place(Greedy *g, int32_t piece, int32_t index, int32_t unfinished, int32_t *of) {
+static int64_t place(Greedy *g, int32_t constant, int32_t index, int32_t unfinished, int32_t *of) {
   bool from_top = g->wish->from_top;
-  int64_t size = g->line->size[piece], last = g->line->last[piece], first = max_of(0, index - unfinished);
-  int32_t *not_before = &g->not_before[piece];
+  int64_t size = g->line->size[constant], last = g->line->last[constant], first = max_of(0, index - unfinished);
+  int32_t *not_before = &g->not_before[constant];
   int64_t full = room_full_at(&g->room, size, first, last);
   if (full >= 0) {
     if (unfinished) {
@@ -53,88 +53,88 @@ static int64_t place(Greedy *g, int32_t piece, int32_t index, int32_t unfinished
   return at;
 }
 
-static void send_copy(Greedy *g, int32_t piece, int32_t index, int64_t at, int32_t unfinished) {
+static void send_copy(Greedy *g, int32_t constant, int32_t index, int64_t at, int32_t unfinished) {
   Sent *sent = g->sent;
-  room_fill(&g->room, g->line->size[piece], max_of(0, index - unfinished), g->line->last[piece], at);
-  clock_send(&g->clock, piece, unfinished);
-  g->copied[piece] = 1;
-  g->left -= g->line->least[piece];
-  sent->piece[sent->count] = piece;
+  room_fill(&g->room, g->line->size[constant], max_of(0, index - unfinished), g->line->last[constant], at);
+  clock_send(&g->clock, constant, unfinished);
+  g->copied[constant] = 1;
+  g->left -= g->line->least[constant];
+  sent->constant[sent->count] = constant;
   sent->before[sent->count] = index;
   sent->unfinished[sent->count] = unfinished;
   sent->at[sent->count++] = at;
 }
 
-/* Whether an operation ends sooner with a copy that is made now. */
-static bool ends_sooner(Greedy *g, int32_t piece, int32_t index, int32_t unfinished) {
+/* Whether an operation ends max_lead with a copy that is made now. */
+static bool ends_sooner(Greedy *g, int32_t constant, int32_t index, int32_t unfinished) {
   Instant before = clock_now(&g->clock);
-  clock_send(&g->clock, piece, unfinished);
+  clock_send(&g->clock, constant, unfinished);
   clock_step(&g->clock, index, true);
   double copied = g->clock.moment.end;
   clock_return(&g->clock, &before);
   clock_step(&g->clock, index, false);
-  bool sooner = copied < g->clock.moment.end;
+  bool max_lead = copied < g->clock.moment.end;
   clock_return(&g->clock, &before);
-  return sooner;
+  return max_lead;
 }
 
 /* Send what is read next, or leave it where it is. */
-static void in_time(Greedy *g, int32_t piece, int32_t index) {
+static void in_time(Greedy *g, int32_t constant, int32_t index) {
   int32_t unfinished;
-  int64_t at = place(g, piece, index, 1, &unfinished);
+  int64_t at = place(g, constant, index, 1, &unfinished);
   if (at < 0) {
-    at = place(g, piece, index, 0, &unfinished);
+    at = place(g, constant, index, 0, &unfinished);
   }
-  if (at >= 0 && (g->line->readers[piece] > 1 || ends_sooner(g, piece, index, unfinished))) {
-    send_copy(g, piece, index, at, unfinished);
+  if (at >= 0 && (g->line->readers[constant] > 1 || ends_sooner(g, constant, index, unfinished))) {
+    send_copy(g, constant, index, at, unfinished);
   }
 }
 
 /* Send what is read later, while the port is idle. */
 static void ahead(Greedy *g, int32_t index) {
-  int32_t *link = &g->next[g->line->pieces], unfinished;
+  int32_t *link = &g->next[g->line->constants], unfinished;
   if (clock_idle(&g->clock) < 0) {
     return;
   }
   while (*link >= 0) {
-    int32_t piece = *link;
+    int32_t constant = *link;
     int64_t at = -1;
-    if (g->not_before[piece] <= index && index < g->line->first[piece]) {
-      at = place(g, piece, index, 1, &unfinished);
+    if (g->not_before[constant] <= index && index < g->line->first[constant]) {
+      at = place(g, constant, index, 1, &unfinished);
     }
     if (at >= 0) {
-      send_copy(g, piece, index, at, unfinished);
-      *link = g->next[piece];
+      send_copy(g, constant, index, at, unfinished);
+      *link = g->next[constant];
       if (clock_idle(&g->clock) < 0) {
         return;
       }
     } else {
-      if (g->wish->in_turn && earliest(g, piece) <= index) {
+      if (g->wish->fifo && earliest(g, constant) <= index) {
         return;
       }
-      link = &g->next[piece];
+      link = &g->next[constant];
     }
   }
 }
 
-/* Take a piece from those that wait; whether it waited. */
-static bool taken(Greedy *g, int32_t piece) {
-  int32_t *link = &g->next[g->line->pieces];
-  while (*link >= 0 && *link != piece) {
+/* Take a constant from those that wait; whether it waited. */
+static bool taken(Greedy *g, int32_t constant) {
+  int32_t *link = &g->next[g->line->constants];
+  while (*link >= 0 && *link != constant) {
     link = &g->next[*link];
   }
   if (*link < 0) {
     return false;
   }
-  *link = g->next[piece];
+  *link = g->next[constant];
   return true;
 }
 
 bool take_greedy(Arena *arena, Greedy *g, const Line *line, const Free *free) {
   *g = (Greedy){.line = line};
-  TAKE(arena, g->next, line->pieces + 1);
-  TAKE(arena, g->not_before, line->pieces);
-  TAKE(arena, g->copied, line->pieces);
+  TAKE(arena, g->next, line->constants + 1);
+  TAKE(arena, g->not_before, line->constants);
+  TAKE(arena, g->copied, line->constants);
   return take_clock(arena, &g->clock, line) && take_room(arena, &g->room, free, line) && !arena->failed;
 }
 
@@ -160,16 +160,16 @@ void schedule(Greedy *g, const Wish *wish, Sent *sent, int64_t most) {
   everyone_waits(g);
   sent->count = 0;
   for (int32_t index = 0; index < g->line->operations; index++) {
-    int32_t piece = g->line->reads[index];
-    bool first = piece >= 0 && g->line->first[piece] == index;
-    if (first && taken(g, piece)) {
-      in_time(g, piece, index);
+    int32_t constant = g->line->reads[index];
+    bool first = constant >= 0 && g->line->first[constant] == index;
+    if (first && taken(g, constant)) {
+      in_time(g, constant, index);
     }
-    if (first && !g->copied[piece]) {
-      g->left -= g->line->least[piece];
+    if (first && !g->copied[constant]) {
+      g->left -= g->line->least[constant];
     }
     ahead(g, index);
-    clock_step(&g->clock, index, piece >= 0 && g->copied[piece]);
+    clock_step(&g->clock, index, constant >= 0 && g->copied[constant]);
     if (too_late(g, index + 1, most)) {
       sent->cycles = NEVER;
       return;

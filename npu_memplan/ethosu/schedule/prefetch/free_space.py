@@ -1,7 +1,7 @@
 """Free bytes of one pool over the operations of a program.
 
-Invariant: what is taken of a `Volume` is never more than is free at any time; what is taken of a `Room` never meets
-what was there in both time and bytes either, and ends below the limit.
+Invariant: what is taken of a `FreeCapacity` is never more than is free at any time; what is taken of a `FreeRanges`
+never meets what was there in both time and bytes either, and ends below the limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OccupiedRange:
     """Bytes `[start, stop)` that are in use from operation `first` to `last`, both included."""
 
     first: int
@@ -23,14 +23,14 @@ class Held:
     stop: int
 
 
-class Volume:
+class FreeCapacity:
     """How many bytes are free below `limit_bytes`, in multiples of `grain`, wherever they lie: for copies that
     are planned together with everything else.
     """
 
     placed = False  # what is found has its place
 
-    def __init__(self, held: Sequence[Held], limit_bytes: int, operations: int, grain: int = 16) -> None:
+    def __init__(self, held: Sequence[OccupiedRange], limit_bytes: int, operations: int, grain: int = 16) -> None:
         self.limit_bytes, self.grain = limit_bytes - limit_bytes % grain, grain
         self._used = np.zeros(operations, np.int64)  # bytes at each operation
         ordered = sorted(held, key=lambda h: (h.start, h.stop))
@@ -51,7 +51,7 @@ class Volume:
         """What lies where: first and last operation, first byte and the one behind; by where it starts."""
         return np.zeros((0, 4), np.int64)
 
-    def copy(self) -> Volume:
+    def copy(self) -> FreeCapacity:
         """The same room, to be filled otherwise."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
@@ -80,12 +80,12 @@ class Volume:
         self._used[first : last + 1] += size_bytes + -size_bytes % self.grain
 
 
-class Room(Volume):
+class FreeRanges(FreeCapacity):
     """The same with places, around what has its own."""
 
     placed = True
 
-    def __init__(self, held: Sequence[Held], limit_bytes: int, operations: int, grain: int = 16) -> None:
+    def __init__(self, held: Sequence[OccupiedRange], limit_bytes: int, operations: int, grain: int = 16) -> None:
         super().__init__(held, limit_bytes, operations, grain)
         ordered = sorted(held, key=lambda h: (h.start, h.stop))
         stops = [h.stop + -h.stop % grain for h in ordered]

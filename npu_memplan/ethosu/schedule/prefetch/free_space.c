@@ -1,12 +1,12 @@
 /* Free bytes of one pool over the operations of a program: `Volume` and `Room` of room.py. */
-#include "travel.h"
+#include "prefetch.h"
 
 enum { FIRST, LAST, START, STOP, ROW };
 
 bool take_room(Arena *arena, Room *room, const Free *free, const Line *line) {
   *room = (Room){.free = free, .operations = line->operations};
   TAKE(arena, room->used, line->operations);
-  TAKE(arena, room->held, ROW * (free->rows + line->pieces));
+  TAKE(arena, room->held, ROW * (free->rows + line->constants));
   return !arena->failed;
 }
 

@@ -11,23 +11,23 @@
 
 enum { MEMORIES = 8 }; /* at most; flat.py has the same number */
 
-/* Operations, pieces in the order of their first readers, and what each may need. Tables of pairs say latency or memory
+/* Operations, constants in the order of their first readers, and what each may need. Tables of pairs say latency or memory
  * time first: `x_at[n] .. x_at[n + 1]` are the entries of need n. */
 typedef struct {
-  int64_t operations, pieces, memories;
+  int64_t operations, constants, memories;
   int64_t most_kernels, most_transfers; /* in flight */
   int64_t awaits_response;
   int64_t stream, far; /* the memories of commands, and of constants */
   double begin, launch, copy_fetch;
   const double *fetch;                 /* [operations]: cycles of the stream's memory */
-  const int32_t *reads;                /* [operations]: the piece, or -1 */
+  const int32_t *reads;                /* [operations]: the constant, or -1 */
   const int32_t *slow, *fast;          /* [operations]: what it needs with constants in place, and from a copy */
   const int32_t *wait_at, *wait;       /* [operations + 1]: how many kernels may be unfinished */
   const int32_t *behind_at, *behind;   /* [operations + 1]: operations whose transfers must be over */
-  const int64_t *size;                 /* [pieces]: bytes */
-  const int32_t *first, *last, *readers; /* [pieces]: operations, and how many */
-  const int32_t *span_at, *span;       /* [pieces + 1]: what each transfer of a piece needs */
-  const double *least;                 /* [pieces]: cycles of `far`, copied or not */
+  const int64_t *size;                 /* [constants]: bytes */
+  const int32_t *first, *last, *readers; /* [constants]: operations, and how many */
+  const int32_t *span_at, *span;       /* [constants + 1]: what each transfer of a constant needs */
+  const double *least;                 /* [constants]: cycles of `far`, copied or not */
   const double *work;                  /* [operations + 1]: from there on, cycles that kernels take at least */
   const int8_t *transfers;             /* [needs]: whether it is no kernel's */
   const double *multipliers, *output, *blocks, *jobs, *depends;
@@ -47,15 +47,15 @@ typedef struct {
 
 /* What the greedy rule is told; `Choice` of greedy.py. */
 typedef struct {
-  int64_t in_turn, from_top;
-  int8_t *stays;   /* [pieces] */
-  int32_t *sooner; /* [pieces]: operations early at most, -1: any */
+  int64_t fifo, from_top;
+  int8_t *stays;   /* [constants] */
+  int32_t *max_lead; /* [constants]: operations early at most, -1: any */
 } Wish;
 
 /* What it makes of that: copies in the order in which they are sent. */
 typedef struct {
   int64_t cycles, count;
-  int32_t *piece, *before, *unfinished; /* [pieces] */
+  int32_t *constant, *before, *unfinished; /* [constants] */
   int64_t *at;
 } Sent;
 
@@ -93,7 +93,7 @@ typedef struct {
   const Line *line;
   Moment moment;
   double *kernel, *transfer; /* when those that were started end */
-  int32_t *started;          /* of each transfer: its operation, or -1 - piece */
+  int32_t *started;          /* of each transfer: its operation, or -1 - constant */
 } Clock;
 
 /* A moment to return to. What has begun since may have made its last kernel and its last transfer later. */
@@ -106,13 +106,13 @@ bool take_clock(Arena *arena, Clock *clock, const Line *line);
 Instant clock_now(const Clock *clock);
 void clock_return(Clock *clock, const Instant *then);
 void clock_begin(Clock *clock);
-void clock_send(Clock *clock, int32_t piece, int64_t unfinished);
+void clock_send(Clock *clock, int32_t constant, int64_t unfinished);
 void clock_step(Clock *clock, int32_t operation, bool copied);
 double clock_idle(const Clock *clock);
 double clock_busy(const Clock *clock, int64_t memory);
 double clock_total(const Clock *clock);
 
-/* room.c */
+/* free_space.c */
 typedef struct {
   const Free *free;
   int64_t operations;
@@ -135,10 +135,10 @@ typedef struct {
   Sent *sent;
   Clock clock;
   Room room;
-  int32_t *next;       /* [pieces + 1]: what is waiting behind a piece, by first readers; the last entry is the head */
-  int32_t *not_before; /* [pieces]: no copy is found before this operation */
-  int8_t *copied;      /* [pieces] */
-  double left;         /* cycles of the memory of constants for pieces that are neither sent nor read */
+  int32_t *next;       /* [constants + 1]: what is waiting behind a constant, by first readers; the last entry is the head */
+  int32_t *not_before; /* [constants]: no copy is found before this operation */
+  int8_t *copied;      /* [constants] */
+  double left;         /* cycles of the memory of constants for constants that are neither sent nor read */
 } Greedy;
 
 bool take_greedy(Arena *arena, Greedy *greedy, const Line *line, const Free *free);

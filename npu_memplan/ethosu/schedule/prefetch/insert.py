@@ -1,6 +1,6 @@
 """The copies of a schedule as transfers of the program.
 
-Invariant: every reader of a piece that is copied reads the copy; all other operations stay what they are.
+Invariant: every reader of a constant that is copied reads the copy; all other operations stay what they are.
 """
 
 from __future__ import annotations
@@ -11,60 +11,62 @@ from ....names import Names
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ...stream.groups import IFM2
 from ...stream.isa import Op, Register
-from .course import Course
 from .greedy import Copy
-from .reads import STREAMS, Parcel
+from .reads import STREAMS, ConstantBlock
+from .timed_program import TimedProgram
 
 
-def insert(line: Course, copies: tuple[Copy, ...], region: int, reblocked: bool) -> tuple[NpuProgram, dict[str, int]]:
+def insert(
+    timed: TimedProgram, copies: tuple[Copy, ...], region: int, reblocked: bool
+) -> tuple[NpuProgram, dict[str, int]]:
     """The program with `copies`, and where their buffers lie in the pool that is NPU region `region`.
 
     `reblocked`: kernels in the best blocks for where they read their constants; else in their own.
     """
-    program = line.program
+    program = timed.program
     names = Names(b.name for b in program.buffers)
     places: dict[str, int] = {}
     of_piece: dict[int, str] = {}
     buffers = list(program.buffers)
     before: dict[int, list[NpuOperation]] = {}
     for copy in copies:
-        piece = line.pieces[copy.piece]
-        name = of_piece[copy.piece] = names.unique(f"weights{len(of_piece)}")
+        constant = timed.constants[copy.constant]
+        name = of_piece[copy.constant] = names.unique(f"weights{len(of_piece)}")
         places[name] = copy.at
-        buffers.append(NpuBuffer(name, piece.size_bytes, BufferRole.WEIGHTS, original_region=region))
-        operator = program.operations[piece.readers[0]].operator
-        before.setdefault(copy.before, []).extend(_transfers(piece, name, operator))
+        buffers.append(NpuBuffer(name, constant.size_bytes, BufferRole.WEIGHTS, original_region=region))
+        operator = program.operations[constant.readers[0]].operator
+        before.setdefault(copy.before, []).extend(_transfers(constant, name, operator))
     operations: list[NpuOperation] = []
     for index, operation in enumerate(program.operations):
         operations += before.get(index, ())
-        read = line.reads.get(index)
+        read = timed.reads.get(index)
         copied = read is not None and read in of_piece
-        if reblocked and (index, copied) in line.blocks:
-            operation = replace(operation, registers={**operation.registers, **line.blocks[index, copied]})
+        if reblocked and (index, copied) in timed.blocks:
+            operation = replace(operation, registers={**operation.registers, **timed.blocks[index, copied]})
         if read is not None and copied:
-            operation = _from_copy(operation, line.pieces[read], of_piece[read])
+            operation = _from_copy(operation, timed.constants[read], of_piece[read])
         operations.append(operation)
     if tuple(operations) == program.operations:
         return program, {}
     return replace(program, buffers=tuple(buffers), operations=tuple(operations)), places
 
 
-def _transfers(piece: Parcel, name: str, operator: int) -> list[NpuOperation]:
+def _transfers(constant: ConstantBlock, name: str, operator: int) -> list[NpuOperation]:
     made = []
-    for start, stop in piece.spans:
-        addresses = {Register.DMA0_SRC: (piece.constants, start), Register.DMA0_DST: (name, piece.inner(start))}
+    for start, stop in constant.spans:
+        addresses = {Register.DMA0_SRC: (constant.constants, start), Register.DMA0_DST: (name, constant.inner(start))}
         made.append(NpuOperation(Op.DMA_START, 0, {Register.DMA0_LEN: stop - start}, addresses, operator))
     return made
 
 
-def _from_copy(operation: NpuOperation, piece: Parcel, name: str) -> NpuOperation:
+def _from_copy(operation: NpuOperation, constant: ConstantBlock, name: str) -> NpuOperation:
     addresses = dict(operation.addresses)
     for stream in STREAMS:
         if stream.base in addresses and operation.registers.get(stream.length, 0):
-            addresses[stream.base] = (name, piece.inner(addresses[stream.base][1]))
+            addresses[stream.base] = (name, constant.inner(addresses[stream.base][1]))
         elif stream.base in addresses:  # a core without channels: its registers must name the same region
             addresses[stream.base] = (name, 0)
     for base in IFM2.bases:
         if base in addresses:
-            addresses[base] = (name, piece.inner(addresses[base][1]))
+            addresses[base] = (name, constant.inner(addresses[base][1]))
     return replace(operation, addresses=addresses)

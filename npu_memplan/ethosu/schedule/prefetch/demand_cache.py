@@ -17,7 +17,7 @@ from ..blocks import BESIDE, BlockError, Blocks
 Changes = Mapping[Register, int]
 
 
-class Fitted:
+class DemandCache:
     """Kernels of one NPU among one set of memories."""
 
     def __init__(self, accelerator: Architecture, where: MemoryMap) -> None:

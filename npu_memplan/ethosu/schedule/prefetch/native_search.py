@@ -14,35 +14,37 @@ from itertools import accumulate, chain, islice
 from ....compiled import Struct, compiled, floats, int32s, int64s, structure, verdict
 from ...time import Clock, Demand
 from .bounds import least_work
-from .course import COPY_WORDS, Course
-from .greedy import Choice, Copy, Itinerary
-from .reads import Parcel
-from .room import Volume
-from .trials import Found, Trials
+from .free_space import FreeCapacity
+from .greedy import Choice, Copy, DmaSchedule
+from .local_search import Found, LocalSearch
+from .reads import ConstantBlock
+from .timed_program import COPY_WORDS, TimedProgram
 
-MEMORIES = 8  # of travel.h
+MEMORIES = 8  # of prefetch.h
 
-_HEADER = "ethosu/schedule/copies/travel.h"
-_Flat, _Free, _Wish, _Sent, _Search = (structure(_HEADER, name) for name in ("Line", "Free", "Wish", "Sent", "Search"))
+_HEADER = "ethosu/schedule/prefetch/prefetch.h"
+_Program, _Free, _Wish, _Sent, _Search = (
+    structure(_HEADER, name) for name in ("Line", "Free", "Wish", "Sent", "Search")
+)
 
 
-class Flat(Trials):
+class NativeLocalSearch(LocalSearch):
     """The same by C."""
 
     speed = 36
 
-    def __init__(self, line: Course, room: Volume, seed: int = 0) -> None:
-        super().__init__(line, room, seed)
-        self._line = _line(line)
-        limit, held = room.limit_bytes, room.held
+    def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0) -> None:
+        super().__init__(timed, space, seed)
+        self._timed = _timed(timed)
+        limit, held = space.limit_bytes, space.held
         self._free = _Free(
-            limit=limit, grain=room.grain, placed=room.placed, rows=len(held), used=room.used, held=held.ravel()
+            limit=limit, grain=space.grain, placed=space.placed, rows=len(held), used=space.used, held=held.ravel()
         )
 
     @staticmethod
-    def usable(line: Course) -> bool:
+    def usable(timed: TimedProgram) -> bool:
         """Whether C can be called, and knows all that this NPU has."""
-        accelerator, names = line.program.accelerator, _memories(line)
+        accelerator, names = timed.program.accelerator, _memories(timed)
         return not (
             accelerator.command_fetch_bytes
             or accelerator.in_flight_bytes
@@ -50,78 +52,78 @@ class Flat(Trials):
             or compiled().missing
         )
 
-    def schedule(self, choice: Choice) -> Itinerary:
+    def schedule(self, choice: Choice) -> DmaSchedule:
         """What the greedy rule makes of a choice."""
-        return self._called(Found(choice, 0, Itinerary(0)), 0).best
+        return self._called(Found(choice, 0, DmaSchedule(0)), 0).best
 
     def further(self, found: Found, operations: int) -> Found:
         """Look on until so many operations were run on the clock."""
-        return self._called(found, operations) if operations > 0 and self.line.pieces else found
+        return self._called(found, operations) if operations > 0 and self.timed.constants else found
 
     def _called(self, found: Found, operations: int) -> Found:
         """The answer of `search.c`: with no operations, the schedule of the choice as the best."""
-        count, choice = len(self.line.pieces), found.choice
-        stays = array("b", [piece in choice.kept for piece in range(count)])
-        sooner = int32s(choice.sooner.get(piece, -1) for piece in range(count))
-        wish = _Wish(in_turn=choice.in_turn, from_top=choice.from_top, stays=stays, sooner=sooner)
+        count, choice = len(self.timed.constants), found.choice
+        stays = array("b", [constant in choice.kept for constant in range(count)])
+        max_lead = int32s(choice.max_lead.get(constant, -1) for constant in range(count))
+        wish = _Wish(fifo=choice.fifo, from_top=choice.from_top, stays=stays, max_lead=max_lead)
         search = _Search(cycles=found.cycles, left=operations, chance=self._chance)
-        piece, before, unfinished = (int32s([0]) * count for _ in range(3))
+        constant, before, unfinished = (int32s([0]) * count for _ in range(3))
         at = int64s([0]) * count
-        sent = _Sent(cycles=found.best.cycles, count=-1, piece=piece, before=before, unfinished=unfinished, at=at)
-        call = compiled().functions.npu_memplan_copies
-        verdict(call(*map(ctypes.byref, (self._line, self._free, search, wish, sent))))
+        sent = _Sent(cycles=found.best.cycles, count=-1, constant=constant, before=before, unfinished=unfinished, at=at)
+        call = compiled().functions.npu_memplan_prefetch
+        verdict(call(*map(ctypes.byref, (self._timed, self._free, search, wish, sent))))
         best = found.best
         if sent.count >= 0:
-            copies = zip(piece, before, at, unfinished, strict=True)
-            best = Itinerary(sent.cycles, tuple(Copy(*copy) for copy in islice(copies, sent.count)))
+            copies = zip(constant, before, at, unfinished, strict=True)
+            best = DmaSchedule(sent.cycles, tuple(Copy(*copy) for copy in islice(copies, sent.count)))
         kept = frozenset(k for k in range(count) if stays[k])
-        early = {k: n for k, n in enumerate(sooner) if n >= 0}
-        return Found(replace(choice, kept=kept, sooner=early), search.cycles, best)
+        early = {k: n for k, n in enumerate(max_lead) if n >= 0}
+        return Found(replace(choice, kept=kept, max_lead=early), search.cycles, best)
 
 
-def _memories(line: Course) -> list[str]:
+def _memories(timed: TimedProgram) -> list[str]:
     """All that operations, commands and copies pass."""
-    return sorted({line.where.stream.name, *(memory.name for memory in line.where.regions.values())})
+    return sorted({timed.where.stream.name, *(memory.name for memory in timed.where.regions.values())})
 
 
-def _line(line: Course) -> Struct:
-    accelerator = line.program.accelerator
-    clock, names = Clock.of(accelerator, line.where), _memories(line)
-    steps = [line.step(index) for index in range(len(line))]
+def _timed(timed: TimedProgram) -> Struct:
+    accelerator = timed.program.accelerator
+    clock, names = Clock.of(accelerator, timed.where), _memories(timed)
+    steps = [timed.step(index) for index in range(len(timed))]
     needs = _Needs()
-    spans = [[line.transfer(stop - start) for start, stop in piece.spans] for piece in line.pieces]
-    return _Flat(
-        operations=len(line),
-        pieces=len(line.pieces),
+    spans = [[timed.transfer(stop - start) for start, stop in constant.spans] for constant in timed.constants]
+    return _Program(
+        operations=len(timed),
+        constants=len(timed.constants),
         memories=len(names),
         most_kernels=accelerator.max_outstanding_kernels,
         most_transfers=accelerator.max_outstanding_dma,
         awaits_response=accelerator.awaits_response,
-        stream=names.index(line.where.stream.name),
-        far=names.index(line.where.regions[0].name),
+        stream=names.index(timed.where.stream.name),
+        far=names.index(timed.where.regions[0].name),
         begin=clock.now,
         launch=accelerator.launch_cycles,
         copy_fetch=clock.fetching(COPY_WORDS),
         fetch=floats(clock.fetching(step.words) for step in steps),
-        reads=int32s(line.reads.get(index, -1) for index in range(len(line))),
+        reads=int32s(timed.reads.get(index, -1) for index in range(len(timed))),
         slow=int32s([needs.index(step.slow) for step in steps]),
         fast=int32s([needs.index(step.fast) for step in steps]),
         **_lists("wait", [step.kernels for step in steps]),
         **_lists("behind", [sorted(step.transfers) for step in steps]),
-        size=int64s(piece.size_bytes for piece in line.pieces),
-        first=int32s(piece.readers[0] for piece in line.pieces),
-        last=int32s(piece.readers[-1] for piece in line.pieces),
-        readers=int32s(len(piece.readers) for piece in line.pieces),
+        size=int64s(constant.size_bytes for constant in timed.constants),
+        first=int32s(constant.readers[0] for constant in timed.constants),
+        last=int32s(constant.readers[-1] for constant in timed.constants),
+        readers=int32s(len(constant.readers) for constant in timed.constants),
         **_lists("span", [[needs.index(need) for need in some] for some in spans]),
-        least=floats(_least(line, *both) for both in zip(line.pieces, spans, strict=True)),
-        work=floats(least_work(line)),
+        least=floats(_least(timed, *both) for both in zip(timed.constants, spans, strict=True)),
+        work=floats(least_work(timed)),
         **needs.tables(names),
     )
 
 
-def _least(line: Course, piece: Parcel, copied: Sequence[Demand]) -> float:
-    """Cycles of the constants' memory for a piece, copied or read where it is."""
-    far, in_place = line.where.regions[0].name, [line.step(index).slow for index in piece.readers]
+def _least(timed: TimedProgram, constant: ConstantBlock, copied: Sequence[Demand]) -> float:
+    """Cycles of the constants' memory for a constant, copied or read where it is."""
+    far, in_place = timed.where.regions[0].name, [timed.step(index).slow for index in constant.readers]
     return min(sum(need.passage.cycles_of(far) for need in some) for some in (copied, in_place))
 
 

@@ -1,43 +1,43 @@
-/* Better copies than the greedy ones: a few pieces at a time are sent otherwise; `Trials` of trials.py. */
-#include "travel.h"
+/* Better copies than the greedy ones: a few constants at a time are sent otherwise; `Trials` of trials.py. */
+#include "prefetch.h"
 
-enum { TOGETHER = 4, NEAR = 3, LEAST = 8 }; /* pieces that change at once, how far apart; operations a trial counts for */
+enum { TOGETHER = 4, NEAR = 3, LEAST = 8 }; /* constants that change at once, how far apart; operations a trial counts for */
 static const double NEARBY = 0.7, STAY = 0.25, SENT = 0.85;
 static const int32_t AHEAD[] = {1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 24, 32};
 enum { AHEADS = sizeof AHEAD / sizeof *AHEAD };
 
 typedef struct {
-  int32_t piece, sooner;
+  int32_t constant, max_lead;
   int8_t stays;
 } Change;
 
 static int64_t draw(const Search *s, int64_t count) { return (int64_t)(chance(s->chance) * (double)count); }
 
-/* A piece near another, as they are sorted by who reads them, or any. */
+/* A constant near another, as they are sorted by who reads them, or any. */
 static int32_t drawn(const Search *s, int64_t near, int64_t count) {
   bool nearby = chance(s->chance) < NEARBY;
   return (int32_t)(nearby ? modulo(near + draw(s, 2 * NEAR + 1) - NEAR, count) : draw(s, count));
 }
 
-/* Let a piece stay where it is, or send it when it can be, mostly so many operations early; what it was before. */
-static Change change(const Search *s, Wish *wish, int32_t piece) {
-  Change before = {piece, wish->sooner[piece], wish->stays[piece]};
+/* Let a constant stay where it is, or send it when it can be, mostly so many operations early; what it was before. */
+static Change change(const Search *s, Wish *wish, int32_t constant) {
+  Change before = {constant, wish->max_lead[constant], wish->stays[constant]};
   double what = chance(s->chance);
-  wish->stays[piece] = what < STAY;
-  wish->sooner[piece] = what >= STAY && what < SENT ? AHEAD[draw(s, AHEADS)] : -1;
+  wish->stays[constant] = what < STAY;
+  wish->max_lead[constant] = what >= STAY && what < SENT ? AHEAD[draw(s, AHEADS)] : -1;
   return before;
 }
 
 static void undo(Wish *wish, Change before) {
-  wish->sooner[before.piece] = before.sooner;
-  wish->stays[before.piece] = before.stays;
+  wish->max_lead[before.constant] = before.max_lead;
+  wish->stays[before.constant] = before.stays;
 }
 
 static void keep(Sent *best, const Sent *found) {
   size_t count = (size_t)found->count;
   best->cycles = found->cycles;
   best->count = found->count;
-  memcpy(best->piece, found->piece, count * sizeof *best->piece);
+  memcpy(best->constant, found->constant, count * sizeof *best->constant);
   memcpy(best->before, found->before, count * sizeof *best->before);
   memcpy(best->unfinished, found->unfinished, count * sizeof *best->unfinished);
   memcpy(best->at, found->at, count * sizeof *best->at);
@@ -45,12 +45,12 @@ static void keep(Sent *best, const Sent *found) {
 
 /* Change the wish, and go on from what is not slower. */
 static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Sent *found) {
-  int64_t pieces = g->line->pieces;
+  int64_t constants = g->line->constants;
   Change before[TOGETHER];
   for (; s->left > 0; s->left -= max_of(LEAST, g->line->operations)) {
-    int64_t near = draw(s, pieces), changes = 1 + draw(s, TOGETHER);
+    int64_t near = draw(s, constants), changes = 1 + draw(s, TOGETHER);
     for (int64_t i = 0; i < changes; i++) {
-      before[i] = change(s, wish, drawn(s, near, pieces));
+      before[i] = change(s, wish, drawn(s, near, constants));
     }
     schedule(g, wish, found, s->cycles);
     if (found->cycles <= s->cycles) {
@@ -66,22 +66,22 @@ static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Sent *found) {
   }
 }
 
-static bool take_sent(Arena *arena, Sent *sent, int64_t pieces) {
-  TAKE(arena, sent->piece, pieces);
-  TAKE(arena, sent->before, pieces);
-  TAKE(arena, sent->unfinished, pieces);
-  TAKE(arena, sent->at, pieces);
+static bool take_sent(Arena *arena, Sent *sent, int64_t constants) {
+  TAKE(arena, sent->constant, constants);
+  TAKE(arena, sent->before, constants);
+  TAKE(arena, sent->unfinished, constants);
+  TAKE(arena, sent->at, constants);
   return !arena->failed;
 }
 
 /* Look on from a wish, for as many operations on the clock as are left: FOUND, or NO_MEMORY. With nothing left, what
  * becomes of the wish itself.
  */
-int64_t npu_memplan_copies(const Line *line, const Free *free, Search *search, Wish *wish, Sent *best) {
+int64_t npu_memplan_prefetch(const Line *line, const Free *free, Search *search, Wish *wish, Sent *best) {
   Arena arena = {0};
   Greedy g;
   Sent found;
-  bool ready = take_greedy(&arena, &g, line, free) && take_sent(&arena, &found, line->pieces);
+  bool ready = take_greedy(&arena, &g, line, free) && take_sent(&arena, &found, line->constants);
   if (ready && search->left > 0) {
     look_on(&g, search, wish, best, &found);
   } else if (ready) {

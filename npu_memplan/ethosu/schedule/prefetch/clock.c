@@ -1,10 +1,10 @@
 /* The NPU's time while a program runs: `Clock` of time/timeline.py, `SharedMemory` of time/sharing.py, and `Run` of course.py. */
-#include "travel.h"
+#include "prefetch.h"
 
 static double later(double a, double b) { return b > a ? b : a; }
 
 bool take_clock(Arena *arena, Clock *clock, const Line *line) {
-  int64_t transfers = line->operations + line->span_at[line->pieces];
+  int64_t transfers = line->operations + line->span_at[line->constants];
   clock->line = line;
   TAKE(arena, clock->kernel, line->operations);
   TAKE(arena, clock->transfer, transfers);
@@ -68,7 +68,7 @@ static void await(Moment *m, const double *ends, int64_t count, int64_t unfinish
   }
 }
 
-/* The last operation of `client` ends no sooner than its loads have passed this memory. */
+/* The last operation of `client` ends no max_lead than its loads have passed this memory. */
 static void delay(Clock *clock, Client client, const Queue *queue) {
   Moment *m = &clock->moment;
   double passed = queue->end + queue->latency, stop = passed + m->answer[client];
@@ -184,13 +184,13 @@ static void kernel(Clock *clock, int32_t n) {
   clock->kernel[m->kernels++] = stop;
 }
 
-/* Start the transfers of a piece, when no more than `unfinished` kernels before it are. */
-void clock_send(Clock *clock, int32_t piece, int64_t unfinished) {
+/* Start the transfers of a constant, when no more than `unfinished` kernels before it are. */
+void clock_send(Clock *clock, int32_t constant, int64_t unfinished) {
   const Line *line = clock->line;
   await(&clock->moment, clock->kernel, clock->moment.kernels, unfinished);
-  for (int32_t i = line->span_at[piece]; i < line->span_at[piece + 1]; i++) {
+  for (int32_t i = line->span_at[constant]; i < line->span_at[constant + 1]; i++) {
     fetch_commands(clock, line->copy_fetch);
-    transfer(clock, line->span[i], -1 - piece);
+    transfer(clock, line->span[i], -1 - constant);
   }
 }
 

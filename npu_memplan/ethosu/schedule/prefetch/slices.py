@@ -4,7 +4,7 @@ Invariant: the slices compute what the operation computed, channel by channel. A
 nothing is read more often than before; or it is a block itself, lower than those before, in the order that this asks.
 
 Order of weights, outermost first: blocks of output channels; slices of input channels (32 depth-first with 8 bits,
-else 16); pieces of the kernel; part-kernel first: groups of 8 input channels; micro-blocks of output channels; the
+else 16); constants of the kernel; part-kernel first: groups of 8 input channels; micro-blocks of output channels; the
 rest. So everything of a block is runs of [repeats][micro-blocks][values], and other blocks have the same micro-blocks.
 """
 

@@ -1,4 +1,4 @@
-"""A local search for copies: a few pieces at a time are sent otherwise, and it goes on from what is not slower.
+"""A local search for copies: a few constants at a time are sent otherwise, and it goes on from what is not slower.
 
 Invariant: deterministic, and the same as `search.c` does: chance, trials and acceptance are one rule in two languages.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ....compiled import chances
-from .course import Course
-from .greedy import Choice, Greedy, Itinerary
-from .room import Volume
+from .free_space import FreeCapacity
+from .greedy import Choice, DmaSchedule, Greedy
+from .timed_program import TimedProgram
 
 _LEAST = 8  # operations that a trial counts for at least
 _AHEAD = (1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 24, 32)  # operations before its first reader that a copy starts at most
@@ -24,48 +24,48 @@ class Found:
 
     choice: Choice
     cycles: int
-    best: Itinerary
+    best: DmaSchedule
 
 
-class Trials:
+class LocalSearch:
     """The schedules of a course in free bytes, in Python."""
 
     speed = 1  # operations that are run for one that is asked for
 
-    def __init__(self, line: Course, room: Volume, seed: int = 0) -> None:
-        self.line, self._room, self._chance = line, room, chances(seed)
+    def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0) -> None:
+        self.timed, self._space, self._chance = timed, space, chances(seed)
 
-    def schedule(self, choice: Choice) -> Itinerary:
+    def schedule(self, choice: Choice) -> DmaSchedule:
         """What the greedy rule makes of a choice."""
-        return Greedy(self.line, self._room, choice).made
+        return Greedy(self.timed, self._space, choice).made
 
     def further(self, found: Found, operations: int) -> Found:
         """Look on until so many operations were run on the clock."""
-        while operations > 0 and self.line.pieces:
+        while operations > 0 and self.timed.constants:
             choice = self._changed(found.choice)
             made = self.schedule(choice)
             if made.cycles <= found.cycles:
                 found = Found(choice, made.cycles, made if made.cycles < found.best.cycles else found.best)
-            operations -= max(_LEAST, len(self.line))
+            operations -= max(_LEAST, len(self.timed))
         return found
 
     def _changed(self, choice: Choice) -> Choice:
-        """Some pieces, read near one another or any, stay where they are or are sent when they can be, most so many
+        """Some constants, read near one another or any, stay where they are or are sent when they can be, most so many
         operations early.
         """
-        kept, sooner, count = set(choice.kept), dict(choice.sooner), len(self.line.pieces)
+        kept, max_lead, count = set(choice.kept), dict(choice.max_lead), len(self.timed.constants)
         near = self._draw(count)
         for _ in range(1 + self._draw(_TOGETHER)):
             nearby = self._random() < _NEARBY
-            piece = (near + self._draw(2 * _NEAR + 1) - _NEAR) % count if nearby else self._draw(count)
-            kept.discard(piece)
-            sooner.pop(piece, None)
+            constant = (near + self._draw(2 * _NEAR + 1) - _NEAR) % count if nearby else self._draw(count)
+            kept.discard(constant)
+            max_lead.pop(constant, None)
             what = self._random()
             if what < _STAY:
-                kept.add(piece)
+                kept.add(constant)
             elif what < _SENT:
-                sooner[piece] = _AHEAD[self._draw(len(_AHEAD))]
-        return replace(choice, kept=frozenset(kept), sooner=sooner)
+                max_lead[constant] = _AHEAD[self._draw(len(_AHEAD))]
+        return replace(choice, kept=frozenset(kept), max_lead=max_lead)
 
     def _draw(self, count: int) -> int:
         return int(self._random() * count)

@@ -21,7 +21,7 @@ Span = tuple[int, int]  # first byte in the constants, and one past the last
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class ConstantBlock:
     """Constants that are copied together, because the same kernels read them."""
 
     constants: str  # the buffer they lie in
@@ -96,7 +96,7 @@ def _moved(
     return replace(operation, addresses=addresses) if addresses != operation.addresses else operation
 
 
-def pieces(program: NpuProgram) -> tuple[Parcel, ...]:
+def constant_blocks(program: NpuProgram) -> tuple[ConstantBlock, ...]:
     """What can be copied, by its first reader."""
     sizes = {b.name: b.size_bytes for b in program.buffers if b.role is BufferRole.CONSTANTS}
     readers: dict[tuple[str, tuple[Span, ...]], list[int]] = {}
@@ -113,11 +113,11 @@ def pieces(program: NpuProgram) -> tuple[Parcel, ...]:
         spans = _joined((start, start + length + -length % GRAIN) for _, start, length in found if length)
         if spans[-1][1] <= sizes[holder] and not any(start % GRAIN for start, _ in spans):
             readers.setdefault((holder, spans), []).append(index)
-    parcels = [Parcel(holder, spans, tuple(indices)) for (holder, spans), indices in readers.items()]
-    return tuple(sorted((*parcels, *_operands(program, sizes)), key=lambda parcel: parcel.readers))
+    constants = [ConstantBlock(holder, spans, tuple(indices)) for (holder, spans), indices in readers.items()]
+    return tuple(sorted((*constants, *_operands(program, sizes)), key=lambda constant: constant.readers))
 
 
-def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[Parcel]:
+def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[ConstantBlock]:
     """Small constants that kernels read as their second operand, one from the other: each costs a memory's latency."""
     found: dict[str, list[tuple[Span, int]]] = {}
     for index, operation in enumerate(program.operations):
@@ -131,7 +131,7 @@ def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[Parcel]
     for holder, reads in found.items():
         for span in _joined(span for span, _ in reads):
             inside = sorted(index for (start, _), index in reads if span[0] <= start < span[1])
-            yield Parcel(holder, (span,), tuple(inside))
+            yield ConstantBlock(holder, (span,), tuple(inside))
 
 
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -1,6 +1,6 @@
 """What the port of constants and the kernels take at least, whatever is copied.
 
-Invariant: bounds of the estimate's clock; they add up over pieces, and over operations.
+Invariant: bounds of the estimate's clock; they add up over constants, and over operations.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from itertools import accumulate
 from ....arch import Architecture
 from ....time import MemoryMap
 from ....time.cost import Demand
-from ..course import Course
+from ..timed_program import TimedProgram
 
 
 def port_cycles(size_bytes: float, accelerator: Architecture, where: MemoryMap) -> float:
@@ -28,7 +28,7 @@ def unit_cycles(needs: Demand) -> float:
     return max(work) + (sum(work) - max(work)) / needs.blocks
 
 
-def least_work(line: Course) -> list[float]:
+def least_work(timed: TimedProgram) -> list[float]:
     """Until the end, when what ran before an operation has written: `unit_cycles` of kernels wherever constants are."""
-    steps = (line.step(index) for index in reversed(range(len(line))))
+    steps = (timed.step(index) for index in reversed(range(len(timed))))
     return [*accumulate((min(unit_cycles(s.slow), unit_cycles(s.fast)) for s in steps), initial=0.0)][::-1]

@@ -16,35 +16,35 @@ from ....stream.isa import Register
 from ....time import Traffic
 from ....time.cost import Demand, Load
 from ....time.memory import Direction
-from ..course import Course
+from ..timed_program import TimedProgram
 
 _BLOCK = (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
 
 
-def with_least_needs(line: Course, stays: Collection[int] = ()) -> Course:
+def with_least_needs(timed: TimedProgram, stays: Collection[int] = ()) -> TimedProgram:
     """The same kernels as no choice of copies or blocks makes them faster: each needs the least of all its forms, in
-    place where its piece `stays`.
+    place where its constant `stays`.
     """
     steps = []
     before: tuple[Demand, ...] = ()  # forms of the last kernel
-    for index in range(len(line)):
-        step = line.step(index)
+    for index in range(len(timed)):
+        step = timed.step(index)
         if not step.slow.is_transfer:
-            forms = line.forms(index)[0] if line.reads.get(index) in stays else _all(line, index)
+            forms = timed.forms(index)[0] if timed.reads.get(index) in stays else _all(timed, index)
             depends = step.slow.operation.get(Register.BLOCKDEP)
             if before:
-                depends = max(_blockdeps(before, forms, line.program.accelerator, depends))
+                depends = max(_blockdeps(before, forms, timed.program.accelerator, depends))
                 counts = [needs.blocks for needs in before]
                 depends = -(-depends * max(counts) // min(counts))  # as many of their smaller blocks
-            needs = _least(forms, line.reads[index] not in stays, index) if index in line.reads else step.slow
+            needs = _least(forms, timed.reads[index] not in stays, index) if index in timed.reads else step.slow
             operation = step.slow.operation.with_registers({Register.BLOCKDEP: depends})
             step, before = replace(step, slow=needs.of(operation)), forms
         steps.append(step)
-    return line.otherwise(steps)
+    return timed.otherwise(steps)
 
 
-def _all(line: Course, index: int) -> tuple[Demand, ...]:
-    return tuple(needs for forms in line.forms(index) for needs in forms)
+def _all(timed: TimedProgram, index: int) -> tuple[Demand, ...]:
+    return tuple(needs for forms in timed.forms(index) for needs in forms)
 
 
 def _blockdeps(

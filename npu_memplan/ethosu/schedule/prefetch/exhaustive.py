@@ -1,9 +1,10 @@
 """The best copies of a small program, found by looking at all schedules of them.
 
-Invariant: exact in time and in the sum of the bytes, for pieces that are sent whole, those that are read first before
-others between the same operations. Left out are only schedules that cannot be better than what is known, by a bound of
-the port and the kernels, and those that another with the same copies is never behind of: a transfer that starts later
-may spare a kernel that shares its memory some cycles, which is not waited for. Places are found afterwards.
+Invariant: exact in time and in the sum of the bytes, for constants that are sent whole, those that are read first
+before others between the same operations. Left out are only schedules that cannot be better than what is known, by a
+bound of the port and the kernels, and those that another with the same copies is never behind of: a transfer that
+starts later may spare a kernel that shares its memory some cycles, which is not waited for. Places are found
+afterwards.
 """
 
 from __future__ import annotations
@@ -13,41 +14,41 @@ from dataclasses import dataclass, replace
 
 from ...arch import Channel
 from .bounds import least_work, port_cycles
-from .course import Course, Run
-from .greedy import Copy, Itinerary
-from .room import Volume
+from .free_space import FreeCapacity
+from .greedy import Copy, DmaSchedule
+from .timed_program import TimedProgram, TimedRun
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
     """A moment of a schedule."""
 
-    run: Run
-    room: Volume
-    sent: frozenset[int]  # pieces
+    run: TimedRun
+    space: FreeCapacity
+    sent: frozenset[int]  # constants
     copies: tuple[Copy, ...]
 
-    def sending(self, line: Course, copy: Copy) -> _State:
-        piece = line.pieces[copy.piece]
-        run, room = self.run.fork(), self.room.copy()
-        room.take(piece.size_bytes, copy.before - copy.unfinished, piece.readers[-1], 0)
-        run.copy(copy.piece, copy.unfinished)
-        return _State(run, room, self.sent | {copy.piece}, (*self.copies, copy))
+    def sending(self, timed: TimedProgram, copy: Copy) -> _State:
+        constant = timed.constants[copy.constant]
+        run, space = self.run.fork(), self.space.copy()
+        space.take(constant.size_bytes, copy.before - copy.unfinished, constant.readers[-1], 0)
+        run.copy(copy.constant, copy.unfinished)
+        return _State(run, space, self.sent | {copy.constant}, (*self.copies, copy))
 
 
 class Exhaustive:
     """All schedules of `line` within the free bytes of `volume` that are faster than `known`."""
 
-    def __init__(self, line: Course, volume: Volume, known: Itinerary, most_steps: int) -> None:
-        self.line, self.known, self.left = line, known, most_steps
-        self._start = _State(Run(line), volume, frozenset(), ())
-        self._order = sorted(range(len(line.pieces)), key=lambda k: (line.pieces[k].readers[0], k))
-        self._behind = least_work(line)
+    def __init__(self, timed: TimedProgram, volume: FreeCapacity, known: DmaSchedule, most_steps: int) -> None:
+        self.timed, self.known, self.left = timed, known, most_steps
+        self._start = _State(TimedRun(timed), volume, frozenset(), ())
+        self._order = sorted(range(len(timed.constants)), key=lambda k: (timed.constants[k].readers[0], k))
+        self._behind = least_work(timed)
 
-    def best(self) -> Itinerary | None:
+    def best(self) -> DmaSchedule | None:
         """The best of all, `known` where none is better; None where there are too many to be looked at."""
         states = [self._start]
-        for index in range(len(self.line)):
+        for index in range(len(self.timed)):
             found: dict[object, list[tuple[tuple[float, ...], _State]]] = {}
             for state in states:
                 for before in self._sendings(state, index, 0):
@@ -55,40 +56,43 @@ class Exhaustive:
                     if self.left < 0:
                         return None
                     run = before.run.fork()
-                    run.step(index, self.line.reads.get(index) in before.sent)
+                    run.step(index, self.timed.reads.get(index) in before.sent)
                     after = replace(before, run=run)
                     if not self._late(after, index):
                         found.setdefault(self._same(after, index), []).append((_moment(run), after))
             states = [state for same in found.values() for state in _ahead(same)]
-        ended = [Itinerary(state.run.cycles, state.copies) for state in states]
+        ended = [DmaSchedule(state.run.cycles, state.copies) for state in states]
         return min([self.known, *ended], key=lambda one: one.cycles)
 
     def _sendings(self, state: _State, index: int, begin: int) -> Iterator[_State]:
-        """The state, and with pieces sent before operation `index`."""
+        """The state, and with constants sent before operation `index`."""
         yield state
         for place in range(begin, len(self._order)):
             k = self._order[place]
-            piece = self.line.pieces[k]
-            if piece.readers[0] < index or k in state.sent:
+            constant = self.timed.constants[k]
+            if constant.readers[0] < index or k in state.sent:
                 continue
             for unfinished in range(min(index, 2) + 1):
-                if state.room.full_at(piece.size_bytes, index - unfinished, piece.readers[-1]) < 0:
-                    yield from self._sendings(state.sending(self.line, Copy(k, index, 0, unfinished)), index, place + 1)
+                if state.space.full_at(constant.size_bytes, index - unfinished, constant.readers[-1]) < 0:
+                    yield from self._sendings(
+                        state.sending(self.timed, Copy(k, index, 0, unfinished)), index, place + 1
+                    )
 
     def _late(self, state: _State, index: int) -> bool:
         """No way on from here, after operation `index`, is better than what is known."""
-        line, clock = self.line, state.run.clock
-        waiting = sum(p.size_bytes for k, p in enumerate(line.pieces) if p.readers[0] > index and k not in state.sent)
-        port = port_cycles(waiting, line.program.accelerator, line.where) + clock.busy(line.where.regions[0].name)
+        timed, clock = self.timed, state.run.clock
+        waiting = sum(
+            p.size_bytes for k, p in enumerate(timed.constants) if p.readers[0] > index and k not in state.sent
+        )
+        port = port_cycles(waiting, timed.program.accelerator, timed.where) + clock.busy(timed.where.regions[0].name)
         return max(clock.engines.write + self._behind[index + 1], port) >= self.known.cycles
 
     def _same(self, state: _State, index: int) -> object:
-        """What states must share to be compared: the pieces there, the transfers that may be waited for, free bytes."""
-        alive = frozenset(k for k in state.sent if self.line.pieces[k].readers[-1] > index)
+        alive = frozenset(k for k in state.sent if self.timed.constants[k].readers[-1] > index)
         return (
             alive,
             state.run.under_way,
-            tuple(state.room.free_at(i) for i in range(max(0, index - 1), len(self.line))),
+            tuple(state.space.free_at(i) for i in range(max(0, index - 1), len(self.timed))),
         )
 
 
@@ -101,7 +105,7 @@ def _ahead(states: list[tuple[tuple[float, ...], _State]]) -> Iterator[_State]:
             yield state
 
 
-def _moment(run: Run) -> tuple[float, ...]:
+def _moment(run: TimedRun) -> tuple[float, ...]:
     """Everything that the future of a run follows from; nothing gets sooner by any of it being later."""
     clock = run.clock
     engines, accelerator = clock.engines, clock.accelerator
@@ -119,6 +123,6 @@ def _moment(run: Run) -> tuple[float, ...]:
         *transfers[-accelerator.max_outstanding_dma :],
         engines.start,
         *clock.answers,
-        *(time for name in sorted({m.name for m in run.line.where.regions.values()}) for time in clock.left(name)),
+        *(time for name in sorted({m.name for m in run.timed.where.regions.values()}) for time in clock.left(name)),
         *(clock.asking.get(channel, 0.0) for channel in Channel),
     )

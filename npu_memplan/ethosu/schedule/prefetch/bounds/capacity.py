@@ -1,7 +1,7 @@
-"""Pieces that several operations read, of which not all can be kept from the first to the last.
+"""Constants that several operations read, of which not all can be kept from the first to the last.
 
-Invariant: bounds. At any moment copies of no more than the free bytes are there, so pieces of as many bytes as are too
-many stay where they are, and all of their readers read them in place; the fewest cycles of these are what is added.
+Invariant: bounds. At any moment copies of no more than the free bytes are there, so constants of as many bytes as are
+too many stay where they are, and all of their readers read them in place; the fewest cycles of these are what is added.
 """
 
 from __future__ import annotations
@@ -12,40 +12,44 @@ from itertools import accumulate, pairwise
 
 from ....time import Clock
 from ....time.cost import Demand
-from ..course import Course
+from ..timed_program import TimedProgram
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
-    """Operations `[first, last]` within which the pieces are read that some of them read again."""
+class CapacityWindow:
+    """Operations `[first, last]` within which the constants are read that some of them read again."""
 
     first: int
     last: int
-    moments: tuple[tuple[int, tuple[int, ...]], ...]  # bytes that are too many, and the pieces: one of them, or more
+    moments: tuple[tuple[int, tuple[int, ...]], ...]  # bytes that are too many, and the constants: one of them, or more
 
     def least(self, costs: Mapping[int, float], sizes: Sequence[int]) -> float:
-        """The least that pieces cost of which so many stay as must; of the moments, the one where that is most."""
+        """The least that constants cost of which so many stay as must; of the moments, the one where that is most."""
         return max(
-            _cover([(costs.get(k, 0.0), sizes[k]) for k in pieces], excess_bytes)
-            for excess_bytes, pieces in self.moments
+            _cover([(costs.get(k, 0.0), sizes[k]) for k in constants], excess_bytes)
+            for excess_bytes, constants in self.moments
         )
 
 
-def crowds(line: Course, free_bytes: Sequence[int], stays: Collection[int]) -> Iterator[Crowd]:
-    """Crowds, each behind the one before. `stays`: pieces that are never copied."""
-    pieces = line.pieces
-    kept = [k for k, piece in enumerate(pieces) if len(piece.readers) > 1 and k not in stays]
-    reach = [-1, *accumulate((pieces[k].readers[-1] for k in kept), max)]
-    starts = [i for i, k in enumerate(kept) if pieces[k].readers[0] > reach[i]]
+def capacity_windows(
+    timed: TimedProgram, free_bytes: Sequence[int], stays: Collection[int]
+) -> Iterator[CapacityWindow]:
+    """Crowds, each behind the one before. `stays`: constants that are never copied."""
+    constants = timed.constants
+    kept = [k for k, constant in enumerate(constants) if len(constant.readers) > 1 and k not in stays]
+    reach = [-1, *accumulate((constants[k].readers[-1] for k in kept), max)]
+    starts = [i for i, k in enumerate(kept) if constants[k].readers[0] > reach[i]]
     for start, stop in pairwise([*starts, len(kept)]):
         moments = []
-        for operation in (pieces[k].readers[0] for k in kept[start:stop]):
-            there = tuple(k for k in kept[start:stop] if pieces[k].readers[0] <= operation <= pieces[k].readers[-1])
-            excess_bytes = sum(pieces[k].size_bytes for k in there) - free_bytes[operation]
+        for operation in (constants[k].readers[0] for k in kept[start:stop]):
+            there = tuple(
+                k for k in kept[start:stop] if constants[k].readers[0] <= operation <= constants[k].readers[-1]
+            )
+            excess_bytes = sum(constants[k].size_bytes for k in there) - free_bytes[operation]
             if excess_bytes > 0:
                 moments.append((excess_bytes, there))
         if moments:
-            yield Crowd(pieces[kept[start]].readers[0], reach[stop], tuple(moments))
+            yield CapacityWindow(constants[kept[start]].readers[0], reach[stop], tuple(moments))
 
 
 def _cover(items: list[tuple[float, int]], excess_bytes: int) -> float:
@@ -62,7 +66,7 @@ def _cover(items: list[tuple[float, int]], excess_bytes: int) -> float:
     return max(whole, parts)
 
 
-def delay(line: Course, crowd: Crowd, clock: Clock, stays: Collection[int]) -> float:
+def delay(timed: TimedProgram, window: CapacityWindow, clock: Clock, stays: Collection[int]) -> float:
     """Before the crowd: when, at least, the multipliers have done its last kernel.
 
     Each multiplies when the one before has written, behind what that multiplied; and is not done before its own
@@ -70,19 +74,19 @@ def delay(line: Course, crowd: Crowd, clock: Clock, stays: Collection[int]) -> f
     """
     multiplied, tail = clock.engines.multipliers, clock.engines.write - clock.engines.multipliers
     costs: dict[int, float] = {}
-    for index in range(crowd.first, crowd.last + 1):
-        in_place, copied = line.forms(index)
+    for index in range(window.first, window.last + 1):
+        in_place, copied = timed.forms(index)
         if in_place[0].is_transfer:
             continue
-        forms, piece = (*in_place, *copied), line.reads.get(index, -1)
+        forms, constant = (*in_place, *copied), timed.reads.get(index, -1)
         least = tail + min(needs.multipliers for needs in forms)
         brought = min(max((sum(load) for load in needs.passage.weights), default=0.0) for needs in in_place)
-        if piece in stays:
+        if constant in stays:
             least = max(least, brought)
-        costs[piece] = costs.get(piece, 0.0) + max(0.0, brought - least)
+        costs[constant] = costs.get(constant, 0.0) + max(0.0, brought - least)
         multiplied += least
         tail = min(_tail(needs) for needs in forms)
-    return multiplied + crowd.least(costs, [piece.size_bytes for piece in line.pieces])
+    return multiplied + window.least(costs, [constant.size_bytes for constant in timed.constants])
 
 
 def put_off(clock: Clock, kernel: Demand, multiplied: float) -> None:

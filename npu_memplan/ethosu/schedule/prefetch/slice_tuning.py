@@ -11,10 +11,10 @@ from itertools import accumulate
 from random import Random
 
 from ...program.program import NpuProgram
-from .course import Course
-from .room import Held, Volume
+from .free_space import FreeCapacity, OccupiedRange
 from .search import WORK, CopySearch
 from .slices import Slicer, weights_of
+from .timed_program import TimedProgram
 
 _LOOKED_AT = 2_500  # operations of programs with other slices
 _COUNTS = (1, 2, 3, 4, 6)  # slices of an operation
@@ -23,11 +23,11 @@ _TOGETHER = (1, 1, 2)  # weights that are cut otherwise at once
 _PART = 8  # of WORK, for each
 
 
-def better_slices(
+def tune_slices(
     slicer: Slicer,
     most_bytes: int,
-    course: Callable[[NpuProgram], Course],
-    held: Sequence[Held],
+    timed_program: Callable[[NpuProgram], TimedProgram],
+    held: Sequence[OccupiedRange],
     limit_bytes: int,
     promise: int,
 ) -> Mapping[int, int]:
@@ -54,17 +54,17 @@ def better_slices(
             continue
         seen.append(tried)
         parts = slicer.parts(most_bytes, tried)
-        line = course(slicer.joined(parts))
+        timed = timed_program(slicer.joined(parts))
         there = stretched(held, [len(made) for made in parts])
-        search = CopySearch(line, Volume(list(there), limit_bytes, len(line)))
+        search = CopySearch(timed, FreeCapacity(list(there), limit_bytes, len(timed)))
         search.further(WORK // _PART)
         if search.best.cycles < promise:
             promise, chosen = search.best.cycles, tried
     return chosen
 
 
-def stretched(held: Sequence[Held], counts: Sequence[int]) -> Iterator[Held]:
+def stretched(held: Sequence[OccupiedRange], counts: Sequence[int]) -> Iterator[OccupiedRange]:
     """What is held, in operations of a program that has so many for each."""
     ends = [*accumulate(counts)]
     for h in held:
-        yield Held(ends[h.first] - counts[h.first], ends[h.last] - 1, h.start, h.stop)
+        yield OccupiedRange(ends[h.first] - counts[h.first], ends[h.last] - 1, h.start, h.stop)

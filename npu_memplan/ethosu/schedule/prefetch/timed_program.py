@@ -14,15 +14,15 @@ from ...program.program import NpuProgram
 from ...stream.commands import Operation, Wait
 from ...stream.isa import Op, Register
 from ...time import Clock, Demand, stream_words
-from .fitted import Changes, Fitted
-from .reads import REGIONS, Parcel
+from .demand_cache import Changes, DemandCache
+from .reads import REGIONS, ConstantBlock
 
 COPY_WORDS = 8  # of the stream: two addresses, the length, sometimes a region, the start
 Place = Callable[[str], tuple[int, int]]  # buffer -> region and address
 
 
 @dataclass(frozen=True, slots=True)
-class CourseStep:
+class TimedOp:
     """One operation."""
 
     words: int
@@ -32,14 +32,21 @@ class CourseStep:
     transfers: frozenset[int]  # operations whose transfer must be over
 
 
-class Course:
-    """A program whose buffers have places. `pieces` by first readers; `fast_region`: where copies would lie."""
+class TimedProgram:
+    """A program whose buffers have places. `constants` by first readers; `fast_region`: where copies would lie."""
 
-    def __init__(self, program: NpuProgram, pieces: Sequence[Parcel], place: Place, fitted: Fitted, fast_region: int):
-        self.program, self.pieces, self.where = program, pieces, fitted.where
-        self.reads: dict[int, int] = {i: k for k, piece in enumerate(pieces) for i in piece.readers}
+    def __init__(
+        self,
+        program: NpuProgram,
+        constants: Sequence[ConstantBlock],
+        place: Place,
+        demand_cache: DemandCache,
+        fast_region: int,
+    ):
+        self.program, self.constants, self.where = program, constants, demand_cache.where
+        self.reads: dict[int, int] = {i: k for k, constant in enumerate(constants) for i in constant.readers}
         self._fast_region = fast_region
-        self._fitted = fitted
+        self._demand_caches = demand_cache
         self.blocks: dict[tuple[int, bool], Changes] = {}  # (operation, copied) -> better blocks
         self._steps = self._read(place)
         self._transfers: dict[int, Demand] = {}
@@ -48,10 +55,10 @@ class Course:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def _read(self, place: Place) -> list[CourseStep]:
+    def _read(self, place: Place) -> list[TimedOp]:
         accelerator = self.program.accelerator
         operations = [self.program.place(i, place) for i in range(len(self.program.operations))]
-        steps: list[CourseStep] = []
+        steps: list[TimedOp] = []
         before: Mapping[Register, int] = {}
         started: list[int] = []  # operations that are transfers
         waits: list[Wait] = []
@@ -63,12 +70,12 @@ class Course:
                 if index in self.reads:
                     slow, fast = self._needs(index, command, False), self._needs(index, self._copied(command), True)
                 else:
-                    slow = fast = self._fitted.demands(command)
+                    slow = fast = self._demand_caches.demands(command)
                 words = stream_words(command.registers, before) + len(waits)
                 before = {**before, **command.registers}
                 kernels = tuple(w.outstanding for w in waits if w.op is Op.KERNEL_WAIT)
                 behind = frozenset(started[-1 - w.outstanding] for w in waits if w.op is Op.DMA_WAIT)
-                steps.append(CourseStep(words, slow, fast, kernels, behind))
+                steps.append(TimedOp(words, slow, fast, kernels, behind))
                 if command.op is Op.DMA_START:
                     started.append(index)
                 waits = []
@@ -76,7 +83,7 @@ class Course:
 
     def _needs(self, index: int, kernel: Operation, copied: bool) -> Demand:
         """What a kernel needs in the best blocks for where its constants are."""
-        changes, needs = self._fitted.best(kernel)
+        changes, needs = self._demand_caches.best(kernel)
         if changes is not None:
             self.blocks[index, copied] = changes
         return needs.of(kernel)
@@ -84,12 +91,12 @@ class Course:
     def _copied(self, kernel: Operation) -> Operation:
         return kernel.with_registers(dict.fromkeys(REGIONS & kernel.registers.keys(), self._fast_region))
 
-    def step(self, index: int) -> CourseStep:
+    def step(self, index: int) -> TimedOp:
         return self._steps[index]
 
-    def otherwise(self, steps: Sequence[CourseStep]) -> Course:
+    def otherwise(self, steps: Sequence[TimedOp]) -> TimedProgram:
         """The same with other needs."""
-        other = object.__new__(Course)
+        other = object.__new__(TimedProgram)
         other.__dict__.update(self.__dict__, _steps=list(steps), _forms={})
         return other
 
@@ -107,7 +114,7 @@ class Course:
             needs.of(needs.operation.with_registers(self.blocks.get((index, copied), {})))
             for copied, needs in ((False, step.slow), (True, step.fast))
         )
-        own = [self._fitted.demands(needs.operation) for needs in (step.slow, step.fast)]
+        own = [self._demand_caches.demands(needs.operation) for needs in (step.slow, step.fast)]
         return (slow, own[0]), (fast, own[1])
 
     def transfer(self, size_bytes: int) -> Demand:
@@ -117,43 +124,43 @@ class Course:
             registers = {r.DMA0_SRC_REGION: 0, r.DMA0_DST_REGION: self._fast_region}
             registers |= {r.DMA0_SRC: 0, r.DMA0_DST: 0, r.DMA0_LEN: size_bytes}
             copy = Operation(Op.DMA_START, 0, registers)
-            self._transfers[size_bytes] = self._fitted.demands(copy)
+            self._transfers[size_bytes] = self._demand_caches.demands(copy)
         return self._transfers[size_bytes]
 
 
-class Run:
+class TimedRun:
     """The clock on its way through a line."""
 
-    def __init__(self, line: Course) -> None:
-        self.line = line
-        self.clock = Clock.of(line.program.accelerator, line.where)
-        self._started: list[int] = []  # transfers: operations, or -1 - piece
+    def __init__(self, timed: TimedProgram) -> None:
+        self.timed = timed
+        self.clock = Clock.of(timed.program.accelerator, timed.where)
+        self._started: list[int] = []  # transfers: operations, or -1 - constant
 
-    def fork(self) -> Run:
+    def fork(self) -> TimedRun:
         """The same moment, to go on otherwise."""
-        other = object.__new__(Run)
-        other.line, other.clock = self.line, self.clock.fork()
-        other._started = self._started[-self.line.program.accelerator.max_outstanding_dma :]
+        other = object.__new__(TimedRun)
+        other.timed, other.clock = self.timed, self.clock.fork()
+        other._started = self._started[-self.timed.program.accelerator.max_outstanding_dma :]
         return other
 
-    def copy(self, piece: int, unfinished: int) -> None:
-        """Start the transfers of a piece, when no more than so many kernels before it are unfinished."""
-        line, clock = self.line, self.clock
+    def copy(self, constant: int, unfinished: int) -> None:
+        """Start the transfers of a constant, when no more than so many kernels before it are unfinished."""
+        timed, clock = self.timed, self.clock
         clock.wait(Op.KERNEL_WAIT, unfinished)
-        for start, stop in line.pieces[piece].spans:
+        for start, stop in timed.constants[constant].spans:
             clock.fetch(COPY_WORDS)
-            clock.transfer(line.transfer(stop - start))
-            self._started.append(-1 - piece)
+            clock.transfer(timed.transfer(stop - start))
+            self._started.append(-1 - constant)
 
     def step(self, index: int, copied: bool) -> None:
-        """Run operation `index`, with its constants from the copy if there is one."""
-        step, clock = self.line.step(index), self.clock
+        """TimedRun operation `index`, with its constants from the copy if there is one."""
+        step, clock = self.timed.step(index), self.clock
         for unfinished in step.kernels:
             clock.wait(Op.KERNEL_WAIT, unfinished)
         clock.fetch(step.words)
         needs = step.fast if copied else step.slow
         if copied or step.transfers:
-            mine = -1 - self.line.reads[index] if copied else None
+            mine = -1 - self.timed.reads[index] if copied else None
             for younger, tag in enumerate(reversed(self.under_way)):
                 if tag == mine or tag in step.transfers:
                     clock.wait(Op.DMA_WAIT, younger)
@@ -166,8 +173,8 @@ class Run:
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        """The transfers that may be unfinished: operations, or -1 - piece."""
-        return tuple(self._started[-self.line.program.accelerator.max_outstanding_dma :])
+        """The transfers that may be unfinished: operations, or -1 - constant."""
+        return tuple(self._started[-self.timed.program.accelerator.max_outstanding_dma :])
 
     @property
     def cycles(self) -> int:
