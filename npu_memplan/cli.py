@@ -45,7 +45,6 @@ COMMANDS: dict[str, str] = {
 }
 
 _ELSEWHERE = {
-    "explore": ".choose.command",  # with what it drives
     **{name: f".commands.lists.{name}" for name in ("accelerators", "boards", "operators")},
 }
 

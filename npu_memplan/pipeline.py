@@ -1,4 +1,4 @@
-"""From a model file to an artifact directory: read -> lower -> pose -> plan -> hasten -> build -> write.
+"""From a model file to an artifact directory: read -> lower -> pose -> plan -> prefetch_weights -> build -> write.
 
 Invariant: every stage takes the result of the one before and nothing else (`stages` says what that is); `plan` checks
 its plan, `build` takes any. `compile`, `--fit` and `tvmc compile` call these same stages; `PlanMemory` enters at
@@ -16,8 +16,6 @@ from pathlib import Path
 from . import planners, verify
 from .artifact import Artifact
 from .artifact.writing import write
-from .choose.cycles import contest, hasten
-from .choose.producer import read_by_one
 from .codegen.interface import Interface
 from .files.staging import staged_directory
 from .frontend.load import read
@@ -28,8 +26,21 @@ from .process.incidents import gathering
 from .process.phases import entering
 from .report.text.no_room import no_room
 from .stages import Compiled, Loaded, Planned, Posed, request
+from .tuning.fallback import read_by_one
+from .tuning.tune import prefetch_weights, tune
 
-__all__ = ["CompileOptions", "build", "compile_model", "hasten", "lower", "plan", "plan_model", "pose", "read", "write"]
+__all__ = [
+    "CompileOptions",
+    "build",
+    "compile_model",
+    "lower",
+    "plan",
+    "plan_model",
+    "pose",
+    "prefetch_weights",
+    "read",
+    "write",
+]
 
 
 def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
@@ -49,12 +60,12 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compil
 
 
 def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
-    best = None if beyond else contest(options, lambda asked: lower(read(model, request(asked))), model.name)
+    best = None if beyond else tune(options, lambda asked: lower(read(model, request(asked))), model.name)
     if best is not None:
         return build(best)
     posed = pose(lower(read_by_one(model, options, beyond)))
     try:
-        return build(hasten(plan(posed)))
+        return build(prefetch_weights(plan(posed)))
     except planners.PlanningError as error:
         loaded = posed.loaded
         raise no_room(error, replace(posed.problem, name=loaded.name), str(model), loaded.request.options) from None

@@ -17,11 +17,11 @@ from .problem import Lifetime, Plan, Pool, Problem
 
 if TYPE_CHECKING:
     from .artifact import Artifact
-    from .choose.stripes import StripeOptions
     from .codegen.sources import Sources
     from .extract.liveness import Storage
     from .extract.program import Program
     from .extract.symbolic.dynamic import Sample
+    from .tuning.cascades import StripeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def request(options: CompileOptions, beyond: str = "") -> Request:
     pools = options.planned_pools()
     stripes = None
     if options.stripes:
-        from .choose.stripes import StripeOptions
+        from .tuning.cascades import StripeOptions
 
         # feature maps rather lie in the last pool; with two, inputs and outputs do not
         capacity, alone = pools[-1].size_bytes, len(pools) == 1
@@ -74,7 +74,7 @@ class Loaded:
     module: Any  # tvm.IRModule
     vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
     notes: tuple[str, ...] = ()
-    maker: str = ""  # of the NPU's operations, where several compete
+    backend: str = ""  # of the NPU's operations, where several compete
     vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
 

@@ -21,7 +21,7 @@ def lower(loaded: Loaded) -> Loaded:
         loaded = replace(loaded, module=reorder(prepare(loaded.module), request.function))
     if request.stripes is None:
         return loaded
-    from ..choose.stripes import stripe
+    from ..tuning.cascades import stripe
 
     cut = replace(loaded, module=stripe(loaded.module, request.stripes))
     # a function knows its own buffers only: what other calls need may make the peak anyway

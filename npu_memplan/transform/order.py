@@ -104,7 +104,7 @@ class _Reorder:
         if len(segment) < 3:
             return list(segment)
         number: dict[Any, int] = {}
-        maker: dict[Any, int] = {b.var: i for i, b in enumerate(segment)}
+        producer: dict[Any, int] = {b.var: i for i, b in enumerate(segment)}
         tasks = []
         made: set[int] = set()
         for binding in segment:
@@ -113,7 +113,7 @@ class _Reorder:
             fresh = {number[view.tensor] for view in views(self.values[binding.var])} if calls else set()
             makes = tuple(sorted(fresh - made))
             made.update(makes)
-            needs = sum({1 << maker[v] for v in relax.analysis.free_vars(binding.value) if v in maker})
+            needs = sum({1 << producer[v] for v in relax.analysis.free_vars(binding.value) if v in producer})
             callee = getattr(getattr(binding.value, "args", [None])[0], "name_hint", "")
             tasks.append(_Task(self.scratch.get(callee, 0), makes, ids, needs))
         sizes = [self.sizes.get(tensor, 0) for tensor in number]

@@ -18,7 +18,7 @@ from ..codegen.interface_c import ModuleInterface
 from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
 from ..options import NO_NPU, CompileOptions
-from ..pipeline import hasten, lower, plan, pose, read
+from ..pipeline import lower, plan, pose, prefetch_weights, read
 from ..problem import BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
 from ..stages import Request
@@ -39,7 +39,7 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
     count = len(posed.loaded.request.pools)
     if not options.workspace_io:
         posed = posed.under_terms(lambda any_: _own_io_pools(any_.problem, count))
-    made = hasten(plan(posed))
+    made = prefetch_weights(plan(posed))
     module, problem = made.posed.loaded.module, made.posed.problem
     planned = _with_regions(rewrite(module, problem, made.plan), _regions(options, problem, count))
     interface, pools = _interface(options, module, planned, problem, made.plan, count)
@@ -65,7 +65,7 @@ def _request(options: TvmcOptions) -> Request:
     )
     stripes = None
     if options.striping:
-        from ..choose.stripes import StripeOptions
+        from ..tuning.cascades import StripeOptions
 
         capacity = pools[0].size_bytes if len(pools) == 1 else None
         stripes = StripeOptions(capacity, options.workspace_io, options.workspace_io)

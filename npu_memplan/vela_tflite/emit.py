@@ -67,7 +67,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
         raise EmitError(f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is")
     loaded = pipeline.lower(Loaded(asked, model, data, as_module(parts), {}))
     posed = pipeline.pose(loaded)
-    planned = pipeline.hasten(pipeline.plan(posed.under_terms(_for_tflite_micro)))
+    planned = pipeline.prefetch_weights(pipeline.plan(posed.under_terms(_for_tflite_micro)))
     return _written(parts, planned, rewrite(planned.posed.loaded.module, planned.posed.problem, planned.plan))
 
 
@@ -151,7 +151,7 @@ def _streams(module: Any) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
 def _run_order(parts: Divided, called: list[int]) -> Iterator[int]:
     """Every step: those that are calls in the order of the calls, the others as soon as what they read is made."""
     network = parts.network
-    makers = {
+    producers = {
         t: n for n, step in enumerate(parts.steps) for t in (step.writes if isinstance(step, NpuPart) else step.outputs)
     }
     idle = [n for n in range(len(parts.steps)) if n not in set(called)]
@@ -160,7 +160,7 @@ def _run_order(parts: Divided, called: list[int]) -> Iterator[int]:
     def ready(number: int) -> bool:
         step = parts.steps[number]
         reads = step.reads if isinstance(step, NpuPart) else step.inputs
-        return all(makers[t] in done or network.tensors[t].is_variable for t in reads if t in makers)
+        return all(producers[t] in done or network.tensors[t].is_variable for t in reads if t in producers)
 
     for number in (*called, -1):
         while (free := next((n for n in idle if ready(n)), None)) is not None:

@@ -193,19 +193,19 @@ def in_order(network: Network, on_npu: Sequence[bool]) -> Iterator[tuple[CpuOper
 
     As much as can runs on the NPU before the CPU has its turn, so that there are few NPU operators.
     """
-    makers = _makers(network)
+    producers = _producers(network)
     waiting = {operator.index: operator for operator in network.cpu_operators}
     npu = {o.index for o in network.cpu_operators if on_npu[o.index] and o.name != "SHAPE"}
 
     def ready(index: int) -> bool:
-        return all(maker not in waiting for maker in makers[index])
+        return all(producer not in waiting for producer in producers[index])
 
     while waiting:
         batch: list[CpuOperator] = []
         for index in [i for i in waiting if i in npu]:  # in the file's order, which is one of execution
-            if all(maker not in waiting or maker in {o.index for o in batch} for maker in makers[index]):
+            if all(producer not in waiting or producer in {o.index for o in batch} for producer in producers[index]):
                 batch.append(waiting[index])
-        for group in _components(batch, makers):
+        for group in _components(batch, producers):
             for operator in group:
                 del waiting[operator.index]
             if all(operator.name in NO_WORK for operator in group):
@@ -217,12 +217,12 @@ def in_order(network: Network, on_npu: Sequence[bool]) -> Iterator[tuple[CpuOper
                 yield (waiting.pop(index),)
 
 
-def _components(batch: Sequence[CpuOperator], makers: dict[int, list[int]]) -> list[tuple[CpuOperator, ...]]:
+def _components(batch: Sequence[CpuOperator], producers: dict[int, list[int]]) -> list[tuple[CpuOperator, ...]]:
     """The operators of `batch` that reach each other by what one makes for the other."""
     component = {operator.index: operator.index for operator in batch}
     for operator in batch:
-        for maker in (m for m in makers[operator.index] if m in component):
-            old, new = component[operator.index], component[maker]
+        for producer in (m for m in producers[operator.index] if m in component):
+            old, new = component[operator.index], component[producer]
             component = {index: new if found == old else found for index, found in component.items()}
     found: dict[int, list[CpuOperator]] = {}
     for operator in batch:
@@ -230,10 +230,10 @@ def _components(batch: Sequence[CpuOperator], makers: dict[int, list[int]]) -> l
     return [tuple(group) for group in found.values()]
 
 
-def _makers(network: Network) -> dict[int, list[int]]:
+def _producers(network: Network) -> dict[int, list[int]]:
     """By operator: those that make what it reads."""
-    maker = {tensor: operator.index for operator in network.cpu_operators for tensor in operator.outputs}
+    producer = {tensor: operator.index for operator in network.cpu_operators for tensor in operator.outputs}
     return {
-        operator.index: [maker[t] for t in operator.inputs if t in maker and maker[t] != operator.index]
+        operator.index: [producer[t] for t in operator.inputs if t in producer and producer[t] != operator.index]
         for operator in network.cpu_operators
     }

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npu_memplan.choose.stripes import best_choice
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole
@@ -17,6 +16,7 @@ from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.group import ChannelGroup
 from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.stream.groups import WEIGHTS
+from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import Chain, deep_chain, planned_alone, run_at
 from tests.support.on_model import random_inputs, run_program
 

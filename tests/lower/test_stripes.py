@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fvp_runner.npu_model.errors import SelfOverwriteError
-from npu_memplan.choose.stripes import best_choice, front
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.layers.pool import PoolKind
@@ -23,6 +22,7 @@ from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
+from npu_memplan.tuning.cascades import best_choice, pareto_front
 from npu_memplan.verify import Law, verify
 from tests.support.chains import Chain, planned_alone, problem_of, random_chain, run_at
 from tests.support.on_model import random_inputs, run_program
@@ -142,7 +142,7 @@ def _caught(
 def test_every_point_of_a_front_is_what_a_pool_of_its_bytes_gets(seed: int) -> None:
     lowered = lower(random_chain(200 + seed), accelerator("ethos-u55-256"))
     groups = Groups(lowered.program)
-    points = front(groups)
+    points = pareto_front(groups)
     assert [p.size_bytes for p in points] == sorted({p.size_bytes for p in points})
     assert [p.cycles for p in points] == sorted({p.cycles for p in points}, reverse=True)
     for point in points:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import pytest
 
 from npu_memplan import planners
-from npu_memplan.choose.stripes import best_choice
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.program.overlap import NOTHING
@@ -18,6 +17,7 @@ from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.schedule.stripes.order import Part, interleave, parts, ring_rows, spans
 from npu_memplan.ethosu.schedule.stripes.rows import Rows, Sliced
 from npu_memplan.problem import Problem
+from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import random_chain
 
 
@@ -33,9 +33,9 @@ def made_late(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[s
             if need[position] > done[position]:
                 for source in layers[position].inputs:
                     stop = layers[position].needs(source, (done[position], need[position]))[1]
-                    for maker, layer in enumerate(layers):
+                    for producer, layer in enumerate(layers):
                         if layer.output.buffer == source.buffer:
-                            need[maker] = max(need[maker], stop)
+                            need[producer] = max(need[producer], stop)
         found += [Part(i, (a, b)) for i, (a, b) in enumerate(zip(done, need, strict=True)) if a < b]
         done = need
     return found

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import npu_memplan
-from npu_memplan.choose import contest, entrant
 from npu_memplan.errors import InternalError, NpuMemplanError
 from npu_memplan.ethosu import vela_worker
 from npu_memplan.problem import Placement
 from npu_memplan.process.incidents import STRICT, Attempts, contained, gathering, strictly
+from npu_memplan.tuning import candidate, selection
 
 MODEL = Path(__file__).resolve().parents[1] / "models" / "micro_speech_quantized.tflite"
 POOL = ("--pool", "sram=8192")
@@ -32,7 +32,7 @@ def wrong_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     def copied(buffer: str, pool: str, offset: int) -> Placement:
         return Placement(buffer, pool, 0)
 
-    monkeypatch.setattr(entrant, "Placement", copied)
+    monkeypatch.setattr(candidate, "Placement", copied)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def broken_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     def ours(*_: object) -> Any:
         raise KeyError("no such view")
 
-    monkeypatch.setattr(contest, "_ours", ours)
+    monkeypatch.setattr(selection, "_ours", ours)
 
 
 def test_a_plan_that_breaks_a_law_is_told_and_recorded(

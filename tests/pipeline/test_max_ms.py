@@ -11,9 +11,9 @@ import pytest
 
 from npu_memplan import pipeline
 from npu_memplan.artifact import Artifact
-from npu_memplan.choose.contests import Contests
 from npu_memplan.options import CompileOptions
 from npu_memplan.stages import request
+from npu_memplan.tuning.limit_search import LimitSearch
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -51,9 +51,9 @@ def test_nothing_is_fast_enough(cli: Callable[..., Any], tmp_path: Path) -> None
         "npu-memplan: digits.tflite: no program that was found takes at most 0.01 ms on ethos-u55-256 at 500 MHz:"
     )
     assert rest[0] == "  asked for  5,000 cycles"
-    fastest = re.fullmatch(r"  fastest    ([\d,]+) cycles, ([\d.]+) ms, in [\d,]+ bytes of sram", rest[1])
-    assert fastest is not None
-    assert int(fastest[1].replace(",", "")) == pytest.approx(500_000 * float(fastest[2]), rel=0.01)
+    select_fastest = re.fullmatch(r"  fastest    ([\d,]+) cycles, ([\d.]+) ms, in [\d,]+ bytes of sram", rest[1])
+    assert select_fastest is not None
+    assert int(select_fastest[1].replace(",", "")) == pytest.approx(500_000 * float(select_fastest[2]), rel=0.01)
     assert re.fullmatch(r"  at least   [\d,]+ cycles, [\d.]+ ms, for its operations in this memory", rest[2])
     assert rest[3].startswith("what to try: --max-ms 0.0")
     assert not (tmp_path / "out").exists()
@@ -81,12 +81,12 @@ def test_what_cannot_be_asked_together_is_said(
 
 
 def test_more_memory_is_never_slower() -> None:
-    """Of contests one after the other: what won in less memory is in every later one."""
+    """Of limit_search one after the other: what won in less memory is in every later one."""
     options = CompileOptions().resolved()
     where = options.memory_map()
     assert where is not None
     auto = CompileOptions(pools={"sram": 1}).resolved()
-    limits = Contests(auto, where, lambda asked: pipeline.lower(pipeline.read(DIGITS, request(asked))))
+    limits = LimitSearch(auto, where, lambda asked: pipeline.lower(pipeline.read(DIGITS, request(asked))))
     found = [limits.at(size) for size in (2048, 3584, 4352, 4400, 4600, 5000, 6144, 1 << 20)]
     assert found[0] is None
     won = [winner for winner in found if winner is not None]

@@ -40,7 +40,7 @@ def random_program(seed: int) -> Any:
             def square() -> Any:
                 return emit(op.matmul(emit(op.permute_dims(fixed[-1])), fixed[-1]))
 
-            makers = [
+            producers = [
                 lambda a: op.permute_dims(transposed(a), [1, 0, 2]),
                 lambda a: op.add(a, generator.choice(values)),
                 lambda a: op.nn.softmax(a, axis=generator.choice([0, 1, 2])),
@@ -52,7 +52,7 @@ def random_program(seed: int) -> Any:
                 lambda a: op.matmul(a, square()),
             ]
             for _ in range(generator.randint(5, 12)):
-                values.append(emit(generator.choice(makers)(generator.choice(values[-3:]))))
+                values.append(emit(generator.choice(producers)(generator.choice(values[-3:]))))
                 if generator.random() < 0.3:
                     fixed.append(emit(op.add(fixed[-1], generator.choice(fixed))))
             out = builder.emit_output(relax.Tuple([values[-1], fixed[-1]]))

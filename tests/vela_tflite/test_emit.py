@@ -12,11 +12,11 @@ import pytest
 
 from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
-from npu_memplan.choose.ranking import Ranking
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.vela_tflite.emit import EmitError, Emitted, emit
 from npu_memplan.vela_tflite.parts import in_order
 from tests.support.real_data import real_model, shared_folder

@@ -25,9 +25,9 @@ def command(as_json: bool) -> None:
         right = heading in ("MACs", "MHz")
         table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "boards")
     for row in rows:
-        makers = ", ".join(row["npu_compilers"])
+        backends = ", ".join(row["npu_compilers"])
         table.add_row(row["name"], str(row["macs_per_cycle"]), f"{row['clock_hz'] / 1e6:,.0f}", row["memory_mode"],
-                      makers, ", ".join(row["boards"]) or "-")  # fmt: skip
+                      backends, ", ".join(row["boards"]) or "-")  # fmt: skip
     terminal().print(table)
     click.echo("MACs: multipliers, so MACs a cycle. MHz, memory mode: assumed unless --board, --system-config or")
     click.echo("--memory-mode say another. compiler: values of --npu-compiler. none: everything runs on the host.")

@@ -58,10 +58,10 @@ def fold_tables(graph: LayerGraph) -> LayerGraph:
     for lookup in [layer for layer in layers if isinstance(layer, Lookup)]:
         (between,) = lookup.inputs
         readers = [layer for layer in layers if between in layer.inputs]
-        maker = next((layer for layer in layers if layer.output == between), None)
-        if maker is None or not maker.takes_tables or len(readers) > 1 or between in graph.outputs:
+        producer = next((layer for layer in layers if layer.output == between), None)
+        if producer is None or not producer.takes_tables or len(readers) > 1 or between in graph.outputs:
             continue
-        layers[layers.index(maker)] = Looked.of(maker, graph.tensors[between], lookup)
+        layers[layers.index(producer)] = Looked.of(producer, graph.tensors[between], lookup)
         layers.remove(lookup)
     return replace(graph, layers=tuple(layers))
 

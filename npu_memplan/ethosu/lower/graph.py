@@ -34,6 +34,6 @@ class LayerGraph:
         """Layers that read tensor `name`."""
         return (layer for layer in self.layers if name in layer.inputs)
 
-    def maker(self, name: str) -> Layer | None:
+    def producer(self, name: str) -> Layer | None:
         """The layer that makes tensor `name`; None for inputs and constants."""
         return next((layer for layer in self.layers if layer.output == name), None)

@@ -30,7 +30,7 @@ class _Assignment:
         self.builder, self.graph, self.for_cycles = builder, graph, for_cycles
         self.storage = Storage()
         traits = {layer.output: layer.storage(graph.tensors) for layer in graph.layers}
-        self.maker: dict[str, StorageTraits] = traits  # of a tensor that is made by a layer
+        self.producer: dict[str, StorageTraits] = traits  # of a tensor that is made by a layer
         self.readers: dict[str, list[StorageTraits]] = {name: [] for name in graph.tensors}
         for layer in graph.layers:
             for name in dict.fromkeys(layer.inputs):
@@ -53,12 +53,12 @@ class _Assignment:
         """Let inputs be made in their place inside an output, where one layer makes them for this alone."""
         tensors, embedded = self.graph.tensors, self.storage.embedded
         for layer in self.graph.layers:
-            traits, out = self.maker[layer.output], tensors[layer.output]
+            traits, out = self.producer[layer.output], tensors[layer.output]
             if traits.begin is None:
                 continue
             for name in layer.inputs:
-                maker, tensor = self.maker.get(name), tensors[name]
-                if maker is None or maker.moves or name in self.graph.outputs or name in embedded:
+                producer, tensor = self.producer.get(name), tensors[name]
+                if producer is None or producer.moves or name in self.graph.outputs or name in embedded:
                     continue
                 if layer.inputs.count(name) > 1 or (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
                     continue
@@ -78,7 +78,7 @@ class _Assignment:
         target = self.storage.embedded.get(name)
         if target is None:
             return None
-        layer, begin = self.graph.maker(target), self.maker[target].begin
+        layer, begin = self.graph.producer(target), self.producer[target].begin
         assert layer is not None
         assert begin is not None
         whole = self._place(target)
@@ -89,7 +89,7 @@ class _Assignment:
         return view
 
     def _alias(self, name: str) -> TensorView | None:
-        layer, traits = self.graph.maker(name), self.maker[name]
+        layer, traits = self.graph.producer(name), self.producer[name]
         if layer is None or traits.view is None:
             return None
         source = self.storage.views.get(layer.inputs[0])
@@ -103,7 +103,7 @@ class _Assignment:
         """Whether the layers around tensor `name` can work on `view`: some see it in another shape: dense bytes."""
         if view is None or view.hwc() is None:
             return False
-        return view.is_dense or not any(traits.dense for traits in (self.maker[name], *self.readers[name]))
+        return view.is_dense or not any(traits.dense for traits in (self.producer[name], *self.readers[name]))
 
     def _own(self, name: str) -> TensorView:
         tensor = self.graph.tensors[name]
@@ -120,4 +120,4 @@ class _Assignment:
             return False
         if -tensor.shape[3] % BRICK_CHANNELS * _LITTLE > (tensor.shape[3] if self.for_cycles else 0):
             return False
-        return all(tensor.name in t.bricks for t in (self.maker[tensor.name], *self.readers[tensor.name]))
+        return all(tensor.name in t.bricks for t in (self.producer[tensor.name], *self.readers[tensor.name]))

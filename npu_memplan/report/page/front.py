@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .html import made_by, plain_page
 
 if TYPE_CHECKING:
-    from ...choose.front import Front, FrontPoint
+    from ...tuning.pareto import ParetoFront, ParetoPoint
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 760, 420, 80, 44, 14
 _STYLE = (
@@ -20,7 +20,7 @@ _STYLE = (
 )
 
 
-def front_page(front: Front) -> str:
+def front_page(front: ParetoFront) -> str:
     return plain_page(
         escape(f"{front.model}: memory and time"),
         escape(f"pool {front.pool}; blue: this package's points, orange: Vela's own placement"),
@@ -31,7 +31,7 @@ def front_page(front: Front) -> str:
     )
 
 
-def _plot(front: Front) -> str:
+def _plot(front: ParetoFront) -> str:
     every = (*front.points, *front.vela)
     most_bytes, most_cycles = max(p.bytes for p in every) * 1.05, max(p.cycles for p in every) * 1.05
 
@@ -52,21 +52,21 @@ def _plot(front: Front) -> str:
     parts.append(f'<polyline class="line" points="{line}"/>')
     for kind, points in (("point", front.points), ("vela", front.vela)):
         for p in points:
-            said = escape(f"{p.bytes:,} bytes, {p.cycles:,} cycles: {p.maker} {p.flags}")
+            said = escape(f"{p.bytes:,} bytes, {p.cycles:,} cycles: {p.backend} {p.flags}")
             at = f'cx="{x(p.bytes)}" cy="{y(p.cycles)}"'
             parts.append(f'<circle class="{kind}" {at} r="5"><title>{said}</title></circle>')
     text = "".join(parts)
     return f'<svg class="front" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="cycles over bytes">{text}</svg>'
 
 
-def _table(front: Front) -> str:
+def _table(front: ParetoFront) -> str:
     heads = "".join(f"<th>{h}</th>" for h in ("bytes", "KiB", "cycles", "ms", "over its bound", "made by", "flags"))
     rows = "".join(_row(point) for point in (*front.points, *front.vela))
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _row(point: FrontPoint) -> str:
+def _row(point: ParetoPoint) -> str:
     gap = f"{100 * (point.cycles / point.bound_cycles - 1):.0f} %" if point.bound_cycles else ""
     cells = (f"{point.bytes:,}", f"{point.bytes / 1024:.2f}", f"{point.cycles:,}", f"{point.milliseconds:.3f}", gap)
     numbers = "".join(f'<td class="num">{cell}</td>' for cell in cells)
-    return f"<tr>{numbers}<td>{escape(point.maker)}</td><td><code>{escape(point.flags)}</code></td></tr>"
+    return f"<tr>{numbers}<td>{escape(point.backend)}</td><td><code>{escape(point.flags)}</code></td></tr>"

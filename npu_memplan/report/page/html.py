@@ -143,8 +143,8 @@ def _layers(artifact: Artifact) -> list[str]:
     """Labels of the layers that make a buffer, in program order."""
     layer_of = _layer_of(artifact)
     points = {point: number for number, point in enumerate(artifact.problem.points)}
-    makers = {b.producer for b in artifact.problem.buffers if b.producer in layer_of}
-    return list(dict.fromkeys(layer_of[point] for point in sorted(makers, key=lambda p: points[p])))
+    producers = {b.producer for b in artifact.problem.buffers if b.producer in layer_of}
+    return list(dict.fromkeys(layer_of[point] for point in sorted(producers, key=lambda p: points[p])))
 
 
 def _fit(artifact: Artifact) -> dict[str, Any]:

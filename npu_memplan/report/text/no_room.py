@@ -43,8 +43,8 @@ def no_room_text(error: PlanningError, problem: Problem, source: str, options: C
     for buffer, size in error.largest[:SHOWN]:
         known = buffers.get(buffer)
         kind = known.kind.value if known else ""
-        maker = f"made by {known.producer or 'the caller'}" if known else ""
-        rows.append((buffer, kind, f"{size:,} bytes", f"({kib(size)})", maker))
+        producer = f"made by {known.producer or 'the caller'}" if known else ""
+        rows.append((buffer, kind, f"{size:,} bytes", f"({kib(size)})", producer))
     lines += align(rows, right={2, 3})
     lines.append("what to try:")
     if any(pool.name == error.pool and pool.read_only for pool in problem.pools):

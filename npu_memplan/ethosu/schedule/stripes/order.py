@@ -32,9 +32,9 @@ class Part:
 
 def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> Done:
     """The turns. `cuts` are the stripes of the last layer; buffers in `whole` are made to their last row."""
-    makers: dict[str, list[int]] = {}  # several make some channels each
+    producers: dict[str, list[int]] = {}  # several make some channels each
     for position, layer in enumerate(layers):
-        makers.setdefault(layer.output.buffer, []).append(position)
+        producers.setdefault(layer.output.buffer, []).append(position)
     done = np.zeros((len(cuts) + 1, len(layers)), np.int64)
     done[1:, -1] = [stop for _, stop in cuts]
     for position in range(len(layers) - 1, -1, -1):  # those who read come behind those who make
@@ -42,9 +42,9 @@ def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[
         if layer.output.buffer in whole:
             made[-1] = layer.output.height
         for source in layer.inputs:
-            for maker in makers.get(source.buffer, ()):
+            for producer in producers.get(source.buffer, ()):
                 needed = np.where(made > 0, layer.stops(source, made), 0)
-                np.maximum(done[:, maker], needed, out=done[:, maker])
+                np.maximum(done[:, producer], needed, out=done[:, producer])
     return done
 
 

@@ -110,13 +110,15 @@ class Chains:
         made: dict[str, list[Map]] = {}
         read: set[str] = set()
         for layer in layers:
-            if any(not _same_rows(maker, source) for source in layer.inputs for maker in made.get(source.buffer, ())):
+            if any(
+                not _same_rows(producer, source) for source in layer.inputs for producer in made.get(source.buffer, ())
+            ):
                 return None
             read |= {source.buffer for source in layer.inputs}
-            makers = made.setdefault(layer.output.buffer, [])
-            if layer.output.buffer in read or any(not _same_rows(maker, layer.output) for maker in makers):
+            producers = made.setdefault(layer.output.buffer, [])
+            if layer.output.buffer in read or any(not _same_rows(producer, layer.output) for producer in producers):
                 return None  # all of its makers come before all who read it
-            makers.append(layer.output)
+            producers.append(layer.output)
         inner = {layer.output.buffer for layer in layers[:-1]}
         if not inner <= self.live.keys():
             return None  # an output that is read, and lies in another pool

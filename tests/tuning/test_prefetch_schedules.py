@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from fvp_runner.npu_model.arithmetic import mlw
 from fvp_runner.npu_model.arithmetic.weights import WeightOrder
-from npu_memplan.choose.placed import npu_calls
 from npu_memplan.ethosu import vela
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.kernel import Kernel
@@ -40,6 +39,7 @@ from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time.memory import Direction
 from npu_memplan.extract.program import Fixed
 from npu_memplan.stages import Planned
+from npu_memplan.tuning.placed import npu_calls
 
 OPERATIONS, LIMIT = 12, 400
 SPANS = st.tuples(st.integers(0, OPERATIONS - 1), st.integers(0, 5), st.integers(0, 20), st.integers(1, 8))

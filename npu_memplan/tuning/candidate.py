@@ -13,9 +13,9 @@ from ..ethosu.program.program import NpuProgram
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
 from ..stages import Planned, Posed
 from ..verify import check_own
-from .modules import posed_again
 from .placed import PlacedCall, npu_calls, stream_cycles
 from .ranking import Rank, Ranking
+from .rebuild import rebuild_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrant:
+class ProgramCandidate:
     """`plain`, with the programs of some of its calls replaced."""
 
     plain: Planned
@@ -40,14 +40,14 @@ class Entrant:
         """The program."""
         if not self.moved:
             return self.plain
-        again = posed_again(self.plain.posed, {m.call.invoke.function: m.program for m in self.moved})
+        again = rebuild_problem(self.plain.posed, {m.call.invoke.function: m.program for m in self.moved})
         pool = again.problem.pools[self.fast].name
         made = Planned(again, _same_places(again, self.plain.plan, self.moved, pool))
         ranking.note(made, self.rank)
         return made
 
 
-def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> Entrant:
+def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> ProgramCandidate:
     """`plain` with the programs of `moved`, which differ from those of their calls in copies to pool `fast`."""
     problem, plan = plain.posed.problem, plain.plan
     changed = {m.call.first: m for m in moved}
@@ -64,7 +64,7 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
     for m in moved:
         sizes = {b.name: b.size_bytes for b in m.program.buffers}
         used[pool] = max([used[pool], *(at + sizes[name] for name, at in m.places.items())])
-    return Entrant(plain, (cycles, sum(used.values())), tuple(moved), fast)
+    return ProgramCandidate(plain, (cycles, sum(used.values())), tuple(moved), fast)
 
 
 def _same_places(posed: Posed, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:

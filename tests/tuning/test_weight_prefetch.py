@@ -10,9 +10,6 @@ import pytest
 
 from fvp_runner.npu_model.errors import NpuModelError
 from npu_memplan import pipeline
-from npu_memplan.choose.contest import fastest
-from npu_memplan.choose.ranking import Ranking
-from npu_memplan.choose.travel import travel
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op
@@ -20,9 +17,12 @@ from npu_memplan.ethosu.time.timeline import timeline
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.stages import Loaded, Planned, request
+from npu_memplan.tuning.ranking import Ranking
+from npu_memplan.tuning.selection import select_fastest
+from npu_memplan.tuning.weight_prefetch import search_prefetching
 from npu_memplan.verify import verify
-from tests.choose.conftest import MODELS
 from tests.support.windows import excess_cycles
+from tests.tuning.conftest import MODELS
 
 
 def cycles(planned: Planned) -> int:
@@ -50,7 +50,7 @@ def test_less_time_in_the_same_bytes_and_the_same_results(
     at_most: float,
 ) -> None:
     before = planned(name, npu_compiler, sram_bytes)
-    after = pipeline.hasten(before)
+    after = pipeline.prefetch_weights(before)
     limit = sram_bytes or before.plan.usage[0].used_bytes
     assert after.plan.usage[0].used_bytes <= limit
     assert verify(after.posed.problem, after.plan) == ()
@@ -65,7 +65,7 @@ def test_what_is_weighed_before_it_is_made_is_what_is_made(planned: Callable[...
     where = before.posed.loaded.request.options.memory_map()
     assert where is not None
     weighed = Ranking(where)
-    after = travel(before, weighed)
+    after = search_prefetching(before, weighed)
     assert after is not before
     assert weighed(after) == Ranking(where)(after)
 
@@ -74,12 +74,12 @@ def test_who_asks_for_bytes_gets_what_was_planned(
     planned: Callable[..., Planned], bytes_only: Callable[[Planned], Planned]
 ) -> None:
     before = bytes_only(planned("kws_ref_model"))
-    assert pipeline.hasten(before) is before
+    assert pipeline.prefetch_weights(before) is before
 
 
 def test_the_same_input_gives_the_same_copies(planned: Callable[..., Planned]) -> None:
     before = planned("kws_ref_model", "vela", 22192)
-    first, second = pipeline.hasten(before), pipeline.hasten(before)
+    first, second = pipeline.prefetch_weights(before), pipeline.prefetch_weights(before)
     assert first.plan == second.plan
     assert first.posed.problem == second.posed.problem
 
@@ -93,7 +93,7 @@ def test_constants_that_lie_in_the_same_memory_stay(stream: Callable[[Planned], 
     options = CompileOptions(memory_mode="Sram_Only", npu_compiler="tvm", objective="cycles")
     loaded = pipeline.lower(pipeline.read(MODELS / "hello_world_int8.tflite", request(options)))
     before = pipeline.plan(pipeline.pose(loaded))
-    assert pipeline.hasten(before) is before
+    assert pipeline.prefetch_weights(before) is before
 
 
 @pytest.mark.parametrize(("npu_compiler", "pool_bytes"), [("vela", 22192), ("tvm", 18_000)])
@@ -101,7 +101,7 @@ def test_no_wait_around_copies_can_be_left_out(
     planned: Callable[..., Planned], stream: Callable[[Planned], Any], npu_compiler: str, pool_bytes: int
 ) -> None:
     """A kernel that reads a copy before it has arrived, a transfer over bytes that a kernel still reads."""
-    made = stream(pipeline.hasten(planned("kws_ref_model", npu_compiler, pool_bytes)))
+    made = stream(pipeline.prefetch_weights(planned("kws_ref_model", npu_compiler, pool_bytes)))
     commands = made.commands
     waits = [i for i, command in enumerate(commands) if isinstance(command, Wait)]
     assert {commands[i].op for i in waits} == {Op.DMA_WAIT, Op.KERNEL_WAIT}
@@ -130,7 +130,7 @@ def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
         lowered.append(options.npu_compiler)
         return pipeline.lower(pipeline.read(MODELS / "keyword_scrambled_8bit.tflite", request(options)))
 
-    fastest(asked, where, load)
+    select_fastest(asked, where, load)
     assert lowered == ["vela", "tvm"]
 
 
@@ -146,7 +146,7 @@ def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[
 
     with pytest.raises(PlanningError):
         pipeline.plan(pipeline.pose(load(small)))
-    best = fastest(small, where, load)
+    best = select_fastest(small, where, load)
     assert verify(best.posed.problem, best.plan) == ()
     old, new = stream(pipeline.plan(pipeline.pose(load(large)))), stream(best)
     assert new.run(new.commands, fuzz=4) == old.run(old.commands)
@@ -158,7 +158,7 @@ def test_memories_keep_their_rate_beside_copies(
     planned: Callable[..., Planned], stream: Callable[[Planned], Any], name: str, pool_bytes: int, npu_compiler: str
 ) -> None:
     """The search looks for copies that cost nothing: it finds what the clock forgets to count."""
-    hastened = pipeline.hasten(planned(name, npu_compiler, pool_bytes))
+    hastened = pipeline.prefetch_weights(planned(name, npu_compiler, pool_bytes))
     where = hastened.posed.loaded.request.options.resolved().memory_map()
     timed = timeline(stream(hastened).commands, accelerator("ethos-u55-256"), where)
     assert any(slot.demand.is_transfer for slot in timed.slots)

@@ -1,7 +1,7 @@
 """A program that reads its constants in place, and the copies that are found for it.
 
-Invariant: what copies promise is what the estimate's clock says where every buffer may lie anywhere below the limit;
-what is entered has its places, found for maps and copies together, or for copies around maps that stay.
+Invariant: what copies optimistic_cycles is what the estimate's clock says where every buffer may lie anywhere below the
+limit; what is entered has its places, found for maps and copies together, or for copies around maps that stay.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
 from ..stages import Planned, Posed
-from .entrant import Entrant, Moved, with_copies
-from .modules import Cutters, called_once
+from .candidate import Moved, ProgramCandidate, with_copies
 from .placed import PlacedCall
 from .ranking import Ranking
+from .rebuild import Cutters, called_once
 
 _NODES = 20_000  # of each plan that is made to compare programs
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
@@ -34,7 +34,7 @@ _LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for 
 Copies = Sequence[tuple[Copy, ...]]  # of each call
 
 
-class Traveller:
+class PrefetchCandidate:
     """`plain`, whose constants may be copied to pool `fast`, which ends at `limit` bytes."""
 
     def __init__(self, plain: Planned, rank: Ranking, fast: int, limit: int) -> None:
@@ -50,21 +50,21 @@ class Traveller:
         return TimedProgram(program, constant_blocks(program), places.__getitem__, demand_cache, self._fast + 1)
 
     @property
-    def promise(self) -> int:
+    def optimistic_cycles(self) -> int:
         """Cycles of the calls whose constants may travel, if places are found."""
         return sum(search.best.cycles for search in self._searches)
 
     def search(self, work: int) -> None:
-        """Look on for what copies promise, until so many operations were run on the clock."""
+        """Look on for what copies optimistic_cycles, until so many operations were run on the clock."""
         _further(self._searches, work)
 
-    def instead(self, posed: Posed) -> Traveller | None:
+    def instead(self, posed: Posed) -> PrefetchCandidate | None:
         """Another program in the same pool; None where it does not fit."""
         planned = planned_again(self.plain, posed, self._fast, self._limit)
-        return None if planned is None else Traveller(planned, self._rank, self._fast, self._limit)
+        return None if planned is None else PrefetchCandidate(planned, self._rank, self._fast, self._limit)
 
-    def tune_slices(self, cutters: Cutters, most_bytes: int, cut: Traveller) -> dict[str, Mapping[int, int]]:
-        """Of each function that can be cut the most bytes of slices of single operations, where that promises less
+    def tune_slices(self, cutters: Cutters, most_bytes: int, cut: PrefetchCandidate) -> dict[str, Mapping[int, int]]:
+        """Of each function that can be cut the most bytes of slices of single operations, where that estimates less
         than `cut`, which is this program with `most_bytes` for all.
         """
         found = {}
@@ -94,14 +94,14 @@ class Traveller:
             cycles += least_cycles(timed, [space.free_at(index) for index in range(len(timed))], in_slices)
         return cycles
 
-    def entrants(self, work: int) -> Iterator[Entrant]:
+    def candidates(self, work: int) -> Iterator[ProgramCandidate]:
         """The program with copies that have places: those that were found, planned together with the maps, or fewer
         where they do not fit; and what is found around the maps where they lie, or would lie beside the copies in a
         larger pool.
         """
         found = [search.best.copies for search in self._searches]
         if not any(found):
-            yield Entrant(self.plain, self._rank(self.plain))
+            yield ProgramCandidate(self.plain, self._rank(self.plain))
         together, less = self._together(found, self._limit), 0
         for part in _LESS:
             if isinstance(together, int) and together < self._limit // _EXCESS:
@@ -120,7 +120,7 @@ class Traveller:
         calls, there = self._timed_calls, plain or self.plain
         return [CopySearch(timed, kind(held(there, call, self._fast), limit, len(timed))) for call, timed in calls]
 
-    def _around(self, plain: Planned, work: int) -> Iterator[Entrant]:
+    def _around(self, plain: Planned, work: int) -> Iterator[ProgramCandidate]:
         """Copies around maps that stay where they lie, from those on that were found where they need not."""
         searches = self._begun(FreeRanges, self._limit, plain)
         for search, known in zip(searches, self._searches, strict=True):
@@ -131,8 +131,8 @@ class Traveller:
         """Bytes of the pool that maps take."""
         return next(u.used_bytes for u in plain.plan.usage if u.pool == plain.posed.problem.pools[self._fast].name)
 
-    def _with(self, plain: Planned, copies: Copies) -> Iterator[Entrant]:
-        """Entrants with these copies, which have their places: kernels in their own blocks, or in better ones."""
+    def _with(self, plain: Planned, copies: Copies) -> Iterator[ProgramCandidate]:
+        """Candidates with these copies, which have their places: kernels in their own blocks, or in better ones."""
         for reblocked in (False, True):
             inserted = [
                 Moved(call, *insert(timed, made, self._fast + 1, reblocked))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from npu_memplan.choose.modules import slicers
 from npu_memplan.ethosu.program.program import NpuProgram
 from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles
 from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
@@ -19,6 +18,7 @@ from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.options import CompileOptions
 from npu_memplan.stages import Planned
+from npu_memplan.tuning.rebuild import slicers
 
 LIMIT, MOST = 16_000, 4_096
 # bytes of the pool, and of a slice where nothing else is said
@@ -38,15 +38,15 @@ class Sliced:
     def timed_program(self, program: NpuProgram) -> TimedProgram:
         return TimedProgram(program, constant_blocks(program), self.place, self.demand_cache, 2)
 
-    def promise(self, others: Mapping[int, int]) -> int:
+    def optimistic_cycles(self, others: Mapping[int, int]) -> int:
         """As copies are searched for slices of these sizes from the start."""
         program = self.slicer.sliced(MOST, others) or self.slicer.program
         timed = self.timed_program(program)
         space = FreeCapacity([OccupiedRange(0, len(timed) - 1, 0, self.held[0].stop)], LIMIT, len(timed))
         return best_copies(timed, space, WORK // 8).cycles
 
-    def better(self, promise: int) -> Mapping[int, int]:
-        return tune_slices(self.slicer, MOST, self.timed_program, self.held, LIMIT, promise)
+    def better(self, optimistic_cycles: int) -> Mapping[int, int]:
+        return tune_slices(self.slicer, MOST, self.timed_program, self.held, LIMIT, optimistic_cycles)
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def sliced(planned: Callable[..., Planned]) -> Sliced:
 
 
 def test_what_is_found_promises_less_and_is_found_again(sliced: Sliced) -> None:
-    before = sliced.promise({})
+    before = sliced.optimistic_cycles({})
     found = sliced.better(before)
     assert found
-    assert sliced.promise(found) < before
+    assert sliced.optimistic_cycles(found) < before
     assert sliced.better(before) == found
 
 
@@ -99,4 +99,4 @@ def test_slices_go_below_the_bound_of_the_whole_but_not_below_that_of_slices(pla
     model = Sliced(planned("kws_ref_model", "tvm"), LIMIT - 4_400)
     timed = model.timed_program(model.slicer.program)
     free = [4_400] * len(timed)
-    assert least_cycles(timed, free, in_slices=True) <= model.promise({}) < least_cycles(timed, free)
+    assert least_cycles(timed, free, in_slices=True) <= model.optimistic_cycles({}) < least_cycles(timed, free)

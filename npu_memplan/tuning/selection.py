@@ -1,6 +1,6 @@
 """Both producers of NPU operations compete, own lowering also in stripes: who fits, then fewest cycles, then bytes.
 
-Invariant: every entrant is a program like any other, planned and verified; who is taken, and against whom, is said in
+Invariant: every candidate is a program like any other, planned and verified; who is taken, and against whom, is said in
 one line. Own lowering is not made where Vela's stream takes what its constants' port needs anyway.
 """
 
@@ -28,13 +28,13 @@ from ..planners import PlanningError, prefetch
 from ..process.incidents import Attempts
 from ..stages import Loaded, Planned, Posed
 from ..vocabulary import is_npu
-from .bound import bound_of, port_bound
-from .entrant import Entrant
-from .modules import Cutters, posed_again, slicers
+from .bounds import bound_of, port_bound
+from .candidate import ProgramCandidate
+from .cascades import CascadeChoice, at_limit, pareto_front
+from .prefetch_candidate import PrefetchCandidate
 from .ranking import Rank, Ranking
-from .stripes import Striping, at_limit, front
-from .travel import Race, fast_pool, read_in_place, tell_of_less
-from .traveller import Traveller
+from .rebuild import Cutters, rebuild_problem, slicers
+from .weight_prefetch import PrefetchSearch, fast_pool, read_in_place, report_slow_search
 
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
@@ -46,7 +46,7 @@ _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them ta
 
 
 @planners.quiet_collector()  # what programs leave behind in cycles are some tens of megabytes
-def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
+def select_fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
     """The best program of the producers asked for, in pools of the sizes given; `load` reads and lowers the model.
 
     Raises what the first producer raises where none can be planned.
@@ -60,16 +60,16 @@ def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOp
             lifted = [_lifted(_named(load(asked), VELA))]
         if lifted:
             least = _CLOSE * port_bound(lifted[0], where)
-            race = Race(lifted, rank) if bound_of(lifted[0], rank) <= least else None
-            if race is not None and race.best.rank[0] <= least:
-                return _said(race, rank, options)
+            prefetch_search = PrefetchSearch(lifted, rank) if bound_of(lifted[0], rank) <= least else None
+            if prefetch_search is not None and prefetch_search.best.rank[0] <= least:
+                return _said(prefetch_search, rank, options)
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].posed) if lifted else None
         with attempts.of(OURS):
             for made in _ours(load, replace(options, npu_compiler="tvm", stripes=False), where, most):
                 ours.append(made)  # they stay if a later one fails
     attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # who fits, and is read, competes
-    return _said(Race([*lifted, *ours], rank), rank, options)
+    return _said(PrefetchSearch([*lifted, *ours], rank), rank, options)
 
 
 def _on_host(posed: Posed) -> int:
@@ -77,8 +77,8 @@ def _on_host(posed: Posed) -> int:
     return sum(not is_npu(call.primfunc) for call in posed.program.calls)
 
 
-def _named(loaded: Loaded, maker: str) -> Loaded:
-    return replace(loaded, maker=maker)
+def _named(loaded: Loaded, backend: str) -> Loaded:
+    return replace(loaded, backend=backend)
 
 
 def _lifted(loaded: Loaded) -> Planned:
@@ -137,7 +137,7 @@ def _ordered(posed: Posed, where: MemoryMap) -> Posed:
         other = reordered(program, where.with_constants_near())
         if other is not program:
             changed[variable.name_hint] = other
-    return posed_again(posed, changed) if changed else posed
+    return rebuild_problem(posed, changed) if changed else posed
 
 
 def _programs(posed: Posed) -> dict[Any, NpuProgram]:
@@ -165,7 +165,7 @@ class _Cut:
     posed: Posed
     groups: Mapping[Any, Groups]
     cutters: Cutters
-    chosen: Mapping[Any, Striping]
+    chosen: Mapping[Any, CascadeChoice]
     limit_bytes: int
 
     @property
@@ -184,7 +184,7 @@ class _Cut:
                 if known.slicer and any(isinstance(group, ChannelGroup) for group in choice.groups):
                     changed[name], data = compact(made, known.slicer.slices.all)
                     constants.append((self.cutters[name][0], data))
-        return posed_again(posed, changed, constants)
+        return rebuild_problem(posed, changed, constants)
 
 
 class _Form:
@@ -199,7 +199,7 @@ class _Form:
         }
         self._among: dict[_Constants, dict[Any, Groups]] = {}
         self._least: dict[_Constants, int] = {}
-        self._fronts: list[dict[Any, tuple[Striping, ...]]] = []  # near, by rows alone and by channels
+        self._fronts: list[dict[Any, tuple[CascadeChoice, ...]]] = []  # near, by rows alone and by channels
 
     def among(self, constants: _Constants) -> dict[Any, Groups]:
         """Groups of each function."""
@@ -226,7 +226,7 @@ class _Form:
         if constants is not _Constants.NEAR:
             chosen = [{v: at_limit(groups, limits[0], _NODES) for v, groups in way.items()} for way in ways]
         else:
-            self._fronts = self._fronts or [{v: front(g, limits) for v, g in way.items()} for way in ways]
+            self._fronts = self._fronts or [{v: pareto_front(g, limits) for v, g in way.items()} for way in ways]
             chosen = [
                 {v: ([c for c in found if c.size_bytes <= limits[0]] or found[:1])[-1] for v, found in way.items()}
                 for way in self._fronts
@@ -271,29 +271,34 @@ def _better(forms: Sequence[_Form], constants: _Constants, limits: Sequence[int]
     return best
 
 
-def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:
+def _said(prefetch_search: PrefetchSearch, rank: Ranking, asked: CompileOptions) -> Planned:
     """The best, with the line that says why, as what was asked for."""
-    best, others = race.best, [entrant for entrant in race.entrants if _lifts(entrant) != _lifts(race.best)]
-    made = race.made
-    text = f"{_maker(best)}, {_figures(best.rank)}, {bound_of(made, rank):,} at least"
+    best, others = (
+        prefetch_search.best,
+        [candidate for candidate in prefetch_search.candidates if _lifts(candidate) != _lifts(prefetch_search.best)],
+    )
+    made = prefetch_search.made
+    text = f"{_backend(best)}, {_figures(best.rank)}, {bound_of(made, rank):,} at least"
     if others:
-        other = min(others, key=lambda entrant: entrant.rank)
-        promises = [(t.promise, _maker(t)) for t in race.travellers if _lifts(t) != _lifts(best)]
-        promised, maker = min(promises, default=(other.rank[0], ""))
-        about = f"{maker}, about {promised:,}"  # it was not searched further
-        text += f"; {about if promised < other.rank[0] else f'{_maker(other)}, {_figures(other.rank)}'}"
+        other = min(others, key=lambda candidate: candidate.rank)
+        estimates = [
+            (t.optimistic_cycles, _backend(t)) for t in prefetch_search.prefetch_candidates if _lifts(t) != _lifts(best)
+        ]
+        optimistic, backend = min(estimates, default=(other.rank[0], ""))
+        about = f"{backend}, about {optimistic:,}"  # it was not searched further
+        text += f"; {about if optimistic < other.rank[0] else f'{_backend(other)}, {_figures(other.rank)}'}"
     loaded = replace(made.posed.loaded, request=replace(made.posed.loaded.request, options=asked))
     said = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
-    tell_of_less()
+    report_slow_search()
     return replace(made, posed=replace(made.posed, loaded=said))
 
 
-def _maker(one: Entrant | Traveller) -> str:
-    return one.plain.posed.loaded.maker
+def _backend(one: ProgramCandidate | PrefetchCandidate) -> str:
+    return one.plain.posed.loaded.backend
 
 
-def _lifts(one: Entrant | Traveller) -> bool:
-    return _maker(one) == VELA
+def _lifts(one: ProgramCandidate | PrefetchCandidate) -> bool:
+    return _backend(one) == VELA
 
 
 def _figures(rank: Rank) -> str:

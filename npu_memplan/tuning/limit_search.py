@@ -13,8 +13,8 @@ from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..stages import Loaded, Planned, request
-from .contest import fastest
 from .ranking import Ranking
+from .selection import select_fastest
 
 ENDLESS = 1 << 40  # bytes of a pool whose size does not matter
 
@@ -29,8 +29,8 @@ class Winner:
     size_bytes: int
 
 
-class Contests:
-    """Contests of the programs that resolved `options` ask for; `load` reads and lowers the model, once for each."""
+class LimitSearch:
+    """LimitSearch of the programs that resolved `options` ask for; `load` reads and lowers the model, once for each."""
 
     def __init__(self, options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> None:
         self.options, self.where = options, where
@@ -51,7 +51,7 @@ class Contests:
         """The fastest in so many bytes; None where nothing fits, or no program can be made."""
         asked = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
-            best = fastest(asked, self.where, self.loaded)
+            best = select_fastest(asked, self.where, self.loaded)
         except RefusalError as error:
             self.error = error
         else:

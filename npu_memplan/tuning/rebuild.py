@@ -43,7 +43,9 @@ def slicers(posed: Posed, slices: dict[bytes, Slices]) -> Cutters:
     return found
 
 
-def posed_again(posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()) -> Posed:
+def rebuild_problem(
+    posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()
+) -> Posed:
     """`posed` with other programs for some NPU functions, and other bytes for some constants of main."""
     module = posed.loaded.module
     functions = dict(module.functions.items())

@@ -14,9 +14,9 @@ from ..ethosu.stream.isa import Op, Register
 from ..ethosu.time import MemoryMap
 from ..stages import Planned
 from .placed import PlacedCall, npu_calls
+from .prefetch_candidate import held
 from .ranking import Ranking
-from .travel import fast_pool
-from .traveller import held
+from .weight_prefetch import fast_pool
 
 
 def port_bound(planned: Planned, where: MemoryMap) -> int:

@@ -21,7 +21,7 @@ from ..options import USUAL, CompileOptions
 from ..sizes import parse_size
 
 if TYPE_CHECKING:
-    from .front import Front
+    from ..tuning.pareto import ParetoFront
 
 
 _target = group("Target")
@@ -37,7 +37,7 @@ _target = group("Target")
          help="As for compile.")  # fmt: skip
 @_target("--system-config", default="", metavar="NAME", help="As for compile.")
 @_target("--memory-mode", default="", metavar="NAME", shell_complete=completion.memory_modes, help="As for compile.")
-@click.option("--sizes", metavar="SIZE,SIZE", help="Contests of the pool; default: shares of Vela's own arena.")
+@click.option("--sizes", metavar="SIZE,SIZE", help="LimitSearch of the pool; default: shares of Vela's own arena.")
 @click.option("--run", "run_too", is_flag=True, help="Compile every point into points/ and run it on the host against "
               "the model's reference.")  # fmt: skip
 @verbosity
@@ -47,7 +47,7 @@ def command(
 ) -> None:  # fmt: skip
     """Explore MODEL."""
     from ..report.page.front import front_page
-    from .front import explore
+    from ..tuning.pareto import explore
 
     check_place(output, force)
     options = CompileOptions(accelerator, system_config=system_config, memory_mode=memory_mode)
@@ -68,12 +68,12 @@ def command(
     click.echo(_verdict(front))
     for point in (*front.points, *front.vela) if said > Verbosity.QUIET else ():
         gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its bound" if point.bound_cycles else ""
-        click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.maker}{gap}  {point.flags}")
+        click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}")
     if said > Verbosity.QUIET:
         click.echo(f"written to {output}")
 
 
-def _verdict(front: Front) -> str:
+def _verdict(front: ParetoFront) -> str:
     """The least and the fastest."""
     least, fastest = front.points[0], front.points[-1]
     return (

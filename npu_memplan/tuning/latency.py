@@ -14,8 +14,8 @@ from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..stages import Loaded, Planned
-from .bound import bound_of
-from .contests import ENDLESS, Contests, Winner
+from .bounds import bound_of
+from .limit_search import ENDLESS, LimitSearch, Winner
 from .ranking import Ranking
 
 _STEPS = 6  # limits below the first that is fast enough
@@ -36,7 +36,7 @@ def fast_enough(
     """
     assert options.max_ms is not None
     most = int(options.max_ms * where.clock_hz / 1000)
-    limits = Contests(options, where, load)
+    limits = LimitSearch(options, where, load)
     given = options.pools.get(limits.pool)
     first = limits.at(ENDLESS if given is None else given)
     if first is None:
@@ -58,7 +58,7 @@ def fast_enough(
     return _said(found, slow, limits)
 
 
-def _said(found: Winner, slow: int, limits: Contests) -> Planned:
+def _said(found: Winner, slow: int, limits: LimitSearch) -> Planned:
     """The program as what was asked for, with a line that says why."""
     options, clock = limits.options, limits.where.clock_hz
     planned = found.planned
@@ -75,7 +75,7 @@ def _said(found: Winner, slow: int, limits: Contests) -> Planned:
     return replace(planned, posed=replace(planned.posed, loaded=loaded, problem=problem))
 
 
-def _too_slow(first: Winner, limits: Contests, name: str) -> str:
+def _too_slow(first: Winner, limits: LimitSearch, name: str) -> str:
     options, clock = limits.options, limits.where.clock_hz
     least = bound_of(first.planned, Ranking(limits.where))
     took, given = 1000 * first.cycles / clock, options.pools.get(limits.pool)

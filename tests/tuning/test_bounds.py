@@ -7,7 +7,6 @@ from itertools import combinations
 
 import pytest
 
-from npu_memplan.choose.placed import stream_cycles
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.lower.lower import lower
@@ -26,6 +25,7 @@ from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.options import CompileOptions
+from npu_memplan.tuning.placed import stream_cycles
 from tests.support.chains import Chain
 
 MUCH = 1 << 20

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from npu_memplan import planners
-from npu_memplan.choose.modules import called_once, posed_again
 from npu_memplan.ethosu.program.program import BufferRole, NpuOperation, NpuProgram
 from npu_memplan.ethosu.schedule.branches import reordered
 from npu_memplan.stages import Planned
+from npu_memplan.tuning.rebuild import called_once, rebuild_problem
 
 
 def bytes_over_time(program: NpuProgram) -> list[int]:
@@ -40,7 +40,7 @@ def test_a_shortcut_is_made_before_the_branch_that_it_goes_around(
     assert max(new) <= max(old)
     assert sum(new) < sum(old)
     assert_same_meaning(call.program, program)
-    posed = posed_again(before.posed, {call.invoke.function: program})
+    posed = rebuild_problem(before.posed, {call.invoke.function: program})
     after = Planned(posed, planners.plan(posed.problem))
     one, other = stream(before), stream(after)
     assert one.run(one.commands) == other.run(other.commands)

@@ -21,11 +21,11 @@ from ..ethosu.time import MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import contained, fall_back
 from ..stages import Planned, Posed
-from .entrant import Entrant
-from .modules import Cutters, called_once, posed_again, slicers
+from .candidate import ProgramCandidate
 from .placed import npu_calls
+from .prefetch_candidate import PrefetchCandidate, planned_again
 from .ranking import Rank, Ranking
-from .traveller import Traveller, planned_again
+from .rebuild import Cutters, called_once, rebuild_problem, slicers
 
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
@@ -34,88 +34,100 @@ _CUT_AGAIN = 2  # programs
 _ROUNDS = ((16, 10), (8, 4), (4, 2))  # how many of the most promising programs are searched on, to which part of WORK
 _FURTHER = 2  # times WORK, for the most promising program, when some have places
 _PLACED = 4  # part of WORK for copies that get places
-_HOPE = 2  # of what others lost between promise and places, the next is taken to lose one part of so many
+_HOPE = 2  # of what others lost between optimistic_cycles and places, the next is taken to lose one part of so many
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
-def travel(planned: Planned, rank: Ranking) -> Planned:
+def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
     """The fastest of `planned` and the same with its constants copied otherwise.
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    made = Race((planned,), rank).made
-    tell_of_less()
+    made = PrefetchSearch((planned,), rank).made
+    report_slow_search()
     return made
 
 
-def tell_of_less() -> None:
+def report_slow_search() -> None:
     """Say so where copies were searched for in Python, and so less far."""
     if missing := compiled().missing:
         fall_back(f"the compiled searches are not available, so copies were searched for less far: {missing}")
 
 
-class Race:
+class PrefetchSearch:
     """Programs of one model, each as it is and with its constants copied otherwise; the fastest is the `best`, `made`.
 
-    Who cannot win by its bound is not searched, nor who promises less than another has reached. A pool that has no
+    Who cannot win by its bound is not searched, nor who estimates less than another has reached. A pool that has no
     size is no larger than the largest of the programs makes it.
     """
 
     def __init__(self, programs: Sequence[Planned], rank: Ranking) -> None:
         self._rank = rank
-        self.entrants = [Entrant(program, rank(program)) for program in programs]
-        self.travellers: list[Traveller] = []
+        self.candidates = [ProgramCandidate(program, rank(program)) for program in programs]
+        self.prefetch_candidates: list[PrefetchCandidate] = []
         # what each is cut from, and into slices of how many bytes
-        self._forms: dict[Traveller, tuple[_Uncut, int]] = {}
-        self.best = min(self.entrants, key=_rank)
+        self._forms: dict[PrefetchCandidate, tuple[_Uncut, int]] = {}
+        self.best = min(self.candidates, key=_rank)
         self.made = self.best.plain
         fast = fast_pool(programs[0].posed.problem.pools, rank.where)
         if fast is not None:
             self._run(programs, fast, max(_limit(program, fast) for program in programs))
 
-    def _enter(self, entrants: Sequence[Entrant]) -> None:
+    def _enter(self, candidates: Sequence[ProgramCandidate]) -> None:
         """Who becomes the best has to keep the laws: the plan of a program with copies is verified here first."""
-        for entrant in sorted(entrants, key=_rank):
-            if entrant.rank < self.best.rank:
+        for candidate in sorted(candidates, key=_rank):
+            if candidate.rank < self.best.rank:
                 made = None
-                with contained(f"{entrant.plain.posed.loaded.maker or 'the program'} with copies of constants"):
-                    made = entrant.made(self._rank)
+                with contained(f"{candidate.plain.posed.loaded.backend or 'the program'} with copies of constants"):
+                    made = candidate.made(self._rank)
                 if made is None:
                     continue
-                self.made, self.best = made, entrant
-            self.entrants.append(entrant)
+                self.made, self.best = made, candidate
+            self.candidates.append(candidate)
 
     def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:
-        self.travellers = self._starting(_different(programs, fast, limit), fast, limit)
-        searched = self.travellers
+        self.prefetch_candidates = self._starting(_different(programs, fast, limit), fast, limit)
+        searched = self.prefetch_candidates
         for count, part in _ROUNDS:
-            searched = sorted(searched, key=_promise)[:count]
-            for traveller in searched:
-                traveller.search(WORK // part)
-        lost: dict[Traveller, float] = {}  # parts of promises that were lost when they were given places
-        found = sorted(searched, key=_promise)
+            searched = sorted(searched, key=_optimistic_cycles)[:count]
+            for prefetch_candidate in searched:
+                prefetch_candidate.search(WORK // part)
+        allocation_penalties: dict[
+            PrefetchCandidate, float
+        ] = {}  # parts of estimates that were lost when they were given places
+        found = sorted(searched, key=_optimistic_cycles)
         found = [*(self._with_tuned_slices(found[0]) if found else ()), *found]
-        for traveller in found:
-            self._give_places(traveller, lost)
-        for traveller in found[:1]:
-            before = traveller.promise
-            traveller.search(_FURTHER * WORK)
-            if traveller.promise < before:
-                self._give_places(traveller, lost)
+        for prefetch_candidate in found:
+            self._allocate(prefetch_candidate, allocation_penalties)
+        for prefetch_candidate in found[:1]:
+            before = prefetch_candidate.optimistic_cycles
+            prefetch_candidate.search(_FURTHER * WORK)
+            if prefetch_candidate.optimistic_cycles < before:
+                self._allocate(prefetch_candidate, allocation_penalties)
 
-    def _give_places(self, traveller: Traveller, lost: dict[Traveller, float]) -> None:
-        """Enter what keeps of its promise more than the best has, if it may: as it `lost` before, or as others did."""
-        hoped = traveller.promise * (1 + lost.get(traveller, min(lost.values(), default=0) / _HOPE))
-        if max(traveller.bound, hoped) < self.best.rank[0]:
-            made = list(traveller.entrants(WORK // _PLACED))
+    def _allocate(
+        self, prefetch_candidate: PrefetchCandidate, allocation_penalties: dict[PrefetchCandidate, float]
+    ) -> None:
+        """Enter what keeps of its optimistic_cycles more than the best has, if it may: as it `lost` before, or as
+        others did.
+        """
+        hoped = prefetch_candidate.optimistic_cycles * (
+            1 + allocation_penalties.get(prefetch_candidate, min(allocation_penalties.values(), default=0) / _HOPE)
+        )
+        if max(prefetch_candidate.bound, hoped) < self.best.rank[0]:
+            made = list(prefetch_candidate.candidates(WORK // _PLACED))
             self._enter(made)
             if made:
-                lost[traveller] = max(0, min(one.rank[0] for one in made) / traveller.promise - 1)
+                allocation_penalties[prefetch_candidate] = max(
+                    0, min(one.rank[0] for one in made) / prefetch_candidate.optimistic_cycles - 1
+                )
 
-    def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[Traveller]:
+    def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[PrefetchCandidate]:
         """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""
         slices: dict[bytes, Slices] = {}
-        whole = sorted((Traveller(program, self._rank, fast, limit) for program in programs), key=_promise)
+        whole = sorted(
+            (PrefetchCandidate(program, self._rank, fast, limit) for program in programs), key=_optimistic_cycles
+        )
         for one in whole:
             self._forms[one] = _Uncut(one, slicers(one.plain.posed, slices), []), _WHOLE
 
@@ -127,21 +139,21 @@ class Race:
                     self._forms[made] = form, most
 
         for one in whole:
-            if one.bound_in_slices < min(map(_promise, self._forms)):
+            if one.bound_in_slices < min(map(_optimistic_cycles, self._forms)):
                 cut(self._forms[one][0], (_PART,))
-        forms = (self._forms[one][0] for one in sorted(self._forms, key=_promise))
+        forms = (self._forms[one][0] for one in sorted(self._forms, key=_optimistic_cycles))
         for form in list(dict.fromkeys(forms))[:_CUT_AGAIN]:
             cut(form, _OTHER_PARTS)
-        return sorted(self._forms, key=_promise)
+        return sorted(self._forms, key=_optimistic_cycles)
 
-    def _with_tuned_slices(self, traveller: Traveller) -> Iterator[Traveller]:
-        """The same with slices of other sizes for some operations, if that promises less."""
-        form, most = self._forms[traveller]
-        others = form.whole.tune_slices(form.cutters, most, traveller)
+    def _with_tuned_slices(self, prefetch_candidate: PrefetchCandidate) -> Iterator[PrefetchCandidate]:
+        """The same with slices of other sizes for some operations, if that estimates less."""
+        form, most = self._forms[prefetch_candidate]
+        others = form.whole.tune_slices(form.cutters, most, prefetch_candidate)
         made = form.cut(most, others) if any(others.values()) else None
         if made is not None:
             made.search(WORK // _ROUNDS[-1][1])
-            if made.promise < traveller.promise:
+            if made.optimistic_cycles < prefetch_candidate.optimistic_cycles:
                 yield made
 
 
@@ -149,11 +161,11 @@ class Race:
 class _Uncut:
     """A program whose convolutions are whole, and what cuts them into slices."""
 
-    whole: Traveller
+    whole: PrefetchCandidate
     cutters: Cutters
     seen: list[object]  # operations that were made of it
 
-    def cut(self, most_bytes: int, others: Mapping[str, Mapping[int, int]]) -> Traveller | None:
+    def cut(self, most_bytes: int, others: Mapping[str, Mapping[int, int]]) -> PrefetchCandidate | None:
         """With convolutions of more weight in slices of at most so much, in `others` functions for single operations;
         None where that changes nothing, was seen, or does not fit.
         """
@@ -168,7 +180,7 @@ class _Uncut:
             if program is not None:
                 changed[name], data = compact(program, slicer.slices.all)
                 constants.append((old, data))
-        return self.whole.instead(posed_again(self.whole.plain.posed, changed, constants)) if changed else None
+        return self.whole.instead(rebuild_problem(self.whole.plain.posed, changed, constants)) if changed else None
 
 
 def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Planned]:
@@ -183,12 +195,12 @@ def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Plann
     return [made for _, made in found]
 
 
-def _rank(entrant: Entrant) -> Rank:
-    return entrant.rank
+def _rank(candidate: ProgramCandidate) -> Rank:
+    return candidate.rank
 
 
-def _promise(traveller: Traveller) -> int:
-    return traveller.promise
+def _optimistic_cycles(prefetch_candidate: PrefetchCandidate) -> int:
+    return prefetch_candidate.optimistic_cycles
 
 
 def fast_pool(pools: tuple[Pool, ...], where: MemoryMap) -> int | None:
@@ -216,7 +228,7 @@ def read_in_place(posed: Posed) -> Posed:
         program = loaded_early(in_place(call.program))
         if program is not call.program:
             changed[call.invoke.function] = program
-    return posed_again(posed, changed) if changed else posed
+    return rebuild_problem(posed, changed) if changed else posed
 
 
 def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:

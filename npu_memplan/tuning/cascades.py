@@ -37,7 +37,7 @@ _ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Striping:
+class CascadeChoice:
     """Some groups of a program, what they need and what they cost; no groups: everything at once."""
 
     groups: tuple[Group, ...]
@@ -77,7 +77,7 @@ def stripe(module: Any, options: StripeOptions) -> Any:
     return tvm.IRModule(functions, module.attrs)
 
 
-def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Striping:
+def best_choice(groups: Groups, capacity_bytes: int | None = None) -> CascadeChoice:
     """The choice with the fewest cycles that fits the capacity, or with the fewest bytes where none does; without one,
     that with the least bytes cubed times cycles.
     """
@@ -99,7 +99,7 @@ def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Striping:
     return min(found, key=lambda c: (c.size_bytes, c.cycles))
 
 
-def front(groups: Groups, limits: Sequence[int] = ()) -> tuple[Striping, ...]:
+def pareto_front(groups: Groups, limits: Sequence[int] = ()) -> tuple[CascadeChoice, ...]:
     """Choices from the least bytes to those of the whole program, each with fewer cycles than all that need less.
 
     The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice. Looked for
@@ -107,27 +107,29 @@ def front(groups: Groups, limits: Sequence[int] = ()) -> tuple[Striping, ...]:
     """
     whole = _measured(groups, ())
     found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups), limits))]
-    best: list[Striping] = []
+    best: list[CascadeChoice] = []
     for choice in sorted(found, key=lambda c: (c.size_bytes, c.cycles)):
         if not best or choice.cycles < best[-1].cycles:
             best.append(choice)
     return tuple(best)
 
 
-def _product(choice: Striping) -> int:
+def _product(choice: CascadeChoice) -> int:
     return choice.size_bytes**3 * choice.cycles
 
 
-def at_limit(groups: Groups, limit_bytes: int, node_budget: int) -> Striping:
+def at_limit(groups: Groups, limit_bytes: int, node_budget: int) -> CascadeChoice:
     """The choice with the fewest cycles by the sum of its operations among those that keep so many bytes alive, as a
     plan within so much work makes it.
     """
     return _measured(groups, choose(groups, limit_bytes), node_budget)
 
 
-def _choices(groups: Groups, whole: Striping, least: int, limits: Sequence[int] = ()) -> Iterator[tuple[int, Striping]]:
+def _choices(
+    groups: Groups, whole: CascadeChoice, least: int, limits: Sequence[int] = ()
+) -> Iterator[tuple[int, CascadeChoice]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
-    fastest = inf
+    select_fastest = inf
     seen: set[tuple[Group, ...]] = {()}
     looked_at = {*_limits(least, whole.size_bytes), *(n for n in limits if least < n < whole.size_bytes)}
     if limits:
@@ -136,8 +138,8 @@ def _choices(groups: Groups, whole: Striping, least: int, limits: Sequence[int] 
     for limit in sorted(looked_at):
         chosen = choose(groups, limit)
         cycles = cycles_of(groups, chosen)
-        if chosen not in seen and (limit <= least or cycles < fastest * _FASTER):
-            fastest = cycles
+        if chosen not in seen and (limit <= least or cycles < select_fastest * _FASTER):
+            select_fastest = cycles
             seen.add(chosen)
             yield limit, _measured(groups, chosen)
 
@@ -150,16 +152,16 @@ def _limits(least: int, most: int) -> Iterator[int]:
         least = least * _STEP // 100 + 1
 
 
-def _measured(groups: Groups, chosen: tuple[Group, ...], node_budget: int | None = None) -> Striping:
+def _measured(groups: Groups, chosen: tuple[Group, ...], node_budget: int | None = None) -> CascadeChoice:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
     asked = chosen, node_budget
     if asked not in groups.measured:
         groups.measured[asked] = _directed(groups, chosen, node_budget)
-    known: Striping = groups.measured[asked]
+    known: CascadeChoice = groups.measured[asked]
     return known
 
 
-def _directed(groups: Groups, chosen: Sequence[Group], node_budget: int | None) -> Striping:
+def _directed(groups: Groups, chosen: Sequence[Group], node_budget: int | None) -> CascadeChoice:
     both = [(group, groups.turned(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
     made = planners.plan(problem, node_budget=node_budget)
@@ -169,7 +171,7 @@ def _directed(groups: Groups, chosen: Sequence[Group], node_budget: int | None) 
         problem = _problem(groups, directed, [group.overlaps for group in directed])
         made = planners.plan(problem, node_budget=node_budget)
     (usage,) = made.usage
-    return Striping(directed, usage.used_bytes, _estimated(groups, directed, made))
+    return CascadeChoice(directed, usage.used_bytes, _estimated(groups, directed, made))
 
 
 def _estimated(groups: Groups, chosen: Sequence[Group], made: Plan) -> int:

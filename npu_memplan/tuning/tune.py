@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap
 
 
-def contest(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name: str) -> Planned | None:
+def tune(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name: str) -> Planned | None:
     """The best of all programs of a model; None where one alone is asked for, or none fits.
 
     `load` reads and lowers the model, called `name`, as the options it is given ask. Raises `SpeedError` where none
@@ -34,32 +34,32 @@ def contest(options: CompileOptions, load: Callable[[CompileOptions], Loaded], n
                 f"--max-ms chooses among programs by their time, with --planner {known} and for an NPU that we "
                 f"lower for; --planner {options.planner} and {options.accelerator} were asked for"
             )
-        from .speed import fast_enough
+        from .latency import fast_enough
 
         return fast_enough(options, where, load, name)
     if where is None or not (options.competes or (options.stripes and options.sized)):
         return None
-    from .contest import fastest
+    from .selection import select_fastest
 
     try:
-        best = fastest(options, where, load)
+        best = select_fastest(options, where, load)
     except PlanningError:
         return None
     verify.check_own(best.posed.problem, best.plan)
     return best
 
 
-def hasten(planned: Planned) -> Planned:
-    """The stage `hasten`: the same program with constants that travel when the port is idle."""
+def prefetch_weights(planned: Planned) -> Planned:
+    """The stage `prefetch_weights`: the same program with constants that travel when the port is idle."""
     options = planned.posed.loaded.request.options
     where = _memories(options)
     if where is None:
         return planned
     entering("moving weights when the port is idle")
     from .ranking import Ranking
-    from .travel import travel
+    from .weight_prefetch import search_prefetching
 
-    faster = travel(planned, Ranking(where))
+    faster = search_prefetching(planned, Ranking(where))
     verify.check_own(faster.posed.problem, faster.plan)
     return faster
 

@@ -14,38 +14,38 @@ from typing import Any
 from ..errors import RefusalError
 from ..options import AUTO, CompileOptions
 from ..stages import request
-from .bound import bound_of
-from .contests import Contests
+from .bounds import bound_of
+from .limit_search import LimitSearch
 from .ranking import Ranking
 
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.12)  # of the arena that Vela needs
 
 
-class FrontError(RefusalError):
+class ExploreError(RefusalError):
     """There is nothing to explore."""
 
 
 @dataclass(frozen=True, slots=True)
-class FrontPoint:
+class ParetoPoint:
     """A program: `cycles` in `bytes` of the pool when it may have `limit_bytes`."""
 
     limit_bytes: int
     bytes: int
     cycles: int
     milliseconds: float
-    maker: str
+    backend: str
     bound_cycles: int  # of its operations, in this memory
     flags: str  # of `npu-memplan compile`; empty: Vela's own placement of its own stream
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class ParetoFront:
     """The points of a model, fewest bytes first, and Vela's own."""
 
     model: str
     pool: str
-    points: tuple[FrontPoint, ...]
-    vela: tuple[FrontPoint, ...]
+    points: tuple[ParetoPoint, ...]
+    vela: tuple[ParetoPoint, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -57,54 +57,54 @@ def explore(
     options: CompileOptions,
     limits: Iterable[int] = (),
     said: Callable[[str, int, int], None] = lambda *_: None,
-) -> Front:
+) -> ParetoFront:
     """The front at `limits` bytes of the last pool; without any, at shares of the arena that Vela needs. `said` is
     told of each limit, after how many, of how many.
 
-    Raises the frontends' errors, and `FrontError` when nothing fits.
+    Raises the frontends' errors, and `ExploreError` when nothing fits.
     """
     from ..pipeline import lower, read
 
     options = replace(options.resolved(), npu_compiler=AUTO, objective="auto")
     where = options.memory_map()
     if where is None:
-        raise FrontError(f"{model.name}: without an NPU there is nothing to explore; name an --accelerator")
+        raise ExploreError(f"{model.name}: without an NPU there is nothing to explore; name an --accelerator")
     pool = options.planned_pools()[-1].name
     clock = where.clock_hz
 
-    contests = Contests(options, where, lambda asked: lower(read(model, request(asked))))
+    limit_search = LimitSearch(options, where, lambda asked: lower(read(model, request(asked))))
     vela = []
     for optimise in ("Performance", "Size"):
         said(f"Vela's own points, {optimise}", 0, 0)
-        made = contests.loaded(replace(options, npu_compiler="vela", optimise=optimise))
+        made = limit_search.loaded(replace(options, npu_compiler="vela", optimise=optimise))
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
-            vela.append(FrontPoint(used, used, cycles, 1000 * cycles / clock, f"Vela, {optimise}", 0, ""))
+            vela.append(ParetoPoint(used, used, cycles, 1000 * cycles / clock, f"Vela, {optimise}", 0, ""))
     shares = {int(vela[0].bytes * share) for share in _SHARES} if vela else set()
     sizes = sorted(limits) or sorted(shares | {point.bytes for point in vela})
     if not sizes:
-        raise FrontError(f"{model.name}: Vela says no arena to take shares of; give sizes, e.g. --sizes 32KiB,64KiB")
+        raise ExploreError(f"{model.name}: Vela says no arena to take shares of; give sizes, e.g. --sizes 32KiB,64KiB")
     found = []
     for number, size in enumerate(sizes):
         said(f"{size:,} bytes of {pool}", number, len(sizes))
-        best = contests.at(size)
+        best = limit_search.at(size)
         if best is None or best.limit_bytes != size:  # nothing, or what was found before
             continue
         loaded = best.planned.posed.loaded
         least, flags = bound_of(best.planned, Ranking(where)), " ".join(loaded.request.options.flags())
         milliseconds = 1000 * best.cycles / clock
-        found.append(FrontPoint(size, best.size_bytes, best.cycles, milliseconds, loaded.maker, least, flags))
+        found.append(ParetoPoint(size, best.size_bytes, best.cycles, milliseconds, loaded.backend, least, flags))
     if not found:
-        raise FrontError(
+        raise ExploreError(
             f"{model.name}: no program fits {max(sizes):,} bytes of pool {pool}; give larger --sizes, or see what "
             "compile --fit says"
         )
-    return Front(model.name, pool, _kept(found), tuple(vela))
+    return ParetoFront(model.name, pool, _kept(found), tuple(vela))
 
 
-def _kept(found: list[FrontPoint]) -> tuple[FrontPoint, ...]:
+def _kept(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:
     """Those that no other beats in bytes and cycles."""
-    kept: list[FrontPoint] = []
+    kept: list[ParetoPoint] = []
     for point in sorted(found, key=lambda p: (p.bytes, p.cycles)):
         if not kept or point.cycles < kept[-1].cycles:
             kept.append(point)
