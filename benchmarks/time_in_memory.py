@@ -29,7 +29,7 @@ def vela(model: Path, options: CompileOptions, optimise: str) -> tuple[int, int,
     arena, cycles = sum(loaded.vela_arena_bytes.values()), sum(loaded.vela_stream_bounds.values())
     if arena or not cycles:
         return arena, cycles, "arena"
-    plan = pipeline.plan(pipeline.pose(pipeline.lower(loaded))).plan
+    plan = pipeline.plan(pipeline.extract_problem(pipeline.lower(loaded))).plan
     return sum(usage.used_bytes for usage in plan.usage), cycles, "planned"
 
 

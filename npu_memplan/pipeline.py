@@ -1,4 +1,4 @@
-"""From a model file to an artifact directory: read -> lower -> pose -> plan -> prefetch_weights -> build -> write.
+"""From a model file to an artifact directory: read -> lower -> extract -> plan -> prefetch_weights -> build -> write.
 
 Invariant: every stage takes the result of the one before and nothing else (`stages` says what that is); `plan` checks
 its plan, `build` takes any. `compile`, `--fit` and `tvmc compile` call these same stages; `PlanMemory` enters at
@@ -25,7 +25,7 @@ from .process.callable_module import callable_as
 from .process.incidents import gathering
 from .process.phases import entering
 from .report.text.no_room import no_room
-from .stages import Compiled, Loaded, Planned, Posed, request
+from .stages import Compiled, Extracted, Loaded, Planned, request
 from .tuning.fallback import read_by_one
 from .tuning.tune import prefetch_weights, tune
 
@@ -33,10 +33,10 @@ __all__ = [
     "CompileOptions",
     "build",
     "compile_model",
+    "extract_problem",
     "lower",
     "plan",
     "plan_model",
-    "pose",
     "prefetch_weights",
     "read",
     "write",
@@ -63,12 +63,12 @@ def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
     best = None if beyond else tune(options, lambda asked: lower(read(model, request(asked))), model.name)
     if best is not None:
         return build(best)
-    posed = pose(lower(read_by_one(model, options, beyond)))
+    extracted = extract_problem(lower(read_by_one(model, options, beyond)))
     try:
-        return build(prefetch_weights(plan(posed)))
+        return build(prefetch_weights(plan(extracted)))
     except planners.PlanningError as error:
-        loaded = posed.loaded
-        raise no_room(error, replace(posed.problem, name=loaded.name), str(model), loaded.request.options) from None
+        loaded = extracted.loaded
+        raise no_room(error, replace(extracted.problem, name=loaded.name), str(model), loaded.request.options) from None
 
 
 def lower(loaded: Loaded) -> Loaded:
@@ -79,18 +79,18 @@ def lower(loaded: Loaded) -> Loaded:
     return lower(loaded)
 
 
-def pose(loaded: Loaded) -> Posed:
+def extract_problem(loaded: Loaded) -> Extracted:
     """The planning problem of a loaded model."""
     entering("extracting buffers")
-    from .extract import pose
+    from .extract import extract_problem
 
-    return pose(loaded)
+    return extract_problem(loaded)
 
 
-def plan(posed: Posed) -> Planned:
+def plan(extracted: Extracted) -> Planned:
     """A verified plan, and the problem it solves: with room for copies, or pool `beyond` larger, where asked for."""
     entering("planning memory")
-    asked, problem = posed.loaded.request, posed.problem
+    asked, problem = extracted.loaded.request, extracted.problem
     how = (asked.options.planner, asked.options.time_limit_s, asked.options.seed, asked.options.prefetch)
     try:
         problem, answer = prefetch.solve(problem, *how)
@@ -100,7 +100,7 @@ def plan(posed: Posed) -> Planned:
         pools = tuple(replace(pool, size_bytes=None) if pool.name == asked.beyond else pool for pool in problem.pools)
         problem, answer = prefetch.solve(replace(problem, pools=pools), *how)
     verify.check_own(problem, answer)
-    return Planned(replace(posed, problem=problem), answer)
+    return Planned(replace(extracted, problem=problem), answer)
 
 
 def build(planned: Planned) -> Compiled:
@@ -110,12 +110,12 @@ def build(planned: Planned) -> Compiled:
     from .codegen.sources import print_sources
     from .rewrite import rewrite
 
-    module = rewrite(planned.posed.loaded.module, planned.posed.problem, planned.plan)
+    module = rewrite(planned.extracted.loaded.module, planned.extracted.problem, planned.plan)
     artifact = describe(planned, module)
     with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
         script = beside.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
-    return Compiled(with_sources(artifact, sources, planned.posed.loaded), module, script.result(), sources)
+    return Compiled(with_sources(artifact, sources, planned.extracted.loaded), module, script.result(), sources)
 
 
 callable_as(__name__, "npu_memplan.transform:pipeline")  # npu_memplan.pipeline() is a pass for users of Relax

@@ -90,7 +90,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Posed:
+class Extracted:
     """The planning problem of a function, and the program that it was read from."""
 
     loaded: Loaded
@@ -98,9 +98,9 @@ class Posed:
     program: Program
     lives: Mapping[Storage, tuple[Lifetime, ...]]  # of everything, planned or not
     sample: Sample | None = None  # values of the shape symbols that the problem's sizes are of
-    terms: Callable[[Posed], Problem] | None = None  # the problem under more terms than its program has
+    terms: Callable[[Extracted], Problem] | None = None  # the problem under more terms than its program has
 
-    def under_terms(self, terms: Callable[[Posed], Problem] | None) -> Posed:
+    def under_terms(self, terms: Callable[[Extracted], Problem] | None) -> Extracted:
         """The same with a problem of more terms, which hold again whenever its program is replaced."""
         return self if terms is None else replace(self, problem=terms(self), terms=terms)
 
@@ -109,7 +109,7 @@ class Posed:
 class Planned:
     """A problem and its plan, which `build` takes as it is, right or wrong."""
 
-    posed: Posed
+    extracted: Extracted
     plan: Plan
 
 

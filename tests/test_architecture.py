@@ -19,7 +19,7 @@ PACKAGES = ("npu_memplan", "fvp_runner")
 MODULES = sorted(p for package in PACKAGES for p in (REPOSITORY / package).rglob("*.py"))
 LINES = 400  # of a module
 FUNCTION_LINES = 80
-PIPELINE_LINES = 120  # the whole compile on a screen or two
+PIPELINE_LINES = 140  # the whole compile on a screen or two
 FILES = 16  # modules of a folder, beside its __init__.py
 
 

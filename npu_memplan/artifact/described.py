@@ -28,8 +28,8 @@ from .timing import HostLayer, Timing, bounds_of, layers_of
 
 def describe(planned: Planned, module: Any) -> Artifact:
     """The artifact of the planned `module`, without what only its printed sources say."""
-    posed, plan = planned.posed, planned.plan
-    loaded, problem = posed.loaded, posed.problem
+    extracted, plan = planned.extracted, planned.plan
+    loaded, problem = extracted.loaded, extracted.problem
     main = module["main"]
     npu = [f for f in loaded.module.functions.values() if is_npu(f)]
     return Artifact(
@@ -43,7 +43,7 @@ def describe(planned: Planned, module: Any) -> Artifact:
         inputs=slots(main.attrs[PLACED_INPUTS], quantised(main, "input")),
         outputs=slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
         states=slots(main.attrs[PLACED_STATES], quantised(main, "state")),
-        calls=calls_of(posed.program, problem),
+        calls=calls_of(extracted.program, problem),
         operators=tuple(
             Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
             for o in operators_of(main)

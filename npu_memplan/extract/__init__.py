@@ -13,7 +13,7 @@ from typing import Any
 
 from ..options import NO_NPU, CompileOptions
 from ..problem import Pool, Problem
-from ..stages import Loaded, Posed, Request
+from ..stages import Extracted, Loaded, Request
 from ..vocabulary import STATES
 from .build import build
 from .lower import prepare
@@ -21,7 +21,7 @@ from .program import ExtractionError
 from .relax.walk import walk
 from .symbolic.dynamic import sampled
 
-__all__ = ["STATES", "ExtractionError", "extract", "pose", "prepare"]
+__all__ = ["STATES", "ExtractionError", "extract", "extract_problem", "prepare"]
 
 
 def extract(
@@ -49,11 +49,11 @@ def extract(
     request = Request(
         options, tuple(pools), tuple(constant_pools), function=function, io_in_pools=io_in_pools, alignment=alignment
     )
-    return pose(Loaded.given(request, module)).problem
+    return extract_problem(Loaded.given(request, module)).problem
 
 
-def pose(loaded: Loaded) -> Posed:
-    """The stage `pose`: the planning problem of one function, and the program that it was read from.
+def extract_problem(loaded: Loaded) -> Extracted:
+    """The stage `extract_problem`: the planning problem of one function, and the program that it was read from.
 
     The program's steps carry their points.
     """
@@ -66,4 +66,4 @@ def pose(loaded: Loaded) -> Posed:
         )
     sample = sampled(program, asked.pools, asked.constant_pools) if asked.run_time else None
     problem, lives = build(program, asked, sample)
-    return Posed(loaded, problem, program, lives, sample)
+    return Extracted(loaded, problem, program, lives, sample)

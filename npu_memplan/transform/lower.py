@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import planners
-from ..extract import pose, prepare
+from ..extract import extract_problem, prepare
 from ..stages import Loaded
 from .order import reorder
 
@@ -31,6 +31,6 @@ def lower(loaded: Loaded) -> Loaded:
 
 def _required(loaded: Loaded) -> int:
     """Bytes that all pools together need, whatever they have."""
-    problem = pose(loaded).problem
+    problem = extract_problem(loaded).problem
     unlimited = replace(problem, pools=tuple(replace(pool, size_bytes=None) for pool in problem.pools))
     return sum(usage.used_bytes for usage in planners.plan(unlimited).usage)

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from .. import verify
-from ..extract import ExtractionError, pose
+from ..extract import ExtractionError, extract_problem
 from ..extract.build import GETS, OWNS
 from ..extract.devices import labels, serves
 from ..extract.liveness import Storage
@@ -26,7 +26,7 @@ from ..planners import last_pool
 from ..problem import Pool
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
-from ..stages import Loaded, Posed, Request
+from ..stages import Extracted, Loaded, Request
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
 from .config import PlanOptions, check_symbols, checked, options
 from .legalize import legalize
@@ -130,12 +130,12 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         gv = module.get_global_var(name)
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
     asked = _request(module, name, chosen)
-    posed = pose(lower(Loaded.given(asked, module)))
-    program = posed.program
-    pools, slots, definitions = _lay(posed)
-    _check_hard(program, [s for s in posed.lives if s.name not in slots], asked.pools)
+    extracted = extract_problem(lower(Loaded.given(asked, module)))
+    program = extracted.program
+    pools, slots, definitions = _lay(extracted)
+    _check_hard(program, [s for s in extracted.lives if s.name not in slots], asked.pools)
     planned = rewrite_program(
-        posed.loaded.module, program, pools, slots, poison=chosen.poison, definitions=definitions, kept=asked.kept
+        extracted.loaded.module, program, pools, slots, poison=chosen.poison, definitions=definitions, kept=asked.kept
     )
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)
@@ -161,15 +161,15 @@ def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
     )
 
 
-def _lay(posed: Posed) -> tuple[list[PlannedPool], dict[str, PoolSlot], Definitions]:
+def _lay(extracted: Extracted) -> tuple[list[PlannedPool], dict[str, PoolSlot], Definitions]:
     """Pools, slots and the definitions that they use: a verified plan, or formulas where sizes depend on symbols."""
-    problem, options = posed.problem, posed.loaded.request.options
-    if posed.sample is None:
+    problem, options = extracted.problem, extracted.loaded.request.options
+    if extracted.sample is None:
         plan = last_pool.plan(problem, options.planner, options.seed)
         verify.check_own(problem, plan)
-        return *pools_of(problem, plan, posed.program), ()
-    found = plan_symbolic(problem, posed.sample, options.planner, options.seed)
-    pools, slots = pools_of(problem, found.plan, posed.program)
+        return *pools_of(problem, plan, extracted.program), ()
+    found = plan_symbolic(problem, extracted.sample, options.planner, options.seed)
+    pools, slots = pools_of(problem, found.plan, extracted.program)
     index = {p.name: i for i, p in enumerate(pools)}
     pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
     homes = {p.buffer: p.pool for p in found.plan.placements}

@@ -21,15 +21,15 @@ from .weight_prefetch import fast_pool
 
 def port_bound(planned: Planned, where: MemoryMap) -> int:
     """Cycles of the constants' port, each constant once: what no program of the same constants goes below."""
-    return sum(_port(in_place(call.program), where) for call in npu_calls(planned.posed.program))
+    return sum(_port(in_place(call.program), where) for call in npu_calls(planned.extracted.program))
 
 
 def bound_of(planned: Planned, rank: Ranking) -> int:
     """Cycles of all NPU calls: the port's for all constants once, or what the kernels and the free bytes allow."""
-    problem, plan, where = planned.posed.problem, planned.plan, rank.where
+    problem, plan, where = planned.extracted.problem, planned.plan, rank.where
     fast = fast_pool(problem.pools, where)
     total = 0
-    for call in npu_calls(planned.posed.program):
+    for call in npu_calls(planned.extracted.program):
         program = in_place(call.program)
         if fast is None:
             total += _port(program, where)
@@ -44,7 +44,7 @@ def bound_of(planned: Planned, rank: Ranking) -> int:
 
 def _free(planned: Planned, call: PlacedCall, in_place: NpuProgram, fast: int) -> list[int]:
     """Bytes of the pool beside the maps while each operation of the program without copies runs."""
-    pool = planned.posed.problem.pools[fast]
+    pool = planned.extracted.problem.pools[fast]
     (used,) = (usage.used_bytes for usage in planned.plan.usage if usage.pool == pool.name)
     there = {b.name for b in in_place.buffers}
     copies = {b.name for b in call.program.buffers} - there

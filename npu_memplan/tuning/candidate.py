@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .. import planners
 from ..ethosu.program.program import NpuProgram
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
-from ..stages import Planned, Posed
+from ..stages import Extracted, Planned
 from ..verify import check_own
 from .placed import PlacedCall, npu_calls, stream_cycles
 from .ranking import Rank, Ranking
@@ -40,7 +40,7 @@ class ProgramCandidate:
         """The program."""
         if not self.moved:
             return self.plain
-        again = rebuild_problem(self.plain.posed, {m.call.invoke.function: m.program for m in self.moved})
+        again = rebuild_problem(self.plain.extracted, {m.call.invoke.function: m.program for m in self.moved})
         pool = again.problem.pools[self.fast].name
         made = Planned(again, _same_places(again, self.plain.plan, self.moved, pool))
         ranking.note(made, self.rank)
@@ -49,10 +49,10 @@ class ProgramCandidate:
 
 def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> ProgramCandidate:
     """`plain` with the programs of `moved`, which differ from those of their calls in copies to pool `fast`."""
-    problem, plan = plain.posed.problem, plain.plan
+    problem, plan = plain.extracted.problem, plain.plan
     changed = {m.call.first: m for m in moved}
     cycles = 0
-    for call in npu_calls(plain.posed.program):
+    for call in npu_calls(plain.extracted.program):
         known = ranking.demand_cache(call.program.accelerator).demands
         places, program = call.places(problem, plan), call.program
         if call.first in changed:
@@ -67,15 +67,15 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
     return ProgramCandidate(plain, (cycles, sum(used.values())), tuple(moved), fast)
 
 
-def _same_places(posed: Posed, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:
+def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:
     """The plan of the program with copies: everything where it was, the copies where they were put."""
     at = {p.buffer: p for p in plan.placements}
-    calls = {call.invoke.function: call for call in npu_calls(posed.program)}
+    calls = {call.invoke.function: call for call in npu_calls(extracted.program)}
     for m in moved:
         storages = calls[m.call.invoke.function].storages
         at |= {storages[name]: Placement(storages[name], pool, offset) for name, offset in m.places.items()}
-    placements = tuple(at[buffer.name] for buffer in posed.problem.buffers)
-    usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(posed.problem, placements).items())
+    placements = tuple(at[buffer.name] for buffer in extracted.problem.buffers)
+    usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(extracted.problem, placements).items())
     known = Plan(placements, usage, PlanStatus.FEASIBLE, plan.planner, plan.seed)
-    check_own(posed.problem, known)
-    return planners.plan(posed.problem, "linear", seed=plan.seed, incumbent=known)
+    check_own(extracted.problem, known)
+    return planners.plan(extracted.problem, "linear", seed=plan.seed, incumbent=known)

@@ -62,17 +62,17 @@ def _said(found: Winner, slow: int, limits: LimitSearch) -> Planned:
     """The program as what was asked for, with a line that says why."""
     options, clock = limits.options, limits.where.clock_hz
     planned = found.planned
-    loaded = planned.posed.loaded
+    loaded = planned.extracted.loaded
     text = (
         f"--max-ms {options.max_ms:g}: {1000 * found.cycles / clock:.3g} ms in {found.size_bytes:,} bytes of "
         f"{limits.pool}; {slow:,} bytes are not enough"
     )
     loaded = replace(loaded, notes=(*loaded.notes, text), request=replace(loaded.request, options=options))
     given = options.pools.get(limits.pool)
-    pools = tuple(replace(p, size_bytes=given) if p.name == limits.pool else p for p in planned.posed.problem.pools)
-    problem = replace(planned.posed.problem, pools=pools)
+    pools = tuple(replace(p, size_bytes=given) if p.name == limits.pool else p for p in planned.extracted.problem.pools)
+    problem = replace(planned.extracted.problem, pools=pools)
     verify.check_own(problem, planned.plan)
-    return replace(planned, posed=replace(planned.posed, loaded=loaded, problem=problem))
+    return replace(planned, extracted=replace(planned.extracted, loaded=loaded, problem=problem))
 
 
 def _too_slow(first: Winner, limits: LimitSearch, name: str) -> str:

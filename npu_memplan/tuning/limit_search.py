@@ -55,7 +55,7 @@ class LimitSearch:
         except RefusalError as error:
             self.error = error
         else:
-            verify.check_own(best.posed.problem, best.plan)
+            verify.check_own(best.extracted.problem, best.plan)
             cycles, _ = Ranking(self.where)(best)
             used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == self.pool)
             self._won.append(Winner(limit_bytes, best, cycles, used))

@@ -90,7 +90,7 @@ def explore(
         best = limit_search.at(size)
         if best is None or best.limit_bytes != size:  # nothing, or what was found before
             continue
-        loaded = best.planned.posed.loaded
+        loaded = best.planned.extracted.loaded
         least, flags = bound_of(best.planned, Ranking(where)), " ".join(loaded.request.options.flags())
         milliseconds = 1000 * best.cycles / clock
         found.append(ParetoPoint(size, best.size_bytes, best.cycles, milliseconds, loaded.backend, least, flags))

@@ -22,7 +22,7 @@ from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
-from ..stages import Planned, Posed
+from ..stages import Extracted, Planned
 from .candidate import Moved, ProgramCandidate, with_copies
 from .placed import PlacedCall
 from .ranking import Ranking
@@ -39,9 +39,9 @@ class PrefetchCandidate:
 
     def __init__(self, plain: Planned, rank: Ranking, fast: int, limit: int) -> None:
         self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
-        problem = plain.posed.problem
+        problem = plain.extracted.problem
         self._timed_calls: list[tuple[PlacedCall, TimedProgram]] = []
-        for call in called_once(plain.posed):
+        for call in called_once(plain.extracted):
             self._timed_calls.append((call, self._timed_program(call.places(problem, plain.plan), call.program)))
         self._searches = self._begun(FreeCapacity, limit)
 
@@ -58,9 +58,9 @@ class PrefetchCandidate:
         """Look on for what copies optimistic_cycles, until so many operations were run on the clock."""
         _further(self._searches, work)
 
-    def instead(self, posed: Posed) -> PrefetchCandidate | None:
+    def instead(self, extracted: Extracted) -> PrefetchCandidate | None:
         """Another program in the same pool; None where it does not fit."""
-        planned = planned_again(self.plain, posed, self._fast, self._limit)
+        planned = planned_again(self.plain, extracted, self._fast, self._limit)
         return None if planned is None else PrefetchCandidate(planned, self._rank, self._fast, self._limit)
 
     def tune_slices(self, cutters: Cutters, most_bytes: int, cut: PrefetchCandidate) -> dict[str, Mapping[int, int]]:
@@ -71,7 +71,7 @@ class PrefetchCandidate:
         for (call, _), known in zip(self._timed_calls, cut._searches, strict=True):
             name, others = call.invoke.function, held(self.plain, call, self._fast)
             if name in cutters:
-                timed_program = partial(self._timed_program, call.places(self.plain.posed.problem, self.plain.plan))
+                timed_program = partial(self._timed_program, call.places(self.plain.extracted.problem, self.plain.plan))
                 found[name] = tune_slices(
                     cutters[name][1], most_bytes, timed_program, others, self._limit, known.best.cycles
                 )
@@ -129,7 +129,7 @@ class PrefetchCandidate:
 
     def _used(self, plain: Planned) -> int:
         """Bytes of the pool that maps take."""
-        return next(u.used_bytes for u in plain.plan.usage if u.pool == plain.posed.problem.pools[self._fast].name)
+        return next(u.used_bytes for u in plain.plan.usage if u.pool == plain.extracted.problem.pools[self._fast].name)
 
     def _with(self, plain: Planned, copies: Copies) -> Iterator[ProgramCandidate]:
         """Candidates with these copies, which have their places: kernels in their own blocks, or in better ones."""
@@ -144,7 +144,7 @@ class PrefetchCandidate:
 
     def _together(self, copies: Copies, limit: int | None) -> tuple[Planned, Copies] | int:
         """Places for the maps of the pool and the copies below a limit; else the bytes that are missing."""
-        problem, plan = self.plain.posed.problem, self.plain.plan
+        problem, plan = self.plain.extracted.problem, self.plain.plan
         pool = problem.pools[self._fast]
         inside = {p.buffer for p in plan.placements if p.pool == pool.name}
         names = Names(b.name for b in problem.buffers)
@@ -173,7 +173,7 @@ class PrefetchCandidate:
         usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(problem, placements).items())
         placed = replace(plan, placements=placements, usage=usage, status=PlanStatus.FEASIBLE)
         offsets = iter(at[b.name].offset_bytes for b in made)
-        return Planned(self.plain.posed, placed), [
+        return Planned(self.plain.extracted, placed), [
             tuple(replace(copy, at=next(offsets)) for copy in sent) for sent in copies
         ]
 
@@ -188,7 +188,7 @@ def _further(searches: list[CopySearch], work: int) -> list[CopySearch]:
 
 def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[OccupiedRange]:
     """What lies in the pool while a call runs, in operations of the call; `without`: buffers that do not count."""
-    problem, pool = planned.posed.problem, planned.posed.problem.pools[fast].name
+    problem, pool = planned.extracted.problem, planned.extracted.problem.pools[fast].name
     end = call.first + len(call.program.operations)
     at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
     return [
@@ -205,11 +205,11 @@ def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str]
     ]
 
 
-def planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> Planned | None:
+def planned_again(planned: Planned, without: Extracted, fast: int, limit: int) -> Planned | None:
     """A plan of another program in the same pools, which are no higher; None where there is none."""
-    posed = planned.posed
+    extracted = planned.extracted
     heights = {usage.pool: usage.used_bytes for usage in planned.plan.usage}
-    heights[posed.problem.pools[fast].name] = limit
+    heights[extracted.problem.pools[fast].name] = limit
     held = tuple(
         pool if pool.read_only else replace(pool, size_bytes=heights[pool.name]) for pool in without.problem.pools
     )

@@ -28,9 +28,9 @@ class Ranking:
     def __call__(self, planned: Planned) -> Rank:
         """Cycles, then bytes."""
         if planned not in self._known:
-            problem, plan = planned.posed.problem, planned.plan
+            problem, plan = planned.extracted.problem, planned.plan
             cycles = 0
-            for call in npu_calls(planned.posed.program):
+            for call in npu_calls(planned.extracted.program):
                 known = self.demand_cache(call.program.accelerator).demands
                 cycles += stream_cycles(call.program, call.places(problem, plan), self.where, known)
             self.note(planned, (cycles, sum(usage.used_bytes for usage in plan.usage)))

@@ -1,4 +1,4 @@
-"""A posed program with other programs for some of its NPU functions.
+"""A extracted program with other programs for some of its NPU functions.
 
 Invariant: what is not replaced stays as it is, the attributes of replaced functions included.
 """
@@ -18,24 +18,24 @@ from tvm import relax
 from ..ethosu.program.primfunc import known, to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.slices import Slicer, Slices
-from ..extract import pose
+from ..extract import extract_problem
 from ..extract.program import Fixed
-from ..stages import Posed
+from ..stages import Extracted
 from .placed import PlacedCall, npu_calls
 
 Cutters = Mapping[str, tuple[Any, Slicer]]  # of functions: their constants in main, and what cuts them
 
 
-def called_once(posed: Posed) -> list[PlacedCall]:
+def called_once(extracted: Extracted) -> list[PlacedCall]:
     """NPU calls whose function is called by nobody else."""
-    called = Counter(call.function for call in posed.program.calls)
-    return [call for call in npu_calls(posed.program) if called[call.invoke.function] == 1]
+    called = Counter(call.function for call in extracted.program.calls)
+    return [call for call in npu_calls(extracted.program) if called[call.invoke.function] == 1]
 
 
-def slicers(posed: Posed, slices: dict[bytes, Slices]) -> Cutters:
+def slicers(extracted: Extracted, slices: dict[bytes, Slices]) -> Cutters:
     """Of NPU functions with one buffer of constants. `slices`: those that were made of them, whoever reads them."""
     found = {}
-    for call in called_once(posed):
+    for call in called_once(extracted):
         held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
         if len(held) == 1 and held[0][1].dtype == np.uint8:
             data = held[0][1].tobytes()
@@ -44,10 +44,10 @@ def slicers(posed: Posed, slices: dict[bytes, Slices]) -> Cutters:
 
 
 def rebuild_problem(
-    posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()
-) -> Posed:
-    """`posed` with other programs for some NPU functions, and other bytes for some constants of main."""
-    module = posed.loaded.module
+    extracted: Extracted, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()
+) -> Extracted:
+    """`extracted` with other programs for some NPU functions, and other bytes for some constants of main."""
+    module = extracted.loaded.module
     functions = dict(module.functions.items())
     for variable, function in module.functions.items():
         if variable.name_hint in changed:
@@ -55,9 +55,9 @@ def rebuild_problem(
             functions[variable] = known(with_attributes_of(function, to_primfunc(made)), made)
         elif variable.name_hint == "main" and constants:
             functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
-    loaded = replace(posed.loaded, module=tvm.IRModule(functions, module.attrs))
-    again = pose(loaded).under_terms(posed.terms)
-    return replace(again, problem=replace(again.problem, pools=posed.problem.pools))
+    loaded = replace(extracted.loaded, module=tvm.IRModule(functions, module.attrs))
+    again = extract_problem(loaded).under_terms(extracted.terms)
+    return replace(again, problem=replace(again.problem, pools=extracted.problem.pools))
 
 
 def _replacing(constants: Sequence[tuple[Any, bytes]]) -> Callable[[Any], Any]:

@@ -21,12 +21,12 @@ from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.group import ChannelGroup
 from ..ethosu.schedule.stripes.groups import Groups
 from ..ethosu.time import MemoryMap
-from ..extract import pose
+from ..extract import extract_problem
 from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
 from ..process.incidents import Attempts
-from ..stages import Loaded, Planned, Posed
+from ..stages import Extracted, Loaded, Planned
 from ..vocabulary import is_npu
 from .bounds import bound_of, port_bound
 from .candidate import ProgramCandidate
@@ -64,7 +64,7 @@ def select_fastest(options: CompileOptions, where: MemoryMap, load: Callable[[Co
             if prefetch_search is not None and prefetch_search.best.rank[0] <= least:
                 return _said(prefetch_search, rank, options)
     if options.npu_compiler != "vela":
-        most = _on_host(lifted[0].posed) if lifted else None
+        most = _on_host(lifted[0].extracted) if lifted else None
         with attempts.of(OURS):
             for made in _ours(load, replace(options, npu_compiler="tvm", stripes=False), where, most):
                 ours.append(made)  # they stay if a later one fails
@@ -72,9 +72,9 @@ def select_fastest(options: CompileOptions, where: MemoryMap, load: Callable[[Co
     return _said(PrefetchSearch([*lifted, *ours], rank), rank, options)
 
 
-def _on_host(posed: Posed) -> int:
+def _on_host(extracted: Extracted) -> int:
     """Calls that the NPU does not make, whose time no sum counts."""
-    return sum(not is_npu(call.primfunc) for call in posed.program.calls)
+    return sum(not is_npu(call.primfunc) for call in extracted.program.calls)
 
 
 def _named(loaded: Loaded, backend: str) -> Loaded:
@@ -83,12 +83,12 @@ def _named(loaded: Loaded, backend: str) -> Loaded:
 
 def _lifted(loaded: Loaded) -> Planned:
     """The program as its compiler made it; without the copies that it makes where they do not fit."""
-    posed, options = pose(loaded), loaded.request.options
+    extracted, options = extract_problem(loaded), loaded.request.options
     try:
-        return Planned(posed, prefetch.plan(posed.problem, options.planner, options.time_limit_s, options.seed))
+        return Planned(extracted, prefetch.plan(extracted.problem, options.planner, options.time_limit_s, options.seed))
     except PlanningError:
-        without = read_in_place(posed)
-        if without is posed:
+        without = read_in_place(extracted)
+        if without is extracted:
             raise
         return Planned(without, planners.plan(without.problem, options.planner, options.time_limit_s, options.seed))
 
@@ -103,9 +103,9 @@ def _ours(
     operators that it takes are the same.
     """
     few_bytes = replace(options, objective="bytes", max_ms=None)
-    forms: list[Posed] = []
+    forms: list[Extracted] = []
     for asked in (options, few_bytes):
-        made = pose(_named(load(asked), OURS))
+        made = extract_problem(_named(load(asked), OURS))
         if most_on_host is not None and _on_host(made) > most_on_host:
             break
         forms.append(_ordered(made, where))
@@ -130,23 +130,23 @@ def _ours(
         raise missed
 
 
-def _ordered(posed: Posed, where: MemoryMap) -> Posed:
+def _ordered(extracted: Extracted, where: MemoryMap) -> Extracted:
     """The same with independent operations in the order that leaves more bytes to constants."""
     changed = {}
-    for variable, program in _programs(posed).items():
+    for variable, program in _programs(extracted).items():
         other = reordered(program, where.with_constants_near())
         if other is not program:
             changed[variable.name_hint] = other
-    return rebuild_problem(posed, changed) if changed else posed
+    return rebuild_problem(extracted, changed) if changed else extracted
 
 
-def _programs(posed: Posed) -> dict[Any, NpuProgram]:
-    return {v: from_primfunc(f) for v, f in posed.loaded.module.functions.items() if is_npu(f)}
+def _programs(extracted: Extracted) -> dict[Any, NpuProgram]:
+    return {v: from_primfunc(f) for v, f in extracted.loaded.module.functions.items() if is_npu(f)}
 
 
-def _size(posed: Posed) -> list[tuple[int, list[int]]]:
+def _size(extracted: Extracted) -> list[tuple[int, list[int]]]:
     """Operations, and bytes of buffers, of each function."""
-    programs = _programs(posed).values()
+    programs = _programs(extracted).values()
     return [(len(p.operations), sorted(buffer.size_bytes for buffer in p.buffers)) for p in programs]
 
 
@@ -162,7 +162,7 @@ class _Constants(Enum):
 class _Cut:
     """A form, its functions in stripes where they say so."""
 
-    posed: Posed
+    extracted: Extracted
     groups: Mapping[Any, Groups]
     cutters: Cutters
     chosen: Mapping[Any, CascadeChoice]
@@ -174,8 +174,8 @@ class _Cut:
         chosen = self.chosen.values()
         return sum(max(0, c.size_bytes - self.limit_bytes) for c in chosen), sum(c.cycles for c in chosen)
 
-    def made(self) -> Posed:
-        posed = replace(self.posed, loaded=_named(self.posed.loaded, STRIPES))
+    def made(self) -> Extracted:
+        extracted = replace(self.extracted, loaded=_named(self.extracted.loaded, STRIPES))
         changed, constants = {}, []
         for variable, choice in self.chosen.items():
             if choice.groups:
@@ -184,18 +184,18 @@ class _Cut:
                 if known.slicer and any(isinstance(group, ChannelGroup) for group in choice.groups):
                     changed[name], data = compact(made, known.slicer.slices.all)
                     constants.append((self.cutters[name][0], data))
-        return rebuild_problem(posed, changed, constants)
+        return rebuild_problem(extracted, changed, constants)
 
 
 class _Form:
     """A lowering of the model, cut into stripes for limits of the pool."""
 
-    def __init__(self, posed: Posed, where: MemoryMap, slices: dict[bytes, Slices]) -> None:
-        self.posed, self._where = posed, where
-        self._cutters, reuse = slicers(posed, slices), posed.loaded.request.options.reuse_inputs
-        slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in _programs(posed)}
+    def __init__(self, extracted: Extracted, where: MemoryMap, slices: dict[bytes, Slices]) -> None:
+        self.extracted, self._where = extracted, where
+        self._cutters, reuse = slicers(extracted, slices), extracted.loaded.request.options.reuse_inputs
+        slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in _programs(extracted)}
         self._groups = {
-            v: Groups(p, reuse_inputs=reuse, where=where, slicer=slicer[v]) for v, p in _programs(posed).items()
+            v: Groups(p, reuse_inputs=reuse, where=where, slicer=slicer[v]) for v, p in _programs(extracted).items()
         }
         self._among: dict[_Constants, dict[Any, Groups]] = {}
         self._least: dict[_Constants, int] = {}
@@ -231,11 +231,11 @@ class _Form:
                 {v: ([c for c in found if c.size_bytes <= limits[0]] or found[:1])[-1] for v, found in way.items()}
                 for way in self._fronts
             ]
-        rows, deep = (_Cut(self.posed, both, self._cutters, c, limits[0]) for c in chosen)
+        rows, deep = (_Cut(self.extracted, both, self._cutters, c, limits[0]) for c in chosen)
         return rows, deep if deep.rank < rows.rank else rows
 
 
-def _striped(forms: Sequence[Posed], where: MemoryMap) -> Iterator[Posed]:
+def _striped(forms: Sequence[Extracted], where: MemoryMap) -> Iterator[Extracted]:
     """The model in stripes, by rows alone and by channels: for each share of the pool the form that is better in it,
     whose constants are copied into what stripes leave; then for larger shares, whose constants are read where they
     are but for those that groups keep, or are read once.
@@ -245,7 +245,7 @@ def _striped(forms: Sequence[Posed], where: MemoryMap) -> Iterator[Posed]:
     if size is None or not forms[0].loaded.request.options.overlaps:
         return
     slices: dict[bytes, Slices] = {}
-    known = [_Form(posed, where, slices) for posed in forms]
+    known = [_Form(extracted, where, slices) for extracted in forms]
     seen: list[object] = []
     for constants, shares in ((_Constants.NEAR, _SHARES), (_Constants.FAR, _FAR), (_Constants.ONCE, _AGAIN)):
         limits = [int(size * share) for share in shares]
@@ -253,8 +253,8 @@ def _striped(forms: Sequence[Posed], where: MemoryMap) -> Iterator[Posed]:
         for index in range(len(limits)):
             for best in _better(ordered, constants, limits[index:]):
                 groups = [(str(v), c.groups) for v, c in best.chosen.items()]
-                if any(made for _, made in groups) and (best.posed, groups) not in seen:
-                    seen.append((best.posed, groups))
+                if any(made for _, made in groups) and (best.extracted, groups) not in seen:
+                    seen.append((best.extracted, groups))
                     yield best.made()
 
 
@@ -287,14 +287,14 @@ def _said(prefetch_search: PrefetchSearch, rank: Ranking, asked: CompileOptions)
         optimistic, backend = min(estimates, default=(other.rank[0], ""))
         about = f"{backend}, about {optimistic:,}"  # it was not searched further
         text += f"; {about if optimistic < other.rank[0] else f'{_backend(other)}, {_figures(other.rank)}'}"
-    loaded = replace(made.posed.loaded, request=replace(made.posed.loaded.request, options=asked))
+    loaded = replace(made.extracted.loaded, request=replace(made.extracted.loaded.request, options=asked))
     said = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
     report_slow_search()
-    return replace(made, posed=replace(made.posed, loaded=said))
+    return replace(made, extracted=replace(made.extracted, loaded=said))
 
 
 def _backend(one: ProgramCandidate | PrefetchCandidate) -> str:
-    return one.plain.posed.loaded.backend
+    return one.plain.extracted.loaded.backend
 
 
 def _lifts(one: ProgramCandidate | PrefetchCandidate) -> bool:

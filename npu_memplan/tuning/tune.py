@@ -45,13 +45,13 @@ def tune(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name
         best = select_fastest(options, where, load)
     except PlanningError:
         return None
-    verify.check_own(best.posed.problem, best.plan)
+    verify.check_own(best.extracted.problem, best.plan)
     return best
 
 
 def prefetch_weights(planned: Planned) -> Planned:
     """The stage `prefetch_weights`: the same program with constants that travel when the port is idle."""
-    options = planned.posed.loaded.request.options
+    options = planned.extracted.loaded.request.options
     where = _memories(options)
     if where is None:
         return planned
@@ -60,7 +60,7 @@ def prefetch_weights(planned: Planned) -> Planned:
     from .weight_prefetch import search_prefetching
 
     faster = search_prefetching(planned, Ranking(where))
-    verify.check_own(faster.posed.problem, faster.plan)
+    verify.check_own(faster.extracted.problem, faster.plan)
     return faster
 
 

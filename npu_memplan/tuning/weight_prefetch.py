@@ -20,7 +20,7 @@ from ..ethosu.schedule.prefetch.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import contained, fall_back
-from ..stages import Planned, Posed
+from ..stages import Extracted, Planned
 from .candidate import ProgramCandidate
 from .placed import npu_calls
 from .prefetch_candidate import PrefetchCandidate, planned_again
@@ -69,7 +69,7 @@ class PrefetchSearch:
         self._forms: dict[PrefetchCandidate, tuple[_Uncut, int]] = {}
         self.best = min(self.candidates, key=_rank)
         self.made = self.best.plain
-        fast = fast_pool(programs[0].posed.problem.pools, rank.where)
+        fast = fast_pool(programs[0].extracted.problem.pools, rank.where)
         if fast is not None:
             self._run(programs, fast, max(_limit(program, fast) for program in programs))
 
@@ -78,7 +78,7 @@ class PrefetchSearch:
         for candidate in sorted(candidates, key=_rank):
             if candidate.rank < self.best.rank:
                 made = None
-                with contained(f"{candidate.plain.posed.loaded.backend or 'the program'} with copies of constants"):
+                with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
                     made = candidate.made(self._rank)
                 if made is None:
                     continue
@@ -129,7 +129,7 @@ class PrefetchSearch:
             (PrefetchCandidate(program, self._rank, fast, limit) for program in programs), key=_optimistic_cycles
         )
         for one in whole:
-            self._forms[one] = _Uncut(one, slicers(one.plain.posed, slices), []), _WHOLE
+            self._forms[one] = _Uncut(one, slicers(one.plain.extracted, slices), []), _WHOLE
 
         def cut(form: _Uncut, parts: Sequence[int]) -> None:
             for part in parts:
@@ -180,7 +180,7 @@ class _Uncut:
             if program is not None:
                 changed[name], data = compact(program, slicer.slices.all)
                 constants.append((old, data))
-        return self.whole.instead(rebuild_problem(self.whole.plain.posed, changed, constants)) if changed else None
+        return self.whole.instead(rebuild_problem(self.whole.plain.extracted, changed, constants)) if changed else None
 
 
 def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Planned]:
@@ -189,7 +189,7 @@ def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Plann
     for program in programs:
         made = _read_in_place(program, fast, limit)
         if made is not None:
-            calls = [call.program for call in npu_calls(made.posed.program)]
+            calls = [call.program for call in npu_calls(made.extracted.program)]
             if all(calls != known for known, _ in found):
                 found.append((calls, made))
     return [made for _, made in found]
@@ -216,22 +216,22 @@ def fast_pool(pools: tuple[Pool, ...], where: MemoryMap) -> int | None:
 
 
 def _limit(planned: Planned, fast: int) -> int:
-    pool = planned.posed.problem.pools[fast]
+    pool = planned.extracted.problem.pools[fast]
     used = {usage.pool: usage.used_bytes for usage in planned.plan.usage}[pool.name]
     return used if pool.size_bytes is None else pool.size_bytes
 
 
-def read_in_place(posed: Posed) -> Posed:
+def read_in_place(extracted: Extracted) -> Extracted:
     """The program without its compiler's copies, and with tables loaded early."""
     changed = {}
-    for call in called_once(posed):
+    for call in called_once(extracted):
         program = loaded_early(in_place(call.program))
         if program is not call.program:
             changed[call.invoke.function] = program
-    return rebuild_problem(posed, changed) if changed else posed
+    return rebuild_problem(extracted, changed) if changed else extracted
 
 
 def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
     """The same of a plan, in pools that are no larger; None where that cannot be planned."""
-    without = read_in_place(planned.posed)
-    return planned if without is planned.posed else planned_again(planned, without, fast, limit)
+    without = read_in_place(planned.extracted)
+    return planned if without is planned.extracted else planned_again(planned, without, fast, limit)

@@ -18,7 +18,7 @@ from ..codegen.interface_c import ModuleInterface
 from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
 from ..options import NO_NPU, CompileOptions
-from ..pipeline import lower, plan, pose, prefetch_weights, read
+from ..pipeline import extract_problem, lower, plan, prefetch_weights, read
 from ..problem import BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
 from ..stages import Request
@@ -35,12 +35,12 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
     """Compile the model that `options` name; nothing is written."""
     loaded = read(options.model, _request(options))
     _check_stateless(loaded.module, options)
-    posed = pose(lower(loaded))
-    count = len(posed.loaded.request.pools)
+    extracted = extract_problem(lower(loaded))
+    count = len(extracted.loaded.request.pools)
     if not options.workspace_io:
-        posed = posed.under_terms(lambda any_: _own_io_pools(any_.problem, count))
-    made = prefetch_weights(plan(posed))
-    module, problem = made.posed.loaded.module, made.posed.problem
+        extracted = extracted.under_terms(lambda any_: _own_io_pools(any_.problem, count))
+    made = prefetch_weights(plan(extracted))
+    module, problem = made.extracted.loaded.module, made.extracted.problem
     planned = _with_regions(rewrite(module, problem, made.plan), _regions(options, problem, count))
     interface, pools = _interface(options, module, planned, problem, made.plan, count)
     source = module.script(show_meta=True)

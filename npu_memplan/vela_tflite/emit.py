@@ -26,7 +26,7 @@ from ..models.tflite import read_network
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
 from ..options import NO_NPU, CompileOptions
 from ..rewrite import rewrite
-from ..stages import Loaded, Planned, Posed, request
+from ..stages import Extracted, Loaded, Planned, request
 from ..vocabulary import ACCELERATOR
 from .module import as_module, step_name
 from .parts import Divided, NpuPart, as_network, divided
@@ -66,9 +66,9 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     if not any(isinstance(step, NpuPart) for step in parts.steps):
         raise EmitError(f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is")
     loaded = pipeline.lower(Loaded(asked, model, data, as_module(parts), {}))
-    posed = pipeline.pose(loaded)
-    planned = pipeline.prefetch_weights(pipeline.plan(posed.under_terms(_for_tflite_micro)))
-    return _written(parts, planned, rewrite(planned.posed.loaded.module, planned.posed.problem, planned.plan))
+    extracted = pipeline.extract_problem(loaded)
+    planned = pipeline.prefetch_weights(pipeline.plan(extracted.under_terms(_for_tflite_micro)))
+    return _written(parts, planned, rewrite(planned.extracted.loaded.module, planned.extracted.problem, planned.plan))
 
 
 def _check(options: CompileOptions, model: Path) -> None:
@@ -85,16 +85,16 @@ def _check(options: CompileOptions, model: Path) -> None:
 # -- the problem ----------------------------------------------------------------------------------------
 
 
-def _for_tflite_micro(posed: Posed) -> Any:
+def _for_tflite_micro(extracted: Extracted) -> Any:
     """The problem without what only our own C may do: see the package's invariant."""
-    npu = {call.function for call in posed.program.calls if call.primfunc.attrs.get(ACCELERATOR) is not None}
-    outside = {v.tensor.name for call in posed.program.calls for v in call.arguments if isinstance(v, View)}
+    npu = {call.function for call in extracted.program.calls if call.primfunc.attrs.get(ACCELERATOR) is not None}
+    outside = {v.tensor.name for call in extracted.program.calls for v in call.arguments if isinstance(v, View)}
     touched = [
         {v.tensor.name for v in call.arguments if isinstance(v, View)}
-        for call in posed.program.calls
+        for call in extracted.program.calls
         if call.function not in npu
     ]
-    problem = posed.problem
+    problem = extracted.problem
     arena = problem.pools[0].name
     return replace(
         problem,
@@ -107,15 +107,15 @@ def _for_tflite_micro(posed: Posed) -> Any:
 
 
 def _written(parts: Divided, planned: Planned, module: Any) -> Emitted:
-    plan, posed = planned.plan, planned.posed
+    plan, extracted = planned.plan, planned.extracted
     used = [usage.used_bytes for usage in plan.usage]
     arena_bytes = -(-used[0] // _ARENA_ALIGNMENT) * _ARENA_ALIGNMENT
     fast_bytes = used[1] if len(used) > 1 else 0
     order = {step_name(number): number for number in range(len(parts.steps))}
-    calls = {call.function: call for call in posed.program.calls}
+    calls = {call.function: call for call in extracted.program.calls}
     streams = dict(_streams(module))
     steps: list[CpuOperator | NpuOperator] = []
-    for number in _run_order(parts, [order[call.function] for call in posed.program.calls]):
+    for number in _run_order(parts, [order[call.function] for call in extracted.program.calls]):
         part = parts.steps[number]
         if isinstance(part, NpuPart):
             payload, constants = streams[step_name(number)]

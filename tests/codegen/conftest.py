@@ -57,14 +57,14 @@ def example() -> Path:
 
 @pytest.fixture
 def staged(digits: Callable[..., Path]) -> Callable[..., Any]:
-    """`staged(host_ops...)` -> (posed model, artifact directory)."""
+    """`staged(host_ops...)` -> (extracted model, artifact directory)."""
 
     def load(*host_ops: str) -> Any:
         from npu_memplan.options import CompileOptions
-        from npu_memplan.pipeline import lower, pose, read
+        from npu_memplan.pipeline import extract_problem, lower, read
         from npu_memplan.stages import request
 
         options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops)
-        return pose(lower(read(EXAMPLE, request(options)))), digits(*host_ops)
+        return extract_problem(lower(read(EXAMPLE, request(options)))), digits(*host_ops)
 
     return load

@@ -107,16 +107,16 @@ def _broken_copies(folder):
 
 def test_a_broken_plan_makes_the_run_fail(example, tmp_path, staged):
     """Two live buffers at one offset: wrong outputs, or the NPU model complains."""
-    posed, folder = staged("SOFTMAX")
+    extracted, folder = staged("SOFTMAX")
     reference = Reference(example.read_bytes())
     inputs = _inputs(folder)
     want = reference.run(inputs)
     seen = []
     for number, broken in enumerate(itertools.islice(_broken_copies(folder), 0, 15, 3)):
-        assert verify(posed.problem, broken), "the plan was meant to be wrong"
+        assert verify(extracted.problem, broken), "the plan was meant to be wrong"
         target = tmp_path / f"broken{number}"
         target.mkdir()
-        write(build(Planned(posed, broken)), target)
+        write(build(Planned(extracted, broken)), target)
         try:
             got = host.HostRunner(target, runner.RunOptions(verify=False)).run(inputs).outputs
             seen.append("wrong" if any((g != w).any() for g, w in zip(got, want, strict=True)) else "unnoticed")

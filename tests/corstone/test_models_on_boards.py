@@ -18,7 +18,7 @@ from fvp_runner.references.micro import Reference
 from fvp_runner.runner import create
 from npu_memplan import planners
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import build, compile_model, lower, pose, read, write
+from npu_memplan.pipeline import build, compile_model, extract_problem, lower, read, write
 from npu_memplan.problem import BufferKind, used_bytes
 from npu_memplan.stages import Planned, request
 from npu_memplan.verify import verify
@@ -111,8 +111,8 @@ def test_a_model_without_an_npu_runs_too(model_file: Any, tmp_path: Path) -> Non
 
 def test_a_broken_plan_gives_wrong_results_as_firmware_too(model_file: Any, tmp_path: Path) -> None:
     """Two live feature maps at one offset: nothing between plan and pools hides it."""
-    posed = pose(lower(read(model_file("kws"), request(CompileOptions()))))
-    problem = posed.problem
+    extracted = extract_problem(lower(read(model_file("kws"), request(CompileOptions()))))
+    problem = extracted.problem
     plan = planners.plan(problem, "first-fit")
     maps = [b for b in problem.buffers if b.kind is BufferKind.NPU_INTERNAL]
     tolerated = {frozenset((o.first, o.second)) for o in problem.overlaps}
@@ -127,7 +127,7 @@ def test_a_broken_plan_gives_wrong_results_as_firmware_too(model_file: Any, tmp_
     broken = replace(plan, placements=placements, usage=usage)
     assert verify(problem, broken), "the plan was meant to be wrong"
     (tmp_path / "kws").mkdir()
-    artifact = write(build(Planned(posed, broken)), tmp_path / "kws")
+    artifact = write(build(Planned(extracted, broken)), tmp_path / "kws")
     inputs = load_inputs(artifact, ["random:11"])
     (expected,) = Reference(model_file("kws").read_bytes()).run(inputs)
     with pytest.raises(FirmwareError, match=r"(?s)npu 7 .*NPU model: .*writes its OFM over its own IFM"):

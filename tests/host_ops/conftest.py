@@ -13,7 +13,7 @@ from tvm import relax
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
-from npu_memplan.extract import STATES, pose
+from npu_memplan.extract import STATES, extract_problem
 from npu_memplan.frontend.host_ops import LoweredOperator, lower_operator
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
@@ -58,8 +58,8 @@ class Compiled:
         lowered = lower_operator(network, network.operators[0])  # type: ignore[arg-type]
         module = module_of(network, lowered)
         pools = (Pool("sram", None, agents=frozenset((Agent.HOST,))),)
-        posed = pose(Loaded.given(Request(CompileOptions(NO_NPU), pools), module))
-        problem = posed.problem
+        extracted = extract_problem(Loaded.given(Request(CompileOptions(NO_NPU), pools), module))
+        problem = extracted.problem
         placed = plan(problem)
         check(problem, placed)
         self.problem = problem
@@ -83,7 +83,7 @@ class Compiled:
         self.sources.write(folder)
         self.pool = np.full(max(height, 1) + 64, POISON, np.uint8)
         self.base = -self.pool.ctypes.data % 16
-        self.program = Program(folder, "op", posed, placed, [self.pool[self.base : self.base + max(height, 1)]])
+        self.program = Program(folder, "op", extracted, placed, [self.pool[self.base : self.base + max(height, 1)]])
         for slot in self.states:
             self.view(slot)[...] = slot.zero_point
             self.program.define("sram", slot.offset_bytes, slot.size_bytes)

@@ -15,7 +15,7 @@ from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.micro import Reference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import build, lower, plan, pose, read, write
+from npu_memplan.pipeline import build, extract_problem, lower, plan, read, write
 from npu_memplan.problem import Buffer, Plan, Problem
 from npu_memplan.stages import Planned, request
 from npu_memplan.verify import VerificationError, check, verify
@@ -26,7 +26,7 @@ OPTIONS = CompileOptions(host_ops=("FULLY_CONNECTED", "SOFTMAX"))
 
 @pytest.fixture(scope="module")
 def planned() -> Planned:
-    return plan(pose(lower(read(MODEL, request(OPTIONS)))))
+    return plan(extract_problem(lower(read(MODEL, request(OPTIONS)))))
 
 
 def on_top(problem: Problem, plan: Plan, first: Buffer, second: Buffer) -> Plan:
@@ -66,12 +66,12 @@ def notices(planned: Planned, folder: Path) -> bool:
 
 
 def test_the_right_plan_passes(planned: Planned, tmp_path: Path) -> None:
-    assert verify(planned.posed.problem, planned.plan) == ()
+    assert verify(planned.extracted.problem, planned.plan) == ()
     assert not notices(planned, tmp_path / "right")
 
 
 def test_verify_names_both_buffers_of_every_broken_pair(planned: Planned) -> None:
-    problem, plan = planned.posed.problem, planned.plan
+    problem, plan = planned.extracted.problem, planned.plan
     pairs = clashing_pairs(problem)
     assert len(pairs) > 10
     for first, second in pairs:
@@ -103,7 +103,7 @@ def pair_of(kinds: tuple[str, str]) -> Callable[[list[tuple[Buffer, Buffer]]], t
     ids="-".join,
 )
 def test_with_verification_off_the_run_notices(planned: Planned, tmp_path: Path, kinds: tuple[str, str]) -> None:
-    problem = planned.posed.problem
+    problem = planned.extracted.problem
     first, second = pair_of(kinds)(clashing_pairs(problem))
     broken = replace(planned, plan=on_top(problem, planned.plan, first, second))
     assert notices(broken, tmp_path / "broken"), f"{first.name} and {second.name} share bytes unseen"

@@ -74,10 +74,10 @@ def clobbered(program, problem, slots):
 def broken(monkeypatch, module, share):
     """`module` planned, with one storage on top of another that lives on, or else at no multiple of its elements."""
     problems, moved = [], []
-    pose, rewrite = plan_memory.pose, plan_memory.rewrite_program
+    extract_problem, rewrite = plan_memory.extract_problem, plan_memory.rewrite_program
 
-    def posed(loaded):
-        result = pose(loaded)
+    def extracted(loaded):
+        result = extract_problem(loaded)
         problems.append(result.problem)
         return result
 
@@ -92,7 +92,7 @@ def broken(monkeypatch, module, share):
             slots = {**slots, **dict.fromkeys(group, there)}
         return rewrite(module, program, pools, slots, **options)
 
-    monkeypatch.setattr(plan_memory, "pose", posed)
+    monkeypatch.setattr(plan_memory, "extract_problem", extracted)
     monkeypatch.setattr(plan_memory, "rewrite_program", rewritten)
     return PlanMemory(share=share)(module), moved
 

@@ -18,7 +18,7 @@ from fvp_runner.host.sanitizer import Sanitizer
 from npu_memplan.artifact.described import calls_of
 from npu_memplan.c_compiler import compiler
 from npu_memplan.problem import Plan
-from npu_memplan.stages import Posed
+from npu_memplan.stages import Extracted
 
 from .warnings_of_c import check_warnings
 
@@ -28,7 +28,7 @@ PLAIN = ("-std=c11", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC"
 class Program:
     """`<name>.c` and `<name>_host.c` in a folder, compiled, loaded and sanitized, with its pools in this process."""
 
-    def __init__(self, folder: Path, name: str, posed: Posed, plan: Plan, pools: Sequence[np.ndarray]) -> None:
+    def __init__(self, folder: Path, name: str, extracted: Extracted, plan: Plan, pools: Sequence[np.ndarray]) -> None:
         sources = [folder / f"{name}.c", folder / f"{name}_host.c"]
         check_warnings(sources)
         command = compiler()
@@ -39,9 +39,9 @@ class Program:
             subprocess.run(line, check=True)
         self._library, self._name = ctypes.CDLL(f"{folder / name}.so"), name
         self._pointers = (ctypes.c_void_p * len(pools))(*(pool.ctypes.data for pool in pools))
-        named = dict(zip((pool.name for pool in posed.problem.pools), pools, strict=True))
-        calls = calls_of(posed.program, posed.problem)
-        self._sanitizer = Sanitizer(self._library, named, posed.problem, plan, calls)
+        named = dict(zip((pool.name for pool in extracted.problem.pools), pools, strict=True))
+        calls = calls_of(extracted.program, extracted.problem)
+        self._sanitizer = Sanitizer(self._library, named, extracted.problem, plan, calls)
 
     def define(self, pool: str, offset_bytes: int, size_bytes: int) -> None:
         """The caller has written these bytes."""

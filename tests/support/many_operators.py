@@ -15,7 +15,7 @@ from tvm import relax
 
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
-from npu_memplan.extract import STATES, pose
+from npu_memplan.extract import STATES, extract_problem
 from npu_memplan.frontend.host_ops import lower_operator
 from npu_memplan.models.network import Network
 from npu_memplan.options import NO_NPU, CompileOptions
@@ -69,10 +69,10 @@ def run_together(
 ) -> list[list[np.ndarray]]:
     """The outputs of each network for its inputs; states start at their zero points."""
     module = module_of_all(networks)
-    posed = pose(
+    extracted = extract_problem(
         Loaded.given(Request(CompileOptions(NO_NPU), (Pool("sram", None, agents=frozenset((Agent.HOST,))),)), module)
     )
-    problem = posed.problem
+    problem = extracted.problem
     placed = plan(problem, "first-fit")
     check(problem, placed)
     planned = rewrite(module, problem, placed)
@@ -94,7 +94,7 @@ def run_together(
         for index in network.states:
             tensor = network.tensors[index]
             given[f"m{n}_i{index}"] = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
-    program = Program(folder, "many", posed, placed, [pool[base : base + max(placed.usage[0].used_bytes, 1)]])
+    program = Program(folder, "many", extracted, placed, [pool[base : base + max(placed.usage[0].used_bytes, 1)]])
     for slot in (*attributes[PLACED_INPUTS], *attributes[PLACED_STATES]):
         view(slot)[...] = given[str(slot["name"])].reshape(-1)
         program.define("sram", int(slot["offset_bytes"]), int(slot["size_bytes"]))

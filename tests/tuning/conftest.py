@@ -27,7 +27,7 @@ def planned_model(name: str, npu_compiler: str, sram_bytes: int | None) -> Plann
     pools = {} if sram_bytes is None else {"sram": sram_bytes}
     options = CompileOptions(npu_compiler=npu_compiler, pools=pools, objective="cycles")
     loaded = pipeline.lower(pipeline.read(MODELS / f"{name}.tflite", request(options)))
-    return pipeline.plan(pipeline.pose(loaded))
+    return pipeline.plan(pipeline.extract_problem(loaded))
 
 
 @pytest.fixture
@@ -78,9 +78,9 @@ def bytes_only() -> Callable[[Planned], Planned]:
     """The same, asked for the least memory."""
 
     def changed(planned: Planned) -> Planned:
-        loaded = planned.posed.loaded
+        loaded = planned.extracted.loaded
         options = replace(loaded.request.options, objective="bytes")
         loaded = replace(loaded, request=replace(loaded.request, options=options))
-        return replace(planned, posed=replace(planned.posed, loaded=loaded))
+        return replace(planned, extracted=replace(planned.extracted, loaded=loaded))
 
     return changed

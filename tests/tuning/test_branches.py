@@ -29,8 +29,8 @@ def test_a_shortcut_is_made_before_the_branch_that_it_goes_around(
     planned: Callable[..., Planned], stream: Callable[[Planned], Any]
 ) -> None:
     before = planned("pretrainedResnet_quant", "tvm", 60_000)
-    (call,) = called_once(before.posed)
-    where = before.posed.loaded.request.options.memory_map()
+    (call,) = called_once(before.extracted)
+    where = before.extracted.loaded.request.options.memory_map()
     assert where is not None
     program = reordered(call.program, where.with_constants_near())
     assert reordered(program, where.with_constants_near()) is program
@@ -40,8 +40,8 @@ def test_a_shortcut_is_made_before_the_branch_that_it_goes_around(
     assert max(new) <= max(old)
     assert sum(new) < sum(old)
     assert_same_meaning(call.program, program)
-    posed = rebuild_problem(before.posed, {call.invoke.function: program})
-    after = Planned(posed, planners.plan(posed.problem))
+    extracted = rebuild_problem(before.extracted, {call.invoke.function: program})
+    after = Planned(extracted, planners.plan(extracted.problem))
     one, other = stream(before), stream(after)
     assert one.run(one.commands) == other.run(other.commands)
 
@@ -49,8 +49,8 @@ def test_a_shortcut_is_made_before_the_branch_that_it_goes_around(
 @pytest.mark.parametrize("name", ["kws_ref_model", "hello_world_int8"])
 def test_a_chain_stays_as_it_is(planned: Callable[..., Planned], name: str) -> None:
     before = planned(name, "tvm", 120_000)
-    (call,) = called_once(before.posed)
-    where = before.posed.loaded.request.options.memory_map()
+    (call,) = called_once(before.extracted)
+    where = before.extracted.loaded.request.options.memory_map()
     assert where is not None
     assert reordered(call.program, where.with_constants_near()) is call.program
 

@@ -100,7 +100,7 @@ def test_a_volume_counts_bytes_only(spans: list[tuple[int, int, int, int]], want
 
 
 def only_program(planned: Planned) -> tuple[NpuProgram, bytes]:
-    (call,) = npu_calls(planned.posed.program)
+    (call,) = npu_calls(planned.extracted.program)
     (data,) = (a.expr.value.numpy().tobytes() for a in call.invoke.arguments if isinstance(a, Fixed))
     return call.program, data
 
@@ -108,9 +108,9 @@ def only_program(planned: Planned) -> tuple[NpuProgram, bytes]:
 @lru_cache(2)
 def timed_program_of(made: Planned, fast_flash: bool = False) -> TimedProgram:
     """`fast_flash`: constants are read sooner in place than from a copy in SRAM, which maps keep busy."""
-    (call,) = npu_calls(made.posed.program)
+    (call,) = npu_calls(made.extracted.program)
     program = in_place(call.program)
-    where = made.posed.loaded.request.options.memory_map()
+    where = made.extracted.loaded.request.options.memory_map()
     assert where is not None
     if fast_flash:
         flash = replace(where.regions[0], clock_scale=1.0, read=Direction(0))

@@ -28,7 +28,7 @@ class Sliced:
     """A model whose maps hold `tight` bytes of the pool all the time."""
 
     def __init__(self, planned: Planned, tight: int) -> None:
-        (self.slicer,) = (slicer for _, slicer in slicers(planned.posed, {}).values())
+        (self.slicer,) = (slicer for _, slicer in slicers(planned.extracted, {}).values())
         where = CompileOptions("ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram").memory_map()
         assert where is not None
         self.where, program = where, self.slicer.program

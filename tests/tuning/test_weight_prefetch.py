@@ -26,7 +26,7 @@ from tests.tuning.conftest import MODELS
 
 
 def cycles(planned: Planned) -> int:
-    where = planned.posed.loaded.request.options.memory_map()
+    where = planned.extracted.loaded.request.options.memory_map()
     assert where is not None
     return Ranking(where)(planned)[0]
 
@@ -53,7 +53,7 @@ def test_less_time_in_the_same_bytes_and_the_same_results(
     after = pipeline.prefetch_weights(before)
     limit = sram_bytes or before.plan.usage[0].used_bytes
     assert after.plan.usage[0].used_bytes <= limit
-    assert verify(after.posed.problem, after.plan) == ()
+    assert verify(after.extracted.problem, after.plan) == ()
     assert cycles(after) <= at_most * cycles(before)
     old, new = stream(before), stream(after)
     assert new.compiled.artifact.estimated_cycles == cycles(after)  # what is weighed is what is printed
@@ -62,7 +62,7 @@ def test_less_time_in_the_same_bytes_and_the_same_results(
 
 def test_what_is_weighed_before_it_is_made_is_what_is_made(planned: Callable[..., Planned]) -> None:
     before = planned("kws_ref_model", "tvm", 22192)
-    where = before.posed.loaded.request.options.memory_map()
+    where = before.extracted.loaded.request.options.memory_map()
     assert where is not None
     weighed = Ranking(where)
     after = search_prefetching(before, weighed)
@@ -81,7 +81,7 @@ def test_the_same_input_gives_the_same_copies(planned: Callable[..., Planned]) -
     before = planned("kws_ref_model", "vela", 22192)
     first, second = pipeline.prefetch_weights(before), pipeline.prefetch_weights(before)
     assert first.plan == second.plan
-    assert first.posed.problem == second.posed.problem
+    assert first.extracted.problem == second.extracted.problem
 
 
 def test_constants_that_lie_in_the_same_memory_stay(stream: Callable[[Planned], Any]) -> None:
@@ -92,7 +92,7 @@ def test_constants_that_lie_in_the_same_memory_stay(stream: Callable[[Planned], 
 
     options = CompileOptions(memory_mode="Sram_Only", npu_compiler="tvm", objective="cycles")
     loaded = pipeline.lower(pipeline.read(MODELS / "hello_world_int8.tflite", request(options)))
-    before = pipeline.plan(pipeline.pose(loaded))
+    before = pipeline.plan(pipeline.extract_problem(loaded))
     assert pipeline.prefetch_weights(before) is before
 
 
@@ -145,10 +145,10 @@ def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[
         return pipeline.lower(pipeline.read(MODELS / "micro_speech_quantized.tflite", request(options)))
 
     with pytest.raises(PlanningError):
-        pipeline.plan(pipeline.pose(load(small)))
+        pipeline.plan(pipeline.extract_problem(load(small)))
     best = select_fastest(small, where, load)
-    assert verify(best.posed.problem, best.plan) == ()
-    old, new = stream(pipeline.plan(pipeline.pose(load(large)))), stream(best)
+    assert verify(best.extracted.problem, best.plan) == ()
+    old, new = stream(pipeline.plan(pipeline.extract_problem(load(large)))), stream(best)
     assert new.run(new.commands, fuzz=4) == old.run(old.commands)
 
 
@@ -159,7 +159,7 @@ def test_memories_keep_their_rate_beside_copies(
 ) -> None:
     """The search looks for copies that cost nothing: it finds what the clock forgets to count."""
     hastened = pipeline.prefetch_weights(planned(name, npu_compiler, pool_bytes))
-    where = hastened.posed.loaded.request.options.resolved().memory_map()
+    where = hastened.extracted.loaded.request.options.resolved().memory_map()
     timed = timeline(stream(hastened).commands, accelerator("ethos-u55-256"), where)
     assert any(slot.demand.is_transfer for slot in timed.slots)
     assert excess_cycles(timed.slots) < 1e-6
