@@ -20,9 +20,9 @@ from ..ethosu.program.program import BufferRole
 from ..ethosu.schedule.regions import places
 from ..ethosu.schedule.shram import round_up
 from ..ethosu.schedule.stripes.apply import apply, copy_names
+from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
 from ..ethosu.schedule.stripes.choose import choose, least_bytes
 from ..ethosu.schedule.stripes.group import Group
-from ..ethosu.schedule.stripes.groups import Groups
 from ..ethosu.time import MemoryMap
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, Problem
 from ..vocabulary import is_npu
@@ -66,7 +66,7 @@ def stripe(module: Any, options: StripeOptions) -> Any:
     for variable, function in functions.items():
         if is_npu(function):
             program = from_primfunc(function)
-            groups = Groups(
+            groups = CascadeSpace(
                 program, io_in_pools=options.io_in_pools, reuse_inputs=options.reuse_inputs, where=options.where
             )
             chosen = best_choice(groups, options.capacity_bytes)
@@ -77,7 +77,7 @@ def stripe(module: Any, options: StripeOptions) -> Any:
     return tvm.IRModule(functions, module.attrs)
 
 
-def best_choice(groups: Groups, capacity_bytes: int | None = None) -> CascadeChoice:
+def best_choice(groups: CascadeSpace, capacity_bytes: int | None = None) -> CascadeChoice:
     """The choice with the fewest cycles that fits the capacity, or with the fewest bytes where none does; without one,
     that with the least bytes cubed times cycles.
     """
@@ -99,7 +99,7 @@ def best_choice(groups: Groups, capacity_bytes: int | None = None) -> CascadeCho
     return min(found, key=lambda c: (c.size_bytes, c.cycles))
 
 
-def pareto_front(groups: Groups, limits: Sequence[int] = ()) -> tuple[CascadeChoice, ...]:
+def pareto_front(groups: CascadeSpace, limits: Sequence[int] = ()) -> tuple[CascadeChoice, ...]:
     """Choices from the least bytes to those of the whole program, each with fewer cycles than all that need less.
 
     The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice. Looked for
@@ -118,7 +118,7 @@ def _product(choice: CascadeChoice) -> int:
     return choice.size_bytes**3 * choice.cycles
 
 
-def at_limit(groups: Groups, limit_bytes: int, node_budget: int) -> CascadeChoice:
+def at_limit(groups: CascadeSpace, limit_bytes: int, node_budget: int) -> CascadeChoice:
     """The choice with the fewest cycles by the sum of its operations among those that keep so many bytes alive, as a
     plan within so much work makes it.
     """
@@ -126,7 +126,7 @@ def at_limit(groups: Groups, limit_bytes: int, node_budget: int) -> CascadeChoic
 
 
 def _choices(
-    groups: Groups, whole: CascadeChoice, least: int, limits: Sequence[int] = ()
+    groups: CascadeSpace, whole: CascadeChoice, least: int, limits: Sequence[int] = ()
 ) -> Iterator[tuple[int, CascadeChoice]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
     select_fastest = inf
@@ -152,7 +152,7 @@ def _limits(least: int, most: int) -> Iterator[int]:
         least = least * _STEP // 100 + 1
 
 
-def _measured(groups: Groups, chosen: tuple[Group, ...], node_budget: int | None = None) -> CascadeChoice:
+def _measured(groups: CascadeSpace, chosen: tuple[Group, ...], node_budget: int | None = None) -> CascadeChoice:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
     asked = chosen, node_budget
     if asked not in groups.measured:
@@ -161,7 +161,7 @@ def _measured(groups: Groups, chosen: tuple[Group, ...], node_budget: int | None
     return known
 
 
-def _directed(groups: Groups, chosen: Sequence[Group], node_budget: int | None) -> CascadeChoice:
+def _directed(groups: CascadeSpace, chosen: Sequence[Group], node_budget: int | None) -> CascadeChoice:
     both = [(group, groups.turned(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
     made = planners.plan(problem, node_budget=node_budget)
@@ -174,7 +174,7 @@ def _directed(groups: Groups, chosen: Sequence[Group], node_budget: int | None) 
     return CascadeChoice(directed, usage.used_bytes, _estimated(groups, directed, made))
 
 
-def _estimated(groups: Groups, chosen: Sequence[Group], made: Plan) -> int:
+def _estimated(groups: CascadeSpace, chosen: Sequence[Group], made: Plan) -> int:
     """Cycles of the whole stream, with the waits of `made`."""
     where = groups.costs.where
     program = apply(groups.program, chosen, groups.costs.blocks, groups.slicer)
@@ -194,7 +194,7 @@ def _estimated(groups: Groups, chosen: Sequence[Group], made: Plan) -> int:
     return stream_cycles(program, at, where, groups.costs.demands)
 
 
-def cycles_of(groups: Groups, chosen: Sequence[Group]) -> int:
+def cycles_of(groups: CascadeSpace, chosen: Sequence[Group]) -> int:
     """Estimated cycles of all operations, those of no group made at once."""
     inside = {index for group in chosen for index in range(group.first, group.last + 1)}
     cycles = sum(group.cycles for group in chosen)
@@ -207,7 +207,7 @@ def _refused(group: Group, placed: dict[str, Placement], sizes: dict[str, int]) 
     return sum(-sizes[o.second] < d < sizes[o.first] and not o.permits(d) for o, d in distances)
 
 
-def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequence[AllowedOverlap]]) -> Problem:
+def _problem(groups: CascadeSpace, chosen: Sequence[Group], overlaps: Sequence[Sequence[AllowedOverlap]]) -> Problem:
     """The buffers of a program; a group is one point of time, as is every operation outside."""
     heads = {group.first: group for group in chosen}
     points: list[int] = []  # of each operation
@@ -218,7 +218,7 @@ def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequenc
         index, point = index + count, point + 1
     sizes = dict(groups.sizes)
     for group in chosen:
-        sizes |= group.ring_bytes
+        sizes |= group.rolling_buffer_bytes
     buffers = [
         Buffer(name, sizes[name], (Lifetime(points[first], points[last] + 1),))
         for name, (first, last) in groups.live.items()

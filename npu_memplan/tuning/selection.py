@@ -18,8 +18,8 @@ from ..ethosu.schedule.branches import reordered
 from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.stripes.apply import apply
+from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
 from ..ethosu.schedule.stripes.group import ChannelGroup
-from ..ethosu.schedule.stripes.groups import Groups
 from ..ethosu.time import MemoryMap
 from ..extract import extract_problem
 from ..frontend.load import FormatError
@@ -163,7 +163,7 @@ class _Cut:
     """A form, its functions in stripes where they say so."""
 
     extracted: Extracted
-    groups: Mapping[Any, Groups]
+    groups: Mapping[Any, CascadeSpace]
     cutters: Cutters
     chosen: Mapping[Any, CascadeChoice]
     limit_bytes: int
@@ -195,13 +195,14 @@ class _Form:
         self._cutters, reuse = slicers(extracted, slices), extracted.loaded.request.options.reuse_inputs
         slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in _programs(extracted)}
         self._groups = {
-            v: Groups(p, reuse_inputs=reuse, where=where, slicer=slicer[v]) for v, p in _programs(extracted).items()
+            v: CascadeSpace(p, reuse_inputs=reuse, where=where, slicer=slicer[v])
+            for v, p in _programs(extracted).items()
         }
-        self._among: dict[_Constants, dict[Any, Groups]] = {}
+        self._among: dict[_Constants, dict[Any, CascadeSpace]] = {}
         self._least: dict[_Constants, int] = {}
         self._fronts: list[dict[Any, tuple[CascadeChoice, ...]]] = []  # near, by rows alone and by channels
 
-    def among(self, constants: _Constants) -> dict[Any, Groups]:
+    def among(self, constants: _Constants) -> dict[Any, CascadeSpace]:
         """Groups of each function."""
         if constants not in self._among:
             near = self._where.with_constants_near()

@@ -90,14 +90,14 @@ def test_parts_that_interleave_stay_together_though_never_read_together() -> Non
 def test_a_rolling_buffer_is_one_buffer_with_tiles() -> None:
     """Rows 2, 3 wrap to the start: the reader uses two tiles, the writer overwrites rows."""
     row = (1, 4, 16)  # 64 bytes; a ring of two rows at 1024
-    ring = view("IFM", 0, (2, 4, 16), tiles=(1088, 0, 1024, 0), splits=(1, 2, 4))
+    rolling_buffer = view("IFM", 0, (2, 4, 16), tiles=(1088, 0, 1024, 0), splits=(1, 2, 4))
     net = network(
         [
             conv(view("IFM", 0, row), view("OFM", 1024, row), depth=16),
             conv(view("IFM", 64, row), view("OFM", 1088, row), depth=16),
             pool(view("IFM", 1024, (2, 4, 16)), view("OFM", 512, row), kernel=(2, 1)),
             conv(view("IFM", 128, row), view("OFM", 1024, row), depth=16),
-            pool(ring, view("OFM", 576, row), kernel=(2, 1)),
+            pool(rolling_buffer, view("OFM", 576, row), kernel=(2, 1)),
         ],
         [((4, 4, 16), 0)],
         [((2, 4, 16), 512)],

@@ -182,8 +182,8 @@ def test_programs_check_their_names() -> None:
 
 def test_tiles_of_one_map_must_lie_in_one_pool() -> None:
     halves = [NpuBuffer(n, 64, BufferRole.FEATURE_MAP) for n in ("a", "b")]
-    ring = view("IFM", 0, (2, 4, 16), splits=(1, 2, 4), tiles=(0, 0, 64, 0))
-    op = conv(ring, view("OFM", 128, (2, 4, 16)), depth=16)
+    rolling_buffer = view("IFM", 0, (2, 4, 16), splits=(1, 2, 4), tiles=(0, 0, 64, 0))
+    op = conv(rolling_buffer, view("OFM", 128, (2, 4, 16)), depth=16)
     net = network([dma((0, 0), (1, 0), 64), dma((0, 0), (1, 64), 64), op], [], [((2, 4, 16), 128)])
     program = lift(net, net.npu_calls[0])
     from npu_memplan.ethosu.stream.isa import Register

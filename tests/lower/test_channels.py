@@ -13,8 +13,8 @@ from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.stripes.apply import apply
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.group import ChannelGroup
-from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.stream.groups import WEIGHTS
 from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import Chain, deep_chain, planned_alone, run_at
@@ -23,12 +23,12 @@ from tests.support.on_model import random_inputs, run_program
 NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
 
 
-def _cuttable(lowered: Lowered) -> tuple[Groups, Slicer]:
+def _cuttable(lowered: Lowered) -> tuple[CascadeSpace, Slicer]:
     slicer = Slicer(lowered.program, Slices(lowered.constants))
-    return Groups(lowered.program, slicer=slicer), slicer
+    return CascadeSpace(lowered.program, slicer=slicer), slicer
 
 
-def _random_groups(groups: Groups, rng: random.Random) -> tuple[ChannelGroup, ...]:
+def _random_groups(groups: CascadeSpace, rng: random.Random) -> tuple[ChannelGroup, ...]:
     """Disjoint groups of random lengths in slices of random depths."""
     by_channels = groups.by_channels
     assert by_channels
@@ -70,8 +70,8 @@ def test_weights_are_read_once_and_as_few_bytes_are_needed_as_said(dtype: str) -
     assert isinstance(group, ChannelGroup)
     program = apply(lowered.program, chosen.groups, slicer=slicer)
     assert planned_alone(program)[1] <= chosen.size_bytes <= limit
-    (ring,) = (b for b in program.buffers if b.role is BufferRole.ROLLING)
-    assert ring.size_bytes * 96 == lowered.program.buffer(ring.name).size_bytes * group.step
+    (rolling_buffer,) = (b for b in program.buffers if b.role is BufferRole.ROLLING)
+    assert rolling_buffer.size_bytes * 96 == lowered.program.buffer(rolling_buffer.name).size_bytes * group.step
     read = [
         sum(o.registers.get(s.length, 0) for o in p.operations for s in WEIGHTS) for p in (lowered.program, program)
     ]

@@ -17,8 +17,8 @@ from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.group import Group
-from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
@@ -30,7 +30,7 @@ from tests.support.on_model import random_inputs, run_program
 NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
 
 
-def _random_groups(groups: Groups, rng: random.Random) -> tuple[Group, ...]:
+def _random_groups(groups: CascadeSpace, rng: random.Random) -> tuple[Group, ...]:
     """Disjoint groups of random lengths, cuts and directions, some of which keep weights near."""
     found, index = [], 0
     while index < len(groups.chains.layers):
@@ -54,7 +54,7 @@ def test_random_stripes_of_random_networks_compute_the_same(seed: int) -> None:
     graph = random_chain(seed)
     lowered = lower(graph, accelerator(NPUS[seed % len(NPUS)]))
     inputs = random_inputs(graph, seed)
-    groups = Groups(lowered.program)
+    groups = CascadeSpace(lowered.program)
     program = apply(lowered.program, _random_groups(groups, random.Random(seed)))
     offsets, _ = planned_alone(program)
     expected = run_program(lowered, inputs)
@@ -66,7 +66,7 @@ def test_random_stripes_of_random_networks_compute_the_same(seed: int) -> None:
 def test_the_best_choice_needs_the_bytes_it_says(seed: int) -> None:
     graph = random_chain(100 + seed)
     lowered = lower(graph, accelerator("ethos-u55-256"))
-    chosen = best_choice(Groups(lowered.program))
+    chosen = best_choice(CascadeSpace(lowered.program))
     _, whole = planned_alone(lowered.program)
     offsets, size = planned_alone(apply(lowered.program, chosen.groups))
     assert size <= chosen.size_bytes <= whole + 16
@@ -91,7 +91,7 @@ def _cascade() -> tuple[Chain, tuple[int, ...]]:
 
 def _striped(chain: Chain, ends: tuple[int, ...], upwards: bool) -> tuple[Lowered, NpuProgram]:
     lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
-    groups = Groups(lowered.program)
+    groups = CascadeSpace(lowered.program)
     layers = groups.chains.chain(ends[0], ends[-1])
     assert layers is not None
     cuts = tuple((row, row + 2) for row in range(0, 16, 2))
@@ -124,8 +124,8 @@ def _caught(
     expected: np.ndarray,
 ) -> tuple[set[Law], bool]:
     """What the verifier and the NPU model say of the output at `distance` from the input."""
-    rings = [b.name for b in program.buffers if b.role is BufferRole.ROLLING]
-    offsets = {"x": 4096, output: 4096 + distance} | {name: 16384 + 8192 * n for n, name in enumerate(rings)}
+    rolling_buffers = [b.name for b in program.buffers if b.role is BufferRole.ROLLING]
+    offsets = {"x": 4096, output: 4096 + distance} | {name: 16384 + 8192 * n for n, name in enumerate(rolling_buffers)}
     problem = problem_of(program)
     placed = tuple(Placement(b.name, "arena", offsets[b.name]) for b in problem.buffers)
     made = plan(problem)
@@ -141,7 +141,7 @@ def _caught(
 @pytest.mark.parametrize("seed", range(3))
 def test_every_point_of_a_front_is_what_a_pool_of_its_bytes_gets(seed: int) -> None:
     lowered = lower(random_chain(200 + seed), accelerator("ethos-u55-256"))
-    groups = Groups(lowered.program)
+    groups = CascadeSpace(lowered.program)
     points = pareto_front(groups)
     assert [p.size_bytes for p in points] == sorted({p.size_bytes for p in points})
     assert [p.cycles for p in points] == sorted({p.cycles for p in points}, reverse=True)
@@ -170,7 +170,7 @@ def test_kept_weights_are_read_from_afar_once() -> None:
     for _ in range(3):
         chain.conv(32, 3, 1)
     lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
-    groups, target = Groups(lowered.program), lowered.program.accelerator
+    groups, target = CascadeSpace(lowered.program), lowered.program.accelerator
     layers = groups.chains.chain(0, 2)
     assert layers is not None
     plain = groups.even(layers, 2)
@@ -192,18 +192,18 @@ def test_kept_weights_are_read_from_afar_once() -> None:
 
 
 @pytest.mark.parametrize(("npu", "turns"), [("ethos-u55-256", True), ("ethos-u55-32", False)])
-def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, turns: bool) -> None:
+def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, interleaved: bool) -> None:
     chain = Chain(5, (16, 8, 8))
     for _ in range(9):
         chain.conv(8, 3, 1)
         chain.lookup()
     lowered = lower(chain.graph(), accelerator(npu))
-    groups = Groups(lowered.program)
+    groups = CascadeSpace(lowered.program)
     assert len(lowered.program.operations) == 18, "a convolution looks its results up itself"
     kernels = [i for i, layer in enumerate(groups.chains.layers) if layer is not None]
-    assert (groups.chains.chain(kernels[0], kernels[7]) is not None) == turns
+    assert (groups.chains.chain(kernels[0], kernels[7]) is not None) == interleaved
     assert groups.chains.chain(kernels[0], kernels[8]) is None, "there are eight slots"
-    if turns:
+    if interleaved:
         layers = groups.chains.chain(kernels[0], kernels[5])
         assert layers is not None
         program = apply(lowered.program, [groups.even(layers, 3)])
@@ -219,12 +219,12 @@ def test_rows_that_nobody_reads_keep_layers_together() -> None:
     chain.conv(32, 3, 1)
     chain.pool(PoolKind.AVERAGE, 3, 3)
     lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
-    groups = Groups(lowered.program)
+    groups = CascadeSpace(lowered.program)
     layers = groups.chains.chain(0, 1)
     assert layers is not None
     for upwards in (False, True):
         group = groups.group(layers, ((0, 2), (2, 4), (4, 5)), upwards)
-        assert next(iter(group.rings.values())) < 9
+        assert next(iter(group.rolling_buffers.values())) < 9
         program = apply(lowered.program, [group])
         inputs = random_inputs(chain.graph(), 8)
         (found,) = run_at(program, lowered.constants, planned_alone(program)[0], inputs)

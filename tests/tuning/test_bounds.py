@@ -23,7 +23,7 @@ from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
-from npu_memplan.ethosu.schedule.stripes.groups import Groups
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.options import CompileOptions
 from npu_memplan.tuning.placed import stream_cycles
 from tests.support.chains import Chain
@@ -141,7 +141,7 @@ def twice_read(rng: random.Random, seed: int, npu: str) -> TimedProgram:
     for _ in range(rng.randint(2, 4)):
         chain.conv(rng.choice((32, 48, 64)), rng.choice((1, 1, 3)), 1)
     lowered = lower(chain.graph(), accelerator(f"ethos-{npu}"))
-    groups = Groups(lowered.program)
+    groups = CascadeSpace(lowered.program)
     found = [groups.chains.chain(k, k) for k in range(len(lowered.program.operations))]
     striped = apply(lowered.program, [groups.even(one, rng.choice((2, 3))) for one in found if one])
     return timed_program_in(Slicer(striped, Slices(lowered.constants)).sliced(1024) or striped, npu)

@@ -33,7 +33,7 @@ from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
-from npu_memplan.ethosu.schedule.stripes.groups import Groups
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.tables import loaded_table, read_table
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time.memory import Direction
@@ -229,7 +229,7 @@ def test_slices_have_the_weights_and_scales_of_the_whole(
 
 def test_stripes_share_the_slices_of_their_weights(planned: Callable[..., Planned]) -> None:
     program, data = only_program(planned("pretrainedResnet_quant", "tvm"))
-    groups = Groups(program)
+    groups = CascadeSpace(program)
     assert Slicer(program, Slices(data)).sliced(4096) is not None
     striped = apply(program, [groups.even(chain, 2) for chain in (groups.chains.chain(i, i) for i in (1, 2)) if chain])
     assert len(striped.operations) > len(program.operations) + 20

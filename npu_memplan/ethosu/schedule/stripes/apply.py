@@ -1,7 +1,7 @@
 """A program with some of its operations made in stripes.
 
-Invariant: the program computes the same outputs from the same inputs and constants; buffers that became rings keep
-their names and lie in fewer bytes.
+Invariant: the program computes the same outputs from the same inputs and constants; buffers that became rolling buffers
+keep their names and lie in fewer bytes.
 """
 
 from __future__ import annotations
@@ -47,11 +47,16 @@ def apply(
         start = len(operations)
         operations += group.operations(copies, slicer)
         cut += range(start, len(operations))
-        sizes |= group.ring_bytes
+        sizes |= group.rolling_buffer_bytes
         done = group.last + 1
     operations += program.operations[done:]
-    rings = (b.name in sizes and replace(b, size_bytes=sizes[b.name], role=BufferRole.ROLLING) for b in program.buffers)
-    buffers = (*(ring or b for ring, b in zip(rings, program.buffers, strict=True)), *near)
+    rolling_buffers = (
+        b.name in sizes and replace(b, size_bytes=sizes[b.name], role=BufferRole.ROLLING) for b in program.buffers
+    )
+    buffers = (
+        *(rolling_buffer or b for rolling_buffer, b in zip(rolling_buffers, program.buffers, strict=True)),
+        *near,
+    )
     cut_up = NpuProgram(program.accelerator, buffers, tuple(operations), program.name)
     blocks = blocks or Blocks(program.accelerator, default_memory_map(program.accelerator))
     place = places(cut_up, blocks.where)

@@ -22,7 +22,7 @@ _ALIGNMENT = 16
 _PARTS = 16  # most ways to share a depth that are looked at
 
 
-class ChannelGroups:
+class ChannelCascades:
     """Groups of one program. `sizes`: bytes that buffers count, `live`: from which to which operation."""
 
     def __init__(self, costs: Costs, sizes: Mapping[str, int], live: Mapping[str, Rows], slicer: Slicer) -> None:

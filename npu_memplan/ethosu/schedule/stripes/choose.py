@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from itertools import islice
 
+from .cascade_space import CascadeSpace
 from .group import Group, RowGroup
-from .groups import Groups
 from .rows import Sliced
 
 _LONGEST = 12  # operations of a group: longer ones keep ever more rows between their layers
 _HEIGHTS = (64, 32, 16, 8, 4, 2, 1)  # rows of the last layer at a time
 _FEWEST = 2  # ways to cut channels that are tried: the fewest parts that fit
-_LOWER = 3  # heights that are tried where a higher one fits too: what they need less of rings may hold weights
+_LOWER = (
+    3  # heights that are tried where a higher one fits too: what they need less of rolling buffers may hold weights
+)
 
 
-def least_bytes(groups: Groups) -> int:
+def least_bytes(groups: CascadeSpace) -> int:
     """The fewest bytes that any choice of groups keeps alive at its worst operation."""
     best = [0]  # of the first k operations
     for last in range(len(groups.chains.layers)):
@@ -38,7 +40,7 @@ def least_bytes(groups: Groups) -> int:
     return best[-1]
 
 
-def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:
+def choose(groups: CascadeSpace, limit_bytes: int) -> tuple[Group, ...]:
     """The cheapest groups with which at most `limit_bytes` are alive, or as few more as can be."""
     count = len(groups.chains.layers)
     best: list[tuple[int, int, tuple[Group, ...]]] = [(0, 0, ())]  # (bytes above the limit, cycles, groups)
@@ -66,7 +68,7 @@ def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:
     return best[count][2]
 
 
-def _cheapest(groups: Groups, layers: tuple[Sliced, ...], limit_bytes: int) -> RowGroup | None:
+def _cheapest(groups: CascadeSpace, layers: tuple[Sliced, ...], limit_bytes: int) -> RowGroup | None:
     """The layers in turn, at the fewest cycles within the limit; where none fits, in the lowest stripes."""
     if len(layers) == 1:
         single = groups.fitting(layers[0], limit_bytes)

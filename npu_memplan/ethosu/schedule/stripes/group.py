@@ -14,11 +14,11 @@ from ....problem import AllowedOverlap
 from ...program.program import NpuOperation, NpuProgram
 from ..prefetch.slices import Slicer
 from .channels import Deep, Inner
+from .interleaved import InterleavedRows
 from .kept import Kept
 from .order import Part, parts
 from .rows import Sliced
 from .tables import transfers
-from .turns import RowTurns
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -39,7 +39,7 @@ class Group(ABC):
 
     @property
     @abstractmethod
-    def ring_bytes(self) -> Mapping[str, int]:
+    def rolling_buffer_bytes(self) -> Mapping[str, int]:
         """Bytes of the buffers that hold some parts only."""
 
     @abstractmethod
@@ -51,38 +51,38 @@ class Group(ABC):
 class RowGroup(Group):
     """Rows at a time."""
 
-    turns: RowTurns
+    interleaved: InterleavedRows
 
     @property
     def layers(self) -> tuple[Sliced, ...]:
         """In program order."""
-        return self.turns.layers
+        return self.interleaved.layers
 
     @property
-    def rings(self) -> Mapping[str, int]:
+    def rolling_buffers(self) -> Mapping[str, int]:
         """Rows kept of buffers between the layers."""
-        return self.turns.rings
+        return self.interleaved.rolling_buffers
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The operations in order, with rows that count from the first."""
         if not self.upwards:
-            return tuple(parts(self.turns.done))
+            return tuple(parts(self.interleaved.done))
         heights = [layer.output.height for layer in self.layers]
         return tuple(
             Part(p.member, (heights[p.member] - p.rows[1], heights[p.member] - p.rows[0]))
-            for p in parts(self.turns.done)
+            for p in parts(self.interleaved.done)
         )
 
     @property
-    def ring_bytes(self) -> dict[str, int]:
+    def rolling_buffer_bytes(self) -> dict[str, int]:
         strides = {layer.output.buffer: layer.output.stride for layer in self.layers}
-        return {name: rows * strides[name] for name, rows in self.rings.items()}
+        return {name: rows * strides[name] for name, rows in self.rolling_buffers.items()}
 
     def operations(self, copies: Mapping[int, str], slicer: Slicer | None) -> Iterator[NpuOperation]:
         for part in self.parts:
             layer = self.layers[part.member]
-            made = layer.part(part.rows, self.rings)
+            made = layer.part(part.rows, self.rolling_buffers)
             yield self.kept[layer.index].read_by(made, copies[layer.index]) if layer.index in self.kept else made
 
 
@@ -96,7 +96,7 @@ class ChannelGroup(Group):
     step: int
 
     @property
-    def ring_bytes(self) -> dict[str, int]:
+    def rolling_buffer_bytes(self) -> dict[str, int]:
         return {name: made.slice_bytes(self.step) for name, made in inner_of(self.layers).items()}
 
     def operations(self, copies: Mapping[int, str], slicer: Slicer | None) -> Iterator[NpuOperation]:

@@ -1,4 +1,5 @@
-"""Weights of operations that take turns, kept in the memory of the feature maps so that no turn reads them from afar.
+"""Weights of operations that are interleaved, kept in the memory of the feature maps so that no turn reads them from
+afar.
 
 Invariant: what is kept are the constants that the operation's registers name, byte for byte; they are there before the
 first part that reads them.

@@ -3,8 +3,8 @@
 Invariant: every row is made once, after the rows it needs and as late as possible: a layer goes on only when the
 stripe of the last layer that is being made needs more of it.
 
-Layers take turns, one turn a stripe of the last layer. `Done[k, i]` is how many rows of layer i are there before turn
-k; in turn k layer i makes rows `Done[k, i]` to `Done[k + 1, i]`, if any, after the layers before it.
+Layers are interleaved, one turn a stripe of the last layer. `Done[k, i]` is how many rows of layer i are there before
+turn k; in turn k layer i makes rows `Done[k, i]` to `Done[k + 1, i]`, if any, after the layers before it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def parts(done: Done) -> Iterator[Part]:
                 yield Part(member, rows)
 
 
-def ring_rows(layers: Sequence[Sliced], done: Done, buffer: str) -> int:
+def rolling_buffer_rows(layers: Sequence[Sliced], done: Done, buffer: str) -> int:
     """Rows of `buffer` that must be kept at once: from the first still to be read to the last written."""
     unread = np.full(len(done) - 1, NOTHING[0])  # in or after each turn; a layer goes on where it stopped
     for position, layer in enumerate(layers):
@@ -74,14 +74,14 @@ def ring_rows(layers: Sequence[Sliced], done: Done, buffer: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RollingBuffer:
     """The last `rows` rows of a map: row y lies in row `(y - shift) % rows`."""
 
     rows: int
     shift: int = 0
 
     def spans(self, view: Map, starts: Done, stops: Done) -> tuple[Done, Done]:
-        """`view.spans` of rows in their places; of all of the ring where they reach over its end."""
+        """`view.spans` of rows in their places; of all of the rolling buffer where they reach over its end."""
         slots = (starts - self.shift) % self.rows
         ends = slots + stops - starts
         around = ends > self.rows
@@ -89,17 +89,17 @@ class Ring:
 
 
 def spans(
-    layers: Sequence[Sliced], done: Done, first: str, second: str, ring: Ring | None = None
+    layers: Sequence[Sliced], done: Done, first: str, second: str, rolling_buffer: RollingBuffer | None = None
 ) -> tuple[Done, Done, list[int]]:
     """Bytes read of `first` and written of `second` by each part that does either, and who writes, from the first that
-    writes. A row of two columns is a span, `NOTHING` for none. `ring`: what `second` is of its map.
+    writes. A row of two columns is a span, `NOTHING` for none. `rolling buffer`: what `second` is of its map.
     """
     members = [i for i, x in enumerate(layers) if x.output.buffer == second or any(s.buffer == first for s in x.inputs)]
-    turns = len(done) - 1
-    reads = np.empty((turns, len(members), 2), np.int64)
+    interleaved = len(done) - 1
+    reads = np.empty((interleaved, len(members), 2), np.int64)
     reads[:] = NOTHING
     writes = reads.copy()
-    there = np.empty((turns, len(members)), bool)
+    there = np.empty((interleaved, len(members)), bool)
     for column, member in enumerate(members):
         layer, start, stop = layers[member], done[:-1, member], done[1:, member]
         there[:, column] = start < stop
@@ -109,7 +109,11 @@ def spans(
                 np.minimum(reads[:, column, 0], low, out=reads[:, column, 0])
                 np.maximum(reads[:, column, 1], high, out=reads[:, column, 1])
         if layer.output.buffer == second:
-            rows = layer.output.spans(start, stop) if ring is None else ring.spans(layer.output, start, stop)
+            rows = (
+                layer.output.spans(start, stop)
+                if rolling_buffer is None
+                else rolling_buffer.spans(layer.output, start, stop)
+            )
             writes[:, column, 0], writes[:, column, 1] = rows
     reads, writes = reads[there], writes[there]
     begin = int(np.argmax(writes[:, 1] > writes[:, 0]))

@@ -1,7 +1,7 @@
 """One operation as a function of output rows: which input rows they need, and the operation that makes them alone.
 
 Invariant: stripes that cover all rows of an operation compute, together, exactly its result: the same weights,
-scales and block; only bases, heights and the padding above and below follow the rows. Row y of a ring of n
+scales and block; only bases, heights and the padding above and below follow the rows. Row y of a rolling buffer of n
 rows lies in its row y modulo n.
 """
 
@@ -44,7 +44,9 @@ class Map:
 
     @property
     def fills_rows(self) -> bool:
-        """Whether the buffer begins with row 0 and rows do not reach into each other, so that it may become a ring."""
+        """Whether the buffer begins with row 0 and rows do not reach into each other, so that it may become a rolling
+        buffer.
+        """
         return self.offset + self.row_bytes <= self.stride
 
 
@@ -110,8 +112,10 @@ class Sliced:
             self, output=flipped(self.output), inputs=tuple(flipped(source) for source in self.inputs), window=window
         )
 
-    def part(self, rows: Rows, rings: Mapping[str, int]) -> NpuOperation:
-        """The operation that makes `rows` alone; `rings` are heights of buffers that hold their last rows only."""
+    def part(self, rows: Rows, rolling_buffers: Mapping[str, int]) -> NpuOperation:
+        """The operation that makes `rows` alone; `rolling buffers` are heights of buffers that hold their last rows
+        only.
+        """
         registers, addresses = dict(self.operation.registers), dict(self.operation.addresses)
         registers[R.OFM_HEIGHT_M1] = rows[1] - rows[0] - 1
         if self.window is not None:
@@ -120,12 +124,12 @@ class Sliced:
             registers[R.IFM_PAD_BOTTOM] = max(stop - self.inputs[0].height, 0)
         for source in (self.output, *self.inputs):
             start, stop = rows if source is self.output else self.needs(source, rows)
-            ring = rings.get(source.buffer)
+            rolling_buffer = rolling_buffers.get(source.buffer)
             slot, upper = start, stop - start
-            if ring is not None:
-                slot = start % ring
-                if slot + upper > ring:  # the rest begins at row 0 of the ring: tile 2
-                    upper = ring - slot
+            if rolling_buffer is not None:
+                slot = start % rolling_buffer
+                if slot + upper > rolling_buffer:  # the rest begins at row 0 of the rolling buffer: tile 2
+                    upper = rolling_buffer - slot
                     addresses[R[f"{source.view}_BASE2"]] = (source.buffer, source.offset)
             addresses[R[f"{source.view}_BASE0"]] = (source.buffer, source.offset + slot * source.stride)
             registers[R[f"{source.view}_HEIGHT0_M1"]] = registers[R[f"{source.view}_HEIGHT1_M1"]] = upper - 1

@@ -1,7 +1,7 @@
-"""Look-up tables of operations that take turns: all are loaded before the first of them.
+"""Look-up tables of operations that are interleaved: all are loaded before the first of them.
 
-Invariant: an operation reads the table that it read in the order of the program: no two that take turns have tables in
-the same bytes, and no table is loaded over one that an operation between still reads.
+Invariant: an operation reads the table that it read in the order of the program: no two that are interleaved have
+tables in the same bytes, and no table is loaded over one that an operation between still reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ def transfers(program: NpuProgram, first: int, last: int) -> tuple[int, ...]:
 
 
 def may_lie_beside(program: NpuProgram, operations: Sequence[int]) -> bool:
-    """Whether the operations, which are in program order, may take turns with all of their tables loaded at once."""
     loaded: list[range] = []
     read: list[range] = []
     for index in operations:

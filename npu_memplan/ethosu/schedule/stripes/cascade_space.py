@@ -15,13 +15,13 @@ from ...program.program import NpuProgram
 from ...time import MemoryMap, default_memory_map
 from ..prefetch.slices import Slicer
 from ..shram import round_up
-from .by_channels import ChannelGroups
+from .by_channels import ChannelCascades
 from .costs import Costs
 from .group import Group, RowGroup
+from .interleaved import ALIGNMENT, Chains, InterleavedRows
 from .kept import Kept
 from .order import even_cuts, fewest_cuts
 from .rows import Rows, Sliced
-from .turns import ALIGNMENT, Chains, RowTurns
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Worth:
     cycles: int
 
 
-class Groups:
+class CascadeSpace:
     """Groups of one program.
 
     `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read;
@@ -60,10 +60,10 @@ class Groups:
     def _weigh(self, where: MemoryMap, again: MemoryMap | None) -> None:
         self._again = again and self._costs_in(again)
         self.costs = self._costs_in(where)
-        self.by_channels = self.slicer and ChannelGroups(self.costs, self.sizes, self.live, self.slicer)
+        self.by_channels = self.slicer and ChannelCascades(self.costs, self.sizes, self.live, self.slicer)
         self._worth: dict[RowGroup, list[_Worth]] = {}
         self._keeping: dict[tuple[RowGroup, frozenset[int]], RowGroup] = {}
-        self._groups: dict[RowTurns, RowGroup] = {}
+        self._groups: dict[InterleavedRows, RowGroup] = {}
         self.cheapest: dict[tuple[int, int, int], RowGroup | None] = {}  # that were chosen: (first, last, limit)
         self.measured: dict[tuple[tuple[Group, ...], int | None], Any] = {}  # of groups chosen, and the plan's budget
 
@@ -74,7 +74,7 @@ class Groups:
             self._costs.append(found)
         return found
 
-    def among(self, where: MemoryMap, again: MemoryMap | None = None) -> Groups:
+    def among(self, where: MemoryMap, again: MemoryMap | None = None) -> CascadeSpace:
         """The same in other memories, whose turns are known to both. `again`: from which memories come constants that
         parts read once more, if not from `where`.
         """
@@ -82,7 +82,7 @@ class Groups:
         found._weigh(where, again)
         return found
 
-    def by_rows(self) -> Groups:
+    def by_rows(self) -> CascadeSpace:
         """The same by rows alone; what is known is known to both."""
         found = copy(self)
         found.by_channels = None
@@ -106,20 +106,23 @@ class Groups:
 
     def group(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> RowGroup:
         """`layers` made in turn, the last of them in the stripes `cuts`; `upwards`: rows count from the last one."""
-        return self._in_turns(self.chains.turns(layers, cuts, upwards))
+        return self._interleaved_rows(self.chains.interleaved(layers, cuts, upwards))
 
-    def _in_turns(self, turns: RowTurns) -> RowGroup:
-        if turns not in self._groups:
-            self._groups[turns] = RowGroup(
-                first=turns.first, last=turns.last, size_bytes=turns.size_bytes, overlaps=turns.overlaps,
-                cycles=sum(self._cycles_of(turns, position) for position in range(len(turns.layers))),
-                turns=turns, upwards=turns.upwards,
+    def _interleaved_rows(self, interleaved: InterleavedRows) -> RowGroup:
+        if interleaved not in self._groups:
+            self._groups[interleaved] = RowGroup(
+                first=interleaved.first,
+                last=interleaved.last,
+                size_bytes=interleaved.size_bytes,
+                overlaps=interleaved.overlaps,
+                cycles=sum(self._cycles_of(interleaved, position) for position in range(len(interleaved.layers))),
+                interleaved=interleaved, upwards=interleaved.upwards,
             )  # fmt: skip
-        return self._groups[turns]
+        return self._groups[interleaved]
 
-    def _cycles_of(self, turns: RowTurns, position: int, near: bool = False) -> int:
+    def _cycles_of(self, interleaved: InterleavedRows, position: int, near: bool = False) -> int:
         """Estimated cycles of all parts of a layer, most of which have as many rows as others."""
-        index, heights = turns.layers[position].index, turns.heights[position]
+        index, heights = interleaved.layers[position].index, interleaved.heights[position]
         cycles = sum(count * self.costs.rows(index, rows, near) for rows, count in heights)
         kept = self.costs.kept(index) if self._again and not near else None
         again = sum(count for _, count in heights) - 1
@@ -148,8 +151,8 @@ class Groups:
         for position, layer in enumerate(group.layers):
             kept = self.costs.kept(layer.index)
             if kept is not None:
-                near = self._cycles_of(group.turns, position, near=True) + self.costs.copy(kept)
-                won = self._cycles_of(group.turns, position) - near
+                near = self._cycles_of(group.interleaved, position, near=True) + self.costs.copy(kept)
+                won = self._cycles_of(group.interleaved, position) - near
                 if won > 0:
                     yield _Worth(layer.index, kept, round_up(kept.size_bytes, ALIGNMENT), won)
 
@@ -159,8 +162,12 @@ class Groups:
 
     def within(self, layers: tuple[Sliced, ...], rows: int, limit_bytes: int) -> RowGroup | None:
         """The same if it needs no more than the limit."""
-        turns = self.chains.turns(layers, even_cuts(layers[-1].output.height, rows))
-        return self._in_turns(turns) if turns.may_fit(limit_bytes) and turns.size_bytes <= limit_bytes else None
+        interleaved = self.chains.interleaved(layers, even_cuts(layers[-1].output.height, rows))
+        return (
+            self._interleaved_rows(interleaved)
+            if interleaved.may_fit(limit_bytes) and interleaved.size_bytes <= limit_bytes
+            else None
+        )
 
     def fitting(self, layer: Sliced, limit_bytes: int) -> RowGroup | None:
         """One layer in the fewest stripes with which no more than `limit_bytes` are alive; None: it cannot be."""
@@ -183,5 +190,5 @@ class Groups:
         """The same group upwards; of channels, which have no direction, itself."""
         if not isinstance(group, RowGroup):
             return group
-        upwards = self.chains.turns(group.layers, group.turns.cuts, upwards=True)
-        return replace(group, turns=upwards, overlaps=upwards.overlaps, upwards=True)
+        upwards = self.chains.interleaved(group.layers, group.interleaved.cuts, upwards=True)
+        return replace(group, interleaved=upwards, overlaps=upwards.overlaps, upwards=True)

@@ -13,8 +13,8 @@ from npu_memplan import planners
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.program.overlap import NOTHING
-from npu_memplan.ethosu.schedule.stripes.groups import Groups
-from npu_memplan.ethosu.schedule.stripes.order import Part, interleave, parts, ring_rows, spans
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
+from npu_memplan.ethosu.schedule.stripes.order import Part, interleave, parts, rolling_buffer_rows, spans
 from npu_memplan.ethosu.schedule.stripes.rows import Rows, Sliced
 from npu_memplan.problem import Problem
 from npu_memplan.tuning.cascades import best_choice
@@ -53,9 +53,9 @@ def kept(layers: Sequence[Sliced], order: Sequence[Part], buffer: str) -> int:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_turns_are_the_rows_that_are_needed(seed: int) -> None:
+def test_interleaved_rows_are_the_rows_that_are_needed(seed: int) -> None:
     rng = random.Random(seed)
-    groups = Groups(lower(random_chain(seed), accelerator("ethos-u55-128")).program)
+    groups = CascadeSpace(lower(random_chain(seed), accelerator("ethos-u55-128")).program)
     count = len(groups.chains.layers)
     for first in range(count):
         for last in range(first, min(first + 6, count)):
@@ -72,7 +72,9 @@ def test_turns_are_the_rows_that_are_needed(seed: int) -> None:
             done = interleave(layers, cuts, whole)
             order = list(parts(done))
             assert order == made_late(layers, cuts, whole)
-            assert [ring_rows(layers, done, name) for name in inner] == [kept(layers, order, name) for name in inner]
+            assert [rolling_buffer_rows(layers, done, name) for name in inner] == [
+                kept(layers, order, name) for name in inner
+            ]
             source, target = rng.choice(layers[0].inputs).buffer, layers[-1].output.buffer
             reads, writes, _ = spans(layers, done, source, target)
             uses = []
@@ -92,6 +94,6 @@ def test_no_plan_is_made_twice(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
     asked: list[Problem] = []
     real = planners.plan
     monkeypatch.setattr(planners, "plan", lambda problem, **options: asked.append(problem) or real(problem, **options))
-    best_choice(Groups(lower(random_chain(seed), accelerator("ethos-u55-256")).program))
+    best_choice(CascadeSpace(lower(random_chain(seed), accelerator("ethos-u55-256")).program))
     assert asked
     assert all(problem not in asked[:i] for i, problem in enumerate(asked))

@@ -18,7 +18,7 @@ from ...program.overlap import span_distances
 from ...program.overlap_search import Overlap, find_overlaps
 from ...program.program import BufferRole, NpuProgram
 from ..shram import round_up
-from .order import Ring, interleave, ring_rows, spans
+from .order import RollingBuffer, interleave, rolling_buffer_rows, spans
 from .rows import Map, Rows, Sliced, sliced
 from .tables import may_lie_beside, transfers
 
@@ -41,7 +41,7 @@ class Chains:
         self._chains: dict[Rows, tuple[Sliced, ...] | None] = {}
         self._least: dict[Rows, int] = {}
         self._exact: dict[int, Mapping[Hashable, int]] = {}
-        self._turns: dict[tuple[int, int, tuple[Rows, ...], bool], RowTurns] = {}
+        self._interleaved: dict[tuple[int, int, tuple[Rows, ...], bool], InterleavedRows] = {}
 
     def _lifetimes(self) -> dict[str, Rows]:
         """First and last operation, inclusive; inputs live from the start, outputs to the end."""
@@ -81,8 +81,8 @@ class Chains:
         )
 
     @cached_property
-    def _least_ring(self) -> dict[str, int]:
-        """Bytes of the rows that one output row reads of each buffer: no ring has fewer."""
+    def _least_rolling_buffer(self) -> dict[str, int]:
+        """Bytes of the rows that one output row reads of each buffer: no rolling buffer has fewer."""
         found: dict[str, int] = {}
         for layer in self.layers:
             if layer is not None and layer.window is not None:
@@ -147,15 +147,15 @@ class Chains:
             given = begin < first or self.program.buffer(name).role is BufferRole.INPUT
             before += self.sizes[name] if given else 0
             after += self.sizes[name] if end > last else 0
-            inner += self._least_ring.get(name, 0) if not given and end <= last else 0
+            inner += self._least_rolling_buffer.get(name, 0) if not given and end <= last else 0
         return max(before, after) + inner
 
-    def turns(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> RowTurns:
+    def interleaved(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> InterleavedRows:
         """`layers` made in turn, the last of them in the stripes `cuts`; `upwards`: rows count from the last one."""
         key = (layers[0].index, layers[-1].index, cuts, upwards)
-        if key not in self._turns:
-            self._turns[key] = RowTurns(self, layers, cuts, upwards)
-        return self._turns[key]
+        if key not in self._interleaved:
+            self._interleaved[key] = InterleavedRows(self, layers, cuts, upwards)
+        return self._interleaved[key]
 
     def alive(self, first: int, last: int) -> list[str]:
         return [name for name, (begin, end) in self.live.items() if begin <= last and end >= first]
@@ -167,9 +167,9 @@ class Chains:
         before = self.live[first][0] < begin or self.program.buffer(first).role is BufferRole.INPUT
         return before and self.live[first][1] <= min(end, self.live[second][1]) and self.live[second][0] >= begin
 
-    def shared(self, o: AllowedOverlap, ring_bytes: int | None = None) -> int:
-        """Most bytes that two buffers may share, the second in full or as a ring."""
-        first, second = self.sizes[o.first], ring_bytes or self.sizes[o.second]
+    def shared(self, o: AllowedOverlap, rolling_buffer_bytes: int | None = None) -> int:
+        """Most bytes that two buffers may share, the second in full or as a rolling buffer."""
+        first, second = self.sizes[o.first], rolling_buffer_bytes or self.sizes[o.second]
         if o.highest is not None:
             at = min(o.highest // ALIGNMENT * ALIGNMENT, max(0, first - second))
         else:
@@ -185,12 +185,12 @@ class Chains:
         return self._exact[layer.index]
 
 
-class RowTurns:
+class InterleavedRows:
     """Layers in turn, the last of them in the stripes `cuts`; `upwards`: planned upside down, rows and distances count
     from the ends.
 
-    `done`: rows of each layer before each turn, counted in the direction of work; `rings`: rows kept of buffers between
-    the layers; `alive_bytes`: of all buffers, without any overlap.
+    `done`: rows of each layer before each turn, counted in the direction of work; `rolling buffers`: rows kept of
+    buffers between the layers; `alive_bytes`: of all buffers, without any overlap.
     """
 
     def __init__(self, chains: Chains, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool) -> None:
@@ -204,23 +204,25 @@ class RowTurns:
             if chains.live[name][1] <= self.last and chains.program.buffer(name).role is BufferRole.FEATURE_MAP
         }
         self.done = interleave(self._ordered, cuts, frozenset(inner.keys() - kept.keys()))
-        rows = {name: ring_rows(self._ordered, self.done, name) for name in kept}
-        self.rings = {name: n for name, n in rows.items() if n < kept[name].height}
-        self._ring_sizes = {name: round_up(n * kept[name].stride, ALIGNMENT) for name, n in self.rings.items()}
+        rows = {name: rolling_buffer_rows(self._ordered, self.done, name) for name in kept}
+        self.rolling_buffers = {name: n for name, n in rows.items() if n < kept[name].height}
+        self._rolling_buffer_sizes = {
+            name: round_up(n * kept[name].stride, ALIGNMENT) for name, n in self.rolling_buffers.items()
+        }
         alive = chains.alive(self.first, self.last)
-        self.alive_bytes = sum(self._ring_sizes.get(name, chains.sizes[name]) for name in alive)
+        self.alive_bytes = sum(self._rolling_buffer_sizes.get(name, chains.sizes[name]) for name in alive)
 
     @cached_property
     def size_bytes(self) -> int:
         """Of everything alive, less the best overlap."""
         return self.alive_bytes - max(
-            (self._chains.shared(o, self._ring_sizes.get(o.second)) for o in self._found), default=0
+            (self._chains.shared(o, self._rolling_buffer_sizes.get(o.second)) for o in self._found), default=0
         )
 
     def may_fit(self, limit_bytes: int) -> bool:
         """Whether `size_bytes` are within the limit, if overlaps are as large as they could be."""
         sizes = self._chains.sizes
-        shared = (min(sizes[a], self._ring_sizes.get(b, sizes[b])) for a, b in self._pairs)
+        shared = (min(sizes[a], self._rolling_buffer_sizes.get(b, sizes[b])) for a, b in self._pairs)
         return self.alive_bytes - max(shared, default=0) <= limit_bytes
 
     @cached_property
@@ -238,8 +240,8 @@ class RowTurns:
         if not self.upwards:
             return self._found
         sizes = self._chains.true_sizes
-        bytes_of = sizes | {x.output.buffer: self.rings[x.output.buffer] * x.output.stride
-                            for x in self.layers if x.output.buffer in self.rings}  # fmt: skip
+        bytes_of = sizes | {x.output.buffer: self.rolling_buffers[x.output.buffer] * x.output.stride
+                            for x in self.layers if x.output.buffer in self.rolling_buffers}  # fmt: skip
         return tuple(
             replace(
                 o,
@@ -268,10 +270,10 @@ class RowTurns:
         found = []
         for first, second in self._pairs:
             pair = AllowedOverlap(first, second)
-            view, rows = made[second], self.rings.get(second)
+            view, rows = made[second], self.rolling_buffers.get(second)
             size = chains.true_sizes[second] if rows is None else rows * view.stride
-            ring = None if rows is None else Ring(rows, view.height if self.upwards else 0)
-            reads, writes, members = spans(self._ordered, self.done, first, second, ring)
+            rolling_buffer = None if rows is None else RollingBuffer(rows, view.height if self.upwards else 0)
+            reads, writes, members = spans(self._ordered, self.done, first, second, rolling_buffer)
             exact = {chains.in_place(self._ordered[member]).get(first) for member in members}
             agreed = exact.pop() if len(exact) == 1 else None
             if self.upwards:
