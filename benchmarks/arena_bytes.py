@@ -21,7 +21,7 @@ from npu_memplan.sweep.table.rows import TableRow
 REPOSITORY = Path(__file__).resolve().parent.parent
 COLUMNS = {
     "lifted": CompileOptions(),
-    "own lowering": CompileOptions(npu_compiler="tvm"),
+    "native lowering": CompileOptions(npu_compiler="tvm"),
     "in stripes": CompileOptions(npu_compiler="tvm", stripes=True),
     "host only": CompileOptions(accelerator="none"),
 }

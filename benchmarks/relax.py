@@ -341,7 +341,7 @@ def synthetic(count: int, seed: int = 0) -> Any:
 
 
 def times(counts: list[int]) -> None:
-    """CPU seconds of each stage; TVM's own lowering of the same module for comparison."""
+    """CPU seconds of each stage; TVM's native lowering of the same module for comparison."""
     warm, _ = build(walk(legalize(synthetic(20)), "main"), ASKED)
     planners.plan(warm)  # loads the compiled searches
     print("| operators | buffers | analysis | plan | verify | rewrite | all of PlanMemory's own | TVM's lowering |")

@@ -2,7 +2,7 @@
 
     python benchmarks/same_bytes.py COMMIT MODEL.tflite... [--accelerators A,B] [--jobs 2]
 
-Compiles every model with Vela's streams lifted, with our own lowering, in stripes and for the host alone, for each
+Compiles every model with Vela's streams lifted, with native lowering, in stripes and for the host alone, for each
 accelerator, and plans every program of the Relax zoo, with the code of COMMIT (in a worktree of its own) and with the
 code of this tree; prints each file that differs and exits with 1 when there is one. What a commit makes is kept in
 build/same_bytes/, so that the next question costs half.

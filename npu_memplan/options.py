@@ -77,7 +77,7 @@ class CompileOptions:
     seed: int = 0
     overlaps: bool = True  # in-place and partial overlap where proven safe
     reorder: bool = False  # independent calls in the order that needs least memory
-    stripes: bool = False  # NPU operations cut by rows where that saves memory; of our own lowering only
+    stripes: bool = False  # NPU operations cut by rows where that saves memory; of native lowering only
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
     host_time: bool = False  # the rough cycles of host operators count in sums
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
@@ -156,7 +156,7 @@ class CompileOptions:
     def _check_stripes(self) -> None:
         if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler == "vela"):
             raise OptionError(
-                "--stripes cuts the NPU operations of this package's own lowering: leave out --npu-compiler vela, and "
+                "--stripes cuts the NPU operations of native lowering: leave out --npu-compiler vela, and "
                 "name an --accelerator (Vela cuts its own with --optimise Size)"
             )
         if self.stripes and not self.overlaps:

@@ -17,7 +17,7 @@ from ..artifact import Artifact
 from ..artifact.check import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp
 from ..artifact.writing import record, write
 from ..errors import InternalError, RefusalError
-from ..ethosu.arch import accelerator, has_own_lowering
+from ..ethosu.arch import accelerator, has_native_lowering
 from ..files.owned_folder import scratch_folder
 from ..files.staging import staged_directory
 from ..fit.trials import FitResult, compile_to_fit
@@ -151,7 +151,7 @@ def _alternatives(options: CompileOptions, artifact: Artifact, result: CheckResu
     made_by = artifact.target.npu_compiler
     if options.accelerator == NO_NPU or result.first is None:
         return
-    if options.npu_compiler == AUTO and not options.stripes and has_own_lowering(accelerator(options.accelerator)):
+    if options.npu_compiler == AUTO and not options.stripes and has_native_lowering(accelerator(options.accelerator)):
         yield replace(options, npu_compiler="tvm" if made_by == "vela" else "vela")
     kept: tuple[str, ...] = ()
     for kind in suspects(artifact, result.first):

@@ -68,7 +68,7 @@ def _operators(text: str) -> tuple[str, ...]:
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
 @_work("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="auto", show_default=True, help="Who "
-       "makes the NPU's operations: Vela's stream, lifted; our own lowering; auto: with a --pool or --board the better "
+       "makes the NPU's operations: Vela's stream, lifted; native lowering; auto: with a --pool or --board the better "
        "of both, with --stripes our own, else Vela's, or our own of what Vela refuses.")  # fmt: skip
 @_work("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
        help="Vela's meaning.")  # fmt: skip
@@ -85,7 +85,7 @@ def _operators(text: str) -> tuple[str, ...]:
 @_goal("--max-ms", type=click.FloatRange(min=0, min_open=True), metavar="MS", help="The least memory in which the NPU "
        "takes at most so long, by the estimate, of the pool that feature maps lie in.")  # fmt: skip
 @_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "
-       "cycles; a --pool of theirs says how far to go. Of our own lowering.")  # fmt: skip
+       "cycles; a --pool of theirs says how far to go. Of native lowering.")  # fmt: skip
 @_goal("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more bytes, "
        "fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
 @_goal("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")

@@ -64,11 +64,13 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     if core == "regor":
         try:
             network, summary, messages = run_regor(model, options)
-        except VelaError as refusal:
+        except VelaError as unsupported_reason:
             if options.ignore_operators or target.language is Language.U85:  # which the legacy core does not know
                 raise
             core = "legacy"
-            messages = (f"Vela's compiled core refused {name}, the legacy core compiled it instead: {refusal}",)
+            messages = (
+                f"Vela's compiled core refused {name}, the legacy core compiled it instead: {unsupported_reason}",
+            )
     if core == "legacy":
         network, printed = _run_legacy(model, options)
         messages += printed

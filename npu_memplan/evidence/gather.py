@@ -18,7 +18,7 @@ import numpy as np
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
-from ..ethosu.arch import accelerator, has_own_lowering
+from ..ethosu.arch import accelerator, has_native_lowering
 from ..ethosu.stream.commands import Command, Operation, Wait
 from ..ethosu.stream.isa import Op, Register
 from ..files.arrays import read_inputs
@@ -58,7 +58,7 @@ def gather(
     if reason is not None:
         raise EvidenceError(f"runner {runner!r} cannot run here: {reason}")
     npu = accelerator(target)
-    programs = [name for name, how in PROGRAMS.items() if has_own_lowering(npu) or how["npu_compiler"] == "vela"]
+    programs = [name for name, how in PROGRAMS.items() if has_native_lowering(npu) or how["npu_compiler"] == "vela"]
     asked = [(network, program) for network in networks(only) for program in programs]
     made = []
     for number, (network, program) in enumerate(asked):

@@ -29,7 +29,7 @@ NETWORKS = tuple(_SHA256)
 PROGRAMS: dict[str, dict[str, Any]] = {
     "lifted": {"npu_compiler": "vela"},
     "prefetch": {"npu_compiler": "vela", "prefetch": True},
-    "own lowering": {"npu_compiler": "tvm"},
+    "native lowering": {"npu_compiler": "tvm"},
     "stripes": {"npu_compiler": "tvm", "stripes": True},
 }
 

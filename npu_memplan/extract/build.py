@@ -15,7 +15,7 @@ from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lif
 from ..problem.spans import covered
 from ..stages import Request
 from ..vocabulary import VIEW_ALIGNMENT
-from .devices import Homes
+from .devices import PoolAssignment
 from .liveness import ALWAYS, Storage, lifetimes
 from .program import (
     Branch,
@@ -64,7 +64,7 @@ def build(
         for s, life in lives.items()
         if (s.size_bytes is not None or s in sizes) and (life or s in results) and not getattr(s, "external", "")
     ]
-    homes = Homes(asked.pools, asked.constant_pools, program, placed)
+    homes = PoolAssignment(asked.pools, asked.constant_pools, program, placed)
     least = asked.alignment if sample is None else max(asked.alignment, ALIGNMENT)
     planned = {}
     for s in placed:

@@ -69,7 +69,7 @@ def _name(pool: Pool, label: str, devices: Sequence[str]) -> str:
     return f"{pool.name}_{re.sub(r'[^A-Za-z0-9]', '_', label)}" if several else pool.name
 
 
-class Homes:
+class PoolAssignment:
     """Candidates of the storages of one program."""
 
     def __init__(

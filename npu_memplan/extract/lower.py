@@ -32,7 +32,6 @@ def prepare(module: Any) -> Any:
 
 
 UNIT = "npu_memplan.unit"
-"""Annotation of a loop of one round that lowering left: the build's own lowering would take it for one of its own."""
 
 
 def _marked(loop: Any) -> Any:

@@ -105,7 +105,7 @@ def _tried(
         wanted = replace(asked, optimise=optimise)
         try:
             wanted = wanted.resolved()
-            # own lowering chooses by the board's memories, Vela's stream is the same for all boards alike
+            # native lowering chooses by the board's memories, Vela's stream is the same for all boards alike
             kept = wanted.board if wanted.npu_compiler != "vela" else ""
             found = compiled(replace(wanted, board=kept, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
         except NpuMemplanError as error:

@@ -93,7 +93,7 @@ LOWER = Lever(
 )
 SIZE = Lever("Vela saves bytes, not cycles", _vela({"optimise": "Size"}))
 VELA = Lever("Vela's streams", _npu({"npu_compiler": "vela", "stripes": False}))
-OURS = Lever("this package's own lowering, which copies no weights", _npu({"npu_compiler": "tvm", "stripes": False}))
+OURS = Lever("this package's native lowering, which copies no weights", _npu({"npu_compiler": "tvm", "stripes": False}))
 STRIPES = Lever(
     "operations in stripes of rows, layers in turn",
     _npu({"npu_compiler": "tvm", "stripes": True, "overlaps": True}),

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..artifact.timing import bounds_of
 from ..errors import RefusalError
-from ..ethosu.arch import accelerator, require_own_lowering
-from ..ethosu.lower.lower import Aim
+from ..ethosu.arch import accelerator, require_native_lowering
+from ..ethosu.lower.lower import LoweringTarget
 from ..ethosu.stream.decode import decode
 from ..ethosu.time import estimate
 from ..ethosu.vela import VelaResult
@@ -43,7 +43,7 @@ def read(path: Path, request: Request) -> Loaded:
     if kind == "tflite" and is_tosa(data):
         return _read_tosa(path, data, request)
     if options.accelerator != NO_NPU and (options.npu_compiler == "tvm" or kind != "tflite"):
-        require_own_lowering(accelerator(options.accelerator))
+        require_native_lowering(accelerator(options.accelerator))
     if kind != "tflite":
         return _read_graph(path, data, kind, request)
     if options.operators:
@@ -121,11 +121,13 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
     return Loaded(request, path, data, module, {}, notes)
 
 
-def lowered_for(request: Request) -> Aim:
+def lowered_for(request: Request) -> LoweringTarget:
     """Blocks are chosen as if constants were copied already, where cycles are what counts."""
     options = request.options
     where, near = options.memory_map(), options.sized and options.for_cycles
-    return Aim(request.fast_region, where.with_constants_near() if where and near else where, options.for_cycles)
+    return LoweringTarget(
+        request.fast_region, where.with_constants_near() if where and near else where, options.for_cycles
+    )
 
 
 def _comparable_arenas(vela: VelaResult) -> Mapping[str, int]:

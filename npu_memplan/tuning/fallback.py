@@ -1,4 +1,4 @@
-"""Who makes the NPU's operations where nobody was asked for and no contest is held: Vela, or else our own lowering.
+"""Who makes the NPU's operations where nobody was asked for and no contest is held: Vela, or else native lowering.
 
 Invariant: a network that either of them takes is not refused; whoever was not the first choice is said in a note, and
 the artifact's options name the one that was taken.
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import RefusalError
-from ..ethosu.arch import accelerator, has_own_lowering
+from ..ethosu.arch import accelerator, has_native_lowering
 from ..ethosu.program.lift import LiftError
 from ..ethosu.vela_worker import VelaError
 from ..frontend.load import read
@@ -30,7 +30,7 @@ def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loade
     if options.npu_compiler != AUTO or options.stripes or options.accelerator == NO_NPU:
         return read(model, request(options, beyond))
     vela, ours = (request(replace(options, npu_compiler=name), beyond) for name in ("vela", "tvm"))
-    known = has_own_lowering(accelerator(options.accelerator))
+    known = has_native_lowering(accelerator(options.accelerator))
     if known and (is_onnx(model) or is_torch(model)):
         return read(model, ours)
     try:
@@ -42,5 +42,5 @@ def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loade
             loaded = read(model, ours)
         except RefusalError:
             raise refused from None
-        fall_back(f"own lowering was taken: --npu-compiler vela says: {refused}")
+        fall_back(f"native lowering was taken: --npu-compiler vela says: {refused}")
         return loaded

@@ -1,7 +1,7 @@
-"""Both producers of NPU operations compete, own lowering also in stripes: who fits, then fewest cycles, then bytes.
+"""Both producers of NPU operations compete, native lowering also in stripes: who fits, then fewest cycles, then bytes.
 
 Invariant: every candidate is a program like any other, planned and verified; who is taken, and against whom, is said in
-one line. Own lowering is not made where Vela's stream takes what its constants' port needs anyway.
+one line. Native lowering is not made where Vela's stream takes what its constants' port needs anyway.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from .ranking import Rank, Ranking
 from .rebuild import Cutters, rebuild_problem, slicers
 from .weight_prefetch import PrefetchSearch, fast_pool, read_in_place, report_slow_search
 
-VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
+VELA, OURS, STRIPES = "Vela's stream", "native lowering", "native lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
 _FAR = _SHARES[:2]  # where constants are read in place
 _AGAIN = _SHARES[1:2]  # where they are read once
-_NODES = 20_000  # of a plan of own lowering: there are some to compare
+_NODES = 20_000  # of a plan of native lowering: there are some to compare
 _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
 
@@ -96,7 +96,7 @@ def _lifted(loaded: Loaded) -> Planned:
 def _ours(
     load: Callable[[CompileOptions], Loaded], options: CompileOptions, where: MemoryMap, most_on_host: int | None
 ) -> Iterator[Planned]:
-    """Own lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
+    """Native lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
     where it leaves more calls to the host than `most_on_host`.
 
     It is lowered for few cycles; what is lowered for few bytes stands in where that does not fit, or is slower: the

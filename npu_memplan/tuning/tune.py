@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import verify
-from ..ethosu.arch import accelerator, has_own_lowering
+from ..ethosu.arch import accelerator, has_native_lowering
 from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
 from ..process.phases import entering
@@ -69,4 +69,4 @@ def _memories(options: CompileOptions) -> MemoryMap | None:
     whose programs are taken as their compiler made them.
     """
     where = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
-    return where if where is not None and has_own_lowering(accelerator(options.accelerator)) else None
+    return where if where is not None and has_native_lowering(accelerator(options.accelerator)) else None

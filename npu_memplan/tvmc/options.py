@@ -100,7 +100,7 @@ def _command() -> click.Command:
     add("--config", metavar="FILE|BOARD", help="Options of a board: a JSON file, or a board that ships with this.")
     add("--target", default="ethos-u,c", show_default=True, help="Who runs what; the host comes last.")
     add("--target-KIND-ATTRIBUTE", "unused", metavar="VALUE", help="An attribute of one target; docs/tvmc.md has all.")
-    add("--npu-compiler", type=click.Choice(["tvm", "vela"]), help="Our own lowering, or Vela's stream lifted.")
+    add("--npu-compiler", type=click.Choice(["tvm", "vela"]), help="Our native lowering, or Vela's stream lifted.")
     add("--module-name", default="default", show_default=True, help="Name of the module in C.")
     add("--pass-config", multiple=True, metavar="NAME=VALUE", help="tir.usmp.* and a few more; docs/tvmc.md has all.")
     for kind in (WORKSPACE, CONSTANT):
@@ -137,7 +137,7 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     npu = parsed["npu_compiler"] or ("vela" if targets.cascader and not targets.striping else "tvm")
     if targets.cascader and not targets.striping and npu == "tvm":
         raise TvmcError(
-            "--target-ethos-u-enable_cascader=1 is Vela's: leave --npu-compiler out or give vela; our own lowering "
+            "--target-ethos-u-enable_cascader=1 is Vela's: leave --npu-compiler out or give vela; native lowering "
             "cascades with --target-ethos-u-enable_striping=1"
         )
     if targets.striping and not targets.cascader and npu == "vela":
@@ -156,7 +156,7 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
             f"{model.name} is an ONNX model, and Vela reads TFLite only: leave --npu-compiler and "
             "--target-ethos-u-enable_cascader out"
         )
-    # with our own lowering only: Vela's cascader has stripes of its own
+    # with native lowering only: Vela's cascader has stripes of its own
     asked = {**asdict(targets), "striping": targets.striping and npu == "tvm"}
     return TvmcOptions(
         **asked,

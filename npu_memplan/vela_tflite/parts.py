@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ethosu.lower.lower import Aim
-from ..ethosu.program.hand_over import with_hand_overs
+from ..ethosu.lower.lower import LoweringTarget
+from ..ethosu.program.cross_call import with_cross_call_tensors
 from ..ethosu.program.lift import arguments, lift
 from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import BufferRole
@@ -73,7 +73,7 @@ def _by_vela(data: bytes, name: str, request: Request) -> Divided:
     from ..ethosu.vela import arena_bytes
 
     found = compiled_by_vela(data, vela_options(request.options), request.options.host_ops, name)
-    network, content = with_hand_overs(found.network), data if found.vela is None else found.vela.network
+    network, content = with_cross_call_tensors(found.network), data if found.vela is None else found.vela.network
     served = iter(() if found.vela is None else found.vela.operators)
     steps: list[Part] = []
     for operator in network.operators:
@@ -94,7 +94,7 @@ def _lifted(network: Network, call: NpuCall, primfunc: Any) -> NpuPart:
     return NpuPart(primfunc, call.read_only.tobytes(), reads, writes, call.inputs, call.outputs, updates)
 
 
-# -- our own lowering -----------------------------------------------------------------------------------
+# -- native lowering -----------------------------------------------------------------------------------
 
 
 def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
@@ -102,8 +102,8 @@ def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
     from ..frontend.tflite.lowered import build_module
 
     options = request.options
-    aim = Aim(request.fast_region, options.memory_map())
-    whole = build_module(data, options.accelerator, options.host_ops, name, aim).module
+    lowering_target = LoweringTarget(request.fast_region, options.memory_map())
+    whole = build_module(data, options.accelerator, options.host_ops, name, lowering_target).module
     network = read_network(data, name)
     on_npu = [operator.on_npu for operator in operators_of(whole["main"])]
     steps: list[Part] = []
@@ -134,8 +134,8 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     name = f"{network.name}, operators {operators[0].index} to {operators[-1].index}"
     cut = rebuilt(data, operators, given, results)
     alone = read_network(cut, name)
-    aim = Aim(request.fast_region, request.options.memory_map())
-    module = build_module(cut, request.options.accelerator, (), name, aim).module
+    lowering_target = LoweringTarget(request.fast_region, request.options.memory_map())
+    module = build_module(cut, request.options.accelerator, (), name, lowering_target).module
     program = walk(prepare(module))
     if [is_npu(call.primfunc) for call in program.calls] != [True]:
         return None

@@ -30,7 +30,7 @@ model needs and who runs it.
 
 {LEGEND}
 
-| operator | NPU, lifted from Vela's streams | NPU, own lowering | host |
+| operator | NPU, lifted from Vela's streams | NPU, native lowering | host |
 |---|---|---|---|
 {rows}
 

@@ -20,7 +20,7 @@ from npu_memplan.frontend.host_choice import HostOpsError
 from npu_memplan.frontend.tflite.completion import with_omitted_inputs
 from npu_memplan.frontend.tflite.lifted import Imported, import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
-from npu_memplan.frontend.tflite.on_host import refusal, refusals
+from npu_memplan.frontend.tflite.on_host import refusals, unsupported_reason
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.names import Names, legal
@@ -271,9 +271,9 @@ def test_velas_reasons_are_found_in_what_it_prints() -> None:
         ("QUANTIZE", "q"): "Unsupported dataType Int32 32-bit feature-maps are not supported.",
         ("SVDF", "a_act"): "Unsupported opType",
     }
-    assert refusal(found, "SVDF", "a") == "Unsupported opType"
-    assert refusal(found, "QUANTIZE", "other") == found["QUANTIZE", "q"]
-    assert refusal(found, "ADD", "q") == ""
+    assert unsupported_reason(found, "SVDF", "a") == "Unsupported opType"
+    assert unsupported_reason(found, "QUANTIZE", "other") == found["QUANTIZE", "q"]
+    assert unsupported_reason(found, "ADD", "q") == ""
 
 
 def test_names_are_legal_and_unique() -> None:

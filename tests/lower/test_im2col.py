@@ -12,7 +12,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.convolution import Conv
 from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.im2col import forms, im2col
-from npu_memplan.ethosu.lower.lower import Aim, Lowered, lower
+from npu_memplan.ethosu.lower.lower import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
 from npu_memplan.ethosu.time import default_memory_map
 from npu_memplan.ethosu.time.estimate import cycles_in_a_row
@@ -103,7 +103,7 @@ def test_every_form_gives_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", ["keywords", "stride 1", "three channels"])
 def test_what_is_taken_gives_the_same_in_less_time(name: str, npu: str) -> None:
     graph = CASES[name]
-    one, made = (lower(graph, accelerator(npu), Aim(for_cycles=fast)) for fast in (False, True))
+    one, made = (lower(graph, accelerator(npu), LoweringTarget(for_cycles=fast)) for fast in (False, True))
     values = np.random.default_rng(1).integers(-128, 128, graph.tensors["x"].shape).astype(np.int8)
     assert np.array_equal(*(run_program(lowered, {"x": values})[0] for lowered in (one, made)))
     assert cycles(made) < cycles(one) or kernels(made) == 1

@@ -13,7 +13,7 @@ from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.layers.reshape import Reshape
 from npu_memplan.ethosu.layers.slice import Slice
 from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.lower import Aim, Lowered, lower
+from npu_memplan.ethosu.lower.lower import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
 from npu_memplan.ethosu.lower.views import TensorView
 from npu_memplan.ethosu.program.program import BufferRole
@@ -194,7 +194,7 @@ def test_bricks_are_filled_up_where_cycles_count_and_that_is_little(depth: int, 
     chain.pool(PoolKind.MAX, 2, 2)
     chain.pool(PoolKind.AVERAGE, 2, 1)
     made = chain.graph()
-    lowered = lower(made, accelerator(npu), Aim(for_cycles=fast))
+    lowered = lower(made, accelerator(npu), LoweringTarget(for_cycles=fast))
     between = [b for b in lowered.program.buffers if b.role is BufferRole.FEATURE_MAP]
     maps = [t for t in made.tensors.values() if t.name not in (*made.inputs, *made.outputs)]
     whole = -(-depth // 16) * 16 if BRICKS[depth, fast] else depth

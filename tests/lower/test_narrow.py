@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.convolution import Sums, in_runs
-from npu_memplan.ethosu.lower.emission import exact_window
+from npu_memplan.ethosu.lower.emit_context import exact_window
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.lower.operands import Operand, Window
 from npu_memplan.ethosu.lower.tensors import Padding

@@ -9,7 +9,7 @@ import pytest
 
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import Aim, Lowered, lower
+from npu_memplan.ethosu.lower.lower import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.regions import place_of
 from npu_memplan.ethosu.schedule.stripes.rows import sliced
@@ -36,7 +36,7 @@ SIDE_BY_SIDE = [Op.POOL, Op.ELEMENTWISE, Op.ELEMENTWISE, Op.POOL]
 def test_equals_the_reference(case: Case, npu: str) -> None:
     model = case.build()
     graph = only_graph(partition_for_ethosu(import_relax(model), npu))
-    lowered = lower(graph, accelerator(npu), Aim(for_cycles=True))
+    lowered = lower(graph, accelerator(npu), LoweringTarget(for_cycles=True))
     assert [operation.op for operation in lowered.program.operations] == SIDE_BY_SIDE
     inputs = random_inputs(graph, 3)
     (found,) = run_program(lowered, inputs)
@@ -47,7 +47,7 @@ def test_equals_the_reference(case: Case, npu: str) -> None:
 def lowered(shape: tuple[int, ...], for_cycles: bool) -> Lowered:
     model = prelu(np.random.default_rng(5), shape=shape).finish()
     graph = only_graph(partition_for_ethosu(import_relax(model), NPU.name))
-    return lower(graph, NPU, Aim(for_cycles=for_cycles))
+    return lower(graph, NPU, LoweringTarget(for_cycles=for_cycles))
 
 
 def cycles(made: Lowered) -> int:

@@ -14,7 +14,7 @@ import npu_memplan.ethosu.layers as layers
 from npu_memplan.ethosu.layers import COMPOSITES, Composite, Record, register
 from npu_memplan.ethosu.layers.elementwise import OfTwo
 from npu_memplan.ethosu.layers.weighted import Weighted
-from npu_memplan.ethosu.lower.emission import Emission
+from npu_memplan.ethosu.lower.emit_context import EmitContext
 from npu_memplan.ethosu.lower.layer import Layer, Limits, StorageTraits
 from npu_memplan.ethosu.lower.record import RecordError
 from npu_memplan.ethosu.lower.tensors import LayerTensor
@@ -50,7 +50,7 @@ class Whole(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits()
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         return None
 
 
@@ -66,7 +66,7 @@ class WithoutEmitter(Layer):
 class WithoutStorage(Layer):
     limits: ClassVar[Limits] = Limits()
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         return None
 
 
@@ -75,7 +75,7 @@ class WithoutLimits(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits()
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         return None
 
 

@@ -76,7 +76,7 @@ def test_a_producer_that_fails_is_not_one_that_refuses(
 ) -> None:
     made = cli("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
     assert made.code == 0, made.err
-    assert "npu-memplan: internal fault: own lowering: KeyError: 'no such view'" in made.err
+    assert "npu-memplan: internal fault: native lowering: KeyError: 'no such view'" in made.err
     assert cli("compile", MODEL, *POOL, "--strict", "-o", tmp_path / "strict").code == 3
 
 
@@ -91,7 +91,7 @@ def test_a_producer_that_refuses_is_told_of(
     assert made.code == 0, made.err
     (line,) = made.err.splitlines()
     assert line == "npu-memplan: Vela's stream was not taken, it was refused: not today"
-    assert "own lowering" in (tmp_path / "made" / "plan.json").read_text()
+    assert "native lowering" in (tmp_path / "made" / "plan.json").read_text()
 
 
 def refusing(*_: object) -> Any:

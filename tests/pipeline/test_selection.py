@@ -27,7 +27,7 @@ def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path
     assert cycles["auto"] <= min(cycles.values())
     (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
     found = re.fullmatch(
-        r"taken: own lowering(?: in stripes)?, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; "
+        r"taken: native lowering(?: in stripes)?, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; "
         r"Vela's stream, about ([\d,]+)",
         note,
     )
@@ -46,7 +46,7 @@ def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: 
     made = cli("compile", model, "--pool", "sram=12KiB", "--json", "-o", tmp_path / "auto")
     assert made.code == 0, made.err
     assert made.json["pools"][0]["used_bytes"] <= 12 * 1024
-    assert any("own lowering in stripes" in text for text in made.json["notes"])
+    assert any("native lowering in stripes" in text for text in made.json["notes"])
     ran = cli("run", tmp_path / "auto", "--on", "host", "--input", "random:4", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
@@ -76,7 +76,7 @@ def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Calla
 
 
 def test_what_runs_on_the_host_does_not_win_by_the_npus_cycles(cli: Callable[..., Any], tmp_path: Path) -> None:
-    """Own lowering leaves this layer of int16 to the host."""
+    """Native lowering leaves this layer of int16 to the host."""
     (case,) = (case for case in all_cases() if case.name == "softmax_int16")
     model = tmp_path / "softmax.tflite"
     model.write_bytes(case.build())

@@ -15,7 +15,7 @@ from fvp_runner.host.runner import HostRunner
 from fvp_runner.references.micro import open_interpreter
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.artifact import Artifact
-from npu_memplan.ethosu.lower.lower import Aim
+from npu_memplan.ethosu.lower.lower import LoweringTarget
 from npu_memplan.exactness import Claim, summary
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite.lifted import import_host_only
@@ -214,7 +214,9 @@ def test_operators_that_nobody_can_run_are_named() -> None:
 
 def test_feature_maps_prefer_the_npus_own_memory_where_there_is_one() -> None:
     pools = [Pool("dram", agents=frozenset(Agent)), Pool("sram", agents=frozenset(Agent))]
-    problem = extract(build_module(EXAMPLE, "ethos-u65-256", aim=Aim(fast_region=2)).module, pools)
+    problem = extract(
+        build_module(EXAMPLE, "ethos-u65-256", lowering_target=LoweringTarget(fast_region=2)).module, pools
+    )
     inside = [b for b in problem.buffers if b.kind is BufferKind.NPU_INTERNAL]
     assert inside
     assert all(b.pools == ("sram", "dram") for b in inside)

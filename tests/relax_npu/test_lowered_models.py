@@ -1,4 +1,4 @@
-"""Whole models by our own lowering: wholly on the NPU, equal to tflite-micro, and below the legacy arenas."""
+"""Whole models by native lowering: wholly on the NPU, equal to tflite-micro, and below the legacy arenas."""
 
 from __future__ import annotations
 

@@ -116,11 +116,11 @@ def test_variables_are_states(model, options, tmp_path):
 
 
 def test_who_asks_for_no_compiler_gets_the_one_that_takes_the_network(tmp_path):
-    """Vela refuses it; our own lowering does not, and every operator of it is known to be exact."""
+    """Vela refuses it; native lowering does not, and every operator of it is known to be exact."""
     artifact = equals_reference(two_at_a_time(), tmp_path, 5, CompileOptions())
     assert (artifact.target.npu_compiler, {o.claim.exactness for o in artifact.operators}) == ("tvm", {Exactness.EXACT})
     (note,) = artifact.notes
-    assert note.startswith("own lowering was taken: --npu-compiler vela says: model.tflite reads variable 'a' after")
+    assert note.startswith("native lowering was taken: --npu-compiler vela says: model.tflite reads variable 'a' after")
 
 
 def test_a_variable_that_nobody_fills_starts_at_its_zero_point(tmp_path):

@@ -63,7 +63,7 @@ def test_what_does_not_fit_or_compile_says_why(small_sweep: Any) -> None:
     assert small.reason == "needs 6,144 bytes of sram, which has 3,000"
     refused = told["digits", "none --stripes"]
     assert refused.outcome is Outcome.REFUSED
-    assert refused.reason.startswith("--stripes cuts the NPU operations of this package's own lowering")
+    assert refused.reason.startswith("--stripes cuts the NPU operations of native lowering")
 
 
 def test_the_second_run_computes_nothing(small_sweep: Any, monkeypatch: pytest.MonkeyPatch) -> None:

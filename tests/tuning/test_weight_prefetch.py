@@ -118,7 +118,7 @@ def test_no_wait_around_copies_can_be_left_out(
 
 
 def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
-    """Own lowering leaves one more operator of this network to the host than Vela does."""
+    """Native lowering leaves one more operator of this network to the host than Vela does."""
     asked = CompileOptions(
         "ethos-u55-256", npu_compiler="auto", memory_mode="Shared_Sram", pools={"sram": 20_000}
     ).resolved()

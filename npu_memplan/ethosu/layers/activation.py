@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..lower import tables
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Output, Window
 from ..lower.record import Composite, Record
@@ -29,16 +29,16 @@ class Lookup(Layer):
 
     limits: ClassVar[Limits] = Limits(tables=True)
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         return None if len(self.table) == 256 else f"its table has {len(self.table)} entries instead of 256"
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits(bricks=(*self.inputs, self.output))
 
-    def emit(self, emission: Emission) -> None:
-        ifm, ofm = emission.operand(self.inputs[0], raw=True), emission.operand(self.output, raw=True)
-        output = Output(emission.tensors[self.inputs[0]].limits, UNITY, table=np.array(self.table, np.int64))
-        emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+    def emit(self, context: EmitContext) -> None:
+        ifm, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)
+        output = Output(context.tensors[self.inputs[0]].limits, UNITY, table=np.array(self.table, np.int64))
+        context.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class Squash(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         if output.scale != 2.0**-15:
             return f"its int16 output has scale {output.scale} instead of 1/32768"
         return None
@@ -57,11 +57,11 @@ class Squash(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits(bricks=(*self.inputs, self.output))
 
-    def emit(self, emission: Emission) -> None:
-        ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
-        scale = squash_scale(emission.tensors[self.inputs[0]].scale)
-        output = Output(emission.tensors[self.output].limits, scale, function=self.function)
-        emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+    def emit(self, context: EmitContext) -> None:
+        ifm, ofm = context.operand(self.inputs[0]), context.operand(self.output)
+        scale = squash_scale(context.tensors[self.inputs[0]].scale)
+        output = Output(context.tensors[self.output].limits, scale, function=self.function)
+        context.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
 
 
 # ---------------------------------------------------------------------- in Relax

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
@@ -25,7 +25,7 @@ class Concat(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         return None if len(output.shape) >= 1 else "it concatenates scalars"
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
@@ -37,19 +37,19 @@ class Concat(Layer):
         begin[axis] = sum(tensors[name].shape[axis] for name in self.inputs[:index])
         return tuple(begin)
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """A copy or a rescale of every input that is not in its place already."""
-        whole, out = emission.view(self.output), emission.tensors[self.output]
+        whole, out = context.view(self.output), context.tensors[self.output]
         for index, name in enumerate(self.inputs):
-            if emission.storage.embedded.get(name) == self.output:
+            if context.storage.embedded.get(name) == self.output:
                 continue
-            tensor = emission.tensors[name]
-            target = whole.box(self._begin(emission.tensors, index), tensor.shape)
+            tensor = context.tensors[name]
+            target = whole.box(self._begin(context.tensors, index), tensor.shape)
             assert target is not None  # concatenations are dense
             if (tensor.scale, tensor.zero_point) == (out.scale, out.zero_point):
-                emission.copy(emission.view(name), target, out.dtype)
+                context.copy(context.view(name), target, out.dtype)
             else:
-                emission.rescale(name, target, self.output)
+                context.rescale(name, target, self.output)
 
 
 def _patterns() -> Iterator[p.Pattern]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from ..lower.emission import Emission, exact_window
+from ..lower.emit_context import EmitContext, exact_window
 from ..lower.layer import Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
@@ -43,7 +43,7 @@ class Conv(Weighted):
 
     limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         height, width = self.weights.shape[1:3]
         dilated_height = (height - 1) * self.dilation[0] + 1
         dilated_width = (width - 1) * self.dilation[1] + 1
@@ -70,31 +70,31 @@ class Conv(Weighted):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits(bricks=(*self.inputs, self.output))
 
-    def emit(self, emission: Emission) -> None:
-        source, result = emission.tensors[self.inputs[0]], emission.tensors[self.output]
-        ifm, ofm = emission.operand(source.name), emission.operand(result.name)
+    def emit(self, context: EmitContext) -> None:
+        source, result = context.tensors[self.inputs[0]], context.tensors[self.output]
+        ifm, ofm = context.operand(source.name), context.operand(result.name)
         single = source.dtype == "uint8"
         scales = [conv_scale(source.scale, s, result.scale, single=single) for s in self.weight_scales]
         kernel = cast("tuple[int, int]", self.weights.shape[1:3])
         window = exact_window(Window(kernel, self.stride, self.dilation, self.padding, self.upscale), ifm, ofm)
-        output = emission.output(self.clamp)
+        output = context.output(self.clamp)
         sums = Sums(ifm, window, self.weights)
         if not self.depthwise:
-            sums = _cheapest(emission, sums, ofm, output)
-        self._emit_sums(emission.builder, sums, ofm, scales, output, self.depthwise)
+            sums = _cheapest(context, sums, ofm, output)
+        self._emit_sums(context.builder, sums, ofm, scales, output, self.depthwise)
 
 
 # ---------------------------------------------------------------------- few channels
 
 
-def _cheapest(emission: Emission, sums: Sums, ofm: Operand, output: Output) -> Sums:
+def _cheapest(context: EmitContext, sums: Sums, ofm: Operand, output: Output) -> Sums:
     """`sums` or the same over runs of columns: the way with the fewest estimated cycles."""
     runs = in_runs(sums, ofm) if sums.ifm.shape.depth < _FEW else None
     if runs is None:
         return sums
 
     def cycles(way: Sums) -> float:
-        return emission.builder.cycles_of_sums(way.ifm, ofm, way.window, output, way.weights)
+        return context.builder.cycles_of_sums(way.ifm, ofm, way.window, output, way.weights)
 
     return min(sums, runs, key=cycles)
 

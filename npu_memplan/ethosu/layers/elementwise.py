@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output
 from ..lower.record import Composite, Record
@@ -27,10 +27,10 @@ class Abs(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits()
 
-    def emit(self, emission: Emission) -> None:
-        output = emission.rescaled(self.inputs[0], self.output, self.clamp)
-        ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
-        emission.builder.elementwise(ElementwiseMode.ABS, ifm, None, ofm, output)
+    def emit(self, context: EmitContext) -> None:
+        output = context.rescaled(self.inputs[0], self.output, self.clamp)
+        ifm, ofm = context.operand(self.inputs[0]), context.operand(self.output)
+        context.builder.elementwise(ElementwiseMode.ABS, ifm, None, ofm, output)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class OfTwo(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """One operand is in full size and in memory."""
         a, b = inputs
         if all(t.hwc != output.hwc for t in inputs):
@@ -64,14 +64,14 @@ class OfTwo(Layer):
         same = len({tensors[name].shape for name in names}) == 1
         return StorageTraits(bricks=names if same else ())
 
-    def _operands(self, emission: Emission) -> tuple[LayerTensor, LayerTensor, Operand, Operand, Operand, bool]:
+    def _operands(self, context: EmitContext) -> tuple[LayerTensor, LayerTensor, Operand, Operand, Operand, bool]:
         """Both tensors and operands with the one in full size first, the result, and whether they changed places."""
-        a, b, out = (emission.tensors[name] for name in (*self.inputs, self.output))
+        a, b, out = (context.tensors[name] for name in (*self.inputs, self.output))
         swap = a.data is not None or a.hwc != out.hwc  # of unlike ranks too: the NPU broadcasts its second operand only
         if swap:
             a, b = b, a
-        ifm, ofm = emission.operand(a.name), emission.operand(out.name)
-        return a, b, ifm, emission.second(b.name, ofm), ofm, swap
+        ifm, ofm = context.operand(a.name), context.operand(out.name)
+        return a, b, ifm, context.second(b.name, ofm), ofm, swap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,30 +80,30 @@ class Binary(OfTwo):
 
     mode: ElementwiseMode
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         same = {(t.scale, t.zero_point) for t in (*inputs, output)}
-        if (unfit := OfTwo.refusal(self, inputs, output)) is not None:
+        if (unfit := OfTwo.unsupported_reason(self, inputs, output)) is not None:
             return unfit
         if self.mode in (ElementwiseMode.MIN, ElementwiseMode.MAX) and len(same) > 1:
             return "minimum and maximum need equal scales and zero points"
         return None
 
-    def emit(self, emission: Emission) -> None:
-        a, b, ifm, ifm2, ofm, swap = self._operands(emission)
-        out, elementwise = emission.tensors[self.output], partial(emission.builder.elementwise, self.mode, swap=swap)
+    def emit(self, context: EmitContext) -> None:
+        a, b, ifm, ifm2, ofm, swap = self._operands(context)
+        out, elementwise = context.tensors[self.output], partial(context.builder.elementwise, self.mode, swap=swap)
         if self.mode in (ElementwiseMode.ADD, ElementwiseMode.SUB):
             scales = add_scales(a.scale, b.scale, out.scale, ofm.bits)
             elementwise(
                 ifm,
                 ifm2,
                 ofm,
-                emission.output(self.clamp, scales.ofm),
+                context.output(self.clamp, scales.ofm),
                 operand_scales=(scales.operand.register, 0),
                 scaled_operand=3 - scales.scaled if swap else scales.scaled,  # counts operands after the swap
             )
         elif self.mode is ElementwiseMode.MUL:
             scale = mul_scale(a.scale, b.scale, out.scale, ofm.bits)
-            elementwise(ifm, ifm2, ofm, emission.output(self.clamp, scale))
+            elementwise(ifm, ifm2, ofm, context.output(self.clamp, scale))
         else:
             elementwise(ifm, ifm2, ofm, Output(self.clamp, UNITY))
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..lower.emission import Emission, exact_window, reshaped
+from ..lower.emit_context import EmitContext, exact_window, reshaped
 from ..lower.layer import Limits, StorageTraits
 from ..lower.operands import Window
 from ..lower.record import Composite, Record
@@ -26,25 +26,25 @@ class FullyConnected(Weighted):
 
     limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         return self._unfit_weights()
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Its tensors are seen as rows."""
         return StorageTraits(dense=True)
 
-    def emit(self, emission: Emission) -> None:
-        source, result = emission.tensors[self.inputs[0]], emission.tensors[self.output]
+    def emit(self, context: EmitContext) -> None:
+        source, result = context.tensors[self.inputs[0]], context.tensors[self.output]
         depth = self.weights.shape[3]
         rows = int(np.prod(source.shape)) // depth
-        ifm = reshaped(emission.operand(source.name), (rows, 1, depth))
-        ofm = reshaped(emission.operand(result.name), (rows, 1, len(self.bias)))
-        output = emission.output(self.clamp)
+        ifm = reshaped(context.operand(source.name), (rows, 1, depth))
+        ofm = reshaped(context.operand(result.name), (rows, 1, len(self.bias)))
+        output = context.output(self.clamp)
         if source.dtype == "uint8":  # LiteRT's kernel rounds these once
             output = replace(output, rounding=Rounding.NATURAL)
         scales = [conv_scale(source.scale, s, result.scale) for s in self.weight_scales]
         sums = Sums(ifm, exact_window(Window(), ifm, ofm), self.weights)
-        self._emit_sums(emission.builder, sums, ofm, scales, output, depthwise=False)
+        self._emit_sums(context.builder, sums, ofm, scales, output, depthwise=False)
 
 
 def _fully_connected(reader: Reader, root: Any) -> Match:

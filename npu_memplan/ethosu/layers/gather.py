@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Output, Window
 from ..lower.record import Composite, Record
@@ -27,22 +27,22 @@ class ChannelGather(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Sums of stored values are of 8 bits."""
         return "its tensors are int16; channels of 8 bits are gathered" if output.dtype == "int16" else None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits(bricks=(*self.inputs, self.output), keeps_scale=True)
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """Sums of one stored value each."""
-        ifm, ofm = emission.operand(self.inputs[0], raw=True), emission.operand(self.output, raw=True)
+        ifm, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)
         weights = np.eye(ifm.shape.depth, dtype=np.int16)[list(self.places)]
-        emission.builder.weighted(
+        context.builder.weighted(
             ifm,
             ofm,
             Window(),
-            Output(emission.tensors[self.output].limits),
+            Output(context.tensors[self.output].limits),
             weights.reshape(len(self.places), 1, 1, -1),
             np.zeros(len(self.places), np.int64),
             [quantise_multiplier(1.0)],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Output, Window
 from ..lower.record import Composite, Record
@@ -29,21 +29,21 @@ class LeakyRelu(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         return None if self.slope >= 0 else f"its slope {self.slope:g} is below zero; scales of the NPU are not"
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits()
 
-    def emit(self, emission: Emission) -> None:
-        x, out = (emission.tensors[name] for name in (*self.inputs, self.output))
-        ifm, ofm, builder = emission.operand(x.name), emission.operand(out.name), emission.builder
+    def emit(self, context: EmitContext) -> None:
+        x, out = (context.tensors[name] for name in (*self.inputs, self.output))
+        ifm, ofm, builder = context.operand(x.name), context.operand(out.name), context.builder
         low, high = out.limits
         parts = []
         for name, slope, clamp in (("above", 1.0, (0, high)), ("below", double(self.slope), (low, 0))):
             part = builder.temporary(f"{self.output}_{name}", ofm.view.shape, out.dtype)
             scale = quantise_multiplier(double(x.scale) * slope / double(out.scale))
-            builder.pool(PoolMode.AVERAGE, ifm, part, Window(), emission.output(clamp, scale))
+            builder.pool(PoolMode.AVERAGE, ifm, part, Window(), context.output(clamp, scale))
             parts.append(part)
         unscaled = (1, 1)  # both are in units of the result
         above, below = parts

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
@@ -61,7 +61,7 @@ class SequenceLstm(Layer):
 
     limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         data, hidden, cell = inputs
         types = (data.dtype, hidden.dtype, cell.dtype, output.dtype)
         if types != ("int8", "int8", "int16", "int8"):
@@ -81,8 +81,8 @@ class SequenceLstm(Layer):
         """Rows of channels; the states are the first step's and then its own."""
         return StorageTraits(updates=self.inputs[1:])
 
-    def emit(self, emission: Emission) -> None:
-        _Steps(emission, self).emit()
+    def emit(self, context: EmitContext) -> None:
+        _Steps(context, self).emit()
 
 
 class _Steps:
@@ -92,10 +92,10 @@ class _Steps:
     states are dense [batch, units].
     """
 
-    def __init__(self, emission: Emission, layer: SequenceLstm) -> None:
-        self._emission, self._builder, self._layer = emission, emission.builder, layer
-        self._data, hidden, cell = (emission.tensors[name] for name in layer.inputs)
-        self._output = emission.tensors[layer.output]
+    def __init__(self, context: EmitContext, layer: SequenceLstm) -> None:
+        self._context, self._builder, self._layer = context, context.builder, layer
+        self._data, hidden, cell = (context.tensors[name] for name in layer.inputs)
+        self._output = context.tensors[layer.output]
         batches, self._units = hidden.shape
         self._rows = (1, batches) if layer.time_major else (batches, 1)  # height and width of every map of a step
         self._hidden, self._cell = self._state(hidden), self._state(cell)
@@ -177,12 +177,12 @@ class _Steps:
     def _at(self, tensor: LayerTensor, time: int) -> Operand:
         """One step of the input or output."""
         begin = (time, 0, 0) if self._layer.time_major else (0, time, 0)
-        view = self._emission.view(tensor.name).box(begin, (*self._rows, tensor.shape[-1]))
+        view = self._context.view(tensor.name).box(begin, (*self._rows, tensor.shape[-1]))
         assert view is not None  # constraints
         return Operand(view, tensor.dtype, tensor.zero_point)
 
     def _state(self, tensor: LayerTensor) -> Operand:
-        view = self._emission.view(tensor.name).reshaped((*self._rows, self._units))
+        view = self._context.view(tensor.name).reshaped((*self._rows, self._units))
         assert view is not None  # parameters are dense
         return Operand(view, tensor.dtype, tensor.zero_point)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor, Padding
@@ -36,16 +36,16 @@ class Pad(Layer):
         begin[-3:] = self.padding.top, self.padding.left, self.channels[0]
         return tuple(begin)
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """The border, and the input unless it is there already."""
-        whole, out, pad = emission.view(self.output), emission.tensors[self.output], self.padding
-        source = emission.tensors[self.inputs[0]]
+        whole, out, pad = context.view(self.output), context.tensors[self.output], self.padding
+        source = context.tensors[self.inputs[0]]
         _, height, width, depth = out.shape
         _, inner_height, inner_width, inner_depth = source.shape
-        if emission.storage.embedded.get(self.inputs[0]) != self.output:
-            target = whole.box(self._begin(emission.tensors, 0), source.shape)
+        if context.storage.embedded.get(self.inputs[0]) != self.output:
+            target = whole.box(self._begin(context.tensors, 0), source.shape)
             assert target is not None
-            emission.copy(emission.view(self.inputs[0]), target, out.dtype)
+            context.copy(context.view(self.inputs[0]), target, out.dtype)
         borders = (
             ((0, 0, 0, 0), (1, pad.top, width, depth)),
             ((0, height - pad.bottom, 0, 0), (1, pad.bottom, width, depth)),
@@ -57,15 +57,15 @@ class Pad(Layer):
                 target = whole.box(begin, shape)
                 assert target is not None
                 border = np.full(shape, self.value, out.dtype)
-                emission.copy(emission.builder.constant_view(border), target, out.dtype)
+                context.copy(context.builder.constant_view(border), target, out.dtype)
         for first, count in ((0, self.channels[0]), (self.channels[0] + inner_depth, self.channels[1])):
             for begun in range(0, count, inner_depth):  # made of the input's bytes: no constants
                 shape = (1, inner_height, inner_width, min(inner_depth, count - begun))
                 target = whole.box((0, pad.top, pad.left, first + begun), shape)
-                read = emission.view(self.inputs[0]).box((0, 0, 0, 0), shape)
+                read = context.view(self.inputs[0]).box((0, 0, 0, 0), shape)
                 assert target is not None
                 assert read is not None  # neither is in bricks
-                emission.copy(read, target, out.dtype, (self.value, self.value))
+                context.copy(read, target, out.dtype, (self.value, self.value))
 
 
 def _parse(reader: Reader, root: Any) -> Match:

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, ClassVar
 
-from ..lower.emission import Emission, exact_window, reshaped
+from ..lower.emit_context import EmitContext, exact_window, reshaped
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Output, Window
 from ..lower.record import Composite, Record
@@ -48,7 +48,7 @@ class PoolLayer(Layer):
         """Whether results are stored values, or averages of them: TFLite rounds those, too."""
         return self.kind in (PoolKind.MAX, PoolKind.AVERAGE)
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         height, width = self.kernel
         if any(not 1 <= s <= MAX_STRIDE for s in self.stride):
             return f"its stride {self.stride[0]}x{self.stride[1]} is not within 1..{MAX_STRIDE}"
@@ -68,9 +68,9 @@ class PoolLayer(Layer):
         bricks = self.inputs if self.reduces else (*self.inputs, self.output)
         return StorageTraits(bricks=bricks, keeps_scale=self._picks)
 
-    def emit(self, emission: Emission) -> None:
-        ifm = emission.operand(self.inputs[0], raw=self._picks)
-        ofm = emission.operand(self.output, raw=self._picks)
+    def emit(self, context: EmitContext) -> None:
+        ifm = context.operand(self.inputs[0], raw=self._picks)
+        ofm = context.operand(self.output, raw=self._picks)
         if self.across:
             pixels, depth = ifm.shape.height * ifm.shape.width, ifm.shape.depth
             ifm, ofm = reshaped(ifm, (pixels, depth, 1)), reshaped(ofm, (pixels, 1, 1))
@@ -79,18 +79,18 @@ class PoolLayer(Layer):
             ofm = replace(ofm, view=ofm.view.permuted((1, 0, 2)))  # its rows, without the width that was reduced
         window = exact_window(Window(self.kernel, self.stride, padding=self.padding), ifm, ofm)
         if self.kind is PoolKind.MAX:
-            emission.builder.pool(PoolMode.MAX, ifm, ofm, window, Output(self.clamp, UNITY))
+            context.builder.pool(PoolMode.MAX, ifm, ofm, window, Output(self.clamp, UNITY))
             return
         count = self.kernel[0] * self.kernel[1]
-        source, result = emission.tensors[self.inputs[0]], emission.tensors[self.output]
+        source, result = context.tensors[self.inputs[0]], context.tensors[self.output]
         if self.kind is PoolKind.AVERAGE:
             # with padding the NPU divides by the number of valid elements itself
             scale = UNITY if self.padding.any else reciprocal_scale(count)
         elif self.kind is PoolKind.MEAN:
-            scale = (real_mean_scale if emission.real else mean_scale)(source.scale, result.scale, count)
+            scale = (real_mean_scale if context.real else mean_scale)(source.scale, result.scale, count)
         else:
             scale = quantise_multiplier(double(source.scale) / double(result.scale))
-        emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, emission.output(self.clamp, scale))
+        context.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, context.output(self.clamp, scale))
 
 
 # ---------------------------------------------------------------------- in Relax

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..lower.emission import Emission, reshaped
 from ..lower.emit import Builder
+from ..lower.emit_context import EmitContext, reshaped
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
@@ -33,7 +33,7 @@ class Prelu(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         data, slopes = inputs
         if data.dtype != "int8":
             return f"its tensors are {data.dtype}; slopes below zero need int8"
@@ -44,19 +44,19 @@ class Prelu(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits()
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """Positive values rescaled plus negative values times slopes: one of the two is the output's zero.
 
         Both are of the output's type, so each step may lie over what it reads last: one map beside input and output.
         """
-        x, slopes, out = (emission.tensors[n] for n in (*self.inputs, self.output))
+        x, slopes, out = (context.tensors[n] for n in (*self.inputs, self.output))
         above = quantise_multiplier(double(x.scale) / double(out.scale))
         below = quantise_multiplier(double(x.scale) * double(slopes.scale) / double(out.scale))
-        builder, ifm, ofm = emission.builder, emission.operand(x.name), emission.operand(out.name)
-        ifm2, zero = emission.second(slopes.name, ofm), out.zero_point
+        builder, ifm, ofm = context.builder, context.operand(x.name), context.operand(out.name)
+        ifm2, zero = context.second(slopes.name, ofm), out.zero_point
         nothing = Operand(builder.constant_view(np.full((1, 1, 1), ifm.zero_point, np.int8)), "int8", ifm.zero_point)
         negative = builder.temporary(f"{self.output}_negative", ofm.view.shape, "int8", ifm.zero_point)
-        pays = emission.for_cycles and ofm.shape.depth >= BRICK_CHANNELS and 2 * ofm.shape.width <= _MAX_WIDTH
+        pays = context.for_cycles and ofm.shape.depth >= BRICK_CHANNELS and 2 * ofm.shape.width <= _MAX_WIDTH
         positive, sloped, pairs = (self._side_by_side if pays else self._apart)(builder, ofm)
         builder.pool(PoolMode.AVERAGE, ifm, positive, Window(), Output((zero, INT8[1]), above))
         builder.elementwise(ElementwiseMode.MIN, ifm, nothing, negative, Output(INT8, UNITY))

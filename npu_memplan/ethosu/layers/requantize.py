@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import Window
 from ..lower.record import Composite, Record
@@ -30,12 +30,12 @@ class Requantize(Layer):
         bricks = (*self.inputs, self.output)
         return StorageTraits(bricks=bricks, moves=True, view=lambda x: x) if self.other_type else StorageTraits(bricks)
 
-    def emit(self, emission: Emission) -> None:
-        if self.other_type and self.output not in emission.storage.copies:
+    def emit(self, context: EmitContext) -> None:
+        if self.other_type and self.output not in context.storage.copies:
             return
-        output = emission.rescaled(self.inputs[0], self.output, self.clamp)
-        ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
-        emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+        output = context.rescaled(self.inputs[0], self.output, self.clamp)
+        ifm, ofm = context.operand(self.inputs[0]), context.operand(self.output)
+        context.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
 
 
 def _patterns() -> Iterator[p.Pattern]:

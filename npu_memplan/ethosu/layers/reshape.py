@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
@@ -22,11 +22,11 @@ class Reshape(Layer):
         shape = tensors[self.output].shape
         return StorageTraits(moves=True, flat=True, keeps_scale=True, view=lambda source: source.reshaped(shape))
 
-    def emit(self, emission: Emission) -> None:
-        if self.output in emission.storage.copies:
-            seen = emission.view(self.output).reshaped(emission.tensors[self.inputs[0]].shape)
+    def emit(self, context: EmitContext) -> None:
+        if self.output in context.storage.copies:
+            seen = context.view(self.output).reshaped(context.tensors[self.inputs[0]].shape)
             assert seen is not None  # an own buffer is dense
-            emission.copy(emission.view(self.inputs[0]), seen, emission.tensors[self.output].dtype)
+            context.copy(context.view(self.inputs[0]), seen, context.tensors[self.output].dtype)
 
 
 def _patterns() -> Iterator[p.Pattern]:

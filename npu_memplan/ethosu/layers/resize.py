@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..lower.emission import Emission
 from ..lower.emit import Builder
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
@@ -61,7 +61,7 @@ class Resize(Layer):
 
     limits: ClassVar[Limits] = Limits(one_image=True)
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         phases = len(self.rows) * len(self.columns)
         if phases > _MAX_PHASES:
             return f"it makes {phases} elements of one; at most {_MAX_PHASES} are made on the NPU"
@@ -75,10 +75,10 @@ class Resize(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits(keeps_scale=True)
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """One operation, or one for each phase, of stored values."""
-        ifm, ofm = emission.operand(self.inputs[0], raw=True), emission.operand(self.output, raw=True)
-        builder, limits = emission.builder, emission.tensors[self.output].limits
+        ifm, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)
+        builder, limits = context.builder, context.tensors[self.output].limits
         if self.rows == self.columns == _NEAREST_BY_2:
             builder.pool(PoolMode.MAX, ifm, ofm, Window(upscale=Upscale.NEAREST), Output(limits, UNITY))
         elif self.rows == self.columns == _BILINEAR_BY_2:
@@ -98,15 +98,15 @@ class Spread(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits(keeps_scale=True)
 
-    def emit(self, emission: Emission) -> None:
-        source, ofm = emission.operand(self.inputs[0], raw=True), emission.operand(self.output, raw=True)
-        output = Output(emission.tensors[self.output].limits, UNITY)
+    def emit(self, context: EmitContext) -> None:
+        source, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)
+        output = Output(context.tensors[self.output].limits, UNITY)
         height, width, depth = ofm.view.shape
         for step in reversed(range((max(height, width) - 1).bit_length())):
             shape = (ceil_div(height, 1 << step), ceil_div(width, 1 << step), depth)
             name = f"{self.output}_{shape[0]}x{shape[1]}"
-            target = emission.builder.temporary(name, shape, ofm.dtype) if step else ofm
-            emission.builder.pool(PoolMode.MAX, source, target, Window(upscale=Upscale.NEAREST), output)
+            target = context.builder.temporary(name, shape, ofm.dtype) if step else ofm
+            context.builder.pool(PoolMode.MAX, source, target, Window(upscale=Upscale.NEAREST), output)
             source = target
 
 

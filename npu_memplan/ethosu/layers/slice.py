@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..lower.emission import Emission
 from ..lower.emit import LoweringError
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
@@ -28,13 +28,13 @@ class Slice(Layer):
         shape = tensors[self.output].shape
         return StorageTraits(moves=True, keeps_scale=True, view=lambda source: source.box(self.begin, shape, self.step))
 
-    def emit(self, emission: Emission) -> None:
-        if self.output in emission.storage.copies:
-            out = emission.tensors[self.output]
-            source = emission.view(self.inputs[0]).box(self.begin, out.shape, self.step)
+    def emit(self, context: EmitContext) -> None:
+        if self.output in context.storage.copies:
+            out = context.tensors[self.output]
+            source = context.view(self.inputs[0]).box(self.begin, out.shape, self.step)
             if source is None:
                 raise LoweringError(f"slice {self.name} steps through channels, which the NPU cannot")
-            emission.copy(source, emission.view(self.output), out.dtype)
+            context.copy(source, context.view(self.output), out.dtype)
 
 
 def _patterns() -> Iterator[p.Pattern]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ...fixed_point.functions import exp_on_negative
 from ...fixed_point.multiplier import input_radius, multiply_by_quantised
-from ..lower.emission import Emission, reshaped
 from ..lower.emit import Builder
+from ..lower.emit_context import EmitContext, reshaped
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
@@ -43,7 +43,7 @@ class Softmax(Layer):
 
     limits: ClassVar[Limits] = Limits(tables=True)
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         if output.zero_point != output.limits[0] or abs(output.scale - 1 / 256) > 1e-6:
             return (
                 f"its output has scale {output.scale} and zero point {output.zero_point} "
@@ -55,11 +55,11 @@ class Softmax(Layer):
         """Its tensors are seen as rows."""
         return StorageTraits(dense=True)
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """27 operations on dense [H, W, C] maps: what lies side by side in memory is one row."""
-        source = emission.tensors[self.inputs[0]]
-        ifm, ofm = (emission.operand(name) for name in (source.name, self.output))
-        _emit(emission.builder, self.output, ifm, ofm, source.scale, self.beta)
+        source = context.tensors[self.inputs[0]]
+        ifm, ofm = (context.operand(name) for name in (source.name, self.output))
+        _emit(context.builder, self.output, ifm, ofm, source.scale, self.beta)
 
 
 def _parse(reader: Reader, root: Any) -> Match:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...fixed_point.multiplier import multiply_by_quantised
-from ..lower.emission import Emission
+from ..lower.emit_context import EmitContext
 from ..lower.operands import Operand, Output
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
@@ -29,20 +29,20 @@ _UNSCALED = (1, 1)  # operand scales of a difference of equal units
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SquaredDifference(OfTwo):
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        if (unfit := OfTwo.refusal(self, inputs, output)) is not None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        if (unfit := OfTwo.unsupported_reason(self, inputs, output)) is not None:
             return unfit
         if output.dtype != "int8":
             return f"its tensors are {output.dtype}; squares of differences need int8"
         return None
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """Both operands in units of 1/128 of twice the larger scale, subtracted, multiplied by itself."""
-        first, second, ifm, ifm2, ofm, _ = self._operands(emission)
-        result, builder = emission.tensors[self.output], emission.builder
+        first, second, ifm, ifm2, ofm, _ = self._operands(context)
+        result, builder = context.tensors[self.output], context.builder
         twice = 2 * max(double(first.scale), double(second.scale))
-        a = self._with_fraction(emission, "a", ifm, first, quantise_multiplier(double(first.scale) / twice))
-        b = self._with_fraction(emission, "b", ifm2, second, quantise_multiplier(double(second.scale) / twice))
+        a = self._with_fraction(context, "a", ifm, first, quantise_multiplier(double(first.scale) / twice))
+        b = self._with_fraction(context, "b", ifm2, second, quantise_multiplier(double(second.scale) / twice))
         difference = builder.temporary(f"{self.output}_difference", ofm.view.shape, "int16")
         output = Output(INT16, UNITY)
         builder.elementwise(ElementwiseMode.SUB, a, b, difference, output, operand_scales=_UNSCALED)
@@ -50,10 +50,10 @@ class SquaredDifference(OfTwo):
         builder.elementwise(ElementwiseMode.MUL, difference, difference, ofm, Output(self.clamp, square))
 
     def _with_fraction(
-        self, emission: Emission, label: str, operand: Operand, tensor: LayerTensor, scale: Scale
+        self, context: EmitContext, label: str, operand: Operand, tensor: LayerTensor, scale: Scale
     ) -> Operand:
         """`operand * 128 * scale` in int16."""
-        builder = emission.builder
+        builder = context.builder
         if tensor.data is not None:
             values = tensor.data.astype(np.int64) - tensor.zero_point
             scaled = multiply_by_quantised(values << _FRACTION_BITS, scale.multiplier, scale.exponent)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..lower.emission import Emission
 from ..lower.emit import Builder
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
@@ -34,7 +34,7 @@ class Transpose(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Each channel is an operation."""
         if min(inputs[0].shape[-1], output.shape[-1]) > _MAX_CHANNELS:
             return f"it transposes more than {_MAX_CHANNELS} channels"
@@ -46,17 +46,17 @@ class Transpose(Layer):
         """Always a copy: the NPU's maps have contiguous channels."""
         return StorageTraits(moves=True, keeps_scale=True)
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """One convolution for few planes and pixels; else one copy for each channel of the side that has fewer."""
-        source, target = emission.view(self.inputs[0]), emission.view(self.output)
-        dtype = emission.tensors[self.output].dtype
+        source, target = context.view(self.inputs[0]), context.view(self.output)
+        dtype = context.tensors[self.output].dtype
         inner = tuple(axis - len(self.axes) + 3 for axis in self.axes[-3:])
         if inner in (_TO_PIXELS, _TO_PLANES):
             planes, pixels = (source, target) if inner == _TO_PIXELS else (target, source)
             both = _in_bricks(planes, pixels)
             if both is not None:
                 seen = [Operand(view, dtype) for view in both]
-                _interleave(emission.builder, seen[0], seen[1], inner == _TO_PIXELS)
+                _interleave(context.builder, seen[0], seen[1], inner == _TO_PIXELS)
                 return
         if source.shape[-1] < target.shape[-1]:
             order = tuple(self.axes.index(axis) for axis in range(len(self.axes)))
@@ -64,7 +64,7 @@ class Transpose(Layer):
         else:
             source = source.permuted(self.axes)
         for channel in range(source.shape[-1]):
-            emission.copy(source.channel(channel), target.channel(channel), dtype)
+            context.copy(source.channel(channel), target.channel(channel), dtype)
 
 
 def _in_bricks(planes: TensorView, pixels: TensorView) -> tuple[TensorView, TensorView] | None:

@@ -19,8 +19,8 @@ from ..schedule.prefetch.bounds import port_cycles
 from ..schedule.regions import place_of
 from ..time import MemoryMap
 from ..time.estimate import cycles_in_a_row
-from .emission import Emission
 from .emit import Builder
+from .emit_context import EmitContext
 from .graph import LayerGraph
 from .layer import Layer
 from .storage import assign
@@ -162,9 +162,9 @@ def _cycles(
     graph = LayerGraph("im2col", tensors, layers[0].inputs, (layers[-1].output,), layers, arithmetic)
     builder = Builder(accelerator, where.with_constants_near())
     storage = assign(builder, graph)
-    emission = Emission(builder, tensors, storage, arithmetic is Arithmetic.REAL)
+    context = EmitContext(builder, tensors, storage, arithmetic is Arithmetic.REAL)
     for layer in layers:
-        layer.emit(emission)
+        layer.emit(context)
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     roles = {buffer.name: buffer.role for buffer in program.buffers}
     near = where.with_constants_near()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .emission import Emission
+from .emit_context import EmitContext
 from .tensors import LayerTensor
 from .views import TensorView
 
@@ -53,14 +53,14 @@ class Layer(ABC):
     output: str
 
     limits: ClassVar[Limits]
-    takes_tables: ClassVar[bool] = False  # it is one operation of `Emission.output`, which may look its results up
+    takes_tables: ClassVar[bool] = False  # it is one operation of `EmitContext.output`, which may look its results up
 
     @property
     def source(self) -> str:
         """The tensor whose maker in the source model it is reported as."""
         return self.output
 
-    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Why the NPU cannot compute this layer, beyond `limits`; None when it can."""
         return None
 
@@ -69,7 +69,7 @@ class Layer(ABC):
         """How its tensors, which are among `tensors`, may lie in memory."""
 
     @abstractmethod
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """Append its operations; moves that are views append nothing."""
 
 
@@ -94,4 +94,4 @@ def problem(layer: Layer, inputs: tuple[LayerTensor, ...], output: LayerTensor) 
     batch = next((t.shape[0] for t in tensors if len(t.shape) == 4 and t.shape[0] != 1), 1)
     if batch != 1 and limits.one_image:
         return f"its batch is {batch}; windows need batch 1"
-    return layer.refusal(inputs, output)
+    return layer.unsupported_reason(inputs, output)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..layers.activation import Lookup
-from .emission import Emission
+from .emit_context import EmitContext
 from .layer import Layer, Limits, StorageTraits
 from .tensors import LayerTensor
 
@@ -40,8 +40,8 @@ class Looked(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return self.layer.storage(tensors)
 
-    def emit(self, emission: Emission) -> None:
+    def emit(self, context: EmitContext) -> None:
         """The layer's operation, to the values that the table is indexed by."""
         between = replace(self.between, name=self.output)
-        tensors = {**emission.tensors, self.output: between}
-        self.layer.emit(replace(emission, tensors=tensors, table=np.array(self.table, np.int64)))
+        tensors = {**context.tensors, self.output: between}
+        self.layer.emit(replace(context, tensors=tensors, table=np.array(self.table, np.int64)))

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...fixed_point.multiplier import ScaleError
-from ..arch import Architecture, require_own_lowering
+from ..arch import Architecture, require_native_lowering
 from ..program.program import NpuProgram
 from ..schedule.blocks import BlockError
 from ..time import MemoryMap, default_memory_map
-from .emission import Emission
 from .emit import Builder, LayerRefusedError
+from .emit_context import EmitContext
 from .fold import fold_gathers, fold_pads, fold_tables, fold_types
 from .graph import LayerGraph
 from .im2col import im2col
@@ -26,7 +26,7 @@ OperatorOf = Callable[[str, tuple[int, ...]], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class LoweringTarget:
     """What a program is lowered for: feature maps inside would rather be in `fast_region` (-1: no preference), `where`
     are the memories around the NPU (None: its default system's), of which the last region's has the maps; `for_cycles`:
     time is worth more than bytes.
@@ -37,7 +37,7 @@ class Aim:
     for_cycles: bool = False
 
 
-FEW_BYTES = Aim()
+FEW_BYTES = LoweringTarget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +49,32 @@ class Lowered:
 
 
 def lower(
-    graph: LayerGraph, accelerator: Architecture, aim: Aim = FEW_BYTES, operators: OperatorOf | None = None
+    graph: LayerGraph,
+    accelerator: Architecture,
+    lowering_target: LoweringTarget = FEW_BYTES,
+    operators: OperatorOf | None = None,
 ) -> Lowered:
     """Lower every layer.
 
     `operators` says which operator of the source model a layer is: of its output and its inputs' operators.
     `LoweringError` names the layer that cannot be; `AcceleratorError`: the NPU has only Vela's streams.
     """
-    require_own_lowering(accelerator)
-    where = aim.where or default_memory_map(accelerator)
+    require_native_lowering(accelerator)
+    where = lowering_target.where or default_memory_map(accelerator)
     graph = fold_types(fold_gathers(fold_pads(graph)))
-    graph = fold_tables(im2col(graph, accelerator, where) if aim.for_cycles else graph)
-    builder = Builder(accelerator, where, aim.fast_region)
-    storage = assign(builder, graph, aim.for_cycles)
-    emission = Emission(builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL, aim.for_cycles)
+    graph = fold_tables(im2col(graph, accelerator, where) if lowering_target.for_cycles else graph)
+    builder = Builder(accelerator, where, lowering_target.fast_region)
+    storage = assign(builder, graph, lowering_target.for_cycles)
+    context = EmitContext(
+        builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL, lowering_target.for_cycles
+    )
     known: dict[str, int] = {}
     for layer in graph.layers:
         if operators is not None:
             builder.operator = operators(layer.source, tuple(known.get(name, -1) for name in layer.inputs))
             known[layer.output] = builder.operator
         try:
-            layer.emit(emission)
+            layer.emit(context)
         except (BlockError, ScaleError) as error:
             raise LayerRefusedError(f"layer {layer.name} of {graph.name} cannot be lowered: {error}") from error
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])

@@ -13,7 +13,7 @@ import tvm
 from tvm import ir, relax
 
 from ..arch import accelerator as find_accelerator
-from ..lower.lower import FEW_BYTES, Aim, OperatorOf, lower
+from ..lower.lower import FEW_BYTES, LoweringTarget, OperatorOf, lower
 from ..program.primfunc import to_primfunc
 from .graphs import build_graph
 from .partition import offloaded
@@ -40,7 +40,10 @@ class _CallNpu(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def lower_for_ethosu(
-    mod: Any, accelerator: str = "ethos-u55-256", aim: Aim = FEW_BYTES, operators: OperatorOf | None = None
+    mod: Any,
+    accelerator: str = "ethos-u55-256",
+    lowering_target: LoweringTarget = FEW_BYTES,
+    operators: OperatorOf | None = None,
 ) -> Any:
     """Lower every `Codegen = "ethos-u"` function of a partitioned module to NPU operations.
 
@@ -50,7 +53,7 @@ def lower_for_ethosu(
     lowered: dict[str, tuple[Any, bytes]] = {}
     for number, (variable, function) in enumerate(sorted(offloaded(mod).items(), key=lambda item: item[0].name_hint)):
         name = f"ethosu_{number}"
-        result = lower(build_graph(function, name), target, aim, operators)
+        result = lower(build_graph(function, name), target, lowering_target, operators)
         primfunc = to_primfunc(result.program)
         lowered[variable.name_hint] = (primfunc.with_attr("global_symbol", name), result.constants)
     mutator = _CallNpu(mod, lowered)

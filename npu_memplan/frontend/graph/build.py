@@ -21,7 +21,7 @@ from ..host_choice import forced_nodes
 from ..legalize import legalize_host
 
 if TYPE_CHECKING:
-    from ...ethosu.lower.lower import Aim
+    from ...ethosu.lower.lower import LoweringTarget
     from ...ethosu.relax.partition import HostOperator
     from .nodes import NodeImport
 
@@ -64,7 +64,11 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
 
 
 def build_qdq_module(
-    imported: NodeImport, name: str, accelerator: str = NO_NPU, host_ops: Sequence[str] = (), aim: Aim | None = None
+    imported: NodeImport,
+    name: str,
+    accelerator: str = NO_NPU,
+    host_ops: Sequence[str] = (),
+    lowering_target: LoweringTarget | None = None,
 ) -> Any:
     """Lower `imported` for `accelerator` ("none": everything on the host).
 
@@ -77,7 +81,7 @@ def build_qdq_module(
     if accelerator == NO_NPU:
         operators = node_operators(imported, None)
     else:
-        from ...ethosu.lower.lower import Aim
+        from ...ethosu.lower.lower import LoweringTarget
         from ...ethosu.relax.partition import remaining_operators
         from ...relax import lower_for_ethosu, partition_for_ethosu
 
@@ -86,7 +90,7 @@ def build_qdq_module(
         remaining = remaining_operators(module)
         left = {o.name: o.reason for o in remaining}
         operators = node_operators(imported, remaining)
-        module = lower_for_ethosu(module, accelerator, aim or Aim())
+        module = lower_for_ethosu(module, accelerator, lowering_target or LoweringTarget())
     advice = "replace them in the model by operators of static shapes"
     return _described(legalize_host(module, left, name, advice), imported, operators)
 

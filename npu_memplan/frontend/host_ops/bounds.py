@@ -2,7 +2,7 @@
 
 Invariant: what is refused really would access a byte outside: an access under no condition, at indices made of loop
 variables alone, is worked out for the first and last turns of its loops. What depends on conditions or data is not
-judged here, but by its own lowering.
+judged here, but by its native lowering.
 """
 
 from __future__ import annotations

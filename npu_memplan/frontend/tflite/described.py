@@ -14,7 +14,7 @@ from ...models.network import CpuOperator, Network, bias_without_reference
 from ...models.tensor import Tensor
 from ..attributes import Quantised, SourceOperator, main_attributes
 from .branches import subgraphs_of
-from .on_host import refusal, refusals
+from .on_host import refusals, unsupported_reason
 
 _SAME = 1e-5  # of a scale: files repeat one with other last bits
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
@@ -55,7 +55,7 @@ def source_operators(
         on_host = _key(source, operator) in left or not network.npu_calls
         reason = ""
         if on_host:
-            reason = kept.get(operator.name) or refusal(why, operator.name, named_by(source, operator))
+            reason = kept.get(operator.name) or unsupported_reason(why, operator.name, named_by(source, operator))
         known = known_of(Code.HOST if on_host else Code.LIFTED, source, operator)
         found.append(SourceOperator(operator_label(source, operator), operator.name, not on_host, reason, known))
     return tuple(found)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...ethosu.arch import Language, accelerator
-from ...ethosu.program.hand_over import with_hand_overs
+from ...ethosu.program.cross_call import with_cross_call_tensors
 from ...ethosu.program.lift import LiftError, arguments, lift
 from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
@@ -178,7 +178,7 @@ def from_network(
     """
     from .main_builder import MainBuilder
 
-    network = with_hand_overs(network)
+    network = with_cross_call_tensors(network)
     _check_outputs(network)
     builder = MainBuilder(network)
     states = builder.states

@@ -26,7 +26,7 @@ from .operators import OperatorNames
 from .states import settled
 
 if TYPE_CHECKING:
-    from ...ethosu.lower.lower import Aim
+    from ...ethosu.lower.lower import LoweringTarget
     from .operators import RelaxImport
 
 
@@ -35,7 +35,7 @@ def build_module(
     accelerator: str = "ethos-u55-256",
     host_ops: Sequence[str] = (),
     name: str = "",
-    aim: Aim | None = None,
+    lowering_target: LoweringTarget | None = None,
     external: Mapping[str, int | None] = NONE,
 ) -> Imported:
     """Import, partition and lower `model` for `accelerator`.
@@ -45,7 +45,7 @@ def build_module(
     are no TFLite, `TvmFrontendError` for those that Vela has compiled, `HostOpsError`, `UnsupportedModelError` for
     operators that neither side can run, `LoweringError` where a layer defeats the lowering.
     """
-    from ...ethosu.lower.lower import Aim
+    from ...ethosu.lower.lower import LoweringTarget
     from ...relax import lower_for_ethosu
     from .operators import import_operators
     from .repairs import round_integer_averages
@@ -76,7 +76,7 @@ def build_module(
     on_host = dict(imported.on_host) | {o.index: "" for o in network.cpu_operators if o.name in DONE_BEFORE}
     left |= {i: why for i, why in on_host.items() if network.cpu_operators[i].name in OF_VARIABLES}
     operators = OperatorNames(network, imported.operator_of)
-    module = lower_for_ethosu(partitioned, accelerator, aim or Aim(), operators)
+    module = lower_for_ethosu(partitioned, accelerator, lowering_target or LoweringTarget(), operators)
     reasons = {variable: left[index] for variable, index in imported.operator_of.items() if index in left}
     module = legalize_host(round_integer_averages(module), reasons, name)
     described = [

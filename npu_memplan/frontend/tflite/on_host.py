@@ -26,7 +26,7 @@ def check_host_operators(network: Network, messages: Sequence[str], kept: Mappin
     reasons = {}
     for operator in network.cpu_operators:
         output = network.tensors[operator.outputs[0]].name if operator.outputs else ""
-        found = kept.get(operator.name) or refusal(why, operator.name, output)
+        found = kept.get(operator.name) or unsupported_reason(why, operator.name, output)
         reasons[operator.index] = found or "Vela left it to the CPU"
     check_on_host(network, reasons)
 
@@ -129,7 +129,7 @@ def refusals(messages: Sequence[str]) -> dict[tuple[str, str], str]:
     return found
 
 
-def refusal(found: Mapping[tuple[str, str], str], kind: str, tensor: str) -> str:
+def unsupported_reason(found: Mapping[tuple[str, str], str], kind: str, tensor: str) -> str:
     """Vela's reason for one operator; it renames outputs with a fused activation, and repeats itself by kind."""
     for key in ((kind, tensor), (kind, f"{tensor}_act")):
         if key in found:

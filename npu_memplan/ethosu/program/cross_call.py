@@ -68,7 +68,7 @@ class _Memories:
 
 
 @dataclass(eq=False, slots=True)
-class _HandOver:
+class _CrossCallTensor:
     """Bytes `[start, stop)` of a memory; which of them each writer left there, by call; and who reads them.
 
     `tensor` is the one of the file that they are; -1: none.
@@ -90,8 +90,8 @@ class _HandOver:
             self.written[writer] = merge_ranges([self.written.get(writer, ranges), ranges])
 
 
-def with_hand_overs(network: Network) -> Network:
-    """`network` with a tensor for each hand-over; itself where there is none."""
+def with_cross_call_tensors(network: Network) -> Network:
+    """`network` with a tensor for each cross-call tensor; itself where there is none."""
     search = _Search(network)
     if len(network.npu_calls) > 1:
         search.run()
@@ -102,15 +102,15 @@ def with_hand_overs(network: Network) -> Network:
     for number, given in search.given.items():
         for index, ranges in given.items():
             calls[number] = _with_given(calls[number], network.tensors[index], merge_ranges(ranges))
-    for hand_over in search.found:
-        index = hand_over.tensor
+    for cross_call_tensor in search.found:
+        index = cross_call_tensor.tensor
         if index < 0:
             index = len(tensors)
-            size = hand_over.stop - hand_over.start
-            name = f"hand_over_{min(hand_over.written)}_{hand_over.start}"
-            tensors.append(Tensor(index, name, (size,), "uint8", arena_offset=hand_over.start))
-        for number in sorted({*hand_over.written, *hand_over.readers}):
-            calls[number] = _with_part(calls[number], hand_over, index)
+            size = cross_call_tensor.stop - cross_call_tensor.start
+            name = f"hand_over_{min(cross_call_tensor.written)}_{cross_call_tensor.start}"
+            tensors.append(Tensor(index, name, (size,), "uint8", arena_offset=cross_call_tensor.start))
+        for number in sorted({*cross_call_tensor.written, *cross_call_tensor.readers}):
+            calls[number] = _with_part(calls[number], cross_call_tensor, index)
     operators = tuple(calls[o.index] if isinstance(o, NpuCall) else o for o in network.operators)
     return replace(network, tensors=tuple(tensors), operators=operators)
 
@@ -126,15 +126,15 @@ def _with_given(call: NpuCall, tensor: Tensor, ranges: Ranges) -> NpuCall:
     )
 
 
-def _with_part(call: NpuCall, hand_over: _HandOver, tensor: int) -> NpuCall:
-    before = merge_ranges(ranges for writer, ranges in hand_over.written.items() if writer < call.index)
-    after = merge_ranges(ranges for writer, ranges in hand_over.written.items() if writer <= call.index)
+def _with_part(call: NpuCall, cross_call_tensor: _CrossCallTensor, tensor: int) -> NpuCall:
+    before = merge_ranges(ranges for writer, ranges in cross_call_tensor.written.items() if writer < call.index)
+    after = merge_ranges(ranges for writer, ranges in cross_call_tensor.written.items() if writer <= call.index)
     listed = next((a for i, (_, a) in zip(call.outputs, call.output_addresses, strict=True) if i == tensor), None)
-    shift = 0 if listed is None else listed - hand_over.start  # into the call's own address space
-    updated = len(before) > 0 and (listed is not None or call.index in hand_over.written)
+    shift = 0 if listed is None else listed - cross_call_tensor.start  # into the call's own address space
+    updated = len(before) > 0 and (listed is not None or call.index in cross_call_tensor.written)
     part = HeldBytes(_pairs(before + shift), _pairs(after + shift), updated)
     call = replace(call, parts={**call.parts, tensor: part})
-    place = ((hand_over.memory, hand_over.start),)
+    place = ((cross_call_tensor.memory, cross_call_tensor.start),)
     if listed is not None:
         return call
     if len(before):
@@ -150,7 +150,7 @@ class _Search:
     """Runs through the network: `found`, and the tensors of others that each call needs besides its inputs."""
 
     def __init__(self, network: Network) -> None:
-        self.found: list[_HandOver] = []
+        self.found: list[_CrossCallTensor] = []
         self.given: dict[int, dict[int, list[Ranges]]] = defaultdict(lambda: defaultdict(list))
         self._network = network
         self._memories = _Memories(network)
@@ -177,9 +177,9 @@ class _Search:
             left = self._memories.calls_in(memory, needed)
             if left:
                 made = (output for number in left for output in self._outputs[number])
-                hand_over = self._matching(memory, hull, self._part_of((*made, *updated), memory, hull))
-                hand_over.readers.append(call.index)
-                hand_over.add(left)
+                cross_call_tensor = self._matching(memory, hull, self._part_of((*made, *updated), memory, hull))
+                cross_call_tensor.readers.append(call.index)
+                cross_call_tensor.add(left)
             self._take(call, memory, needed)
         for memory, ranges, writes in touched:
             if writes:
@@ -233,8 +233,8 @@ class _Search:
                 return index
         return -1
 
-    def _matching(self, memory: int, hull: tuple[int, int], tensor: int) -> _HandOver:
-        """The hand-over of the same tensor, or of the same bytes whose content is still there; or a new one."""
+    def _matching(self, memory: int, hull: tuple[int, int], tensor: int) -> _CrossCallTensor:
+        """The cross-call tensor of the same tensor, or of the same bytes whose content is still there; or a new one."""
         for known in self.found:
             if known.tensor == tensor >= 0:
                 return known
@@ -246,7 +246,7 @@ class _Search:
             found = next(outputs, self._memories.bytes_of(tensor))
             assert found is not None
             hull = _hull(found)
-        self.found.append(_HandOver(memory, *hull, tensor))
+        self.found.append(_CrossCallTensor(memory, *hull, tensor))
         return self.found[-1]
 
 

@@ -22,7 +22,7 @@ from .views import Storage, TensorView, images
 
 
 @dataclass(frozen=True, slots=True)
-class Emission:
+class EmitContext:
     """One graph on its way into `builder`."""
 
     builder: Builder

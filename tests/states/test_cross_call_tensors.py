@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.program.hand_over import with_hand_overs
+from npu_memplan.ethosu.program.cross_call import with_cross_call_tensors
 from npu_memplan.ethosu.program.lift import LiftError
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
@@ -69,20 +69,20 @@ def test_a_file_that_others_compiled_is_the_same(tmp_path):
 
 def test_what_is_handed_over_is_no_more_than_what_is_missing():
     network = compile_tflite(halves(), VelaOptions()).parsed
-    found = with_hand_overs(network)
+    found = with_cross_call_tensors(network)
     (tensor,) = found.tensors[len(network.tensors) :]
     writer, reader = (call for call in found.npu_calls if tensor.index in call.parts)
     assert (writer.parts[tensor.index].before, writer.parts[tensor.index].updated) == ((), False)
     runs = reader.parts[tensor.index].before
     assert [stop - start for start, stop in runs] == [8] * 36  # one half of the channels of each element
-    assert with_hand_overs(found).npu_calls == found.npu_calls
+    assert with_cross_call_tensors(found).npu_calls == found.npu_calls
 
 
 def test_a_call_without_a_hand_over_is_left_alone():
     network = compile_tflite(halves(8, 1), VelaOptions()).parsed
-    assert with_hand_overs(network) is network
+    assert with_cross_call_tensors(network) is network
     alone = replace(network, operators=network.npu_calls[:1])
-    assert with_hand_overs(alone) is alone
+    assert with_cross_call_tensors(alone) is alone
 
 
 def test_a_tensor_of_the_host_that_a_call_does_not_list_becomes_its_input():
@@ -90,7 +90,7 @@ def test_a_tensor_of_the_host_that_a_call_does_not_list_becomes_its_input():
     call = network.npu_calls[1]
     forgetful = replace(call, inputs=(), input_addresses=())
     operators = tuple(forgetful if o is call else o for o in network.operators)
-    found = with_hand_overs(replace(network, operators=operators)).npu_calls[1]
+    found = with_cross_call_tensors(replace(network, operators=operators)).npu_calls[1]
     assert (found.inputs[:1], found.input_addresses[:1]) == (call.inputs, call.input_addresses)
     size = network.tensors[call.inputs[0]].size_bytes
     start = call.input_addresses[0][1]
@@ -105,7 +105,7 @@ def test_a_tensor_of_parts_that_nobody_joins_is_refused():
     tensors[given.index] = replace(given, arena_offset=result.arena_offset + 16)
     operators = (*network.operators, replace(network.cpu_operators[1], inputs=(picked.index,)))
     with pytest.raises(LiftError, match=f"tensor {result.index} .* needs an operator that joins them"):
-        with_hand_overs(replace(network, tensors=tuple(tensors), operators=operators))
+        with_cross_call_tensors(replace(network, tensors=tuple(tensors), operators=operators))
 
 
 @pytest.mark.parametrize("name", ["shufflenetv2_person"])
