@@ -65,11 +65,11 @@ def networks(folder: Path) -> Iterator[Cell]:
     """Three networks on every NPU."""
     for row in rows(folder / "cells_networks.csv"):
         npu = accelerator(f"ethos-{row['npu']}-{row['macs']}")
-        where = around(npu, row["memory_mode"], off=row["adapters"] == "off")
+        memory_map = around(npu, row["memory_mode"], off=row["adapters"] == "off")
         adapters = ", adapters off" if row["adapters"] == "off" else ""
         mode = "" if row["memory_mode"] == "Dedicated_Sram" or row["npu"] == "u55" else f", {row['memory_mode']}"
         beats = tuple(int(row[key]) for key in ("p0_rd_beats", "p0_wr_beats", "p1_rd_beats", "p1_wr_beats") if row[key])
-        found = estimate(stream(folder, row, npu), npu, where)
+        found = estimate(stream(folder, row, npu), npu, memory_map)
         yield Cell(
             f"{npu.name.rpartition('-')[0]} networks{adapters}",
             f"{npu.name} {row['model']}{mode}{', compiled for ' + row['system_config'] if odd(row) else ''}",
@@ -92,7 +92,7 @@ def micro(folder: Path) -> Iterator[Cell]:
         if not model.is_file():
             continue
         npu = accelerator(f"ethos-u85-{row['macs']}")
-        where = around(npu, row["memory_mode"], condition=row["condition"])
+        memory_map = around(npu, row["memory_mode"], condition=row["condition"])
         commands = compiled(model, npu.name, system_of(row["system_config"]), row["memory_mode"])
         beats = tuple(int(row[key]) for key in ("sram_rd", "sram_wr", "ext_rd", "ext_wr") if row[key])
         name = f"{row['H']}x{row['W']} on {row['macs']}"
@@ -100,7 +100,7 @@ def micro(folder: Path) -> Iterator[Cell]:
             f"{kind} {row['condition']}",
             name,
             int(row["active"] or row["total"]),
-            estimate(commands, npu, where),
+            estimate(commands, npu, memory_map),
             beats,
         )
 
@@ -111,18 +111,20 @@ def sweeps(folder: Path) -> Iterator[Cell]:
         npu = accelerator(f"ethos-{row['npu']}-{row['macs']}")
         mode = "Shared_Sram" if row["npu"] == "u55" else "Dedicated_Sram"
         profile = {"whole mid profile": 512, "whole low profile": 256}.get(row["what"], npu.macs)
-        where = around(npu, mode, profile=profile)
+        memory_map = around(npu, mode, profile=profile)
         asked = {key: int(row[key]) for key in ("EXT_RLATENCY", "EXT_WLATENCY", "EXT_MAXR", "EXT_BWCAP") if row[key]}
         if "profile" not in row["what"]:
-            where = changed(where, lambda memory, asked=asked: _set(memory, asked), external=True)
+            memory_map = changed(memory_map, lambda memory, asked=asked: _set(memory, asked), external=True)
         if row["SRAM_BWCAP"]:
-            where = changed(where, lambda memory, n=int(row["SRAM_BWCAP"]): _capped(memory, n), external=False)
+            memory_map = changed(
+                memory_map, lambda memory, n=int(row["SRAM_BWCAP"]): _capped(memory, n), external=False
+            )
         if "2000/500" in row["what"]:
-            where = changed(where, _faster_pulse, external=True)
+            memory_map = changed(memory_map, _faster_pulse, external=True)
         name = f"{row['model']} {npu.name} " + " ".join(f"{key[4:]} {n}" for key, n in asked.items())
         name += f" SRAM_BWCAP {row['SRAM_BWCAP']}" * bool(row["SRAM_BWCAP"])
         commands = stream(folder, row, npu)
-        yield Cell(f"sweep: {row['what']}", name, int(row["total"]), estimate(commands, npu, where))
+        yield Cell(f"sweep: {row['what']}", name, int(row["total"]), estimate(commands, npu, memory_map))
 
 
 def _set(memory: Memory, asked: Mapping[str, int]) -> Memory:
@@ -145,13 +147,15 @@ def _faster_pulse(memory: Memory) -> Memory:
     return replace(memory, pulse=pulse and replace(pulse, on=pulse.on // 2, off=pulse.off // 2, words=pulse.words // 2))
 
 
-def changed(where: MemoryMap, change: object, external: bool) -> MemoryMap:
+def changed(memory_map: MemoryMap, change: object, external: bool) -> MemoryMap:
     """The same with each memory behind one port changed."""
 
     def of(memory: Memory) -> Memory:
         return change(memory) if bool(memory.port) == external else memory  # type: ignore[operator,no-any-return]
 
-    return MemoryMap({k: of(memory) for k, memory in where.regions.items()}, of(where.stream), where.clock_hz)
+    return MemoryMap(
+        {k: of(memory) for k, memory in memory_map.regions.items()}, of(memory_map.stream), memory_map.clock_hz
+    )
 
 
 def around(

@@ -92,13 +92,13 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
         stream_bytes=sources.stream_bytes,
         host_layers=_host_layers(artifact, loaded.module),
     )
-    where, launches = artifact.memory_map, sources.launches
-    if where is None:
+    memory_map, launches = artifact.memory_map, sources.launches
+    if memory_map is None:
         return artifact
-    made = {name: estimate(launch.commands, launch.accelerator, where) for name, launch in launches.items()}
+    made = {name: estimate(launch.commands, launch.accelerator, memory_map) for name, launch in launches.items()}
     found = [(call, made.get(call.function)) for call in artifact.calls]
     runs = [(made[call.function], launches[call.function].operators) for call, time in found if time is not None]
-    timing = Timing(where.clock_hz, bounds_of(time for time, _ in runs)) if runs else None
+    timing = Timing(memory_map.clock_hz, bounds_of(time for time, _ in runs)) if runs else None
     if timing is not None and loaded.vela_cycles:
         timing = replace(timing, vela_cycles=loaded.vela_cycles, vela_stream_bounds=loaded.vela_stream_bounds)
     return replace(

@@ -119,10 +119,14 @@ def _tried(
 def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
     """The plan of `compiled` in the memories of a board, and its time there."""
     artifact = replace(compiled.artifact, target=replace(options, pools={}))
-    where = artifact.memory_map
+    memory_map = artifact.memory_map
     calls = [compiled.sources.launches[c.function] for c in artifact.calls if c.function in compiled.sources.launches]
-    cycles = sum(estimate(call.commands, call.accelerator, where).total for call in calls) if where is not None else 0
-    milliseconds = 1000 * cycles / where.clock_hz if where is not None and calls else None
+    cycles = (
+        sum(estimate(call.commands, call.accelerator, memory_map).total for call in calls)
+        if memory_map is not None
+        else 0
+    )
+    milliseconds = 1000 * cycles / memory_map.clock_hz if memory_map is not None and calls else None
     clock = load_board(name).clock.cpu_hz
     host = 1000 * artifact.host_cycles / clock if clock and artifact.host_cycles else None
     return BoardRow(name, options, fit_of(artifact), milliseconds, artifact.host_operations, host)

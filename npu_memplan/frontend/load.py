@@ -68,10 +68,10 @@ def read(path: Path, request: Request) -> Loaded:
 
 def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaResult) -> Loaded:
     """A lifted module, with Vela's own arena and time beside it."""
-    where = request.options.memory_map()
-    calls = vela.parsed.npu_calls if where else ()
+    memory_map = request.options.memory_map()
+    calls = vela.parsed.npu_calls if memory_map else ()
     streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
-    ours = bounds_of(estimate(commands, npu, where) for commands, npu in streams if where)
+    ours = bounds_of(estimate(commands, npu, memory_map) for commands, npu in streams if memory_map)
     return Loaded(
         request, path, data, module, _comparable_arenas(vela), vela_cycles=vela.cycles, vela_stream_bounds=ours
     )
@@ -124,9 +124,9 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
 def lowered_for(request: Request) -> LoweringTarget:
     """Blocks are chosen as if constants were copied already, where cycles are what counts."""
     options = request.options
-    where, near = options.memory_map(), options.sized and options.for_cycles
+    memory_map, near = options.memory_map(), options.sized and options.for_cycles
     return LoweringTarget(
-        request.fast_region, where.with_constants_near() if where and near else where, options.for_cycles
+        request.fast_region, memory_map.with_constants_near() if memory_map and near else memory_map, options.for_cycles
     )
 
 

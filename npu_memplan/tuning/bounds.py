@@ -19,20 +19,20 @@ from .ranking import Ranking
 from .weight_prefetch import fast_pool
 
 
-def port_bound(planned: Planned, where: MemoryMap) -> int:
+def port_bound(planned: Planned, memory_map: MemoryMap) -> int:
     """Cycles of the constants' port, each constant once: what no program of the same constants goes below."""
-    return sum(_port(in_place(call.program), where) for call in npu_calls(planned.extracted.program))
+    return sum(_port(in_place(call.program), memory_map) for call in npu_calls(planned.extracted.program))
 
 
 def bound_of(planned: Planned, rank: Ranking) -> int:
     """Cycles of all NPU calls: the port's for all constants once, or what the kernels and the free bytes allow."""
-    problem, plan, where = planned.extracted.problem, planned.plan, rank.where
-    fast = fast_pool(problem.pools, where)
+    problem, plan, memory_map = planned.extracted.problem, planned.plan, rank.memory_map
+    fast = fast_pool(problem.pools, memory_map)
     total = 0
     for call in npu_calls(planned.extracted.program):
         program = in_place(call.program)
         if fast is None:
-            total += _port(program, where)
+            total += _port(program, memory_map)
             continue
         places = call.places(problem, plan)
         timed = TimedProgram(
@@ -59,7 +59,7 @@ def _free(planned: Planned, call: PlacedCall, in_place: NpuProgram, fast: int) -
     return [space.free_at(index) for index in left]
 
 
-def _port(program: NpuProgram, where: MemoryMap) -> int:
+def _port(program: NpuProgram, memory_map: MemoryMap) -> int:
     return round(
-        port_cycles(sum(constant.size_bytes for constant in constant_blocks(program)), program.accelerator, where)
+        port_cycles(sum(constant.size_bytes for constant in constant_blocks(program)), program.accelerator, memory_map)
     )

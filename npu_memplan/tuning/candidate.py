@@ -53,12 +53,12 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
     changed = {m.call.first: m for m in moved}
     cycles = 0
     for call in npu_calls(plain.extracted.program):
-        known = ranking.demand_cache(call.program.accelerator).demands
+        known = ranking.demand_cache(call.program.accelerator).resource_uses
         places, program = call.places(problem, plan), call.program
         if call.first in changed:
             program = changed[call.first].program
             places |= {name: (fast + 1, at) for name, at in changed[call.first].places.items()}
-        cycles += stream_cycles(program, places, ranking.where, known)
+        cycles += stream_cycles(program, places, ranking.memory_map, known)
     used = {usage.pool: usage.used_bytes for usage in plan.usage}
     pool = problem.pools[fast].name
     for m in moved:

@@ -50,14 +50,14 @@ class StripeOptions:
     """For which memory stripes are made.
 
     `capacity_bytes` is what the pool of feature maps may hold; `io_in_pools`, `reuse_inputs`: whether inputs and
-    outputs lie in it, and whether inputs may be overwritten; `where`: the memories around the NPU (None: its default
-    system's).
+    outputs lie in it, and whether inputs may be overwritten; `memory_map`: the memories around the NPU (None: its
+    default system's).
     """
 
     capacity_bytes: int | None = None
     io_in_pools: bool = True
     reuse_inputs: bool = True
-    where: MemoryMap | None = None
+    memory_map: MemoryMap | None = None
 
 
 def stripe(module: Any, options: StripeOptions) -> Any:
@@ -67,7 +67,10 @@ def stripe(module: Any, options: StripeOptions) -> Any:
         if is_npu(function):
             program = from_primfunc(function)
             groups = CascadeSpace(
-                program, io_in_pools=options.io_in_pools, reuse_inputs=options.reuse_inputs, where=options.where
+                program,
+                io_in_pools=options.io_in_pools,
+                reuse_inputs=options.reuse_inputs,
+                memory_map=options.memory_map,
             )
             chosen = best_choice(groups, options.capacity_bytes)
             if chosen.groups:
@@ -176,11 +179,11 @@ def _directed(groups: CascadeSpace, chosen: Sequence[Group], node_budget: int | 
 
 def _estimated(groups: CascadeSpace, chosen: Sequence[Group], made: Plan) -> int:
     """Cycles of the whole stream, with the waits of `made`."""
-    where = groups.costs.where
+    memory_map = groups.costs.memory_map
     program = apply(groups.program, chosen, groups.costs.blocks, groups.slicer)
     placed = {p.buffer: p.offset_bytes for p in made.placements}
     beyond = max(usage.used_bytes for usage in made.usage)
-    region_of = places(program, where)
+    region_of = places(program, memory_map)
     at: dict[str, tuple[int, int]] = {}
     for buffer in program.buffers:
         region, base = region_of(buffer.name)
@@ -191,7 +194,7 @@ def _estimated(groups: CascadeSpace, chosen: Sequence[Group], made: Plan) -> int
         elif buffer.role is not BufferRole.CONSTANTS:  # it lies elsewhere
             base, beyond = round_up(beyond, _ALIGNMENT), round_up(beyond, _ALIGNMENT) + buffer.size_bytes
         at[buffer.name] = region, base
-    return stream_cycles(program, at, where, groups.costs.demands)
+    return stream_cycles(program, at, memory_map, groups.costs.resource_uses)
 
 
 def cycles_of(groups: CascadeSpace, chosen: Sequence[Group]) -> int:

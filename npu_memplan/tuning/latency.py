@@ -28,15 +28,15 @@ class SpeedError(RefusalError):
 
 
 def fast_enough(
-    options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded], name: str
+    options: CompileOptions, memory_map: MemoryMap, load: Callable[[CompileOptions], Loaded], name: str
 ) -> Planned:
     """The program with the fewest bytes of the last pool that takes at most `options.max_ms`.
 
     Raises `SpeedError`, and where no program can be made at all what the last producer raises.
     """
     assert options.max_ms is not None
-    most = int(options.max_ms * where.clock_hz / 1000)
-    limits = LimitSearch(options, where, load)
+    most = int(options.max_ms * memory_map.clock_hz / 1000)
+    limits = LimitSearch(options, memory_map, load)
     given = options.pools.get(limits.pool)
     first = limits.at(ENDLESS if given is None else given)
     if first is None:
@@ -60,7 +60,7 @@ def fast_enough(
 
 def _said(found: Winner, slow: int, limits: LimitSearch) -> Planned:
     """The program as what was asked for, with a line that says why."""
-    options, clock = limits.options, limits.where.clock_hz
+    options, clock = limits.options, limits.memory_map.clock_hz
     planned = found.planned
     loaded = planned.extracted.loaded
     text = (
@@ -76,8 +76,8 @@ def _said(found: Winner, slow: int, limits: LimitSearch) -> Planned:
 
 
 def _too_slow(first: Winner, limits: LimitSearch, name: str) -> str:
-    options, clock = limits.options, limits.where.clock_hz
-    least = bound_of(first.planned, Ranking(limits.where))
+    options, clock = limits.options, limits.memory_map.clock_hz
+    least = bound_of(first.planned, Ranking(limits.memory_map))
     took, given = 1000 * first.cycles / clock, options.pools.get(limits.pool)
     larger = f"--pool {limits.pool} larger than {given:,}, " if given is not None else ""
     return "\n".join(

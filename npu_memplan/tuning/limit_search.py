@@ -32,8 +32,10 @@ class Winner:
 class LimitSearch:
     """LimitSearch of the programs that resolved `options` ask for; `load` reads and lowers the model, once for each."""
 
-    def __init__(self, options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> None:
-        self.options, self.where = options, where
+    def __init__(
+        self, options: CompileOptions, memory_map: MemoryMap, load: Callable[[CompileOptions], Loaded]
+    ) -> None:
+        self.options, self.memory_map = options, memory_map
         self.pool = options.planned_pools()[-1].name
         self.error: RefusalError | None = None  # of the last limit at which nothing could be made
         self._load = load
@@ -51,12 +53,12 @@ class LimitSearch:
         """The fastest in so many bytes; None where nothing fits, or no program can be made."""
         asked = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
-            best = select_fastest(asked, self.where, self.loaded)
+            best = select_fastest(asked, self.memory_map, self.loaded)
         except RefusalError as error:
             self.error = error
         else:
             verify.check_own(best.extracted.problem, best.plan)
-            cycles, _ = Ranking(self.where)(best)
+            cycles, _ = Ranking(self.memory_map)(best)
             used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == self.pool)
             self._won.append(Winner(limit_bytes, best, cycles, used))
         fitting = [winner for winner in self._won if winner.size_bytes <= limit_bytes]

@@ -66,13 +66,13 @@ def explore(
     from ..pipeline import lower, read
 
     options = replace(options.resolved(), npu_compiler=AUTO, objective="auto")
-    where = options.memory_map()
-    if where is None:
+    memory_map = options.memory_map()
+    if memory_map is None:
         raise ExploreError(f"{model.name}: without an NPU there is nothing to explore; name an --accelerator")
     pool = options.planned_pools()[-1].name
-    clock = where.clock_hz
+    clock = memory_map.clock_hz
 
-    limit_search = LimitSearch(options, where, lambda asked: lower(read(model, request(asked))))
+    limit_search = LimitSearch(options, memory_map, lambda asked: lower(read(model, request(asked))))
     vela = []
     for optimise in ("Performance", "Size"):
         said(f"Vela's own points, {optimise}", 0, 0)
@@ -91,7 +91,7 @@ def explore(
         if best is None or best.limit_bytes != size:  # nothing, or what was found before
             continue
         loaded = best.planned.extracted.loaded
-        least, flags = bound_of(best.planned, Ranking(where)), " ".join(loaded.request.options.flags())
+        least, flags = bound_of(best.planned, Ranking(memory_map)), " ".join(loaded.request.options.flags())
         milliseconds = 1000 * best.cycles / clock
         found.append(ParetoPoint(size, best.size_bytes, best.cycles, milliseconds, loaded.backend, least, flags))
     if not found:

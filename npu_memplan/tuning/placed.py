@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..ethosu.hazards.waits import schedule
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.time import Demands, MemoryMap, timeline
+from ..ethosu.time import MemoryMap, ResourceUseCache, timeline
 from ..extract.program import Fixed, Invoke, Program, Step, View, steps
 from ..problem import Plan, Problem
 from ..vocabulary import is_npu
@@ -64,8 +64,11 @@ def _calls(program: Program) -> Iterator[PlacedCall]:
 
 
 def stream_cycles(
-    program: NpuProgram, places: Mapping[str, tuple[int, int]], where: MemoryMap, known: Demands | None = None
+    program: NpuProgram,
+    places: Mapping[str, tuple[int, int]],
+    memory_map: MemoryMap,
+    known: ResourceUseCache | None = None,
 ) -> int:
     """Estimated cycles of one call whose buffers lie at `places`."""
     operations = [program.place(i, places.__getitem__) for i in range(len(program.operations))]
-    return timeline(schedule(operations, program.accelerator), program.accelerator, where, known).total
+    return timeline(schedule(operations, program.accelerator), program.accelerator, memory_map, known).total

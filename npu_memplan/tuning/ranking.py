@@ -21,7 +21,7 @@ Rank = tuple[int, int]  # cycles, bytes
 class Ranking:
     """Called with a planned program: (cycles, bytes), the smaller the better."""
 
-    where: MemoryMap
+    memory_map: MemoryMap
     _known: dict[Planned, Rank] = field(default_factory=dict)
     _demand_caches: dict[str, DemandCache] = field(default_factory=dict)
 
@@ -31,8 +31,8 @@ class Ranking:
             problem, plan = planned.extracted.problem, planned.plan
             cycles = 0
             for call in npu_calls(planned.extracted.program):
-                known = self.demand_cache(call.program.accelerator).demands
-                cycles += stream_cycles(call.program, call.places(problem, plan), self.where, known)
+                known = self.demand_cache(call.program.accelerator).resource_uses
+                cycles += stream_cycles(call.program, call.places(problem, plan), self.memory_map, known)
             self.note(planned, (cycles, sum(usage.used_bytes for usage in plan.usage)))
         return self._known[planned]
 
@@ -43,5 +43,5 @@ class Ranking:
     def demand_cache(self, accelerator: Architecture) -> DemandCache:
         """What kernels need on this NPU."""
         if accelerator.name not in self._demand_caches:
-            self._demand_caches[accelerator.name] = DemandCache(accelerator, self.where)
+            self._demand_caches[accelerator.name] = DemandCache(accelerator, self.memory_map)
         return self._demand_caches[accelerator.name]

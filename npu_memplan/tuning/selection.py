@@ -46,12 +46,12 @@ _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them ta
 
 
 @planners.quiet_collector()  # what programs leave behind in cycles are some tens of megabytes
-def select_fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
+def select_fastest(options: CompileOptions, memory_map: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
     """The best program of the producers asked for, in pools of the sizes given; `load` reads and lowers the model.
 
     Raises what the first producer raises where none can be planned.
     """
-    rank, attempts = Ranking(where), Attempts()
+    rank, attempts = Ranking(memory_map), Attempts()
     lifted: list[Planned] = []
     ours: list[Planned] = []
     if options.npu_compiler != "tvm":
@@ -59,14 +59,14 @@ def select_fastest(options: CompileOptions, where: MemoryMap, load: Callable[[Co
         with attempts.of(VELA):
             lifted = [_lifted(_named(load(asked), VELA))]
         if lifted:
-            least = _CLOSE * port_bound(lifted[0], where)
+            least = _CLOSE * port_bound(lifted[0], memory_map)
             prefetch_search = PrefetchSearch(lifted, rank) if bound_of(lifted[0], rank) <= least else None
             if prefetch_search is not None and prefetch_search.best.rank[0] <= least:
                 return _said(prefetch_search, rank, options)
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].extracted) if lifted else None
         with attempts.of(OURS):
-            for made in _ours(load, replace(options, npu_compiler="tvm", stripes=False), where, most):
+            for made in _ours(load, replace(options, npu_compiler="tvm", stripes=False), memory_map, most):
                 ours.append(made)  # they stay if a later one fails
     attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # who fits, and is read, competes
     return _said(PrefetchSearch([*lifted, *ours], rank), rank, options)
@@ -94,7 +94,7 @@ def _lifted(loaded: Loaded) -> Planned:
 
 
 def _ours(
-    load: Callable[[CompileOptions], Loaded], options: CompileOptions, where: MemoryMap, most_on_host: int | None
+    load: Callable[[CompileOptions], Loaded], options: CompileOptions, memory_map: MemoryMap, most_on_host: int | None
 ) -> Iterator[Planned]:
     """Native lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
     where it leaves more calls to the host than `most_on_host`.
@@ -108,14 +108,14 @@ def _ours(
         made = extract_problem(_named(load(asked), OURS))
         if most_on_host is not None and _on_host(made) > most_on_host:
             break
-        forms.append(_ordered(made, where))
+        forms.append(_ordered(made, memory_map))
     if not forms:
         return
     if _size(forms[0]) == _size(forms[-1]):
         del forms[1:]
     missed: PlanningError | None = None
     some = False
-    for made in (*forms, *_striped(forms, where)):
+    for made in (*forms, *_striped(forms, memory_map)):
         if some and made is forms[-1]:
             continue
         try:
@@ -130,11 +130,11 @@ def _ours(
         raise missed
 
 
-def _ordered(extracted: Extracted, where: MemoryMap) -> Extracted:
+def _ordered(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
     """The same with independent operations in the order that leaves more bytes to constants."""
     changed = {}
     for variable, program in _programs(extracted).items():
-        other = reordered(program, where.with_constants_near())
+        other = reordered(program, memory_map.with_constants_near())
         if other is not program:
             changed[variable.name_hint] = other
     return rebuild_problem(extracted, changed) if changed else extracted
@@ -190,12 +190,12 @@ class _Cut:
 class _Form:
     """A lowering of the model, cut into stripes for limits of the pool."""
 
-    def __init__(self, extracted: Extracted, where: MemoryMap, slices: dict[bytes, Slices]) -> None:
-        self.extracted, self._where = extracted, where
+    def __init__(self, extracted: Extracted, memory_map: MemoryMap, slices: dict[bytes, Slices]) -> None:
+        self.extracted, self._where = extracted, memory_map
         self._cutters, reuse = slicers(extracted, slices), extracted.loaded.request.options.reuse_inputs
         slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in _programs(extracted)}
         self._groups = {
-            v: CascadeSpace(p, reuse_inputs=reuse, where=where, slicer=slicer[v])
+            v: CascadeSpace(p, reuse_inputs=reuse, memory_map=memory_map, slicer=slicer[v])
             for v, p in _programs(extracted).items()
         }
         self._among: dict[_Constants, dict[Any, CascadeSpace]] = {}
@@ -236,17 +236,17 @@ class _Form:
         return rows, deep if deep.rank < rows.rank else rows
 
 
-def _striped(forms: Sequence[Extracted], where: MemoryMap) -> Iterator[Extracted]:
+def _striped(forms: Sequence[Extracted], memory_map: MemoryMap) -> Iterator[Extracted]:
     """The model in stripes, by rows alone and by channels: for each share of the pool the form that is better in it,
     whose constants are copied into what stripes leave; then for larger shares, whose constants are read where they
     are but for those that groups keep, or are read once.
     """
-    fast = fast_pool(forms[0].problem.pools, where)
+    fast = fast_pool(forms[0].problem.pools, memory_map)
     size = forms[0].problem.pools[fast].size_bytes if fast is not None else None
     if size is None or not forms[0].loaded.request.options.overlaps:
         return
     slices: dict[bytes, Slices] = {}
-    known = [_Form(extracted, where, slices) for extracted in forms]
+    known = [_Form(extracted, memory_map, slices) for extracted in forms]
     seen: list[object] = []
     for constants, shares in ((_Constants.NEAR, _SHARES), (_Constants.FAR, _FAR), (_Constants.ONCE, _AGAIN)):
         limits = [int(size * share) for share in shares]

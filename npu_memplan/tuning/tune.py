@@ -26,9 +26,9 @@ def tune(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name
     is as fast as was asked for.
     """
     options = options.resolved()
-    where = _memories(options)
+    memory_map = _memories(options)
     if options.max_ms is not None:
-        if where is None:
+        if memory_map is None:
             known = " or ".join(prefetch.SEARCHING)
             raise OptionError(
                 f"--max-ms chooses among programs by their time, with --planner {known} and for an NPU that we "
@@ -36,13 +36,13 @@ def tune(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name
             )
         from .latency import fast_enough
 
-        return fast_enough(options, where, load, name)
-    if where is None or not (options.competes or (options.stripes and options.sized)):
+        return fast_enough(options, memory_map, load, name)
+    if memory_map is None or not (options.competes or (options.stripes and options.sized)):
         return None
     from .selection import select_fastest
 
     try:
-        best = select_fastest(options, where, load)
+        best = select_fastest(options, memory_map, load)
     except PlanningError:
         return None
     verify.check_own(best.extracted.problem, best.plan)
@@ -52,14 +52,14 @@ def tune(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name
 def prefetch_weights(planned: Planned) -> Planned:
     """The stage `prefetch_weights`: the same program with constants that travel when the port is idle."""
     options = planned.extracted.loaded.request.options
-    where = _memories(options)
-    if where is None:
+    memory_map = _memories(options)
+    if memory_map is None:
         return planned
     entering("moving weights when the port is idle")
     from .ranking import Ranking
     from .weight_prefetch import search_prefetching
 
-    faster = search_prefetching(planned, Ranking(where))
+    faster = search_prefetching(planned, Ranking(memory_map))
     verify.check_own(faster.extracted.problem, faster.plan)
     return faster
 
@@ -68,5 +68,5 @@ def _memories(options: CompileOptions) -> MemoryMap | None:
     """The memories that cycles are counted with, where cycles are what counts; None where bytes are, and for NPUs
     whose programs are taken as their compiler made them.
     """
-    where = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
-    return where if where is not None and has_native_lowering(accelerator(options.accelerator)) else None
+    memory_map = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
+    return memory_map if memory_map is not None and has_native_lowering(accelerator(options.accelerator)) else None

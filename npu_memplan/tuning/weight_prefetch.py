@@ -69,7 +69,7 @@ class PrefetchSearch:
         self._forms: dict[PrefetchCandidate, tuple[_Uncut, int]] = {}
         self.best = min(self.candidates, key=_rank)
         self.made = self.best.plain
-        fast = fast_pool(programs[0].extracted.problem.pools, rank.where)
+        fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
         if fast is not None:
             self._run(programs, fast, max(_limit(program, fast) for program in programs))
 
@@ -203,14 +203,14 @@ def _optimistic_cycles(prefetch_candidate: PrefetchCandidate) -> int:
     return prefetch_candidate.optimistic_cycles
 
 
-def fast_pool(pools: tuple[Pool, ...], where: MemoryMap) -> int | None:
+def fast_pool(pools: tuple[Pool, ...], memory_map: MemoryMap) -> int | None:
     """The index of the writable pool that is read fastest, the last one of several; None: constants lie as well."""
 
     def cycles(region: int) -> float:
-        memory = where.regions.get(region, where.regions[1])
+        memory = memory_map.regions.get(region, memory_map.regions[1])
         return memory.cycles(_SAMPLE, False, 1)
 
-    writable = [i for i, pool in enumerate(pools) if not pool.read_only and i + 1 in where.regions]
+    writable = [i for i, pool in enumerate(pools) if not pool.read_only and i + 1 in memory_map.regions]
     best = min(writable, key=lambda i: (cycles(i + 1), -i), default=None)
     return best if best is not None and cycles(best + 1) < cycles(0) else None
 

@@ -13,7 +13,7 @@ from npu_memplan.ethosu.stream.groups import ADDRESS_REGISTERS
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from npu_memplan.ethosu.time import Bound, Cause, Direction, Memory, MemoryMap, Pulse, Traffic, estimate
 from npu_memplan.ethosu.time.compute import multiplier_cycles, output_cycles
-from npu_memplan.ethosu.time.cost import demand
+from npu_memplan.ethosu.time.cost import resource_use
 from npu_memplan.ethosu.time.work import work_of
 from tests.support.hand_made import STOP, conv, dma, elementwise, pool, view
 from tests.support.traffic import bytes_of
@@ -96,26 +96,28 @@ def test_cycles_of_the_output_unit(operation: Operation, kind: OutputKind, a_cyc
 
 
 def test_inputs_are_read_again_for_each_block_that_needs_them() -> None:
-    whole = {load.role.value: load.traffic.bytes for load in demand(CONV, U55, WHERE).loads}
+    whole = {load.role.value: load.traffic.bytes for load in resource_use(CONV, U55, WHERE).loads}
     assert whole == {"ifm": 10 * 10 * 32, "weights": 64, "scales": 16, "ofm": 8 * 8 * 32}
-    rows = {load.role.value: load.traffic.bytes for load in demand(blocks(CONV, (4, 8, 16)), U55, WHERE).loads}
+    rows = {load.role.value: load.traffic.bytes for load in resource_use(blocks(CONV, (4, 8, 16)), U55, WHERE).loads}
     assert rows["ifm"] == (6 + 6) * 10 * 32 * 2, "two rows in common; all twice, for two depths of blocks"
     padded = CONV.with_registers({Register.IFM_PAD_TOP: 1, Register.IFM_PAD_LEFT: 1})
-    assert demand(padded, U55, WHERE).loads[0].traffic.bytes == 9 * 9 * 32, "padding is not read"
+    assert resource_use(padded, U55, WHERE).loads[0].traffic.bytes == 9 * 9 * 32, "padding is not read"
     assert rows["weights"] == 2 * 64, "once for each block of a plane"
 
 
 def test_both_cores_read_weights() -> None:
     second = CONV.with_registers({Register.PARALLEL_MODE: 1, Register.WEIGHT1_LENGTH: 160, Register.SCALE1_LENGTH: 0})
-    read = {load.role.value: load.traffic.bytes for load in demand(second, DUAL, WHERE).loads}
+    read = {load.role.value: load.traffic.bytes for load in resource_use(second, DUAL, WHERE).loads}
     assert read["weights"] == 64 + 160
-    alone = {load.role.value: load.traffic.bytes for load in demand(second, accelerator("ethos-u65-256"), WHERE).loads}
+    alone = {
+        load.role.value: load.traffic.bytes for load in resource_use(second, accelerator("ethos-u65-256"), WHERE).loads
+    }
     assert alone["weights"] == 64
 
 
 def test_rows_and_planes_of_a_transfer_count() -> None:
     rows = {Register.DMA0_SRC_REGION: 2 << 9, Register.DMA0_SIZE0: 4, Register.DMA0_SIZE1: 3}
-    (read, _) = demand(dma((0, 0), (1, 0), 64).with_registers(rows), U55, WHERE).loads
+    (read, _) = resource_use(dma((0, 0), (1, 0), 64).with_registers(rows), U55, WHERE).loads
     assert read.traffic == Traffic(4 * 3 * 64, 4 * 3 * 8, 4 * 3)
 
 
@@ -165,7 +167,7 @@ def test_a_kernel_that_depends_on_the_one_before_cannot_read_ahead() -> None:
 def test_needs_do_not_depend_on_addresses() -> None:
     moved = CONV.with_registers(dict.fromkeys(ADDRESS_REGISTERS & CONV.registers.keys(), 1 << 20))
     assert moved != CONV
-    assert replace(demand(moved, U55, WHERE), operation=CONV) == demand(CONV, U55, WHERE)
+    assert replace(resource_use(moved, U55, WHERE), operation=CONV) == resource_use(CONV, U55, WHERE)
     assert [s.operation for s in estimate((CONV, moved, STOP), U55, WHERE).shares] == [CONV, moved]
 
 

@@ -40,9 +40,9 @@ def compiled(fvp: Path, model: str, options: VelaOptions) -> VelaResult:
     return compile_tflite((fvp / "models" / f"{model}.tflite").read_bytes(), options, model)
 
 
-def timed(network: VelaResult, where: MemoryMap) -> Estimate:
+def timed(network: VelaResult, memory_map: MemoryMap) -> Estimate:
     (call,) = network.parsed.npu_calls
-    return estimate(decode(call.words), call.accelerator, where)
+    return estimate(decode(call.words), call.accelerator, memory_map)
 
 
 def around(system: str, mode: str) -> MemoryMap:
@@ -110,9 +110,9 @@ def test_a_placement_in_slower_memory_is_never_faster(fvp: Path) -> None:
 def test_an_estimate_is_never_below_what_its_memories_need(fvp: Path) -> None:
     for model in ("kws_micronet_m", "ad_medium_int8", "rnnoise_INT8"):
         for system in ("Ethos_U55_High_End_Embedded", "Ethos_U55_Deep_Embedded"):
-            where = around(system, "Shared_Sram")
-            found = timed(compiled(fvp, model, U55), where)
-            for memory in (where.regions[0], where.regions[1]):
+            memory_map = around(system, "Shared_Sram")
+            found = timed(compiled(fvp, model, U55), memory_map)
+            for memory in (memory_map.regions[0], memory_map.regions[1]):
                 moved = sum(bytes_of(share, memory.name) for share in found.shares)
                 assert found.total >= moved / (8 * memory.clock_scale)
 

@@ -23,7 +23,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import AccFormat, Op
 from npu_memplan.ethosu.stream.isa import Register as R
 from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map
-from npu_memplan.ethosu.time.cost import demand
+from npu_memplan.ethosu.time.cost import resource_use
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from tests.support.chains import Chain
@@ -124,15 +124,15 @@ def _in(op: Operation, target: Architecture, block: Shape) -> Operation | None:
 def test_chosen_blocks_are_no_slower_than_others(npu: str) -> None:
     """Never than Vela's own: every kernel of its stream, in blocks of its depth and of any."""
     target = accelerator(npu)
-    where = default_memory_map(target)
-    blocks, rng = Blocks(target, where), random.Random(npu)
+    memory_map = default_memory_map(target)
+    blocks, rng = Blocks(target, memory_map), random.Random(npu)
     faster = 0
     for op in kernels(EXAMPLE.read_bytes(), npu):
-        theirs = cycles_in_a_row(op, target, where)
+        theirs = cycles_in_a_row(op, target, memory_map)
         for encoded in (True, False):
             choice = blocks.choose(op, encoded)
             made = op.with_registers(choice.registers(op))
-            assert cycles_in_a_row(made, target, where) == choice.cycles <= theirs
+            assert cycles_in_a_row(made, target, memory_map) == choice.cycles <= theirs
             faster += choice.cycles < theirs
             assert choice.layout == layout(target, block_work(made), choice.layout.block)
         for _ in range(20):
@@ -140,19 +140,19 @@ def test_chosen_blocks_are_no_slower_than_others(npu: str) -> None:
             block = Shape(*(m * rng.randint(1, 64 // m) for m in micro.extents))
             other = _in(op, target, block)
             if other is not None and (block.depth >= op[R.OFM_DEPTH_M1] + 1 or block.depth % 16 == 0):
-                assert choice.cycles <= 1.06 * cycles_in_a_row(other, target, where)  # not all are looked at
+                assert choice.cycles <= 1.06 * cycles_in_a_row(other, target, memory_map)  # not all are looked at
     assert faster
 
 
 def test_weights_in_slow_memory_are_read_once_where_a_block_holds_the_plane() -> None:
     """Though blocks of more channels would read the input less often."""
     target = accelerator("ethos-u55-256")
-    where = default_memory_map(target)
+    memory_map = default_memory_map(target)
     chain = Chain(1, (20, 6, 64))
     chain.conv(64, 1, 1)
     program = lower(chain.graph(), target).program
-    op = program.place(0, places(program, where))
-    (weights,) = (load for load in demand(op, target, where).loads if load.role is Role.WEIGHTS)
+    op = program.place(0, places(program, memory_map))
+    (weights,) = (load for load in resource_use(op, target, memory_map).loads if load.role is Role.WEIGHTS)
     assert weights.memory.name == "flash"
     assert weights.traffic.bytes == op[R.WEIGHT_LENGTH]
 
@@ -160,28 +160,30 @@ def test_weights_in_slow_memory_are_read_once_where_a_block_holds_the_plane() ->
 def test_where_weights_lie_decides() -> None:
     """The same operation with its weights in SRAM takes as long in the blocks chosen for it, or less."""
     target = accelerator("ethos-u55-256")
-    where = default_memory_map(target)
-    blocks = Blocks(target, where)
+    memory_map = default_memory_map(target)
+    blocks = Blocks(target, memory_map)
     for op in kernels(EXAMPLE.read_bytes(), "ethos-u55-256"):
         if op.op in (Op.CONV, Op.DEPTHWISE):
             near, far = (op.with_registers({R.WEIGHT_REGION: region, R.SCALE_REGION: region}) for region in (1, 0))
             at_home = blocks.choose(near, encoded=True)
             moved = near.with_registers(blocks.choose(far, encoded=True).registers(near))
-            assert at_home.cycles <= cycles_in_a_row(moved, target, where)
+            assert at_home.cycles <= cycles_in_a_row(moved, target, memory_map)
             assert at_home.cycles <= blocks.choose(far, encoded=True).cycles
 
 
 def test_blocks_leave_memories_to_transfers() -> None:
     """Where those run beside kernels: fewer bytes for a few cycles, never cycles for nothing."""
     target = accelerator("ethos-u55-256")
-    where = default_memory_map(target).with_constants_near()
+    memory_map = default_memory_map(target).with_constants_near()
     chain = Chain(1, (112, 112, 16))
     chain.conv(16, 3, 1, depthwise=True)
     program = lower(chain.graph(), target).program
-    (op,) = (program.place(i, places(program, where)) for i, o in enumerate(program.operations) if o.op is Op.DEPTHWISE)
+    (op,) = (
+        program.place(i, places(program, memory_map)) for i, o in enumerate(program.operations) if o.op is Op.DEPTHWISE
+    )
     alone, beside = (
-        Blocks(target, where).choose(op, encoded=True),
-        Blocks(target, where, BESIDE).choose(op, encoded=True),
+        Blocks(target, memory_map).choose(op, encoded=True),
+        Blocks(target, memory_map, BESIDE).choose(op, encoded=True),
     )
     assert (alone.layout.block.extents, beside.layout.block.extents) == ((24, 4, 16), (12, 16, 16))
     (sooner, most), (later, fewer) = ((c.cycles, _busy(op, c, target)) for c in (alone, beside))
@@ -192,5 +194,5 @@ def test_blocks_leave_memories_to_transfers() -> None:
 
 def _busy(op: Operation, choice: BlockChoice, target: Architecture) -> float:
     """Cycles of all memories together."""
-    where = default_memory_map(target).with_constants_near()
-    return sum(load.cycles for load in demand(op.with_registers(choice.registers(op)), target, where).loads)
+    memory_map = default_memory_map(target).with_constants_near()
+    return sum(load.cycles for load in resource_use(op.with_registers(choice.registers(op)), target, memory_map).loads)

@@ -118,9 +118,9 @@ def kernels(lowered: Lowered) -> int:
 
 def cycles(lowered: Lowered) -> int:
     """Of the kernels one after the other, with weights where the maps are."""
-    program, where = lowered.program, default_memory_map(lowered.program.accelerator)
+    program, memory_map = lowered.program, default_memory_map(lowered.program.accelerator)
     kernels = (operation.placed(lambda _: (1, 0)) for operation in program.operations)
-    return sum(cycles_in_a_row(kernel, program.accelerator, where) for kernel in kernels)
+    return sum(cycles_in_a_row(kernel, program.accelerator, memory_map) for kernel in kernels)
 
 
 def test_others_stay_as_they_are() -> None:

@@ -51,9 +51,9 @@ def lowered(shape: tuple[int, ...], for_cycles: bool) -> Lowered:
 
 
 def cycles(made: Lowered) -> int:
-    where, roles = default_memory_map(NPU), {buffer.name: buffer.role for buffer in made.program.buffers}
-    placed = (operation.placed(lambda name: place_of(roles[name], where)) for operation in made.program.operations)
-    return sum(cycles_in_a_row(operation, NPU, where) for operation in placed)
+    memory_map, roles = default_memory_map(NPU), {buffer.name: buffer.role for buffer in made.program.buffers}
+    placed = (operation.placed(lambda name: place_of(roles[name], memory_map)) for operation in made.program.operations)
+    return sum(cycles_in_a_row(operation, NPU, memory_map) for operation in placed)
 
 
 def test_it_takes_fewer_cycles_than_a_sum_of_two_maps() -> None:

@@ -157,12 +157,12 @@ def test_every_point_of_a_front_is_what_a_pool_of_its_bytes_gets(seed: int) -> N
 
 def _estimated(program: NpuProgram, offsets: dict[str, int]) -> int:
     """Cycles of the stream with buffers at `offsets`."""
-    where, fixed = default_memory_map(program.accelerator), (BufferRole.CONSTANTS, BufferRole.LUT)
+    memory_map, fixed = default_memory_map(program.accelerator), (BufferRole.CONSTANTS, BufferRole.LUT)
     at = {b.name: (1, offsets[b.name]) for b in program.buffers if b.role not in fixed}
     at |= {b.name: (b.original_region, b.original_offset) for b in program.buffers if b.role is BufferRole.LUT}
     at |= {b.name: (0, 0) for b in program.buffers if b.role is BufferRole.CONSTANTS}
     operations = [program.place(index, at.__getitem__) for index in range(len(program.operations))]
-    return estimate(schedule(operations, program.accelerator), program.accelerator, where).total
+    return estimate(schedule(operations, program.accelerator), program.accelerator, memory_map).total
 
 
 def test_kept_weights_are_read_from_afar_once() -> None:
@@ -179,11 +179,13 @@ def test_kept_weights_are_read_from_afar_once() -> None:
     copied = sum(k.size_bytes for k in kept.kept.values())
     assert kept.size_bytes == plain.size_bytes + copied
     assert groups.keeping(plain, copied // 2).kept.keys() < kept.kept.keys(), "as many as there is room for"
-    where, found = default_memory_map(target), []
+    memory_map, found = default_memory_map(target), []
     for group in (plain, kept):
         program = apply(lowered.program, [group])
-        commands = schedule([program.place(i, places(program, where)) for i in range(len(program.operations))], target)
-        found.append(estimate(commands, target, where))
+        commands = schedule(
+            [program.place(i, places(program, memory_map)) for i in range(len(program.operations))], target
+        )
+        found.append(estimate(commands, target, memory_map))
     far = [sum(s.traffic.get(("flash", False), (0, 0, 0))[0] for s in e.shares) for e in found]
     assert far[1] == copied
     assert far[0] > 15 * copied, "a part after the other"

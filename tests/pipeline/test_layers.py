@@ -132,9 +132,11 @@ def test_no_estimate_of_a_foreign_network_is_below_it(name: str) -> None:
         except NpuMemplanError as error:
             pytest.skip(f"not read or not compiled: {str(error).splitlines()[0]}")
         for call in network.npu_calls:
-            where = default_memory_map(call.accelerator)
-            time = estimate(decode(call.words), call.accelerator, where)
-            for memory in {memory.name: memory for memory in (*where.regions.values(), where.stream)}.values():
+            memory_map = default_memory_map(call.accelerator)
+            time = estimate(decode(call.words), call.accelerator, memory_map)
+            for memory in {
+                memory.name: memory for memory in (*memory_map.regions.values(), memory_map.stream)
+            }.values():
                 moved = sum(bytes_of(share, memory.name) for share in time.shares)
                 assert time.total >= moved / (call.accelerator.port_bytes * memory.clock_scale), memory.name
 

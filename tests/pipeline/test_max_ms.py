@@ -83,10 +83,10 @@ def test_what_cannot_be_asked_together_is_said(
 def test_more_memory_is_never_slower() -> None:
     """Of limit_search one after the other: what won in less memory is in every later one."""
     options = CompileOptions().resolved()
-    where = options.memory_map()
-    assert where is not None
+    memory_map = options.memory_map()
+    assert memory_map is not None
     auto = CompileOptions(pools={"sram": 1}).resolved()
-    limits = LimitSearch(auto, where, lambda asked: pipeline.lower(pipeline.read(DIGITS, request(asked))))
+    limits = LimitSearch(auto, memory_map, lambda asked: pipeline.lower(pipeline.read(DIGITS, request(asked))))
     found = [limits.at(size) for size in (2048, 3584, 4352, 4400, 4600, 5000, 6144, 1 << 20)]
     assert found[0] is None
     won = [winner for winner in found if winner is not None]

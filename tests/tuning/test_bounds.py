@@ -63,10 +63,10 @@ def timed_program_of(chain: Chain, npu: str) -> TimedProgram:
 
 
 def timed_program_in(program: NpuProgram, npu: str) -> TimedProgram:
-    where = CompileOptions(f"ethos-{npu}", memory_mode="Shared_Sram").resolved().memory_map()
-    assert where is not None
+    memory_map = CompileOptions(f"ethos-{npu}", memory_mode="Shared_Sram").resolved().memory_map()
+    assert memory_map is not None
     return TimedProgram(
-        program, constant_blocks(program), places(program, where), DemandCache(program.accelerator, where), 1
+        program, constant_blocks(program), places(program, memory_map), DemandCache(program.accelerator, memory_map), 1
     )
 
 
@@ -78,8 +78,8 @@ def timed_program_in(program: NpuProgram, npu: str) -> TimedProgram:
 def test_no_stream_in_its_own_or_the_best_blocks_goes_below_the_bound(seed: int, npu: str) -> None:
     rng = random.Random(seed)
     timed = timed_program_of(three_layers(rng, seed), npu)
-    program, where = timed.program, timed.where
-    place = places(program, where)
+    program, memory_map = timed.program, timed.memory_map
+    place = places(program, memory_map)
     assert timed.blocks  # there are better ones
     least, count = least_cycles(timed, [MUCH] * len(timed)), len(timed.constants)
     for _ in range(12):
@@ -91,7 +91,7 @@ def test_no_stream_in_its_own_or_the_best_blocks_goes_below_the_bound(seed: int,
         for reblocked in (False, True):
             other, copies = insert(timed, made.copies, 1, reblocked)
             at = {b.name: (1, MUCH + copies[b.name]) if b.name in copies else place(b.name) for b in other.buffers}
-            assert stream_cycles(other, at, where) >= least
+            assert stream_cycles(other, at, memory_map) >= least
 
 
 def fewest_cycles(timed: TimedProgram, volume: FreeCapacity, rng: random.Random) -> int:

@@ -30,10 +30,10 @@ def test_a_shortcut_is_made_before_the_branch_that_it_goes_around(
 ) -> None:
     before = planned("pretrainedResnet_quant", "tvm", 60_000)
     (call,) = called_once(before.extracted)
-    where = before.extracted.loaded.request.options.memory_map()
-    assert where is not None
-    program = reordered(call.program, where.with_constants_near())
-    assert reordered(program, where.with_constants_near()) is program
+    memory_map = before.extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
+    program = reordered(call.program, memory_map.with_constants_near())
+    assert reordered(program, memory_map.with_constants_near()) is program
     assert program != call.program
     assert sorted(map(id, program.operations)) == sorted(map(id, call.program.operations))
     old, new = bytes_over_time(call.program), bytes_over_time(program)
@@ -50,9 +50,9 @@ def test_a_shortcut_is_made_before_the_branch_that_it_goes_around(
 def test_a_chain_stays_as_it_is(planned: Callable[..., Planned], name: str) -> None:
     before = planned(name, "tvm", 120_000)
     (call,) = called_once(before.extracted)
-    where = before.extracted.loaded.request.options.memory_map()
-    assert where is not None
-    assert reordered(call.program, where.with_constants_near()) is call.program
+    memory_map = before.extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
+    assert reordered(call.program, memory_map.with_constants_near()) is call.program
 
 
 def assert_same_meaning(old: NpuProgram, new: NpuProgram) -> None:

@@ -30,7 +30,7 @@ from npu_memplan.ethosu.schedule.prefetch.search import CopySearch
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedOp, TimedProgram, TimedRun
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.time import Demand, MemoryMap, Traffic
+from npu_memplan.ethosu.time import MemoryMap, ResourceUse, Traffic
 from npu_memplan.ethosu.time.cost import Load
 from npu_memplan.ethosu.time.memory import Direction, Memory
 
@@ -51,15 +51,15 @@ class Draws:
         latency = [Direction(self.random.randrange(90)) for _ in range(6)]
         flash = Memory("flash", 1, 0.125, latency[0], latency[1])
         sram, dram = Memory("sram", 0, 1.0, latency[2], latency[3]), Memory("dram", 1, 0.3, latency[4], latency[5])
-        self.where = MemoryMap({0: flash, 1: sram, 2: dram}, self.random.choice([flash, dram]))
+        self.memory_map = MemoryMap({0: flash, 1: sram, 2: dram}, self.random.choice([flash, dram]))
 
     def timed_program(self) -> TimedProgram:
         count = self.random.randint(1, 30)
         timed = object.__new__(TimedProgram)
         timed.program = SimpleNamespace(accelerator=self.npu)  # type: ignore[assignment]
-        timed.where, timed._transfers, timed.constants = self.where, {}, tuple(self._pieces(count))
+        timed.memory_map, timed._transfers, timed.constants = self.memory_map, {}, tuple(self._pieces(count))
         timed.reads = {i: k for k, constant in enumerate(timed.constants) for i in constant.readers}
-        timed._demand_caches = SimpleNamespace(demands=lambda copy: self._needs(Op.DMA_START))  # type: ignore[assignment]
+        timed._demand_caches = SimpleNamespace(resource_uses=lambda copy: self._needs(Op.DMA_START))  # type: ignore[assignment]
         timed._fast_region = 1
         ops = [Op.CONV if i in timed.reads or self.random.random() < 0.7 else Op.DMA_START for i in range(count)]
         timed._steps = [self._step(i, ops) for i in range(count)]
@@ -84,20 +84,20 @@ class Draws:
         slow = self._needs(ops[index])
         return TimedOp(draw.randint(2, 40), slow, draw.choice((slow, self._needs(ops[index]))), kernels, behind)
 
-    def _needs(self, op: Op) -> Demand:
+    def _needs(self, op: Op) -> ResourceUse:
         draw = self.random
         roles = [(Role.IFM, False), (Role.IFM2, False), (Role.WEIGHTS, False), (Role.SCALES, False), (Role.OFM, True)]
         loads = []
         for role, writes in roles:
             if draw.random() < 0.7:
                 cycles = draw.randrange(1, 1800) / 2 if self.halves else draw.uniform(0.5, 900)
-                memory = self.where.regions[draw.randrange(3)]
+                memory = self.memory_map.regions[draw.randrange(3)]
                 asking = draw.choice((cycles, 1.5 * cycles))
                 loads.append(Load(role, memory, writes, Traffic(64, 8, 1), cycles, None, asking))
         blocks = draw.randint(1, 9)
         operation = Operation(op, 0, {Register.BLOCKDEP: draw.randrange(4)})
         work = (0, 0) if op is Op.DMA_START else (draw.randrange(2000), draw.randrange(900))
-        return Demand(operation, *work, tuple(loads), 0, blocks, blocks * draw.randint(1, 3))
+        return ResourceUse(operation, *work, tuple(loads), 0, blocks, blocks * draw.randint(1, 3))
 
     def space(self, timed: TimedProgram) -> FreeCapacity:
         draw, held, limit = self.random, [], self.random.randint(900, 4500)

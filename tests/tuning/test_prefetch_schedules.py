@@ -110,13 +110,13 @@ def timed_program_of(made: Planned, fast_flash: bool = False) -> TimedProgram:
     """`fast_flash`: constants are read sooner in place than from a copy in SRAM, which maps keep busy."""
     (call,) = npu_calls(made.extracted.program)
     program = in_place(call.program)
-    where = made.extracted.loaded.request.options.memory_map()
-    assert where is not None
+    memory_map = made.extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
     if fast_flash:
-        flash = replace(where.regions[0], clock_scale=1.0, read=Direction(0))
-        where = replace(where, regions={**where.regions, 0: flash})
+        flash = replace(memory_map.regions[0], clock_scale=1.0, read=Direction(0))
+        memory_map = replace(memory_map, regions={**memory_map.regions, 0: flash})
     return TimedProgram(
-        program, constant_blocks(program), places(program, where), DemandCache(program.accelerator, where), 1
+        program, constant_blocks(program), places(program, memory_map), DemandCache(program.accelerator, memory_map), 1
     )
 
 

@@ -29,11 +29,11 @@ class Sliced:
 
     def __init__(self, planned: Planned, tight: int) -> None:
         (self.slicer,) = (slicer for _, slicer in slicers(planned.extracted, {}).values())
-        where = CompileOptions("ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram").memory_map()
-        assert where is not None
-        self.where, program = where, self.slicer.program
+        memory_map = CompileOptions("ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram").memory_map()
+        assert memory_map is not None
+        self.memory_map, program = memory_map, self.slicer.program
         self.held = [OccupiedRange(0, len(program.operations) - 1, 0, tight)]
-        self.place, self.demand_cache = places(program, where), DemandCache(program.accelerator, where)
+        self.place, self.demand_cache = places(program, memory_map), DemandCache(program.accelerator, memory_map)
 
     def timed_program(self, program: NpuProgram) -> TimedProgram:
         return TimedProgram(program, constant_blocks(program), self.place, self.demand_cache, 2)

@@ -26,9 +26,9 @@ from tests.tuning.conftest import MODELS
 
 
 def cycles(planned: Planned) -> int:
-    where = planned.extracted.loaded.request.options.memory_map()
-    assert where is not None
-    return Ranking(where)(planned)[0]
+    memory_map = planned.extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
+    return Ranking(memory_map)(planned)[0]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_less_time_in_the_same_bytes_and_the_same_results(
 
 def test_what_is_weighed_before_it_is_made_is_what_is_made(planned: Callable[..., Planned]) -> None:
     before = planned("kws_ref_model", "tvm", 22192)
-    where = before.extracted.loaded.request.options.memory_map()
-    assert where is not None
-    weighed = Ranking(where)
+    memory_map = before.extracted.loaded.request.options.memory_map()
+    assert memory_map is not None
+    weighed = Ranking(memory_map)
     after = search_prefetching(before, weighed)
     assert after is not before
-    assert weighed(after) == Ranking(where)(after)
+    assert weighed(after) == Ranking(memory_map)(after)
 
 
 def test_who_asks_for_bytes_gets_what_was_planned(
@@ -122,15 +122,15 @@ def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
     asked = CompileOptions(
         "ethos-u55-256", npu_compiler="auto", memory_mode="Shared_Sram", pools={"sram": 20_000}
     ).resolved()
-    where = asked.memory_map()
+    memory_map = asked.memory_map()
     lowered: list[str] = []
-    assert where is not None
+    assert memory_map is not None
 
     def load(options: CompileOptions) -> Loaded:
         lowered.append(options.npu_compiler)
         return pipeline.lower(pipeline.read(MODELS / "keyword_scrambled_8bit.tflite", request(options)))
 
-    select_fastest(asked, where, load)
+    select_fastest(asked, memory_map, load)
     assert lowered == ["vela", "tvm"]
 
 
@@ -138,15 +138,15 @@ def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[
     """Vela's for Size would fit; this one is for its Performance's arena."""
     asked = CompileOptions("ethos-u65-512", npu_compiler="vela", memory_mode="Shared_Sram")
     small, large = (replace(asked, pools={"sram": size}).resolved() for size in (5968, 7120))
-    where = small.memory_map()
-    assert where is not None
+    memory_map = small.memory_map()
+    assert memory_map is not None
 
     def load(options: CompileOptions) -> Loaded:
         return pipeline.lower(pipeline.read(MODELS / "micro_speech_quantized.tflite", request(options)))
 
     with pytest.raises(PlanningError):
         pipeline.plan(pipeline.extract_problem(load(small)))
-    best = select_fastest(small, where, load)
+    best = select_fastest(small, memory_map, load)
     assert verify(best.extracted.problem, best.plan) == ()
     old, new = stream(pipeline.plan(pipeline.extract_problem(load(large)))), stream(best)
     assert new.run(new.commands, fuzz=4) == old.run(old.commands)
@@ -159,7 +159,7 @@ def test_memories_keep_their_rate_beside_copies(
 ) -> None:
     """The search looks for copies that cost nothing: it finds what the clock forgets to count."""
     hastened = pipeline.prefetch_weights(planned(name, npu_compiler, pool_bytes))
-    where = hastened.extracted.loaded.request.options.resolved().memory_map()
-    timed = timeline(stream(hastened).commands, accelerator("ethos-u55-256"), where)
-    assert any(slot.demand.is_transfer for slot in timed.slots)
+    memory_map = hastened.extracted.loaded.request.options.resolved().memory_map()
+    timed = timeline(stream(hastened).commands, accelerator("ethos-u55-256"), memory_map)
+    assert any(slot.resource_use.is_transfer for slot in timed.slots)
     assert excess_cycles(timed.slots) < 1e-6

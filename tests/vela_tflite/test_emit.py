@@ -82,9 +82,9 @@ def test_in_a_pool_of_a_size_weights_travel(way: str) -> None:
     slow, made = emitted(name, way), emit(real_model(name), replace(WAYS[way], pools={"sram": arena}))
     assert made.arena_bytes <= arena
     assert made.payload_bytes > slow.payload_bytes  # of the transfers
-    where = WAYS[way].memory_map()
-    assert where is not None
-    rank = Ranking(where)
+    memory_map = WAYS[way].memory_map()
+    assert memory_map is not None
+    rank = Ranking(memory_map)
     assert rank(made.planned)[0] < 0.8 * rank(slow.planned)[0]
     network = read_network(made.content, name)
     interpreter = MicroWithNpu(made.content)

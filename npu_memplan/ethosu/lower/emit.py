@@ -51,9 +51,12 @@ class LayerRefusedError(LoweringError, RefusalError):
 class Builder:
     """Collects buffers, constants and operations of one program."""
 
-    def __init__(self, accelerator: Architecture, where: MemoryMap, fast_region: int = -1) -> None:
+    def __init__(self, accelerator: Architecture, memory_map: MemoryMap, fast_region: int = -1) -> None:
         self.accelerator = accelerator
-        self._blocks, self._near = Blocks(accelerator, where), Blocks(accelerator, where.with_constants_near())
+        self._blocks, self._near = (
+            Blocks(accelerator, memory_map),
+            Blocks(accelerator, memory_map.with_constants_near()),
+        )
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.operator = -1  # of the source model, whose operations come next
         self._names = Names((CONSTANTS, LUT))
@@ -130,7 +133,9 @@ class Builder:
         op, registers, addresses = self._unencoded(ifm, ofm, window, replace(output, table=None), weights, False)
         operation = NpuOperation(op, 0, registers, addresses).placed(self._region)
         lengths = sum(registers[WEIGHTS[core].length] for core in range(self.accelerator.cores))
-        far = self._blocks.where.regions[0].cycles(run(lengths, 1, self.accelerator), False, self.accelerator.cores)
+        far = self._blocks.memory_map.regions[0].cycles(
+            run(lengths, 1, self.accelerator), False, self.accelerator.cores
+        )
         return self._near.choose(operation).cycles + far
 
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
@@ -207,7 +212,7 @@ class Builder:
 
     def _region(self, name: str) -> tuple[int, int]:
         role = BufferRole.CONSTANTS if name == CONSTANTS else self._buffers[name].role
-        return place_of(role, self._blocks.where)
+        return place_of(role, self._blocks.memory_map)
 
     def _map(
         self, registers: dict[R, int], addresses: dict[R, tuple[str, int]], group: MapRegisters, operand: Operand

@@ -62,14 +62,13 @@ class _Axis:
         return self.front < extent and behind < extent
 
 
-def im2col(graph: LayerGraph, accelerator: Architecture, where: MemoryMap) -> LayerGraph:
-    """`graph` with each convolution of few channels in the cheapest form; `where` are the memories around the NPU."""
+def im2col(graph: LayerGraph, accelerator: Architecture, memory_map: MemoryMap) -> LayerGraph:
     layers: list[Layer] = []
     tensors = dict(graph.tensors)
     for layer in graph.layers:
         if isinstance(layer, Conv) and _fits(layer, tensors):
             found = [((layer,), tensors), *forms(layer, tensors)]
-            costs = [_cycles(form, known, graph.arithmetic, accelerator, where) for form, known in found]
+            costs = [_cycles(form, known, graph.arithmetic, accelerator, memory_map) for form, known in found]
             form, tensors = found[costs.index(min(costs))]
             layers += form
         else:
@@ -156,17 +155,19 @@ def _cycles(
     tensors: dict[str, LayerTensor],
     arithmetic: Arithmetic,
     accelerator: Architecture,
-    where: MemoryMap,
+    memory_map: MemoryMap,
 ) -> float:
     """Of the kernels with constants copied to the NPU's own memory, and of their way there."""
     graph = LayerGraph("im2col", tensors, layers[0].inputs, (layers[-1].output,), layers, arithmetic)
-    builder = Builder(accelerator, where.with_constants_near())
+    builder = Builder(accelerator, memory_map.with_constants_near())
     storage = assign(builder, graph)
     context = EmitContext(builder, tensors, storage, arithmetic is Arithmetic.REAL)
     for layer in layers:
         layer.emit(context)
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     roles = {buffer.name: buffer.role for buffer in program.buffers}
-    near = where.with_constants_near()
+    near = memory_map.with_constants_near()
     kernels = (o.placed(lambda name: place_of(roles[name], near)) for o in program.operations)
-    return sum(cycles_in_a_row(k, accelerator, near) for k in kernels) + port_cycles(len(constants), accelerator, where)
+    return sum(cycles_in_a_row(k, accelerator, near) for k in kernels) + port_cycles(
+        len(constants), accelerator, memory_map
+    )

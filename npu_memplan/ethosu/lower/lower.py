@@ -27,13 +27,13 @@ OperatorOf = Callable[[str, tuple[int, ...]], int]
 
 @dataclass(frozen=True, slots=True)
 class LoweringTarget:
-    """What a program is lowered for: feature maps inside would rather be in `fast_region` (-1: no preference), `where`
-    are the memories around the NPU (None: its default system's), of which the last region's has the maps; `for_cycles`:
-    time is worth more than bytes.
+    """What a program is lowered for: feature maps inside would rather be in `fast_region` (-1: no preference),
+    `memory_map` are the memories around the NPU (None: its default system's), of which the last region's has the maps;
+    `for_cycles`: time is worth more than bytes.
     """
 
     fast_region: int = -1
-    where: MemoryMap | None = None
+    memory_map: MemoryMap | None = None
     for_cycles: bool = False
 
 
@@ -60,10 +60,10 @@ def lower(
     `LoweringError` names the layer that cannot be; `AcceleratorError`: the NPU has only Vela's streams.
     """
     require_native_lowering(accelerator)
-    where = lowering_target.where or default_memory_map(accelerator)
+    memory_map = lowering_target.memory_map or default_memory_map(accelerator)
     graph = fold_types(fold_gathers(fold_pads(graph)))
-    graph = fold_tables(im2col(graph, accelerator, where) if lowering_target.for_cycles else graph)
-    builder = Builder(accelerator, where, lowering_target.fast_region)
+    graph = fold_tables(im2col(graph, accelerator, memory_map) if lowering_target.for_cycles else graph)
+    builder = Builder(accelerator, memory_map, lowering_target.fast_region)
     storage = assign(builder, graph, lowering_target.for_cycles)
     context = EmitContext(
         builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL, lowering_target.for_cycles

@@ -22,7 +22,7 @@ from ..stream.fields import KernelStride
 from ..stream.groups import kind_of
 from ..stream.isa import BRICK_CHANNELS, Op, PoolMode, Upscale
 from ..stream.isa import Register as R
-from ..time.cost import Demand, kernel_demand
+from ..time.cost import ResourceUse, kernel_resource_use
 from ..time.memory import MemoryMap
 from ..time.timeline import in_a_row
 from ..time.work import Work, work_of
@@ -70,8 +70,8 @@ class Blocks:
     `beside`: how many cycles it is worth to leave a memory alone for one, since something else wants it meanwhile.
     """
 
-    def __init__(self, accelerator: Architecture, where: MemoryMap, beside: float = 0.0) -> None:
-        self.accelerator, self.where, self._beside = accelerator, where, beside
+    def __init__(self, accelerator: Architecture, memory_map: MemoryMap, beside: float = 0.0) -> None:
+        self.accelerator, self.memory_map, self._beside = accelerator, memory_map, beside
         self._known: dict[object, BlockChoice] = {}
 
     def choose(self, operation: Operation, encoded: bool = False) -> BlockChoice:
@@ -92,7 +92,7 @@ class Blocks:
         except BlockError:
             return operation
 
-    def priced(self, cycles: float, needs: Demand) -> float:
+    def priced(self, cycles: float, needs: ResourceUse) -> float:
         """Cycles, and what it is worth to leave memories to transfers beside the kernel."""
         return cycles + self._beside * sum(load.cycles for load in needs.loads)
 
@@ -102,7 +102,7 @@ class Blocks:
         for candidate in found[:_TIMED]:
             if best is not None and self.priced(candidate.needs.floor, candidate.needs) >= best[0][0]:
                 continue
-            cycles = in_a_row(candidate.needs, self.accelerator, self.where)
+            cycles = in_a_row(candidate.needs, self.accelerator, self.memory_map)
             key = (self.priced(cycles, candidate.needs), candidate.rank[1], -candidate.layout.block.elements)
             if best is None or key < best[0]:
                 best = (key, BlockChoice(candidate.layout, candidate.part_kernel, cycles))
@@ -128,14 +128,14 @@ class Blocks:
                     if base is None:
                         base = work_of(operation.with_registers(_registers(fits)), target)
                     made = base.in_blocks(fits.block, part_kernel)
-                    yield _Candidate(fits, part_kernel, kernel_demand(operation, made, target, self.where))
+                    yield _Candidate(fits, part_kernel, kernel_resource_use(operation, made, target, self.memory_map))
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     layout: ShramLayout
     part_kernel: bool
-    needs: Demand
+    needs: ResourceUse
 
     @property
     def rank(self) -> tuple[float, int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..program.program import BufferRole, NpuProgram
-from ..time import Demands, MemoryMap
+from ..time import MemoryMap, ResourceUseCache
 
 _LONGEST = 4  # operations that move together
 _TRIES = 2_000  # orders that are weighed at most
@@ -18,20 +18,20 @@ _GAIN = 1e-3  # what is gained by less is not worth another order
 _TABLES = "look-up tables"
 
 
-def reordered(program: NpuProgram, where: MemoryMap) -> NpuProgram:
-    """`program` in the better order; itself where there is none. `where`: memories, with constants near."""
+def reordered(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
+    """`program` in the better order; itself where there is none. `memory_map`: memories, with constants near."""
     touched = _touched(program)
     if not program.accelerator.lut_reserved and any(_TABLES in names for names in touched):
         return program  # tables do not survive operations between
-    order = _Order(program, touched, _cycles(program, where)).best()
+    order = _Order(program, touched, _cycles(program, memory_map)).best()
     if order == list(range(len(order))):
         return program
     return replace(program, operations=tuple(program.operations[i] for i in order))
 
 
-def _cycles(program: NpuProgram, where: MemoryMap) -> list[float]:
+def _cycles(program: NpuProgram, memory_map: MemoryMap) -> list[float]:
     """Of each operation alone."""
-    known = Demands(program.accelerator, where)
+    known = ResourceUseCache(program.accelerator, memory_map)
     return [known(program.at_zero(index)).floor for index in range(len(program.operations))]
 
 

@@ -12,13 +12,13 @@ from ..stream.isa import SHRAM_REGION
 from ..time.memory import MemoryMap
 
 
-def place_of(role: BufferRole, where: MemoryMap) -> tuple[int, int]:
+def place_of(role: BufferRole, memory_map: MemoryMap) -> tuple[int, int]:
     """Region and base address of a buffer."""
     if role is BufferRole.LUT:
         return SHRAM_REGION, 0
-    return 0 if role is BufferRole.CONSTANTS else max(where.regions), 0
+    return 0 if role is BufferRole.CONSTANTS else max(memory_map.regions), 0
 
 
-def places(program: NpuProgram, where: MemoryMap) -> Callable[[str], tuple[int, int]]:
+def places(program: NpuProgram, memory_map: MemoryMap) -> Callable[[str], tuple[int, int]]:
     """Region and base address by buffer of `program`."""
-    return lambda name: place_of(program.buffer(name).role, where)
+    return lambda name: place_of(program.buffer(name).role, memory_map)

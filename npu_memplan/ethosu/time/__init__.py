@@ -10,9 +10,9 @@ from .boards import Needs as Needs
 from .boards import board_map as board_map
 from .boards import constants_home as constants_home
 from .boards import homes as homes
-from .cost import Demand as Demand
-from .cost import Demands as Demands
-from .cost import demand as demand
+from .cost import ResourceUse as ResourceUse
+from .cost import ResourceUseCache as ResourceUseCache
+from .cost import resource_use as resource_use
 from .estimate import Bound as Bound
 from .estimate import Cause as Cause
 from .estimate import Estimate as Estimate
@@ -31,6 +31,6 @@ from .systems import System as System
 from .systems import SystemDataError as SystemDataError
 from .systems import default_memory_map as default_memory_map
 from .systems import load_system as load_system
-from .timeline import Clock as Clock
+from .timeline import TimingModel as TimingModel
 from .timeline import stream_words as stream_words
 from .timeline import timeline as timeline

@@ -1,6 +1,6 @@
 """What one operation needs of each part of the NPU and of each memory, on its own.
 
-Invariant: a `Demand` is a sum over the operation's blocks, not a decision about when; `timeline` makes those.
+Invariant: a `ResourceUse` is a sum over the operation's blocks, not a decision about when; `timeline` makes those.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class MemoryTraffic:
     """Loads as a clock asks for them, added up: an operation passes many clocks while schedules are compared."""
 
     inputs: tuple[tuple[int, float], ...]  # (latency, cycles of asking) of each
@@ -60,7 +60,7 @@ class Passage:
     output_cycles: float
 
     @classmethod
-    def of(cls, loads: tuple[Load, ...]) -> Passage:
+    def of(cls, loads: tuple[Load, ...]) -> MemoryTraffic:
         inputs = tuple((load.latency, load.asking) for load in loads if load.role in _INPUTS)
         weights = tuple((load.latency, load.asking) for load in loads if load.role in _WEIGHTS)
         outputs = [load for load in loads if load.writes]
@@ -87,7 +87,7 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Demand:
+class ResourceUse:
     """An operation's needs."""
 
     operation: Operation
@@ -107,8 +107,8 @@ class Demand:
         return max(self.multipliers, self.output, *busy.values())
 
     @cached_property
-    def passage(self) -> Passage:
-        return Passage.of(self.loads)
+    def traffic(self) -> MemoryTraffic:
+        return MemoryTraffic.of(self.loads)
 
     @property
     def is_transfer(self) -> bool:
@@ -119,54 +119,56 @@ class Demand:
         """BLOCKDEP: its blocks that the kernel before must not be behind by."""
         return self.operation.registers.get(Register.BLOCKDEP, 0)
 
-    def of(self, operation: Operation) -> Demand:
+    def of(self, operation: Operation) -> ResourceUse:
         """The same needs of another operation: one that differs in addresses or in BLOCKDEP only."""
-        other = object.__new__(Demand)
-        other.__dict__.update(self.__dict__, operation=operation, passage=self.passage)
+        other = object.__new__(ResourceUse)
+        other.__dict__.update(self.__dict__, operation=operation, traffic=self.traffic)
         return other
 
 
-def demand(operation: Operation, accelerator: Architecture, where: MemoryMap) -> Demand:
-    """Needs of one operation; regions that `where` does not know count as region 1's memory."""
+def resource_use(operation: Operation, accelerator: Architecture, memory_map: MemoryMap) -> ResourceUse:
+    """Needs of one operation; regions that `memory_map` does not know count as region 1's memory."""
     if operation.op is Op.DMA_START:
-        loads = _loads(dma_flows(operation, accelerator), accelerator, where)
-        return Demand(operation, 0, 0, loads, 0, 1, 1)
-    return kernel_demand(operation, work_of(operation, accelerator), accelerator, where)
+        loads = _loads(dma_flows(operation, accelerator), accelerator, memory_map)
+        return ResourceUse(operation, 0, 0, loads, 0, 1, 1)
+    return kernel_resource_use(operation, work_of(operation, accelerator), accelerator, memory_map)
 
 
-class Demands:
+class ResourceUseCache:
     """Needs of operations of one NPU among one set of memories, each kind worked out once: streams repeat them."""
 
-    def __init__(self, accelerator: Architecture, where: MemoryMap) -> None:
-        self.accelerator, self.where = accelerator, where
-        self._known: dict[Hashable, Demand] = {}
+    def __init__(self, accelerator: Architecture, memory_map: MemoryMap) -> None:
+        self.accelerator, self.memory_map = accelerator, memory_map
+        self._known: dict[Hashable, ResourceUse] = {}
 
-    def __call__(self, operation: Operation) -> Demand:
+    def __call__(self, operation: Operation) -> ResourceUse:
         kind = kind_of(operation)
         if kind not in self._known:
-            self._known[kind] = demand(operation, self.accelerator, self.where)
+            self._known[kind] = resource_use(operation, self.accelerator, self.memory_map)
         return self._known[kind].of(operation)
 
 
-def kernel_demand(operation: Operation, work: Work, accelerator: Architecture, where: MemoryMap) -> Demand:
+def kernel_resource_use(
+    operation: Operation, work: Work, accelerator: Architecture, memory_map: MemoryMap
+) -> ResourceUse:
     """Needs of a kernel that was read already."""
     slices = -(-max(work.ifm.depth, 1) // work.slice_channels) if work.sums_channels else 1
-    return Demand(
+    return ResourceUse(
         operation,
         multiplier_cycles(work, accelerator),
         ceil(output_cycles(work, accelerator)),
-        _loads(flows(operation, work, accelerator), accelerator, where),
+        _loads(flows(operation, work, accelerator), accelerator, memory_map),
         work.macs,
         work.blocks,
         work.blocks * slices,
     )
 
 
-def _loads(moved: Iterable[Flow], accelerator: Architecture, where: MemoryMap) -> tuple[Load, ...]:
+def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap) -> tuple[Load, ...]:
     found = []
     for flow in moved:
         if flow.region >= 0 and flow.traffic.requests:
-            memory = where.regions.get(flow.region, where.regions[1])
+            memory = memory_map.regions.get(flow.region, memory_map.regions[1])
             cycles = memory.cycles(flow.traffic, flow.writes, accelerator.requesters)
             asking = max(cycles, _asking(flow, memory, accelerator))
             found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles, flow.channel, asking))

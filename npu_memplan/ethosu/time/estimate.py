@@ -13,7 +13,7 @@ from enum import Enum
 from ..arch import Architecture
 from ..stream.commands import Command, Operation
 from ..stream.isa import Op
-from .cost import Demand, demand
+from .cost import ResourceUse, resource_use
 from .memory import MemoryMap
 from .timeline import Slot, in_a_row, timeline
 
@@ -94,9 +94,9 @@ class Estimate:
         return moved + (-(-self.stream_bytes // self.port_bytes) if fetched else 0)
 
 
-def estimate(commands: Iterable[Command], accelerator: Architecture, where: MemoryMap) -> Estimate:
+def estimate(commands: Iterable[Command], accelerator: Architecture, memory_map: MemoryMap) -> Estimate:
     """Estimate a stream: `decode`'s commands, or a schedule's."""
-    line = timeline(commands, accelerator, where)
+    line = timeline(commands, accelerator, memory_map)
     shares, end = [], 0
     for slot in line.slots:
         stop = max(end, line.total if slot is line.slots[-1] else round(slot.stop))
@@ -106,19 +106,19 @@ def estimate(commands: Iterable[Command], accelerator: Architecture, where: Memo
         total=line.total,
         shares=tuple(shares),
         stream_bytes=4 * line.words,
-        ports={memory.name: memory.port for memory in (*where.regions.values(), where.stream)},
-        stream_memory=where.stream.name,
+        ports={memory.name: memory.port for memory in (*memory_map.regions.values(), memory_map.stream)},
+        stream_memory=memory_map.stream.name,
         port_bytes=accelerator.port_bytes,
     )
 
 
-def cycles_in_a_row(operation: Operation, accelerator: Architecture, where: MemoryMap) -> int:
+def cycles_in_a_row(operation: Operation, accelerator: Architecture, memory_map: MemoryMap) -> int:
     """By how much a kernel makes a stream longer in which others run before it that it need not wait for."""
-    return in_a_row(demand(operation, accelerator, where), accelerator, where)
+    return in_a_row(resource_use(operation, accelerator, memory_map), accelerator, memory_map)
 
 
 def _share(slot: Slot, cycles: int) -> Share:
-    needs = slot.demand
+    needs = slot.resource_use
     traffic: dict[tuple[str, bool], tuple[int, int, float]] = {}
     for load in needs.loads:
         key = (load.memory.name, load.writes)
@@ -132,7 +132,7 @@ def _share(slot: Slot, cycles: int) -> Share:
     return Share(needs.operation, start, stop, cycles, bound, needs.macs, compute, traffic)
 
 
-def _bound(needs: Demand, slot: Slot, parts: Mapping[Bound, float]) -> Bound:
+def _bound(needs: ResourceUse, slot: Slot, parts: Mapping[Bound, float]) -> Bound:
     bound, most = max(parts.items(), key=lambda item: item[1])
     slowest = max(needs.loads, key=lambda load: load.latency, default=None)
     if slowest is not None and 2 * most < slot.stop - slot.start and most < slowest.latency:

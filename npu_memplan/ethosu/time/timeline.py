@@ -15,7 +15,7 @@ from ..hazards.blockdep import MAX_BLOCKDEP
 from ..stream.commands import Command, Operation, Wait
 from ..stream.encode import chained_maps, needed_anew
 from ..stream.isa import Op, Register
-from .cost import Demand, Demands, Passage
+from .cost import MemoryTraffic, ResourceUse, ResourceUseCache
 from .memory import Memory, MemoryMap
 from .sharing import Client, SharedMemory
 from .traffic import run
@@ -27,7 +27,7 @@ _WORDS = {register: 1 + register.has_payload for register in Register}  # of the
 class Slot:
     """When an operation runs, in cycles; kernels one after the other."""
 
-    demand: Demand
+    resource_use: ResourceUse
     start: float
     stop: float
     asked: float  # when it begins to read, which a kernel does while the one before still works
@@ -66,7 +66,7 @@ class _Commands:
 
 
 @dataclass(slots=True)
-class Clock:
+class TimingModel:
     """The NPU's time while a stream runs: give it the stream's parts in order."""
 
     accelerator: Architecture
@@ -82,12 +82,14 @@ class Clock:
     fetches: dict[int, float] = field(default_factory=dict)  # words -> cycles of the memory; the same for all forks
 
     @classmethod
-    def of(cls, accelerator: Architecture, where: MemoryMap) -> Clock:
-        return cls(accelerator, where.stream, 0 if accelerator.command_fetch_bytes else where.stream.read.latency)
+    def of(cls, accelerator: Architecture, memory_map: MemoryMap) -> TimingModel:
+        return cls(
+            accelerator, memory_map.stream, 0 if accelerator.command_fetch_bytes else memory_map.stream.read.latency
+        )
 
-    def fork(self) -> Clock:
+    def fork(self) -> TimingModel:
         engines = self.engines  # replaced as a whole, never changed
-        return Clock(
+        return TimingModel(
             self.accelerator,
             self.stream,
             self.now,
@@ -127,7 +129,7 @@ class Clock:
         """What a memory must still serve of what was placed."""
         return self._shared(memory).left(self.now)
 
-    def take(self, needs: Passage, start: float, client: Client) -> float:
+    def take(self, needs: MemoryTraffic, start: float, client: Client) -> float:
         """When loads, asked for from `start` on, have passed. The last operation of the other client is as late as
         sharing its memories makes it.
         """
@@ -178,41 +180,41 @@ class Clock:
             self.fetches[words] = self.stream.cycles(traffic, False, self.accelerator.requesters)
         return self.fetches[words]
 
-    def transfer(self, needs: Demand) -> Slot:
+    def transfer(self, needs: ResourceUse) -> Slot:
         limit = self.accelerator.max_outstanding_dma
         if len(self.transfers) >= limit:
             self.now = max(self.now, self.transfers[-limit])
-        start, passage = self.now, needs.passage
-        self._settle(Client.TRANSFERS, passage)
-        stop = self.take(passage, start, Client.TRANSFERS) + passage.output_latency
+        start, traffic = self.now, needs.traffic
+        self._settle(Client.TRANSFERS, traffic)
+        stop = self.take(traffic, start, Client.TRANSFERS) + traffic.output_latency
         self.transfers.append(max(stop, self.transfers[-1] if self.transfers else 0))
         return Slot(needs, start, self.transfers[-1], start)
 
-    def _settle(self, client: Client, needs: Passage) -> None:
+    def _settle(self, client: Client, needs: MemoryTraffic) -> None:
         """Another operation of `client` begins: nothing makes those before it later any more."""
         for shared in self.memories.values():
             shared.settle(client)
         self.answers[client] = needs.output_latency
 
-    def kernel(self, needs: Demand) -> Slot:
+    def kernel(self, needs: ResourceUse) -> Slot:
         limit = self.accelerator.max_outstanding_kernels
         if len(self.kernels) >= limit:
             self.now = max(self.now, self.kernels[-limit])
-        n, jobs, passage = needs.blocks, needs.jobs, needs.passage
-        self._settle(Client.KERNELS, passage)
+        n, jobs, traffic = needs.blocks, needs.jobs, needs.traffic
+        self._settle(Client.KERNELS, traffic)
         before = self.engines
         start = max(self.now, before.fetch, before.end - needs.depends * before.block) + self.accelerator.launch_cycles
-        first = start + passage.input_latency + passage.input_asking / jobs
+        first = start + traffic.input_latency + traffic.input_asking / jobs
         multiply = max(first, before.write)
-        fetched = max(first, _alone(passage.inputs, start))
-        weighed = _alone(passage.weights, max(self.now, before.multipliers))
+        fetched = max(first, _alone(traffic.inputs, start))
+        weighed = _alone(traffic.weights, max(self.now, before.multipliers))
         multiplied = max(multiply + needs.multipliers, fetched + needs.multipliers / jobs, weighed)
         output = max(multiply + needs.multipliers / n, before.output)
         made = max(output + needs.output, multiplied + needs.output / n)
-        writing = passage.output_cycles
+        writing = traffic.output_cycles
         write = max(output + needs.output / n, before.write)
-        written = max(made + writing / n, write + writing, self.take(passage, start, Client.KERNELS))
-        stop = written + passage.output_latency
+        written = max(made + writing / n, write + writing, self.take(traffic, start, Client.KERNELS))
+        stop = written + traffic.output_latency
         end = stop if self.accelerator.awaits_response else written
         self.engines = _Engines(fetched, multiplied, made, written, end, (written - start) / n, start, n)
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
@@ -238,12 +240,12 @@ class Timeline:
 
 
 def timeline(
-    commands: Iterable[Command], accelerator: Architecture, where: MemoryMap, known: Demands | None = None
+    commands: Iterable[Command], accelerator: Architecture, memory_map: MemoryMap, known: ResourceUseCache | None = None
 ) -> Timeline:
     """Place all operations. `known`: needs in these memories that were worked out before."""
-    clock = Clock.of(accelerator, where)
+    clock = TimingModel.of(accelerator, memory_map)
     slots: list[Slot] = []
-    known = known or Demands(accelerator, where)
+    known = known or ResourceUseCache(accelerator, memory_map)
     before: dict[Register, int] = {}
     chains = False  # the kernel before is one of a chain
     total = 0
@@ -266,19 +268,19 @@ def timeline(
     return Timeline(tuple(slots), round(max([clock.total, *(slot.stop for slot in slots)])), total)
 
 
-def _put_off(slots: Iterable[Slot], clock: Clock) -> None:
+def _put_off(slots: Iterable[Slot], clock: TimingModel) -> None:
     """Each operation ends when the clock said in the end: those behind it may have made it later."""
     kernels, transfers = iter(clock.kernels), iter(clock.transfers)
     for slot in slots:
-        slot.stop = next(transfers if slot.demand.is_transfer else kernels)
+        slot.stop = next(transfers if slot.resource_use.is_transfer else kernels)
 
 
-def in_a_row(needs: Demand, accelerator: Architecture, where: MemoryMap) -> int:
+def in_a_row(needs: ResourceUse, accelerator: Architecture, memory_map: MemoryMap) -> int:
     """By how many cycles a kernel makes a stream longer in which another like it runs before, for which it need not
     wait; its commands are not counted.
     """
     free = needs.of(needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP}))
-    clock = Clock.of(accelerator, where)
+    clock = TimingModel.of(accelerator, memory_map)
     once, twice = (clock.kernel(free).stop for _ in range(2))
     return round(twice - once)
 

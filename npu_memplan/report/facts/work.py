@@ -44,10 +44,10 @@ def npu_work(artifact: Artifact, directory: Path | None) -> tuple[NpuWork, ...]:
 
 def estimates(artifact: Artifact, directory: Path | None) -> Iterator[tuple[Call, Estimate]]:
     """The NPU's calls in program order, each with the estimate of its stream; nothing without `directory`."""
-    npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
-    if directory is not None and npu is not None and where is not None:
+    npu, memory_map = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
+    if directory is not None and npu is not None and memory_map is not None:
         for call, commands in command_streams(artifact, directory):
-            yield call, estimate(commands, npu, where)
+            yield call, estimate(commands, npu, memory_map)
 
 
 def _outputs(stream: Sequence[Share]) -> Iterator[tuple[Share, str]]:

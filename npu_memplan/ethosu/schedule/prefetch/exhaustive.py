@@ -84,7 +84,9 @@ class Exhaustive:
         waiting = sum(
             p.size_bytes for k, p in enumerate(timed.constants) if p.readers[0] > index and k not in state.sent
         )
-        port = port_cycles(waiting, timed.program.accelerator, timed.where) + clock.busy(timed.where.regions[0].name)
+        port = port_cycles(waiting, timed.program.accelerator, timed.memory_map) + clock.busy(
+            timed.memory_map.regions[0].name
+        )
         return max(clock.engines.write + self._behind[index + 1], port) >= self.known.cycles
 
     def _same(self, state: _State, index: int) -> object:
@@ -123,6 +125,10 @@ def _moment(run: TimedRun) -> tuple[float, ...]:
         *transfers[-accelerator.max_outstanding_dma :],
         engines.start,
         *clock.answers,
-        *(time for name in sorted({m.name for m in run.timed.where.regions.values()}) for time in clock.left(name)),
+        *(
+            time
+            for name in sorted({m.name for m in run.timed.memory_map.regions.values()})
+            for time in clock.left(name)
+        ),
         *(clock.asking.get(channel, 0.0) for channel in Channel),
     )

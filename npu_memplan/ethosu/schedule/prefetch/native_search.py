@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import accumulate, chain, islice
 
 from ....compiled import Struct, compiled, floats, int32s, int64s, structure, verdict
-from ...time import Clock, Demand
+from ...time import ResourceUse, TimingModel
 from .bounds import least_work
 from .free_space import FreeCapacity
 from .greedy import Choice, Copy, DmaSchedule
@@ -83,12 +83,12 @@ class NativeLocalSearch(LocalSearch):
 
 def _memories(timed: TimedProgram) -> list[str]:
     """All that operations, commands and copies pass."""
-    return sorted({timed.where.stream.name, *(memory.name for memory in timed.where.regions.values())})
+    return sorted({timed.memory_map.stream.name, *(memory.name for memory in timed.memory_map.regions.values())})
 
 
 def _timed(timed: TimedProgram) -> Struct:
     accelerator = timed.program.accelerator
-    clock, names = Clock.of(accelerator, timed.where), _memories(timed)
+    clock, names = TimingModel.of(accelerator, timed.memory_map), _memories(timed)
     steps = [timed.step(index) for index in range(len(timed))]
     needs = _Needs()
     spans = [[timed.transfer(stop - start) for start, stop in constant.spans] for constant in timed.constants]
@@ -99,8 +99,8 @@ def _timed(timed: TimedProgram) -> Struct:
         most_kernels=accelerator.max_outstanding_kernels,
         most_transfers=accelerator.max_outstanding_dma,
         awaits_response=accelerator.awaits_response,
-        stream=names.index(timed.where.stream.name),
-        far=names.index(timed.where.regions[0].name),
+        stream=names.index(timed.memory_map.stream.name),
+        far=names.index(timed.memory_map.regions[0].name),
         begin=clock.now,
         launch=accelerator.launch_cycles,
         copy_fetch=clock.fetching(COPY_WORDS),
@@ -121,10 +121,10 @@ def _timed(timed: TimedProgram) -> Struct:
     )
 
 
-def _least(timed: TimedProgram, constant: ConstantBlock, copied: Sequence[Demand]) -> float:
+def _least(timed: TimedProgram, constant: ConstantBlock, copied: Sequence[ResourceUse]) -> float:
     """Cycles of the constants' memory for a constant, copied or read where it is."""
-    far, in_place = timed.where.regions[0].name, [timed.step(index).slow for index in constant.readers]
-    return min(sum(need.passage.cycles_of(far) for need in some) for some in (copied, in_place))
+    far, in_place = timed.memory_map.regions[0].name, [timed.step(index).slow for index in constant.readers]
+    return min(sum(need.traffic.cycles_of(far) for need in some) for some in (copied, in_place))
 
 
 class _Needs:
@@ -132,28 +132,28 @@ class _Needs:
 
     def __init__(self) -> None:
         self._at: dict[tuple[int, int], int] = {}
-        self._all: list[Demand] = []
+        self._all: list[ResourceUse] = []
 
-    def index(self, needs: Demand) -> int:
-        key = id(needs.passage), needs.depends
+    def index(self, needs: ResourceUse) -> int:
+        key = id(needs.traffic), needs.depends
         if key not in self._at:
             self._at[key] = len(self._all)
             self._all.append(needs)
         return self._at[key]
 
     def tables(self, names: Sequence[str]) -> dict[str, object]:
-        passages = [needs.passage for needs in self._all]
-        passed = [[(occupied, latency) for _, occupied, latency in p.memories] for p in passages]
+        traffics = [needs.traffic for needs in self._all]
+        passed = [[(occupied, latency) for _, occupied, latency in p.memories] for p in traffics]
         return {
             "transfers": array("b", [needs.is_transfer for needs in self._all]),
             **{name: floats(getattr(needs, name) for needs in self._all)
                for name in ("multipliers", "output", "blocks", "jobs", "depends")},
-            **{name: floats(getattr(passage, name) for passage in passages)
+            **{name: floats(getattr(traffic, name) for traffic in traffics)
                for name in ("input_latency", "input_asking", "output_latency", "output_cycles")},
-            **_pairs("input", [passage.inputs for passage in passages]),
-            **_pairs("weight", [passage.weights for passage in passages]),
+            **_pairs("input", [traffic.inputs for traffic in traffics]),
+            **_pairs("weight", [traffic.weights for traffic in traffics]),
             **_pairs("pass", passed),
-            "memory": int32s(names.index(name) for passage in passages for name, _, _ in passage.memories),
+            "memory": int32s(names.index(name) for traffic in traffics for name, _, _ in traffic.memories),
         }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ...hazards.waits import schedule
 from ...program.program import NpuProgram
 from ...stream.commands import Operation, Wait
 from ...stream.isa import Op, Register
-from ...time import Clock, Demand, stream_words
+from ...time import ResourceUse, TimingModel, stream_words
 from .demand_cache import Changes, DemandCache
 from .reads import REGIONS, ConstantBlock
 
@@ -26,8 +26,8 @@ class TimedOp:
     """One operation."""
 
     words: int
-    slow: Demand  # with its constants read in place
-    fast: Demand  # with a copy of them
+    slow: ResourceUse  # with its constants read in place
+    fast: ResourceUse  # with a copy of them
     kernels: tuple[int, ...]  # waits for kernels: how many may be unfinished
     transfers: frozenset[int]  # operations whose transfer must be over
 
@@ -43,14 +43,14 @@ class TimedProgram:
         demand_cache: DemandCache,
         fast_region: int,
     ):
-        self.program, self.constants, self.where = program, constants, demand_cache.where
+        self.program, self.constants, self.memory_map = program, constants, demand_cache.memory_map
         self.reads: dict[int, int] = {i: k for k, constant in enumerate(constants) for i in constant.readers}
         self._fast_region = fast_region
         self._demand_caches = demand_cache
         self.blocks: dict[tuple[int, bool], Changes] = {}  # (operation, copied) -> better blocks
         self._steps = self._read(place)
-        self._transfers: dict[int, Demand] = {}
-        self._forms: dict[int, tuple[tuple[Demand, ...], tuple[Demand, ...]]] = {}
+        self._transfers: dict[int, ResourceUse] = {}
+        self._forms: dict[int, tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -70,7 +70,7 @@ class TimedProgram:
                 if index in self.reads:
                     slow, fast = self._needs(index, command, False), self._needs(index, self._copied(command), True)
                 else:
-                    slow = fast = self._demand_caches.demands(command)
+                    slow = fast = self._demand_caches.resource_uses(command)
                 words = stream_words(command.registers, before) + len(waits)
                 before = {**before, **command.registers}
                 kernels = tuple(w.outstanding for w in waits if w.op is Op.KERNEL_WAIT)
@@ -81,7 +81,7 @@ class TimedProgram:
                 waits = []
         return steps
 
-    def _needs(self, index: int, kernel: Operation, copied: bool) -> Demand:
+    def _needs(self, index: int, kernel: Operation, copied: bool) -> ResourceUse:
         """What a kernel needs in the best blocks for where its constants are."""
         changes, needs = self._demand_caches.best(kernel)
         if changes is not None:
@@ -100,13 +100,13 @@ class TimedProgram:
         other.__dict__.update(self.__dict__, _steps=list(steps), _forms={})
         return other
 
-    def forms(self, index: int) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
+    def forms(self, index: int) -> tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]:
         """What an operation needs with its constants in place, and with a copy: in the best blocks, and in its own."""
         if index not in self._forms:
             self._forms[index] = self._found(index)
         return self._forms[index]
 
-    def _found(self, index: int) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
+    def _found(self, index: int) -> tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]:
         step = self._steps[index]
         if not any((index, copied) in self.blocks for copied in (False, True)):
             return (step.slow,), (step.fast,)
@@ -114,17 +114,17 @@ class TimedProgram:
             needs.of(needs.operation.with_registers(self.blocks.get((index, copied), {})))
             for copied, needs in ((False, step.slow), (True, step.fast))
         )
-        own = [self._demand_caches.demands(needs.operation) for needs in (step.slow, step.fast)]
+        own = [self._demand_caches.resource_uses(needs.operation) for needs in (step.slow, step.fast)]
         return (slow, own[0]), (fast, own[1])
 
-    def transfer(self, size_bytes: int) -> Demand:
+    def transfer(self, size_bytes: int) -> ResourceUse:
         """A copy of so many bytes."""
         if size_bytes not in self._transfers:
             r = Register
             registers = {r.DMA0_SRC_REGION: 0, r.DMA0_DST_REGION: self._fast_region}
             registers |= {r.DMA0_SRC: 0, r.DMA0_DST: 0, r.DMA0_LEN: size_bytes}
             copy = Operation(Op.DMA_START, 0, registers)
-            self._transfers[size_bytes] = self._demand_caches.demands(copy)
+            self._transfers[size_bytes] = self._demand_caches.resource_uses(copy)
         return self._transfers[size_bytes]
 
 
@@ -133,7 +133,7 @@ class TimedRun:
 
     def __init__(self, timed: TimedProgram) -> None:
         self.timed = timed
-        self.clock = Clock.of(timed.program.accelerator, timed.where)
+        self.clock = TimingModel.of(timed.program.accelerator, timed.memory_map)
         self._started: list[int] = []  # transfers: operations, or -1 - constant
 
     def fork(self) -> TimedRun:

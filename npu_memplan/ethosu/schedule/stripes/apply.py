@@ -59,7 +59,7 @@ def apply(
     )
     cut_up = NpuProgram(program.accelerator, buffers, tuple(operations), program.name)
     blocks = blocks or Blocks(program.accelerator, default_memory_map(program.accelerator))
-    place = places(cut_up, blocks.where)
+    place = places(cut_up, blocks.memory_map)
     for index in cut:
         stripe = operations[index]
         found = blocks.fitted(stripe.placed(place, index)).registers

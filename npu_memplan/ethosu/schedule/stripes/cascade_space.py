@@ -38,8 +38,8 @@ class CascadeSpace:
     """Groups of one program.
 
     `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read;
-    `where`: the memories, of which the last region's has the feature maps; `slicer`: of the program, without which it
-    is cut by rows alone.
+    `memory_map`: the memories, of which the last region's has the feature maps; `slicer`: of the program, without which
+    it is cut by rows alone.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class CascadeSpace:
         *,
         io_in_pools: bool = True,
         reuse_inputs: bool = True,
-        where: MemoryMap | None = None,
+        memory_map: MemoryMap | None = None,
         slicer: Slicer | None = None,
     ) -> None:
         self.program, self.slicer = program, slicer
         self.chains = Chains(program, io_in_pools, reuse_inputs)
         self.sizes, self.live = self.chains.sizes, self.chains.live
         self._costs: list[Costs] = []  # of all memories
-        self._weigh(where or default_memory_map(program.accelerator), None)
+        self._weigh(memory_map or default_memory_map(program.accelerator), None)
 
-    def _weigh(self, where: MemoryMap, again: MemoryMap | None) -> None:
+    def _weigh(self, memory_map: MemoryMap, again: MemoryMap | None) -> None:
         self._again = again and self._costs_in(again)
-        self.costs = self._costs_in(where)
+        self.costs = self._costs_in(memory_map)
         self.by_channels = self.slicer and ChannelCascades(self.costs, self.sizes, self.live, self.slicer)
         self._worth: dict[RowGroup, list[_Worth]] = {}
         self._keeping: dict[tuple[RowGroup, frozenset[int]], RowGroup] = {}
@@ -67,19 +67,19 @@ class CascadeSpace:
         self.cheapest: dict[tuple[int, int, int], RowGroup | None] = {}  # that were chosen: (first, last, limit)
         self.measured: dict[tuple[tuple[Group, ...], int | None], Any] = {}  # of groups chosen, and the plan's budget
 
-    def _costs_in(self, where: MemoryMap) -> Costs:
-        found = next((costs for costs in self._costs if costs.where == where), None)
+    def _costs_in(self, memory_map: MemoryMap) -> Costs:
+        found = next((costs for costs in self._costs if costs.memory_map == memory_map), None)
         if found is None:
-            found = Costs(self.program, where)
+            found = Costs(self.program, memory_map)
             self._costs.append(found)
         return found
 
-    def among(self, where: MemoryMap, again: MemoryMap | None = None) -> CascadeSpace:
+    def among(self, memory_map: MemoryMap, again: MemoryMap | None = None) -> CascadeSpace:
         """The same in other memories, whose turns are known to both. `again`: from which memories come constants that
-        parts read once more, if not from `where`.
+        parts read once more, if not from `memory_map`.
         """
         found = copy(self)
-        found._weigh(where, again)
+        found._weigh(memory_map, again)
         return found
 
     def by_rows(self) -> CascadeSpace:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from ...program.program import NpuProgram
 from ...stream.commands import Operation
 from ...stream.isa import Op, Register
-from ...time import Demands, MemoryMap, cycles_in_a_row
-from ...time.cost import demand
+from ...time import MemoryMap, ResourceUseCache, cycles_in_a_row
+from ...time.cost import resource_use
 from ..blocks import BESIDE, Blocks
 from ..regions import places
 from ..shram import round_up
@@ -18,15 +18,15 @@ from .kept import Kept, constants_of
 
 
 class Costs:
-    """Of one program in the memories `where`, of which the last region's has the feature maps."""
+    """Of one program in the memories `memory_map`, of which the last region's has the feature maps."""
 
-    def __init__(self, program: NpuProgram, where: MemoryMap) -> None:
-        self.program, self.where = program, where
-        self.demands = Demands(program.accelerator, where)
-        self._places = places(program, where)
-        self.blocks = Blocks(program.accelerator, where, BESIDE)
+    def __init__(self, program: NpuProgram, memory_map: MemoryMap) -> None:
+        self.program, self.memory_map = program, memory_map
+        self.resource_uses = ResourceUseCache(program.accelerator, memory_map)
+        self._places = places(program, memory_map)
+        self.blocks = Blocks(program.accelerator, memory_map, BESIDE)
         self.micro_rows = program.accelerator.ofm_micro.height
-        self._near = max(where.regions)
+        self._near = max(memory_map.regions)
         self._cycles: dict[tuple[int, int, bool], int] = {}
         self._slices: dict[tuple[int, int, int, frozenset[str]], int] = {}
         self._kept: dict[int, Kept | None] = {}
@@ -44,7 +44,7 @@ class Costs:
                 operation = self.blocks.fitted(operation.with_registers(stripe))
             else:
                 operation = operation.with_registers(stripe)
-            self._cycles[key] = cycles_in_a_row(operation, self.program.accelerator, self.where)
+            self._cycles[key] = cycles_in_a_row(operation, self.program.accelerator, self.memory_map)
         return self._cycles[key]
 
     def channels(self, layer: Deep, count: int, inner: Inner, step: int) -> int:
@@ -52,7 +52,7 @@ class Costs:
         key = (layer.index, count, step, frozenset(inner))
         if key not in self._slices:
             made = layer.about((0, count), inner, step).placed(self._places, layer.index)
-            self._slices[key] = cycles_in_a_row(self.blocks.fitted(made), self.program.accelerator, self.where)
+            self._slices[key] = cycles_in_a_row(self.blocks.fitted(made), self.program.accelerator, self.memory_map)
         return self._slices[key]
 
     def whole(self, index: int, near: bool = False) -> int:
@@ -73,7 +73,7 @@ class Costs:
         total = 0.0
         for start, stop in kept.spans:
             registers = {**regions, Register.DMA0_SRC: start, Register.DMA0_LEN: stop - start}
-            needs = demand(Operation(Op.DMA_START, 0, registers), self.program.accelerator, self.where)
+            needs = resource_use(Operation(Op.DMA_START, 0, registers), self.program.accelerator, self.memory_map)
             total += needs.floor + max(load.latency for load in needs.loads)
         return round(total)
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from ....time import Clock
-from ....time.cost import Demand
+from ....time import TimingModel
+from ....time.cost import ResourceUse
 from ..timed_program import TimedProgram
 
 
@@ -66,7 +66,7 @@ def _cover(items: list[tuple[float, int]], excess_bytes: int) -> float:
     return max(whole, parts)
 
 
-def delay(timed: TimedProgram, window: CapacityWindow, clock: Clock, stays: Collection[int]) -> float:
+def delay(timed: TimedProgram, window: CapacityWindow, clock: TimingModel, stays: Collection[int]) -> float:
     """Before the crowd: when, at least, the multipliers have done its last kernel.
 
     Each multiplies when the one before has written, behind what that multiplied; and is not done before its own
@@ -80,7 +80,7 @@ def delay(timed: TimedProgram, window: CapacityWindow, clock: Clock, stays: Coll
             continue
         forms, constant = (*in_place, *copied), timed.reads.get(index, -1)
         least = tail + min(needs.multipliers for needs in forms)
-        brought = min(max((sum(load) for load in needs.passage.weights), default=0.0) for needs in in_place)
+        brought = min(max((sum(load) for load in needs.traffic.weights), default=0.0) for needs in in_place)
         if constant in stays:
             least = max(least, brought)
         costs[constant] = costs.get(constant, 0.0) + max(0.0, brought - least)
@@ -89,7 +89,7 @@ def delay(timed: TimedProgram, window: CapacityWindow, clock: Clock, stays: Coll
     return multiplied + window.least(costs, [constant.size_bytes for constant in timed.constants])
 
 
-def put_off(clock: Clock, kernel: Demand, multiplied: float) -> None:
+def put_off(clock: TimingModel, kernel: ResourceUse, multiplied: float) -> None:
     """The last kernel, which ran as `kernel`, has multiplied at that time, if not later."""
     engines = clock.engines
     late = max(0.0, multiplied + _tail(kernel) - engines.write)
@@ -104,6 +104,6 @@ def put_off(clock: Clock, kernel: Demand, multiplied: float) -> None:
     clock.kernels[-1] += late
 
 
-def _tail(kernel: Demand) -> float:
+def _tail(kernel: ResourceUse) -> float:
     """Cycles from a kernel's last multiplication to its last write: those of a block."""
-    return (kernel.output + kernel.passage.output_cycles) / kernel.blocks
+    return (kernel.output + kernel.traffic.output_cycles) / kernel.blocks

@@ -17,7 +17,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from ....time.cost import Demand
+from ....time.cost import ResourceUse
 from ..timed_program import TimedProgram, TimedRun
 from .capacity import CapacityWindow, capacity_windows, delay, put_off
 from .needs import with_least_needs
@@ -58,13 +58,13 @@ def _least_brought(
     """Of each operation, cycles of the constants' memory for what it reads first and may be copied before, and for
     what it certainly reads in place. More may be copied than is read: up to the grain, or of small operands.
     """
-    count, far = len(timed), timed.where.regions[0].name
+    count, far = len(timed), timed.memory_map.regions[0].name
     copied, in_place, again = [0.0] * count, [0.0] * count, dict[int, float]()
     for k, constant in enumerate(timed.constants):
         for i in constant.readers:
-            in_place[i] += min(needs.passage.cycles_of(far) for needs in timed.forms(i)[0])
+            in_place[i] += min(needs.traffic.cycles_of(far) for needs in timed.forms(i)[0])
         if k not in stays:
-            port = port_cycles(constant.size_bytes, timed.program.accelerator, timed.where)
+            port = port_cycles(constant.size_bytes, timed.program.accelerator, timed.memory_map)
             read = sum(in_place[i] for i in constant.readers)
             copied[constant.readers[0]] += min(port, read)
             again[k] = max(0.0, read - port)
@@ -80,7 +80,7 @@ def _memories(timed: TimedProgram, stays: Collection[int]) -> float:
     for those that stay.
     """
     names = sorted({load.memory.name for index in range(len(timed)) for load in timed.step(index).slow.loads})
-    far = timed.where.regions[0].name
+    far = timed.memory_map.regions[0].name
     parts = [
         [part / _WEIGHTS if name == far else (1 - part / _WEIGHTS) * (name == near) for name in names]
         for near in names
@@ -89,9 +89,9 @@ def _memories(timed: TimedProgram, stays: Collection[int]) -> float:
     ]
     weights = np.array(parts or [[1.0]]).T
 
-    def weighed(forms: Iterable[Sequence[Demand]]) -> NDArray[np.float64]:
+    def weighed(forms: Iterable[Sequence[ResourceUse]]) -> NDArray[np.float64]:
         """Of each operation and for each mean, in the form in which it is least."""
-        busy = [[[needs.passage.cycles_of(name) for name in names] for needs in (one[0], one[-1])] for one in forms]
+        busy = [[[needs.traffic.cycles_of(name) for name in names] for needs in (one[0], one[-1])] for one in forms]
         least: NDArray[np.float64] = (np.array(busy) @ weights).min(axis=1)
         return least
 
@@ -134,6 +134,6 @@ def _brought_late(
         begins = over + accelerator.max_outstanding_kernels - 1
         if over > 0 and begins < len(kernels):
             first = kernels[begins]
-            there = port_cycles(free_bytes[k], accelerator, timed.where)
+            there = port_cycles(free_bytes[k], accelerator, timed.memory_map)
             most = max(most, ends[kernels[over - 1]] + read[first] + max(0.0, later[first] - there))
     return most

@@ -14,7 +14,7 @@ from ....program.access import Role
 from ....stream.commands import Operation
 from ....stream.isa import Register
 from ....time import Traffic
-from ....time.cost import Demand, Load
+from ....time.cost import Load, ResourceUse
 from ....time.memory import Direction
 from ..timed_program import TimedProgram
 
@@ -26,7 +26,7 @@ def with_least_needs(timed: TimedProgram, stays: Collection[int] = ()) -> TimedP
     place where its constant `stays`.
     """
     steps = []
-    before: tuple[Demand, ...] = ()  # forms of the last kernel
+    before: tuple[ResourceUse, ...] = ()  # forms of the last kernel
     for index in range(len(timed)):
         step = timed.step(index)
         if not step.slow.is_transfer:
@@ -43,12 +43,12 @@ def with_least_needs(timed: TimedProgram, stays: Collection[int] = ()) -> TimedP
     return timed.otherwise(steps)
 
 
-def _all(timed: TimedProgram, index: int) -> tuple[Demand, ...]:
+def _all(timed: TimedProgram, index: int) -> tuple[ResourceUse, ...]:
     return tuple(needs for forms in timed.forms(index) for needs in forms)
 
 
 def _blockdeps(
-    before: Sequence[Demand], forms: Sequence[Demand], accelerator: Architecture, known: int
+    before: Sequence[ResourceUse], forms: Sequence[ResourceUse], accelerator: Architecture, known: int
 ) -> Iterator[int]:
     """How far a kernel may run ahead into the one before it, in all blocks of both, if further than is `known`."""
     yield known
@@ -63,7 +63,7 @@ def _block(kernel: Operation) -> tuple[int, ...]:
     return tuple(kernel[register] for register in _BLOCK)
 
 
-def _least(forms: Sequence[Demand], copied: bool, index: int) -> Demand:
+def _least(forms: Sequence[ResourceUse], copied: bool, index: int) -> ResourceUse:
     """The least of several needs of one kernel, part by part. Constants keep the soonest of their arrivals and, where
     they may be `copied`, no memory busy: read in place they spare the memory that copies take, and the other way round.
     What the busiest memory of any form needs is asked of one that nobody else uses.
@@ -73,7 +73,7 @@ def _least(forms: Sequence[Demand], copied: bool, index: int) -> Demand:
         known = least.setdefault((load.role, load.writes), load)
         if (load.cycles, load.asking) < (known.cycles, known.asking):
             least[load.role, load.writes] = load
-    longest = min(max(latency + busy for _, busy, latency in needs.passage.memories) for needs in forms)
+    longest = min(max(latency + busy for _, busy, latency in needs.traffic.memories) for needs in forms)
     alone = replace(least[Role.OFM, True].memory, name=f"of kernel {index}", read=Direction(0))
     least[Role.DMA_SRC, False] = Load(Role.DMA_SRC, alone, False, Traffic(), longest, None, 0.0)
     for role in (Role.WEIGHTS, Role.SCALES, Role.IFM2):

@@ -9,22 +9,22 @@ from itertools import accumulate
 
 from ....arch import Architecture
 from ....time import MemoryMap
-from ....time.cost import Demand
+from ....time.cost import ResourceUse
 from ..timed_program import TimedProgram
 
 
-def port_cycles(size_bytes: float, accelerator: Architecture, where: MemoryMap) -> float:
+def port_cycles(size_bytes: float, accelerator: Architecture, memory_map: MemoryMap) -> float:
     """Cycles of the constants' memory for so many bytes."""
-    return size_bytes / accelerator.port_bytes / where.regions[0].clock_scale
+    return size_bytes / accelerator.port_bytes / memory_map.regions[0].clock_scale
 
 
-def unit_cycles(needs: Demand) -> float:
+def unit_cycles(needs: ResourceUse) -> float:
     """No kernel writes its last block sooner after the one before it has written its own: it is multiplied from then
     on, put out block by block behind that, and written behind that.
     """
     if needs.is_transfer:
         return 0.0
-    work = (needs.multipliers, needs.output, needs.passage.output_cycles)
+    work = (needs.multipliers, needs.output, needs.traffic.output_cycles)
     return max(work) + (sum(work) - max(work)) / needs.blocks
 
 
