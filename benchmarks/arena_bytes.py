@@ -15,7 +15,7 @@ from npu_memplan import sweep
 from npu_memplan.commands.sweep import shown
 from npu_memplan.options import CompileOptions
 from npu_memplan.sweep.case import target_name
-from npu_memplan.sweep.folder import RESULTS, write_asked
+from npu_memplan.sweep.folder import RESULTS, write_request
 from npu_memplan.sweep.table.rows import TableRow
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -47,10 +47,10 @@ def main() -> None:
     given = parser.parse_args()
     models = given.models or sorted((REPOSITORY / "tests" / "models").glob("*.tflite"))
     every = sweep.cases(models, list(COLUMNS.values()))
-    write_asked(given.output, every)
+    write_request(given.output, every)
     with shown() as progress:
         swept = sweep.run(every, given.executor, store=given.output / RESULTS, progress=progress)
-    print(table({(row.asked.network, row.asked.target): row for row in swept.table().rows}))
+    print(table({(row.requested.network, row.requested.target): row for row in swept.table().rows}))
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def measure(
 def row(model: Path, npu: str, folder: Path) -> Row:
     """All columns of one model."""
     options = CompileOptions(accelerator=npu).resolved()
-    asked = VelaOptions(npu, options.system_config, options.memory_mode)
-    imported = import_tflite(model.read_bytes(), asked, name=model.name)
+    requested = VelaOptions(npu, options.system_config, options.memory_mode)
+    imported = import_tflite(model.read_bytes(), requested, name=model.name)
     assert imported.vela is not None
     tensors = imported.network.tensors
     io_bytes = sum(tensors[i].size_bytes for i in (*imported.network.inputs, *imported.network.outputs))

@@ -155,25 +155,27 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=Path("random_networks.jsonl"))
     parser.add_argument("--keep", type=Path, help="where files with faults go")
     parser.add_argument("--reduce", action="store_true", help="make each network as small as shows the same fault")
-    asked = parser.parse_args()
-    seeds = [int(s) for s in asked.seeds.split(",") if s] or list(range(asked.first, asked.first + asked.count))
-    hows = asked.how.split(",")
-    if asked.reduce:
+    requested = parser.parse_args()
+    seeds = [int(s) for s in requested.seeds.split(",") if s] or list(
+        range(requested.first, requested.first + requested.count)
+    )
+    hows = requested.how.split(",")
+    if requested.reduce:
         for seed in seeds:
             for how in hows:
-                _reduce(seed, how, asked.keep or Path("reduced"))
+                _reduce(seed, how, requested.keep or Path("reduced"))
         return 0
     Trial(draw(0).finish()).compile_and_run(ways(0)["tvm"])  # imports everything once
     children = []
-    for job in range(asked.jobs):
+    for job in range(requested.jobs):
         child = os.fork()
         if child == 0:
-            _work_through(seeds[job :: asked.jobs], hows, asked.output, asked.keep)
+            _work_through(seeds[job :: requested.jobs], hows, requested.output, requested.keep)
             os._exit(0)
         children.append(child)
     for child in children:
         os.waitpid(child, 0)
-    records = [json.loads(line) for line in asked.output.read_text(encoding="utf-8").splitlines()]
+    records = [json.loads(line) for line in requested.output.read_text(encoding="utf-8").splitlines()]
     print(summary(records))
     return 1 if any(r["verdict"] == Verdict.FAULT.value for r in records) else 0
 

@@ -112,29 +112,31 @@ def sweeps(folder: Path) -> Iterator[Cell]:
         mode = "Shared_Sram" if row["npu"] == "u55" else "Dedicated_Sram"
         profile = {"whole mid profile": 512, "whole low profile": 256}.get(row["what"], npu.macs)
         memory_map = around(npu, mode, profile=profile)
-        asked = {key: int(row[key]) for key in ("EXT_RLATENCY", "EXT_WLATENCY", "EXT_MAXR", "EXT_BWCAP") if row[key]}
+        requested = {
+            key: int(row[key]) for key in ("EXT_RLATENCY", "EXT_WLATENCY", "EXT_MAXR", "EXT_BWCAP") if row[key]
+        }
         if "profile" not in row["what"]:
-            memory_map = changed(memory_map, lambda memory, asked=asked: _set(memory, asked), external=True)
+            memory_map = changed(memory_map, lambda memory, requested=requested: _set(memory, requested), external=True)
         if row["SRAM_BWCAP"]:
             memory_map = changed(
                 memory_map, lambda memory, n=int(row["SRAM_BWCAP"]): _capped(memory, n), external=False
             )
         if "2000/500" in row["what"]:
             memory_map = changed(memory_map, _faster_pulse, external=True)
-        name = f"{row['model']} {npu.name} " + " ".join(f"{key[4:]} {n}" for key, n in asked.items())
+        name = f"{row['model']} {npu.name} " + " ".join(f"{key[4:]} {n}" for key, n in requested.items())
         name += f" SRAM_BWCAP {row['SRAM_BWCAP']}" * bool(row["SRAM_BWCAP"])
         commands = stream(folder, row, npu)
         yield Cell(f"sweep: {row['what']}", name, int(row["total"]), estimate(commands, npu, memory_map))
 
 
-def _set(memory: Memory, asked: Mapping[str, int]) -> Memory:
+def _set(memory: Memory, requested: Mapping[str, int]) -> Memory:
     read, write, pulse = memory.read, memory.write, memory.pulse
-    read = replace(read, latency=asked.get("EXT_RLATENCY", read.latency))
-    if "EXT_MAXR" in asked:
-        read = replace(read, outstanding=asked["EXT_MAXR"] % 64)
-    write = replace(write, latency=asked.get("EXT_WLATENCY", write.latency))
-    if "EXT_BWCAP" in asked and pulse is not None:
-        pulse = replace(pulse, words=asked["EXT_BWCAP"])
+    read = replace(read, latency=requested.get("EXT_RLATENCY", read.latency))
+    if "EXT_MAXR" in requested:
+        read = replace(read, outstanding=requested["EXT_MAXR"] % 64)
+    write = replace(write, latency=requested.get("EXT_WLATENCY", write.latency))
+    if "EXT_BWCAP" in requested and pulse is not None:
+        pulse = replace(pulse, words=requested["EXT_BWCAP"])
     return replace(memory, read=read, write=write, pulse=pulse)
 
 
@@ -264,14 +266,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page", type=Path)
-    asked = parser.parse_args()
-    found = list(cells(asked.folder))
+    requested = parser.parse_args()
+    found = list(cells(requested.folder))
     text = "\n".join(["## Ratio of the estimate to the published count\n", *summary(found), *details(found), ""])
-    if asked.page is None:
+    if requested.page is None:
         print(text)
         return
-    kept, mark, _ = asked.page.read_text(encoding="utf-8").partition(MARK)
-    asked.page.write_text(f"{kept}{mark}\n\n{text}", encoding="utf-8")
+    kept, mark, _ = requested.page.read_text(encoding="utf-8").partition(MARK)
+    requested.page.write_text(f"{kept}{mark}\n\n{text}", encoding="utf-8")
 
 
 if __name__ == "__main__":

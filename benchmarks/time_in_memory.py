@@ -66,10 +66,10 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--accelerator", default="ethos-u55-256")
     parser.add_argument("--npu-compiler", default="auto")
-    asked = parser.parse_args()
-    options = CompileOptions(asked.accelerator, npu_compiler=asked.npu_compiler, memory_mode="Shared_Sram")
+    requested = parser.parse_args()
+    options = CompileOptions(requested.accelerator, npu_compiler=requested.npu_compiler, memory_mode="Shared_Sram")
     ratios: dict[int, list[float]] = {}
-    for model in asked.models:
+    for model in requested.models:
         print(model.name, flush=True)
         try:
             for k, (text, ratio) in enumerate(rows(model, options)):

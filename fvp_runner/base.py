@@ -1,7 +1,7 @@
 """What every runner shares: its face, its options, its errors, and the artifact that it is given.
 
-Invariant: no runner gets an artifact whose plan breaks a law of `npu_memplan.verify`, and this module imports no other
-one of the runners'.
+Invariant: no runner gets an artifact whose plan violates a constraint of `npu_memplan.verify`, and this module imports
+no other one of the runners'.
 """
 
 from __future__ import annotations
@@ -101,7 +101,6 @@ class Runner(Protocol):
 
 
 def load_artifact(directory: Path | str, options: RunOptions) -> Artifact:
-    """The artifact in `directory`, with a plan that was verified; `PlanRefusedError` says which law it breaks."""
     artifact = Artifact.load(directory)
     if options.verify:
         try:

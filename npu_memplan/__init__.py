@@ -77,14 +77,14 @@ def compile(
     from .options import CompileOptions
     from .process.incidents import strictly
 
-    asked = CompileOptions(**options)
+    requested = CompileOptions(**options)
     with strictly(strict):
         from .checking.compile import compile_checked, compile_to_fit_checked
         from .checking.mode import check_mode
 
         if fit:
-            return compile_to_fit_checked(Path(model), asked, Path(output), fit, force, check_mode(check))[0]
-        return compile_checked(model, asked, output, force, check_mode(check))
+            return compile_to_fit_checked(Path(model), requested, Path(output), fit, force, check_mode(check))[0]
+        return compile_checked(model, requested, output, force, check_mode(check))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """What a user asks of a compile, the command line that asks for it, and the pools that follow from it.
 
-Invariant: the pools are in the order of the NPU's regions: pool i is region i + 1; parsing `flags()` gives the
+Invariant: the pools are in the order of the NPU's regions: pool i is region i + 1; parsing `to_cli_args()` gives the
 same options again.
 """
 
@@ -104,8 +104,8 @@ class CompileOptions:
     @property
     def competes(self) -> bool:
         """Whether both NPU compilers make the program: where cycles count, and bytes are given to compare them in."""
-        asked = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
-        return asked and self.for_cycles and self._has_goal
+        requested = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
+        return requested and self.for_cycles and self._has_goal
 
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
@@ -132,7 +132,7 @@ class CompileOptions:
         mode = load_memory_mode(self.memory_mode or usual[1]).name
         return replace(self, system_config=self.system_config or usual[0], memory_mode=mode)
 
-    def said(self) -> tuple[tuple[str, ...], ...]:
+    def to_cli_options(self) -> tuple[tuple[str, ...], ...]:
         """The command line that asks for these options, a flag with its value each; what is the default is left out."""
         own = CompileOptions(self.accelerator, board=self.board).resolved()
         usual = CompileOptions(
@@ -149,9 +149,9 @@ class CompileOptions:
                 said.append((flag, pool if size is None else f"{pool}={size}"))
         return (*said, *((flag,) for name, flag in _SWITCHES.items() if getattr(self, name) != getattr(usual, name)))
 
-    def flags(self) -> tuple[str, ...]:
+    def to_cli_args(self) -> tuple[str, ...]:
         """The words of that command line."""
-        return tuple(word for words in self.said() for word in words)
+        return tuple(word for words in self.to_cli_options() for word in words)
 
     def _check_stripes(self) -> None:
         if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler == "vela"):

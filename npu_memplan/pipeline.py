@@ -23,8 +23,8 @@ from .options import CompileOptions
 from .planners import prefetch
 from .process.callable_module import callable_as
 from .process.incidents import gathering
-from .process.phases import entering
-from .report.text.no_room import no_room
+from .process.phases import report_phase
+from .report.text.does_not_fit import does_not_fit
 from .stages import Compiled, Extracted, Loaded, Planned, request
 from .tuning.fallback import read_by_one
 from .tuning.tune import prefetch_weights, tune
@@ -60,7 +60,7 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compil
 
 
 def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
-    best = None if beyond else tune(options, lambda asked: lower(read(model, request(asked))), model.name)
+    best = None if beyond else tune(options, lambda requested: lower(read(model, request(requested))), model.name)
     if best is not None:
         return build(best)
     extracted = extract_problem(lower(read_by_one(model, options, beyond)))
@@ -68,12 +68,14 @@ def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
         return build(prefetch_weights(plan(extracted)))
     except planners.PlanningError as error:
         loaded = extracted.loaded
-        raise no_room(error, replace(extracted.problem, name=loaded.name), str(model), loaded.request.options) from None
+        raise does_not_fit(
+            error, replace(extracted.problem, name=loaded.name), str(model), loaded.request.options
+        ) from None
 
 
 def lower(loaded: Loaded) -> Loaded:
     """The passes that were asked for."""
-    entering("passes")
+    report_phase("passes")
     from .transform.lower import lower
 
     return lower(loaded)
@@ -81,7 +83,7 @@ def lower(loaded: Loaded) -> Loaded:
 
 def extract_problem(loaded: Loaded) -> Extracted:
     """The planning problem of a loaded model."""
-    entering("extracting buffers")
+    report_phase("extracting buffers")
     from .extract import extract_problem
 
     return extract_problem(loaded)
@@ -89,15 +91,22 @@ def extract_problem(loaded: Loaded) -> Extracted:
 
 def plan(extracted: Extracted) -> Planned:
     """A verified plan, and the problem it solves: with room for copies, or pool `beyond` larger, where asked for."""
-    entering("planning memory")
-    asked, problem = extracted.loaded.request, extracted.problem
-    how = (asked.options.planner, asked.options.time_limit_s, asked.options.seed, asked.options.prefetch)
+    report_phase("planning memory")
+    requested, problem = extracted.loaded.request, extracted.problem
+    how = (
+        requested.options.planner,
+        requested.options.time_limit_s,
+        requested.options.seed,
+        requested.options.prefetch,
+    )
     try:
         problem, answer = prefetch.solve(problem, *how)
     except planners.PlanningError:
-        if not asked.beyond:
+        if not requested.beyond:
             raise
-        pools = tuple(replace(pool, size_bytes=None) if pool.name == asked.beyond else pool for pool in problem.pools)
+        pools = tuple(
+            replace(pool, size_bytes=None) if pool.name == requested.beyond else pool for pool in problem.pools
+        )
         problem, answer = prefetch.solve(replace(problem, pools=pools), *how)
     verify.check_own(problem, answer)
     return Planned(replace(extracted, problem=problem), answer)
@@ -105,7 +114,7 @@ def plan(extracted: Extracted) -> Planned:
 
 def build(planned: Planned) -> Compiled:
     """Put the plan into the module and print it; the plan is taken as it is, right or wrong."""
-    entering("writing streams and C")
+    report_phase("writing streams and C")
     from .artifact.described import describe, with_sources
     from .codegen.sources import print_sources
     from .rewrite import rewrite

@@ -1,4 +1,4 @@
-"""Is this plan right? Every law of the problem checked against every placement.
+"""Is this plan right? Every constraint of the problem checked against every placement.
 
 Invariant: shares no code with the planners or the extraction; it reads `problem` and
 `plan` only, so a fault there cannot hide here. No pair of buffers is compared unless
@@ -17,7 +17,7 @@ from .errors import InternalError, NpuMemplanError
 from .problem import AllowedOverlap, Buffer, Placement, Plan, Pool, Problem, used_bytes, validate
 
 
-class Law(Enum):
+class Constraint(Enum):
     """What a placement can break."""
 
     MISSING = "missing buffer"
@@ -34,14 +34,14 @@ class Law(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken law.
+    """One violated constraint.
 
     `other` is the second buffer where there is one; `start_bytes, stop_bytes` is the half-open
     byte range at fault inside `pool`; `point` is a point in time at which both are live
     (None where time plays no part, as with an explicit conflict).
     """
 
-    law: Law
+    constraint: Constraint
     message: str
     buffer: str = ""
     other: str = ""
@@ -52,15 +52,15 @@ class Violation:
 
 
 class VerificationError(NpuMemplanError):
-    """A plan breaks a law; `violations` has them all."""
+    """A plan violates a constraint; `violations` has them all."""
 
     def __init__(self, problem: Problem, plan: Plan, violations: tuple[Violation, ...]) -> None:
         self.violations = violations
-        shown = "\n".join(f"  {v.law.value}: {v.message}" for v in violations[:5])
+        shown = "\n".join(f"  {v.constraint.value}: {v.message}" for v in violations[:5])
         more = f"\n  and {len(violations) - 5} more" if len(violations) > 5 else ""
         super().__init__(
-            f"the plan of {plan.planner!r} for problem {problem.name!r} breaks {len(violations)} "
-            f"law{'s' if len(violations) != 1 else ''}:\n{shown}{more}\n"
+            f"the plan of {plan.planner!r} for problem {problem.name!r} violates {len(violations)} "
+            f"constraint{'s' if len(violations) != 1 else ''}:\n{shown}{more}\n"
             "plan again, or check that plan and problem belong together"
         )
 
@@ -73,7 +73,7 @@ def check(problem: Problem, plan: Plan) -> None:
 
 
 def check_own(problem: Problem, plan: Plan) -> None:
-    """`check` of a plan of ours: one that breaks a law is an `InternalError`."""
+    """`check` of a plan of ours: one that violates a constraint is an `InternalError`."""
     try:
         check(problem, plan)
     except VerificationError as error:
@@ -96,11 +96,13 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
     pools = {pool.name: pool for pool in problem.pools}
     for buffer in problem.buffers:
         if buffer.name not in placed:
-            found.append(Violation(Law.MISSING, f"{buffer.name!r} has no placement", buffer.name))
+            found.append(Violation(Constraint.MISSING, f"{buffer.name!r} has no placement", buffer.name))
         else:
             at = placed[buffer.name]
             where = (buffer.name, "", at.pool, at.offset_bytes, at.offset_bytes + buffer.size_bytes)
-            found += [Violation(law, said, *where) for law, said in _alone(problem, buffer, at, pools[at.pool])]
+            found += [
+                Violation(constraint, said, *where) for constraint, said in _alone(problem, buffer, at, pools[at.pool])
+            ]
     found.extend(_groups(problem, placed))
     found.extend(_Overlaps(problem, placed).violations())
     if not found:
@@ -114,33 +116,33 @@ def _placements(problem: Problem, plan: Plan, placed: dict[str, Placement]) -> I
     for at in plan.placements:
         name = at.buffer
         if name not in buffers:
-            yield Violation(Law.UNKNOWN, f"{name!r} is placed but not in the problem", name)
+            yield Violation(Constraint.UNKNOWN, f"{name!r} is placed but not in the problem", name)
         elif type(at.offset_bytes) is not int:
-            yield Violation(Law.UNKNOWN, f"{name!r} is at offset {at.offset_bytes!r}, no whole number", name)
+            yield Violation(Constraint.UNKNOWN, f"{name!r} is at offset {at.offset_bytes!r}, no whole number", name)
         elif at.pool not in pools:
-            yield Violation(Law.UNKNOWN, f"{name!r} is in pool {at.pool!r}, which does not exist", name)
+            yield Violation(Constraint.UNKNOWN, f"{name!r} is in pool {at.pool!r}, which does not exist", name)
         elif name in placed:
-            yield Violation(Law.DUPLICATE, f"{name!r} has two placements", name, name, at.pool)
+            yield Violation(Constraint.DUPLICATE, f"{name!r} has two placements", name, name, at.pool)
         else:
             placed[name] = at
 
 
-def _alone(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Iterator[tuple[Law, str]]:
-    """The broken laws that concern one buffer and its pool, each in words."""
+def _alone(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Iterator[tuple[Constraint, str]]:
+    """The broken constraints that concern one buffer and its pool, each in words."""
     name, start, stop = buffer.name, at.offset_bytes, at.offset_bytes + buffer.size_bytes
     if start < 0 or (pool.size_bytes is not None and stop > pool.size_bytes):
         size = "unbounded" if pool.size_bytes is None else f"{pool.size_bytes} bytes"
-        yield Law.OUTSIDE, f"{name!r} takes bytes [{start}, {stop}) of pool {pool.name!r} ({size})"
+        yield Constraint.OUTSIDE, f"{name!r} takes bytes [{start}, {stop}) of pool {pool.name!r} ({size})"
     if start % buffer.alignment:
         lies = f"{name!r} lies at offset {start} of pool {pool.name!r}"
-        yield Law.MISALIGNED, f"{lies}, not a multiple of {buffer.alignment}"
+        yield Constraint.MISALIGNED, f"{lies}, not a multiple of {buffer.alignment}"
     if buffer.fixed is not None:
         if (at.pool, at.offset_bytes) != buffer.fixed:
             fixed = f"{name!r} is fixed at offset {buffer.fixed[1]} of pool {buffer.fixed[0]!r}"
-            yield Law.MOVED, f"{fixed}, the plan has offset {start} of {pool.name!r}"
+            yield Constraint.MOVED, f"{fixed}, the plan has offset {start} of {pool.name!r}"
     elif pool.name not in {p.name for p in problem.candidates(buffer)}:
         agents = ", ".join(sorted(a.value for a in buffer.agents))
-        yield Law.UNREACHABLE, f"{name!r} (used by {agents}) may not live in pool {pool.name!r}"
+        yield Constraint.UNREACHABLE, f"{name!r} (used by {agents}) may not live in pool {pool.name!r}"
 
 
 def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:
@@ -158,7 +160,7 @@ def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violatio
                     f"{name!r} lies at offset {at.offset_bytes} of {at.pool!r}; alias group {group.name!r} with "
                     f"{leader!r} needs offset {origin + inner} of {placed[leader].pool!r}"
                 )
-                yield Violation(Law.ALIAS, text, name, leader, at.pool, at.offset_bytes, at.offset_bytes)
+                yield Violation(Constraint.ALIAS, text, name, leader, at.pool, at.offset_bytes, at.offset_bytes)
 
 
 def _usage(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -168,7 +170,7 @@ def _usage(problem: Problem, plan: Plan) -> Iterator[Violation]:
     for pool, height in heights.items():
         if stated.get(pool, height) != height:
             text = f"the plan states {stated[pool]} bytes used of pool {pool!r}, its placements end at {height}"
-            yield Violation(Law.USAGE, text, pool=pool, start_bytes=height, stop_bytes=stated[pool])
+            yield Violation(Constraint.USAGE, text, pool=pool, start_bytes=height, stop_bytes=stated[pool])
 
 
 class _Overlaps:
@@ -249,4 +251,4 @@ class _Overlaps:
             named = 0 <= point < len(self.problem.points)
             when = f"at point {point}" + (f" ({self.problem.points[point]})" if named else "")
         text = f"{first!r} and {second!r} share bytes [{start}, {stop}) of pool {at.pool!r} {when}"
-        yield Violation(Law.OVERLAP, text, first, second, at.pool, start, stop, point)
+        yield Violation(Constraint.OVERLAP, text, first, second, at.pool, start, stop, point)

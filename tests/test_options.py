@@ -52,17 +52,17 @@ SIZES = st.integers(1, 1 << 30)
 def parsed(words: tuple[str, ...]) -> CompileOptions:
     """What the real command line makes of `words`."""
     parent = click.Context(cli, **cli.context_settings)
-    asked = command.make_context("compile", ["model.tflite", "-o", "build", *words], parent).params
+    requested = command.make_context("compile", ["model.tflite", "-o", "build", *words], parent).params
     others = "model output force fit as_json target emit all_boards quiet verbose check strict"
     for other in others.split():
-        del asked[other]
-    return options_of(**asked)
+        del requested[other]
+    return options_of(**requested)
 
 
 def test_every_option_is_said_in_one_line() -> None:
     assert not [f.name for f in dataclasses.fields(CompileOptions)
                 if getattr(EVERYTHING, f.name) == getattr(CompileOptions(), f.name)]  # fmt: skip
-    assert shlex.join(EVERYTHING.flags()) == (
+    assert shlex.join(EVERYTHING.to_cli_args()) == (
         "--board corstone-300-u65 --accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --vela-ini my.ini "
         "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
         "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --npu-compiler tvm "
@@ -72,12 +72,12 @@ def test_every_option_is_said_in_one_line() -> None:
         "--external SOFTMAX --no-overlap --reorder --stripes --prefetch "
         "--host-time --incbin --keep-inputs"
     )
-    assert parsed(EVERYTHING.flags()) == EVERYTHING
+    assert parsed(EVERYTHING.to_cli_args()) == EVERYTHING
 
 
 def test_what_is_the_default_is_not_said() -> None:
-    assert CompileOptions().flags() == CompileOptions().resolved().flags() == ()
-    assert CompileOptions("none").resolved().flags() == ("--accelerator", "none")
+    assert CompileOptions().to_cli_args() == CompileOptions().resolved().to_cli_args() == ()
+    assert CompileOptions("none").resolved().to_cli_args() == ("--accelerator", "none")
 
 
 @given(
@@ -99,20 +99,20 @@ def test_what_is_the_default_is_not_said() -> None:
     )
 )
 def test_flags_and_the_command_line_are_inverse(options: CompileOptions) -> None:
-    assert parsed(options.resolved().flags()).resolved() == options.resolved()
+    assert parsed(options.resolved().to_cli_args()).resolved() == options.resolved()
 
 
 @pytest.mark.slow
 def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
     from npu_memplan.pipeline import compile_model
 
-    asked = CompileOptions(
+    requested = CompileOptions(
         npu_compiler="tvm", constant_pools={"flash": None}, overlaps=False, reorder=True, reuse_inputs=False, seed=4
     )
     model = shared_model("hello_world_int8")
-    compile_model(model, asked, tmp_path / "out")
+    compile_model(model, requested, tmp_path / "out")
     found = Artifact.load(tmp_path / "out")
-    assert found.target == asked.resolved()
-    compile_model(model, parsed(found.target.flags()), tmp_path / "again")
+    assert found.target == requested.resolved()
+    compile_model(model, parsed(found.target.to_cli_args()), tmp_path / "again")
     first, second = ((tmp_path / name / "plan.json").read_bytes() for name in ("out", "again"))
     assert first == second

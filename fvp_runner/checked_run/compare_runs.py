@@ -36,11 +36,11 @@ _TOLD = 400  # characters of a message
 REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
 
 
-def compare_runs(request: RunRequest, entering: Callable[[str, RunFacts], None]) -> RunFacts:
+def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], None]) -> RunFacts:
     """The facts of `request`; `entering` is told of each phase before it begins, with the facts so far."""
     directory, artifact = Path(request.directory), Artifact.load(request.directory)
     inputs = [read_inputs(artifact.name, artifact.inputs, [text]) for text in request.inputs]
-    entering(REFERENCE, RunFacts())
+    report_phase(REFERENCE, RunFacts())
     try:
         _load(request.operators)
         model: Any = open_reference(Path(request.model))
@@ -56,7 +56,7 @@ def compare_runs(request: RunRequest, entering: Callable[[str, RunFacts], None])
         return RunFacts(refused=_told(error, directory))
     runs: list[InputFacts] = []
     for text, values, wanted in zip(request.inputs, inputs, expected, strict=True):
-        entering(PROGRAM, facts)
+        report_phase(PROGRAM, facts)
         try:
             runs.append(_compared(runner, text, values, wanted, fresh=not (artifact.states and runs)))
         except RunTimeoutError as error:
@@ -65,7 +65,7 @@ def compare_runs(request: RunRequest, entering: Callable[[str, RunFacts], None])
         if runs[-1].stopped:
             break
         if runs[-1].differs and (not artifact.states or len(runs) == 1) and isinstance(model, TFLiteReference):
-            entering(OPERATORS, facts)
+            report_phase(OPERATORS, facts)
             rows = _operators(runner, model, values)
             runs[-1] = InputFacts(text, runs[-1].outputs, operators=rows)
             facts = _with(facts, runs)

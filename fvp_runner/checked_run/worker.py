@@ -32,11 +32,11 @@ def main(descriptor: int) -> None:
             answers.write(json.dumps(msgspec.to_builtins(values)) + "\n")
             answers.flush()
 
-        def entering(phase: str, facts: RunFacts) -> None:
+        def report_phase(phase: str, facts: RunFacts) -> None:
             say(**{PHASE: phase, FACTS: facts})
 
         try:
-            found = compare_runs(request, entering)
+            found = compare_runs(request, report_phase)
         except Exception:
             say(**{FAULT: traceback.format_exc()})
         else:

@@ -35,20 +35,20 @@ class FirmwareFacts:
 
 
 def check_network(
-    network: Network, data: bytes, board: Board, asked: FirmwareFacts, inputs: Sequence[Array]
+    network: Network, data: bytes, board: Board, requested: FirmwareFacts, inputs: Sequence[Array]
 ) -> list[Remark]:
     """Every finding, in the order in which a firmware would meet them; `network` was read from `data`."""
     found = [
         *container.accelerators(network, board),
         *container.alignments(network, data),
-        *container.operators(network, data, asked.registered),
+        *container.operators(network, data, requested.registered),
         *memory.regions(network),
-        *memory.arena(network, asked.arena_bytes),
+        *memory.arena(network, requested.arena_bytes),
         *memory.fit(network, len(data), board),
         *_hazards(network),
     ]
     if network.npu_calls:
-        found += _run(network, data, asked, inputs)
+        found += _run(network, data, requested, inputs)
     return found
 
 
@@ -65,7 +65,7 @@ def _hazards(network: Network) -> Iterator[Remark]:
         yield Remark(Level.RIGHT, "hazards", "no kernel or transfer starts before what it depends on has ended")
 
 
-def _run(network: Network, data: bytes, asked: FirmwareFacts, values: Sequence[Array]) -> Iterator[Remark]:
+def _run(network: Network, data: bytes, requested: FirmwareFacts, values: Sequence[Array]) -> Iterator[Remark]:
     recorder = LayerRecorder()
     try:
         ran = NetworkModel(network, data).run(values, observer=recorder)
@@ -74,10 +74,10 @@ def _run(network: Network, data: bytes, asked: FirmwareFacts, values: Sequence[A
         return
     cycles = sum(stats.cycles for stats in ran.stats)
     done = f"it runs in our simulator, {cycles:,} estimated cycles"
-    if asked.reference is None:
+    if requested.reference is None:
         yield Remark(Level.NOTE, "run", f"{done}; compared with nothing: give --reference MODEL.tflite")
         return
-    model = TFLiteReference(asked.reference, "the reference")
+    model = TFLiteReference(requested.reference, "the reference")
     expected = model.run(values)
     names = [network.tensors[i].name for i in network.outputs]
     first = compare_layers(model.network, model.layers(values), recorder.written).first

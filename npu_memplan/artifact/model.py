@@ -124,7 +124,7 @@ class Artifact:
 
     @classmethod
     def load_verified(cls, directory: Path | str) -> Artifact:
-        """`load`, and `VerificationError` when the plan breaks a law: for whoever draws or explains it."""
+        """`load`, and `VerificationError` when the plan violates a constraint: for whoever draws or explains it."""
         from ..verify import check
 
         artifact = cls.load(directory)

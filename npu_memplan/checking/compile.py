@@ -24,7 +24,7 @@ from ..fit.trials import FitResult, compile_to_fit
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..pipeline import plan_model
 from ..process.incidents import contained, fall_back, gathering, report_fault
-from ..process.phases import entering
+from ..process.phases import report_phase
 from ..report.text.checked import difference, why_given_up
 from ..stages import Compiled
 from .budget import LIMIT, LIMIT_OF_SEARCHES, too_much
@@ -110,7 +110,7 @@ def check_results(
     reason = _cannot(artifact)
     if reason:
         return CheckResult(reason=reason)
-    entering("checking results")
+    report_phase("checking results")
     from fvp_runner.checked_run.facts import RunRequest
 
     from .worker import run
@@ -132,12 +132,12 @@ def _other(
 ) -> tuple[Compiled, CheckResult] | None:
     """Another program that is right, and its check, which says what was given up; None if there is none."""
     gone = [_gone(artifact, result)]
-    for number, asked in enumerate(_alternatives(options, artifact, result)):
+    for number, requested in enumerate(_alternatives(options, artifact, result)):
         if number == _TRIED:
             break
         other = CheckResult()
-        with contained(shlex.join(_flags(asked))), scratch_folder("check") as folder, suppress(RefusalError):
-            compiled = plan_model(model, asked)
+        with contained(shlex.join(_flags(requested))), scratch_folder("check") as folder, suppress(RefusalError):
+            compiled = plan_model(model, requested)
             other = check_results(folder, write(compiled, folder), model, mode, limit)
         if other.verdict in (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED):
             return compiled, replace(other, given_up=tuple(gone))

@@ -25,10 +25,10 @@ class CheckMode(Enum):
     NEVER = "never"
 
 
-def check_mode(asked: bool | None = None) -> CheckMode:
+def check_mode(requested: bool | None = None) -> CheckMode:
     """What was `asked` for; None: what the environment says, else `AUTO`."""
-    if asked is not None:
-        return CheckMode.ALWAYS if asked else CheckMode.NEVER
+    if requested is not None:
+        return CheckMode.ALWAYS if requested else CheckMode.NEVER
     text = os.environ.get(VARIABLE, "").strip() or CheckMode.AUTO.value
     try:
         return CheckMode(text)

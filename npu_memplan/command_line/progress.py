@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from ..process.phases import heard
+from ..process.phases import listening
 from .groups import group
 
 
@@ -30,11 +30,11 @@ class Verbosity(IntEnum):
 def verbosity(command: Any) -> Any:
     """Adds --quiet and --verbose, of which the command is told as `said`; both at once are bad use."""
 
-    def told(*, quiet: bool, verbose: bool, **asked: Any) -> Any:
+    def told(*, quiet: bool, verbose: bool, **requested: Any) -> Any:
         if quiet and verbose:
             raise click.UsageError("--quiet and --verbose contradict each other; leave one of them out")
-        said = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
-        return command(said=said, **asked)
+        verbosity = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
+        return command(verbosity=verbosity, **requested)
 
     option = group("What is said")
     quiet = option("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
@@ -60,16 +60,16 @@ class Shown:
 
 
 @contextmanager
-def progress(what: str, said: Verbosity = Verbosity.USUAL) -> Iterator[Shown]:
+def progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Shown]:
     """Show what `what` is doing, and every phase that is entered inside."""
-    if said is Verbosity.VERBOSE:
-        with _lines() as shown, heard(shown.phase):
+    if verbosity is Verbosity.VERBOSE:
+        with _lines() as shown, listening(shown.phase):
             yield shown
         return
     from rich.console import Console
 
     console = Console(stderr=True, markup=False)
-    if said is Verbosity.QUIET or not console.is_terminal:
+    if verbosity is Verbosity.QUIET or not console.is_terminal:
         yield Shown(lambda *_: None)
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -83,7 +83,7 @@ def progress(what: str, said: Verbosity = Verbosity.USUAL) -> Iterator[Shown]:
             bars.update(bar, description=f"{what}{counted}: {text}")
 
         shown = Shown(tell)
-        with heard(shown.phase):
+        with listening(shown.phase):
             yield shown
 
 

@@ -49,8 +49,8 @@ def command(
     data = read_file(network)
     parsed, description = read_network(data, network.name), load_board(board)
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
-    asked = FirmwareFacts(registered, arena, None if reference is None else read_file(reference))
-    remarks = check_network(parsed, data, description, asked, values)
+    requested = FirmwareFacts(registered, arena, None if reference is None else read_file(reference))
+    remarks = check_network(parsed, data, description, requested, values)
     wrong = sum(remark.level is Level.WRONG for remark in remarks)
     if as_json:
         rows = [remark.to_dict() for remark in remarks]

@@ -126,11 +126,11 @@ def command(
     check: bool | None,
     all_boards: bool,
     strict: bool,
-    said: Verbosity,
-    **asked: Any,
+    verbosity: Verbosity,
+    **requested: Any,
 ) -> None:
     click.get_current_context().with_resource(strictly(strict))
-    options = options_of(**asked)
+    options = options_of(**requested)
     if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
         flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"
         raise click.UsageError(f"--max-ms chooses one program by its time, {flag} by something else; leave one out")
@@ -138,7 +138,7 @@ def command(
         if emit != "c" or fit is not None or output is not None:
             flag = "--emit" if emit != "c" else "--fit" if fit is not None else "--output"
             raise click.UsageError(f"--all-boards writes nothing and chooses nothing; leave {flag} out")
-        where_it_fits(model, options, as_json, said)
+        where_it_fits(model, options, as_json, verbosity)
         return
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
@@ -152,22 +152,22 @@ def command(
     if emit != "c":
         from ..vela_tflite.command import emit_file
 
-        with progress(f"compiling {model.name}", said):
+        with progress(f"compiling {model.name}", verbosity):
             lines = emit_file(model, output, options, force, as_json)
-        click.echo(lines.partition("\n")[0] if said is Verbosity.QUIET and not as_json else lines)
+        click.echo(lines.partition("\n")[0] if verbosity is Verbosity.QUIET and not as_json else lines)
         return
     from ..checking.compile import compile_checked, compile_to_fit_checked, start
 
     fitted = None
     mode = start(check)
-    with progress(f"compiling {model.name}", said) as shown:
+    with progress(f"compiling {model.name}", verbosity) as shown:
         if fit is None:
             artifact = compile_checked(model, options, output, force, mode)
         else:
             artifact, fitted = compile_to_fit_checked(model, options, output, fit, force, mode, shown.part)
     if as_json:
         click.echo(json.dumps({**summary(artifact), **({"fit": fitted.to_dict()} if fitted else {})}))
-    elif said is Verbosity.QUIET:
+    elif verbosity is Verbosity.QUIET:
         click.echo(verdict(artifact))
     else:
         _print(artifact, fitted, fit, output)
@@ -187,20 +187,20 @@ def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output
     console.print(f"written to {output}", soft_wrap=True)
 
 
-def where_it_fits(model: Path, options: CompileOptions, as_json: bool, said: Verbosity) -> None:
+def where_it_fits(model: Path, options: CompileOptions, as_json: bool, verbosity: Verbosity) -> None:
     """`--all-boards`: print a row a board."""
     from ..fit.boards import on_boards
     from ..report.text.boards import print_fits
 
-    with progress(f"compiling {model.name}", said) as shown:
-        rows = on_boards(model, options, said=shown.part)
+    with progress(f"compiling {model.name}", verbosity) as shown:
+        rows = on_boards(model, options, report_progress=shown.part)
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows]))
         return
     fitting = [row.board for row in rows if row.fits]
     names = f": {', '.join(fitting)}" if 0 < len(fitting) < len(rows) else ""
     click.echo(f"{model.name} fits {len(fitting)} of {len(rows)} boards{names}")
-    if said is not Verbosity.QUIET:
+    if verbosity is not Verbosity.QUIET:
         print_fits(rows)
 
 
@@ -212,19 +212,19 @@ def options_of(accelerator: str, board: str, no_overlap: bool, keep_inputs: bool
 
 def parse_options(words: Sequence[str]) -> CompileOptions:
     """The options that `words` of this command line ask for; `OptionError` for other words."""
-    said, place = shlex.join(words), ("MODEL", "-o", "DIRECTORY")
+    verbosity, place = shlex.join(words), ("MODEL", "-o", "DIRECTORY")
     try:
         usual, given = (command.make_context("compile", [*place, *more]).params for more in ((), words))
     except click.ClickException as error:
-        raise OptionError(f"{said!r} are no options of compile: {error.format_message()}") from None
+        raise OptionError(f"{verbosity!r} are no options of compile: {error.format_message()}") from None
     except click.exceptions.Exit:  # --help
-        raise OptionError(f"{said!r} are no options of compile; npu-memplan compile --help lists them") from None
-    asked = {*inspect.signature(options_of).parameters, *(field.name for field in fields(CompileOptions))}
-    if any(given[name] != usual[name] for name in given.keys() - asked):
+        raise OptionError(f"{verbosity!r} are no options of compile; npu-memplan compile --help lists them") from None
+    requested = {*inspect.signature(options_of).parameters, *(field.name for field in fields(CompileOptions))}
+    if any(given[name] != usual[name] for name in given.keys() - requested):
         raise OptionError(
-            f"{said!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
+            f"{verbosity!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
         )
-    return options_of(**{name: given[name] for name in given.keys() & asked})
+    return options_of(**{name: given[name] for name in given.keys() & requested})
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def command(
     timeout: float,
     output: Path,
     force: bool,
-    said: Verbosity,
+    verbosity: Verbosity,
     as_json: bool,
 ) -> None:
     from fvp_runner.base import RunOptions
@@ -54,7 +54,7 @@ def command(
 
     check_place(output, force)
     options = RunOptions(board=board, timeout_s=timeout, fvp_path=fvp_path)
-    with progress("evidence", said) as shown:
+    with progress("evidence", verbosity) as shown:
         record = gather(runner, accelerator, options, only, shown.part)
     with staged_directory(output, force) as folder:
         (folder / "evidence.json").write_bytes(record.to_json())
@@ -63,9 +63,9 @@ def command(
         click.echo(record.to_json(), nl=False)
     else:
         click.echo(record.verdict())
-        for run in record.runs if said is not Verbosity.QUIET else ():
+        for run in record.runs if verbosity is not Verbosity.QUIET else ():
             click.echo(f"  {run.network:24} {run.program:13} {verdict_of(run)}")
-        if said is not Verbosity.QUIET:
+        if verbosity is not Verbosity.QUIET:
             click.echo(f"written to {output}: send evidence.json and evidence.html")
     if any(run.exact is False for run in record.runs):
         raise click.exceptions.Exit(1)

@@ -43,7 +43,7 @@ _target = group("Target")
 @verbosity
 def command(
     model: Path, output: Path, force: bool, accelerator: str, system_config: str, memory_mode: str,
-    sizes: str | None, run_too: bool, said: Verbosity,
+    sizes: str | None, run_too: bool, verbosity: Verbosity,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
     from ..report.page.front import front_page
@@ -52,7 +52,7 @@ def command(
     check_place(output, force)
     options = CompileOptions(accelerator, system_config=system_config, memory_mode=memory_mode)
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
-    with progress(f"exploring {model.name}", said) as shown:
+    with progress(f"exploring {model.name}", verbosity) as shown:
         front = explore(model, options, limits, shown.part)
     document = front.to_dict()
     sink = io.StringIO()
@@ -66,10 +66,10 @@ def command(
         if run_too:
             _run(model, options, folder / "points", [(point.limit_bytes, front.pool) for point in front.points])
     click.echo(_verdict(front))
-    for point in (*front.points, *front.vela) if said > Verbosity.QUIET else ():
+    for point in (*front.points, *front.vela) if verbosity > Verbosity.QUIET else ():
         gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its bound" if point.bound_cycles else ""
         click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}")
-    if said > Verbosity.QUIET:
+    if verbosity > Verbosity.QUIET:
         click.echo(f"written to {output}")
 
 

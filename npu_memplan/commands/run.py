@@ -100,7 +100,7 @@ def command(
     interrupt: bool,
     fvp_path: Path | None,
     cycles: bool,
-    said: Verbosity,
+    verbosity: Verbosity,
     as_json: bool,
     **own: Any,
 ) -> None:
@@ -129,7 +129,7 @@ def command(
     options = RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, sanitize=sanitize or wants_sanitizer(), pools_after=False,
         interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles, external_sources=external_sources,
-        progress=None if as_json or said is Verbosity.QUIET else lambda line: click.echo(line, err=True),
+        progress=None if as_json or verbosity is Verbosity.QUIET else lambda line: click.echo(line, err=True),
     )  # fmt: skip
     runner = _sanitizing(runner) if sanitize else runner
     if layers or dump is not None:
@@ -139,12 +139,12 @@ def command(
             raise InputError("--layers looks into one inference of the host runner: leave --on and --steps out")
         run_layers(directory, options, sequence[0], model, dump, as_json)
         return
-    with progress(f"running {artifact.name}", said) as shown:
+    with progress(f"running {artifact.name}", verbosity) as shown:
         shown.part("building what runs")
         chosen = runners.create(runner, directory, options)
     _check_runner(chosen.name, options)
     try:
-        with progress(f"running {artifact.name}", said) as shown:
+        with progress(f"running {artifact.name}", verbosity) as shown:
             shown.part(f"on {chosen.name}")
             ran = run_steps(chosen, sequence) if several else chosen.run(sequence[0])
     except (NpuModelError, RunCheckError) as error:  # the run has no right result: that is not bad use, it is wrong
@@ -156,7 +156,7 @@ def command(
         click.echo(json.dumps(_document(artifact, chosen.name, ran, result, tolerance, what)))
     else:
         click.echo(_verdict(artifact, result, tolerance, what))
-        if said is not Verbosity.QUIET:
+        if verbosity is not Verbosity.QUIET:
             _print_table(artifact, chosen.name, ran, result)
     if result is not None and not result.within(tolerance):
         raise click.exceptions.Exit(1)

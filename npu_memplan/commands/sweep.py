@@ -49,22 +49,22 @@ def command() -> None:
     """Many models on many targets."""
 
 
-_asked, _where, _limits = group("What is compiled"), group("Where"), group("Limits")
+_cases, _where, _limits = group("What is compiled"), group("Where"), group("Limits")
 
 
 @command.command("run", cls=GroupedCommand, help="Compile every MODEL for every target. What DIR has is not "
                  "computed again, so a sweep that was ended goes on. The name `run` may be left out.")  # fmt: skip
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=PLACE)
-@_asked("--accelerator", "accelerators", default="", metavar="NAME,NAME|all", shell_complete=completion.accelerators,
+@_cases("--accelerator", "accelerators", default="", metavar="NAME,NAME|all", shell_complete=completion.accelerators,
         help="Such as u55-128,u65-256,none.")  # fmt: skip
-@_asked("--boards", default="", metavar="NAME,FILE.toml|all", shell_complete=completion.boards,
+@_cases("--boards", default="", metavar="NAME,FILE.toml|all", shell_complete=completion.boards,
         help="Their accelerators and memories, in place of --accelerator or for those alone.")  # fmt: skip
-@_asked("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
+@_cases("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
         "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
-@_asked("--run", "runner", type=click.Choice(["host", "qemu", "unicorn"]), help="Run each artifact there and "
+@_cases("--run", "runner", type=click.Choice(["host", "qemu", "unicorn"]), help="Run each artifact there and "
         "compare it with its reference.")  # fmt: skip
-@_asked("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
-@_asked("--import", "plugins", multiple=True, type=FILE, metavar="FILE.py",
+@_cases("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
+@_cases("--import", "plugins", multiple=True, type=FILE, metavar="FILE.py",
         help="Run this file in each worker first: own planners, own operators.")  # fmt: skip
 @_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder of the sweep.")
 @_where("--store", type=FOLDER, metavar="DIR",
@@ -82,10 +82,10 @@ _asked, _where, _limits = group("What is compiled"), group("Where"), group("Limi
 def run(
     output: Path, executor: str, shard: str | None, store: Path | None, case_time: float, case_memory: int,
     models: tuple[Path, ...], runner: str | None, seeds: int, plugins: tuple[Path, ...], as_json: bool,
-    said: Verbosity, **wanted: Any,
+    verbosity: Verbosity, **wanted: Any,
 ) -> None:  # fmt: skip
     from .. import sweep
-    from ..sweep.folder import RESULTS, write_asked
+    from ..sweep.folder import RESULTS, write_request
 
     part = every = sweep.cases(models, targets(**wanted), sweep.Verification(runner or "", seeds), plugins)
     if shard is not None:
@@ -94,11 +94,11 @@ def run(
             raise SweepError(f"--shard {shard}: give K/N, as in 3/16")
         part = sweep.shard(every, int(number), int(parts))
     limits = sweep.CaseLimits(case_time, case_memory)
-    write_asked(output, every)
-    with shown(said) as progress:
+    write_request(output, every)
+    with shown(verbosity) as progress:
         swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)
     text = json.dumps(_summary(swept)) if as_json else _text(swept, output)
-    click.echo(text.partition("\n")[0] if said is Verbosity.QUIET else text)
+    click.echo(text.partition("\n")[0] if verbosity is Verbosity.QUIET else text)
     if swept.missing:
         raise click.exceptions.Exit(1)
 
@@ -224,18 +224,18 @@ def merge(parts: tuple[Path, ...], output: Path) -> None:
     from ..sweep.folder import read_table
 
     found = merged(parts, output)
-    cases = {row.asked.key for row in read_table(output).rows}
+    cases = {row.requested.key for row in read_table(output).rows}
     click.echo(f"{found:,} of {len(cases):,} results in {output}")
     if found < len(cases):
         raise click.exceptions.Exit(1)
 
 
 @contextlib.contextmanager
-def shown(said: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
+def shown(verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
     """A progress bar on stderr, where that is a terminal, or a line a case; None where nothing is to be said."""
     from ..sweep import Outcome
 
-    if said is Verbosity.VERBOSE:
+    if verbosity is Verbosity.VERBOSE:
         yield lambda done, total, newest: click.echo(f"{done} of {total}: {newest.outcome.value}", err=True)
         return
     from rich.console import Console
@@ -243,7 +243,7 @@ def shown(said: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
     from rich.progress import Progress as Bars
 
     console = Console(stderr=True, markup=False)
-    if said is Verbosity.QUIET or not console.is_terminal:
+    if verbosity is Verbosity.QUIET or not console.is_terminal:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -1,6 +1,6 @@
 """`npu-memplan verify`: is this plan right for this problem?
 
-Invariant: exit code 0 means that every law was checked and holds, 1 that one is broken,
+Invariant: exit code 0 means that every constraint was checked and holds, 1 that one is broken,
 2 that a file is unusable.
 """
 
@@ -49,9 +49,11 @@ def _show(violations: tuple[Violation, ...]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("law", "what", title=f"{len(violations)} broken law{'s' if len(violations) != 1 else ''}")
+    table = Table(
+        "constraint", "what", title=f"{len(violations)} violated constraint{'s' if len(violations) != 1 else ''}"
+    )
     for violation in violations[:50]:
-        table.add_row(violation.law.value, Text(violation.message))
+        table.add_row(violation.constraint.value, Text(violation.message))
     console = Console(highlight=False, markup=False)
     console.print(table)
     if len(violations) > 50:

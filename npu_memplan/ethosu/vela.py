@@ -55,7 +55,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and refusals.
     """
     options = options or VelaOptions()
-    target, *_ = _asked(options)
+    target, *_ = _requested(options)
     read_network(model, name)  # typed errors for what is no TFLite (read once, see there), before any compiler sees it
     messages: tuple[str, ...] = ()
     core = options.core
@@ -85,7 +85,7 @@ def compile_tosa(model: bytes, options: VelaOptions | None = None, name: str = "
     leave operators to, so Vela compiles all of a graph or nothing.
     """
     options = options or VelaOptions()
-    _asked(options)
+    _requested(options)
     if options.core == "legacy" or options.ignore_operators:
         raise VelaError("TOSA is read by Vela's compiled core (regor) alone, and as a whole: no operator stays behind")
     source = read_tosa(model, name)
@@ -94,7 +94,7 @@ def compile_tosa(model: bytes, options: VelaOptions | None = None, name: str = "
     return _result(network, compiled, options, summary, messages)
 
 
-def _asked(options: VelaOptions) -> tuple[Architecture, str, str, int]:
+def _requested(options: VelaOptions) -> tuple[Architecture, str, str, int]:
     """Target, system configuration, memory mode and cache size of `options`; `VelaError` for what is not known."""
     target = accelerator(options.accelerator)
     if options.optimise not in ("Performance", "Size"):
@@ -111,7 +111,7 @@ def _result(
 ) -> VelaResult:
     from ..target_data import load_memory_mode
 
-    target, system_config, memory_mode, _ = _asked(options)
+    target, system_config, memory_mode, _ = _requested(options)
     return VelaResult(
         network=network,
         parsed=compiled,
@@ -143,7 +143,7 @@ def arena_bytes(network: Network, pools: Sequence[str]) -> dict[str, int]:
 
 
 def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, ...]]:
-    target, system, mode, _ = _asked(options)
+    target, system, mode, _ = _requested(options)
     with tempfile.TemporaryDirectory(prefix="npu_memplan-vela-") as folder:
         source = Path(folder) / "model.tflite"
         source.write_bytes(model)

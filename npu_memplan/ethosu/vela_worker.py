@@ -175,12 +175,12 @@ def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
         names = ",".join(options.ignore_operators).replace("ARG_MAX", "ARGMAX")
         request["options"] += f"ignore_ops={names}\n"
     printed, result = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - the worker's, closed with it
-    with tempfile.TemporaryFile() as asked:
-        asked.write(json.dumps(request).encode() + b"\0" + model)
-        asked.seek(0)
+    with tempfile.TemporaryFile() as requested:
+        requested.write(json.dumps(request).encode() + b"\0" + model)
+        requested.seek(0)
         process = subprocess.Popen(
             python_child(_WORKER, str(result.fileno()), flags=("-S",)),
-            stdin=asked,
+            stdin=requested,
             stdout=printed,
             stderr=subprocess.STDOUT,
             pass_fds=(result.fileno(),),

@@ -49,7 +49,7 @@ def gather(
     target: str,
     options: RunOptions,
     only: Sequence[str] = (),
-    said: Callable[[str, int, int], None] = lambda *_: None,
+    report_progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> EvidenceRecord:
     """The record of the set on `runner` for accelerator `target`; `EvidenceError` when the runner cannot run here."""
     from fvp_runner.runner import missing
@@ -59,10 +59,10 @@ def gather(
         raise EvidenceError(f"runner {runner!r} cannot run here: {reason}")
     npu = accelerator(target)
     programs = [name for name, how in PROGRAMS.items() if has_native_lowering(npu) or how["npu_compiler"] == "vela"]
-    asked = [(network, program) for network in networks(only) for program in programs]
+    requested = [(network, program) for network in networks(only) for program in programs]
     made = []
-    for number, (network, program) in enumerate(asked):
-        said(f"{network.name}, {program}", number, len(asked))
+    for number, (network, program) in enumerate(requested):
+        report_progress(f"{network.name}, {program}", number, len(requested))
         with scratch_folder("evidence") as folder:
             made.append(_made(network, program, target, folder / "artifact", runner, options))
     runs, versions, boards, systems = zip(*made, strict=True)
@@ -88,11 +88,11 @@ def _made(
     """One program of the set: its row as far as it came, the runner's version, the board, the system configuration."""
     from fvp_runner.runner import create
 
-    asked = CompileOptions(target, **PROGRAMS[program])
-    row = ProgramRun(network.name, network.sha256, program, asked.flags(), input=_INPUT)
+    requested = CompileOptions(target, **PROGRAMS[program])
+    row = ProgramRun(network.name, network.sha256, program, requested.to_cli_args(), input=_INPUT)
     version = board = system = ""
     try:
-        artifact = compile_model(network.path, asked, folder)
+        artifact = compile_model(network.path, requested, folder)
         system, row = artifact.target.system_config, _described(row, artifact, folder)
         started = create(runner, folder, replace(options, npu_cycles=True, pools_after=False))
         firmware = getattr(started, "firmware", None)

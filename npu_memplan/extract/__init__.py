@@ -57,13 +57,13 @@ def extract_problem(loaded: Loaded) -> Extracted:
 
     The program's steps carry their points.
     """
-    asked = loaded.request
-    constants = bool(asked.constant_pools)
-    program = walk(prepare(loaded.module), asked.function, constants=constants, worst_case=asked.worst_case)
-    for tensor in program.kept if asked.kept else ():
+    requested = loaded.request
+    constants = bool(requested.constant_pools)
+    program = walk(prepare(loaded.module), requested.function, constants=constants, worst_case=requested.worst_case)
+    for tensor in program.kept if requested.kept else ():
         tensor.external = (
             tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
         )
-    sample = sampled(program, asked.pools, asked.constant_pools) if asked.run_time else None
-    problem, lives = build(program, asked, sample)
+    sample = sampled(program, requested.pools, requested.constant_pools) if requested.run_time else None
+    problem, lives = build(program, requested, sample)
     return Extracted(loaded, problem, program, lives, sample)

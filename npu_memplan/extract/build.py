@@ -40,7 +40,7 @@ OWNS, GETS = "the caller owns it", "the caller gets it"
 
 
 def build(
-    program: Program, asked: Request, sample: Sample | None = None
+    program: Program, requested: Request, sample: Sample | None = None
 ) -> tuple[Problem, dict[Storage, tuple[Lifetime, ...]]]:
     """The problem of `program` on the pools that are `asked` for, and the lifetimes of all its storages.
 
@@ -48,14 +48,14 @@ def build(
     are as in the `sample`; without one they are no buffers.
     """
     sizes = sample.sizes_bytes() if sample is not None else {}
-    if asked.io_in_pools:
+    if requested.io_in_pools:
         _check_boundary(program)
     ordered = program.number_points()
     lives = lifetimes(program)
     end = max(1, len(ordered))
     groups = _merge_groups(program.nodes)
-    _settle_external(program, groups, asked.io_in_pools, sizes)
-    if asked.io_in_pools:
+    _settle_external(program, groups, requested.io_in_pools, sizes)
+    if requested.io_in_pools:
         _check_places(program)
     traffic = _Traffic(ordered)
     results = {view.tensor for view in program.results}
@@ -64,18 +64,18 @@ def build(
         for s, life in lives.items()
         if (s.size_bytes is not None or s in sizes) and (life or s in results) and not getattr(s, "external", "")
     ]
-    homes = PoolAssignment(asked.pools, asked.constant_pools, program, placed)
-    least = asked.alignment if sample is None else max(asked.alignment, ALIGNMENT)
+    homes = PoolAssignment(requested.pools, requested.constant_pools, program, placed)
+    least = requested.alignment if sample is None else max(requested.alignment, ALIGNMENT)
     planned = {}
     for s in placed:
         life = lives[s]
-        if s.kind is BufferKind.INPUT and not asked.options.reuse_inputs:
+        if s.kind is BufferKind.INPUT and not requested.options.reuse_inputs:
             life = (Lifetime(0, end),)
         planned[s] = _buffer(s, sizes.get(s, s.size_bytes), life, least, traffic, homes.of(s))
     declared = (*program.tensors, *(internal for call in program.calls for internal in call.internals))
     storages = [s for s in declared if s in planned]
     candidates = [c for call in program.calls for c in call.overlaps]
-    wanted = asked.options.overlaps and may_overlap(program.function)
+    wanted = requested.options.overlaps and may_overlap(program.function)
     overlaps = _overlaps(candidates, ordered, planned, lives, program, groups, sample) if wanted else ()
     problem = Problem(
         buffers=tuple(planned[s] for s in storages),

@@ -1,1 +1,1 @@
-"""A pool that is too small: what could be asked for instead (`levers`), and all of it compared (`trials`)."""
+"""A pool that is too small: what could be asked for instead (`knobs`), and all of it compared (`trials`)."""

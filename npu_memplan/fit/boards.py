@@ -57,7 +57,7 @@ class BoardRow:
             "board": self.board,
             "accelerator": self.options.accelerator,
             **{name: getattr(self, name) for name in told},
-            "flags": list(self.options.flags()) if self.fit is not None else [],
+            "flags": list(self.options.to_cli_args()) if self.fit is not None else [],
             "memories": [
                 {"name": u.memory.name, "holds": list(u.holds), "bytes": u.used_bytes, "of": u.memory.size_bytes}
                 for u in uses
@@ -69,17 +69,17 @@ def on_boards(
     model: Path,
     options: CompileOptions,
     names: Sequence[str] = (),
-    said: Callable[[str, int, int], None] = lambda *_: None,
+    report_progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> tuple[BoardRow, ...]:
     """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides."""
     made: dict[tuple[str, ...], Compiled | str] = {}  # by the flags that ask for it
 
     def compiled(wanted: CompileOptions) -> Compiled | str:
-        flags = wanted.flags()
+        flags = wanted.to_cli_args()
         if flags not in made:
             from ..pipeline import plan_model
 
-            said(" ".join(flags), len(rows), len(chosen))
+            report_progress(" ".join(flags), len(rows), len(chosen))
             try:
                 made[flags] = plan_model(model, wanted)
             except NpuMemplanError as error:
@@ -99,10 +99,10 @@ def _tried(
     name: str, options: CompileOptions, compiled: Callable[[CompileOptions], Compiled | str]
 ) -> Iterator[BoardRow]:
     """The row as asked for, then of the smaller stream."""
-    asked = replace(options, board=name, accelerator=load_board(name).accelerator, objective="bytes")
+    requested = replace(options, board=name, accelerator=load_board(name).accelerator, objective="bytes")
     smaller = (_SMALLER,) if options.npu_compiler == "vela" and options.optimise != _SMALLER else ()
     for optimise in (options.optimise, *smaller):
-        wanted = replace(asked, optimise=optimise)
+        wanted = replace(requested, optimise=optimise)
         try:
             wanted = wanted.resolved()
             # native lowering chooses by the board's memories, Vela's stream is the same for all boards alike

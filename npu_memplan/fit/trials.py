@@ -21,7 +21,7 @@ from ..problem import PlanStatus
 from ..report.facts.memory import both
 from ..report.text.explain import align
 from ..sizes import parse_named_size, parse_size
-from .levers import by_one, further, trials
+from .knobs import by_one, further, trials
 
 if TYPE_CHECKING:
     from ..stages import Compiled
@@ -54,7 +54,7 @@ class Trial:
     @property
     def flags(self) -> str:
         """The command line that asks for it."""
-        return shlex.join(self.options.flags())
+        return shlex.join(self.options.to_cli_args())
 
     @property
     def needed(self) -> int:
@@ -131,7 +131,7 @@ def compile_to_fit(
 
     def compile(wanted: CompileOptions) -> Compiled:
         if say is not None:
-            say(shlex.join(wanted.flags()))
+            say(shlex.join(wanted.to_cli_args()))
         return plan_model(model, wanted, beyond=pool)
 
     with staged_directory(output, force) as folder:
@@ -196,6 +196,6 @@ def _no_fit(result: FitResult) -> str:
         f"nothing that was tried fits {both(result.budget_bytes)} of {result.pool}:\n"
         f"{result.to_text()}\n"
         f"the least is {both(least.required_bytes)}, {least.required_bytes - result.budget_bytes:,} too many:\n"
-        f"  {shlex.join(kept.flags())}\n"
+        f"  {shlex.join(kept.to_cli_args())}\n"
         "what is left to change is the pool, or the model or its input"
     )

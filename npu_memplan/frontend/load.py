@@ -21,7 +21,7 @@ from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..models.tosa import is_tosa
 from ..options import NO_NPU
-from ..process.phases import entering
+from ..process.phases import report_phase
 from ..stages import Loaded, Request
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
@@ -33,7 +33,7 @@ class FormatError(RefusalError):
 
 def read(path: Path, request: Request) -> Loaded:
     """The module of the file `path`. Raises the frontends' errors."""
-    entering(
+    report_phase(
         f"reading {path.name}, {request.options.npu_compiler} scheduling"
         if request.options.accelerator != NO_NPU
         else f"reading {path.name}"

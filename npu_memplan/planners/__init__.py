@@ -26,7 +26,7 @@ from ..verify import VerificationError, check, check_own, violations_of
 from . import auto  # noqa: F401  registers planners, as do the next two
 from .bounds import load_peak
 from .errors import OutOfTime, PlannerUseError, PlanningError
-from .explain import no_room
+from .explain import does_not_fit
 from .first_fit import hill_climb, planners  # noqa: F401
 from .first_fit.orders import placing
 from .first_fit.quick import QUICK, quick_layout
@@ -50,7 +50,7 @@ _quiet, _was_enabled = 0, True  # blocks without collection, of all threads; whe
 
 
 @contextmanager
-def quiet_collector() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """No garbage collection inside: planners make no cycles, and walking millions of live objects takes seconds."""
     global _quiet, _was_enabled
     with _lock:
@@ -67,7 +67,7 @@ def quiet_collector() -> Iterator[None]:
                 gc.enable()
 
 
-@quiet_collector()
+@gc_paused()
 def plan(
     problem: Problem,
     planner: str = "auto",
@@ -85,7 +85,7 @@ def plan(
 
     Raises `ProblemError` (the problem contradicts itself), `PlanningError` (nothing fits the
     pools), `PlannerUseError` (unknown planner, unusable budget), `VerificationError` (the incumbent
-    breaks a law), `InternalError` (what the planner answered does).
+    violates a constraint), `InternalError` (what the planner answered does).
     """
     function = find(planner)  # an unknown name is an error before any work
     if time_limit_s is not None and not (math.isfinite(time_limit_s) and time_limit_s >= 0):
@@ -139,7 +139,7 @@ def _in_no_time(context: Context) -> tuple[Placement, ...]:
     if isinstance(layout, int):
         if context.incumbent is not None:
             return context.incumbent.placements
-        raise no_room(context, layout, placing(context.model))
+        raise does_not_fit(context, layout, placing(context.model))
     context.note(QUICK)
     return context.model.placements(layout.pools, layout.origins)
 

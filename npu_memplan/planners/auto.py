@@ -11,7 +11,7 @@ from .bounds import load_peak
 from .errors import OutOfTime
 from .exact import least_height
 from .exact import search as exact
-from .explain import no_room, proven
+from .explain import does_not_fit, proven
 from .first_fit.hill_climb import hill_climb
 from .first_fit.layout import Layout
 from .first_fit.orders import ORDERS, best_first_fit, placing
@@ -135,7 +135,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
     inside = [item for item in model.items if item.size]
     low = load_peak(model, 0).bytes
     if low > capacity:
-        raise no_room(context, failed, placing(context.model))
+        raise does_not_fit(context, failed, placing(context.model))
     zero = Layout([0] * len(model.items), [item.home for item in model.items], [0])
     if len(inside) <= SMALL_ITEMS:
         small = SmallSearch.over(model, inside, SMALL_NODES)
@@ -196,7 +196,7 @@ def _auto(context: Context, enough: bool) -> Layout:
     result = best_first_fit(context, ORDERS[: max(1, passes)])
     layout = _in_pools(context, result)
     if layout is None:
-        raise no_room(context, result if isinstance(result, int) else -1, placing(context.model))
+        raise does_not_fit(context, result if isinstance(result, int) else -1, placing(context.model))
     if enough:
         return layout
     if count > SMALL_ITEMS:

@@ -58,7 +58,7 @@ Limits = Sequence[int | None]
 Place = Callable[[Limits], tuple[Sequence[int], str] | None]
 
 
-def no_room(context: Context, item: int, place: Place) -> PlanningError:
+def does_not_fit(context: Context, item: int, place: Place) -> PlanningError:
     """The error of a problem in which `item` found no place, within what was tried.
 
     `place` tells heights of the pools when these are their limits, and how they were reached; None when that found no

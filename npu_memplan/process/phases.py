@@ -1,6 +1,6 @@
 """What a long command is doing now: the stages say it, a command line may show it.
 
-Invariant: nobody listens unless `heard` is entered, and what is said changes no result.
+Invariant: there is no listener unless `listening` is entered, and what is said changes no result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("phases", default=None)
 
 
-def entering(phase: str) -> None:
+def report_phase(phase: str) -> None:
     """Say that `phase` begins, and so that the one before has ended."""
     listener = _listener.get()
     if listener is not None:
@@ -20,7 +20,7 @@ def entering(phase: str) -> None:
 
 
 @contextmanager
-def heard(listener: Callable[[str], None]) -> Iterator[None]:
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
     """Inside, `listener` is told of every phase that this context enters."""
     before = _listener.set(listener)
     try:

@@ -26,8 +26,8 @@ def signals_as_exceptions() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup means it
-    before = {number: signal.signal(number, _end) for number in heard}
+    listening = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup means it
+    before = {number: signal.signal(number, _end) for number in listening}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -98,7 +98,7 @@ class Case:
 
 def target_name(options: CompileOptions) -> str:
     """A name of `options` that no other options have."""
-    words = [word for said in options.said() if said[0] != "--accelerator" for word in said]
+    words = [word for said in options.to_cli_options() if said[0] != "--accelerator" for word in said]
     return " ".join((options.accelerator, *((shlex.join(words),) if words else ())))
 
 

@@ -31,15 +31,15 @@ class _Document:
     cases: tuple[Asked, ...]
 
 
-def write_asked(folder: Path, cases: Sequence[Case]) -> None:
+def write_request(folder: Path, cases: Sequence[Case]) -> None:
     """Let `folder` be a sweep of `cases`."""
     made_with = versions(any(case.verification.runner for case in cases))
     _write(folder, dict(made_with), [Asked.of(case) for case in cases])
 
 
-def _write(folder: Path, made_with: Mapping[str, str], asked: Sequence[Asked]) -> None:
+def _write(folder: Path, made_with: Mapping[str, str], requested: Sequence[Asked]) -> None:
     names = Asked.__slots__
-    rows = [json.dumps({name: getattr(case, name) for name in names}) for case in asked]
+    rows = [json.dumps({name: getattr(case, name) for name in names}) for case in requested]
     head = json.dumps({"schema": _SCHEMA, "versions": dict(made_with)})[:-1]
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / NAME, (head + ', "cases": [\n' + ",\n".join(rows) + "\n]}\n").encode())

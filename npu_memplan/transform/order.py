@@ -59,8 +59,8 @@ def reorder(module: Any, name: str = "main") -> Any:
 
 
 def _peak(module: Any, name: str) -> int:
-    asked = Request(CompileOptions(NO_NPU, overlaps=False), (Pool("any"),), io_in_pools=False)
-    problem, _ = build(walk(module, name), asked)
+    requested = Request(CompileOptions(NO_NPU, overlaps=False), (Pool("any"),), io_in_pools=False)
+    problem, _ = build(walk(module, name), requested)
     return pressure_of(problem).peak_bytes
 
 

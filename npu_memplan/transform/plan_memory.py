@@ -129,13 +129,19 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     if chosen.bounds:
         gv = module.get_global_var(name)
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
-    asked = _request(module, name, chosen)
-    extracted = extract_problem(lower(Loaded.given(asked, module)))
+    requested = _request(module, name, chosen)
+    extracted = extract_problem(lower(Loaded.given(requested, module)))
     program = extracted.program
     pools, slots, definitions = _lay(extracted)
-    _check_hard(program, [s for s in extracted.lives if s.name not in slots], asked.pools)
+    _check_hard(program, [s for s in extracted.lives if s.name not in slots], requested.pools)
     planned = rewrite_program(
-        extracted.loaded.module, program, pools, slots, poison=chosen.poison, definitions=definitions, kept=asked.kept
+        extracted.loaded.module,
+        program,
+        pools,
+        slots,
+        poison=chosen.poison,
+        definitions=definitions,
+        kept=requested.kept,
     )
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)

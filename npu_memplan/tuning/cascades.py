@@ -157,10 +157,10 @@ def _limits(least: int, most: int) -> Iterator[int]:
 
 def _measured(groups: CascadeSpace, chosen: tuple[Group, ...], node_budget: int | None = None) -> CascadeChoice:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
-    asked = chosen, node_budget
-    if asked not in groups.measured:
-        groups.measured[asked] = _directed(groups, chosen, node_budget)
-    known: CascadeChoice = groups.measured[asked]
+    requested = chosen, node_budget
+    if requested not in groups.measured:
+        groups.measured[requested] = _directed(groups, chosen, node_budget)
+    known: CascadeChoice = groups.measured[requested]
     return known
 
 

@@ -51,9 +51,9 @@ class LimitSearch:
 
     def at(self, limit_bytes: int) -> Winner | None:
         """The fastest in so many bytes; None where nothing fits, or no program can be made."""
-        asked = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
+        requested = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
-            best = select_fastest(asked, self.memory_map, self.loaded)
+            best = select_fastest(requested, self.memory_map, self.loaded)
         except RefusalError as error:
             self.error = error
         else:

@@ -56,7 +56,7 @@ def explore(
     model: Path,
     options: CompileOptions,
     limits: Iterable[int] = (),
-    said: Callable[[str, int, int], None] = lambda *_: None,
+    report_progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> ParetoFront:
     """The front at `limits` bytes of the last pool; without any, at shares of the arena that Vela needs. `said` is
     told of each limit, after how many, of how many.
@@ -72,10 +72,10 @@ def explore(
     pool = options.planned_pools()[-1].name
     clock = memory_map.clock_hz
 
-    limit_search = LimitSearch(options, memory_map, lambda asked: lower(read(model, request(asked))))
+    limit_search = LimitSearch(options, memory_map, lambda requested: lower(read(model, request(requested))))
     vela = []
     for optimise in ("Performance", "Size"):
-        said(f"Vela's own points, {optimise}", 0, 0)
+        report_progress(f"Vela's own points, {optimise}", 0, 0)
         made = limit_search.loaded(replace(options, npu_compiler="vela", optimise=optimise))
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
@@ -86,12 +86,12 @@ def explore(
         raise ExploreError(f"{model.name}: Vela says no arena to take shares of; give sizes, e.g. --sizes 32KiB,64KiB")
     found = []
     for number, size in enumerate(sizes):
-        said(f"{size:,} bytes of {pool}", number, len(sizes))
+        report_progress(f"{size:,} bytes of {pool}", number, len(sizes))
         best = limit_search.at(size)
         if best is None or best.limit_bytes != size:  # nothing, or what was found before
             continue
         loaded = best.planned.extracted.loaded
-        least, flags = bound_of(best.planned, Ranking(memory_map)), " ".join(loaded.request.options.flags())
+        least, flags = bound_of(best.planned, Ranking(memory_map)), " ".join(loaded.request.options.to_cli_args())
         milliseconds = 1000 * best.cycles / clock
         found.append(ParetoPoint(size, best.size_bytes, best.cycles, milliseconds, loaded.backend, least, flags))
     if not found:

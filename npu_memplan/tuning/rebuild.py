@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ..ethosu.program.primfunc import known, to_primfunc
+from ..ethosu.program.primfunc import cache_program, to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.slices import Slicer, Slices
 from ..extract import extract_problem
@@ -52,7 +52,7 @@ def rebuild_problem(
     for variable, function in module.functions.items():
         if variable.name_hint in changed:
             made = changed[variable.name_hint]
-            functions[variable] = known(with_attributes_of(function, to_primfunc(made)), made)
+            functions[variable] = cache_program(with_attributes_of(function, to_primfunc(made)), made)
         elif variable.name_hint == "main" and constants:
             functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
     loaded = replace(extracted.loaded, module=tvm.IRModule(functions, module.attrs))

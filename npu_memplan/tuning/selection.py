@@ -45,7 +45,7 @@ _NODES = 20_000  # of a plan of native lowering: there are some to compare
 _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
 
-@planners.quiet_collector()  # what programs leave behind in cycles are some tens of megabytes
+@planners.gc_paused()  # what programs leave behind in cycles are some tens of megabytes
 def select_fastest(options: CompileOptions, memory_map: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
     """The best program of the producers asked for, in pools of the sizes given; `load` reads and lowers the model.
 
@@ -55,9 +55,9 @@ def select_fastest(options: CompileOptions, memory_map: MemoryMap, load: Callabl
     lifted: list[Planned] = []
     ours: list[Planned] = []
     if options.npu_compiler != "tvm":
-        asked = replace(options, npu_compiler="vela", stripes=False)
+        requested = replace(options, npu_compiler="vela", stripes=False)
         with attempts.of(VELA):
-            lifted = [_lifted(_named(load(asked), VELA))]
+            lifted = [_lifted(_named(load(requested), VELA))]
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
             prefetch_search = PrefetchSearch(lifted, rank) if bound_of(lifted[0], rank) <= least else None
@@ -104,8 +104,8 @@ def _ours(
     """
     few_bytes = replace(options, objective="bytes", max_ms=None)
     forms: list[Extracted] = []
-    for asked in (options, few_bytes):
-        made = extract_problem(_named(load(asked), OURS))
+    for requested in (options, few_bytes):
+        made = extract_problem(_named(load(requested), OURS))
         if most_on_host is not None and _on_host(made) > most_on_host:
             break
         forms.append(_ordered(made, memory_map))
@@ -272,7 +272,7 @@ def _better(forms: Sequence[_Form], constants: _Constants, limits: Sequence[int]
     return best
 
 
-def _said(prefetch_search: PrefetchSearch, rank: Ranking, asked: CompileOptions) -> Planned:
+def _said(prefetch_search: PrefetchSearch, rank: Ranking, requested: CompileOptions) -> Planned:
     """The best, with the line that says why, as what was asked for."""
     best, others = (
         prefetch_search.best,
@@ -288,7 +288,7 @@ def _said(prefetch_search: PrefetchSearch, rank: Ranking, asked: CompileOptions)
         optimistic, backend = min(estimates, default=(other.rank[0], ""))
         about = f"{backend}, about {optimistic:,}"  # it was not searched further
         text += f"; {about if optimistic < other.rank[0] else f'{_backend(other)}, {_figures(other.rank)}'}"
-    loaded = replace(made.extracted.loaded, request=replace(made.extracted.loaded.request, options=asked))
+    loaded = replace(made.extracted.loaded, request=replace(made.extracted.loaded.request, options=requested))
     said = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
     report_slow_search()
     return replace(made, extracted=replace(made.extracted, loaded=said))

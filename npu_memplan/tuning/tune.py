@@ -12,7 +12,7 @@ from .. import verify
 from ..ethosu.arch import accelerator, has_native_lowering
 from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
-from ..process.phases import entering
+from ..process.phases import report_phase
 from ..stages import Loaded, Planned
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def prefetch_weights(planned: Planned) -> Planned:
     memory_map = _memories(options)
     if memory_map is None:
         return planned
-    entering("moving weights when the port is idle")
+    report_phase("moving weights when the port is idle")
     from .ranking import Ranking
     from .weight_prefetch import search_prefetching
 

@@ -74,7 +74,9 @@ class PrefetchSearch:
             self._run(programs, fast, max(_limit(program, fast) for program in programs))
 
     def _enter(self, candidates: Sequence[ProgramCandidate]) -> None:
-        """Who becomes the best has to keep the laws: the plan of a program with copies is verified here first."""
+        """Who becomes the best has to satisfy the constraints: the plan of a program with copies is verified here
+        first.
+        """
         for candidate in sorted(candidates, key=_rank):
             if candidate.rank < self.best.rank:
                 made = None

@@ -55,7 +55,7 @@ def _request(options: TvmcOptions) -> Request:
             f"{len(pools)} workspace pools were given, but the NPU's base addresses leave room for "
             f"{len(_WORKSPACE_REGIONS)}; name fewer in --workspace-pools"
         )
-    asked = CompileOptions(
+    requested = CompileOptions(
         accelerator=options.accelerator or NO_NPU,
         npu_compiler=options.npu_compiler,
         optimise="Size" if options.cascader else "Performance",
@@ -69,7 +69,7 @@ def _request(options: TvmcOptions) -> Request:
 
         capacity = pools[0].size_bytes if len(pools) == 1 else None
         stripes = StripeOptions(capacity, options.workspace_io, options.workspace_io)
-    return Request(asked.resolved(), pools, options.constant_pools, stripes, options.model_format)
+    return Request(requested.resolved(), pools, options.constant_pools, stripes, options.model_format)
 
 
 def _check_stateless(module: Any, options: TvmcOptions) -> None:

@@ -157,9 +157,9 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
             "--target-ethos-u-enable_cascader out"
         )
     # with native lowering only: Vela's cascader has stripes of its own
-    asked = {**asdict(targets), "striping": targets.striping and npu == "tvm"}
+    requested = {**asdict(targets), "striping": targets.striping and npu == "tvm"}
     return TvmcOptions(
-        **asked,
+        **requested,
         model=model,
         output=parsed["output"],
         model_format=model_format,

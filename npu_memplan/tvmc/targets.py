@@ -70,12 +70,12 @@ def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bo
             f"--target-ethos-u-accelerator_config={accelerator} is unknown; known: {', '.join(ACCELERATORS)}"
         )
 
-    def asked(name: str, usual: str) -> bool:
+    def requested(name: str, usual: str) -> bool:
         return switch(f"--target-ethos-u-{name}", attributes.pop(name, usual))
 
-    cascader, striping = asked("enable_cascader", "0"), asked("enable_striping", "0")
+    cascader, striping = requested("enable_cascader", "0"), requested("enable_striping", "0")
     # weights are read where they lie, never copied to the workspace: both values describe that truthfully
-    asked("disable_copying_constants", "1")
+    requested("disable_copying_constants", "1")
     for name in attributes:
         if name.startswith("dev_"):
             raise TvmcError(f"--target-ethos-u-{name} {_DEVELOPER}")

@@ -57,15 +57,15 @@ class Emitted:
 
 def emit(model: Path, options: CompileOptions) -> Emitted:
     """The file of `model` in memory. Raises what `compile_model` raises, and `EmitError`."""
-    asked = request(replace(options, npu_compiler="vela") if options.competes else options)
-    _check(asked.options, model)
+    requested = request(replace(options, npu_compiler="vela") if options.competes else options)
+    _check(requested.options, model)
     data = read_file(model)
     if (subgraphs := len(read_network(data, model.name).subgraphs)) > 1:
         raise EmitError(f"{model.name} has {subgraphs} subgraphs; --emit vela-tflite writes files of one")
-    parts = divided(data, model.name, asked)
+    parts = divided(data, model.name, requested)
     if not any(isinstance(step, NpuPart) for step in parts.steps):
         raise EmitError(f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is")
-    loaded = pipeline.lower(Loaded(asked, model, data, as_module(parts), {}))
+    loaded = pipeline.lower(Loaded(requested, model, data, as_module(parts), {}))
     extracted = pipeline.extract_problem(loaded)
     planned = pipeline.prefetch_weights(pipeline.plan(extracted.under_terms(_for_tflite_micro)))
     return _written(parts, planned, rewrite(planned.extracted.loaded.module, planned.extracted.problem, planned.plan))

@@ -129,8 +129,8 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     inside = {operator.index for operator in operators}
     used = [t for o in operators for t in o.inputs if t >= 0 and network.tensors[t].data is None and t not in made]
     given = [t for t in dict.fromkeys(used) if not network.tensors[t].is_variable]
-    asked = {t for o in network.cpu_operators if o.index not in inside for t in o.inputs} | set(network.outputs)
-    results = [t for o in operators for t in o.outputs if t in asked]
+    requested = {t for o in network.cpu_operators if o.index not in inside for t in o.inputs} | set(network.outputs)
+    results = [t for o in operators for t in o.outputs if t in requested]
     name = f"{network.name}, operators {operators[0].index} to {operators[-1].index}"
     cut = rebuilt(data, operators, given, results)
     alone = read_network(cut, name)

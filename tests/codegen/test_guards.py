@@ -1,4 +1,4 @@
-"""A run holds the plan to its laws before anything is built, and finds what is written past a pool."""
+"""A run holds the plan to its constraints before anything is built, and finds what is written past a pool."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_wrong_plan_is_refused_before_anything_is_built(
     edit(plan)
     (folder / "plan.json").write_text(json.dumps(plan))
     shutil.rmtree(folder / "src")  # what is never built is not missed
-    message = rf"(?s)^{re.escape(str(folder / 'plan.json'))} is not run: .* breaks \d+ laws?:.*{words}"
+    message = rf"(?s)^{re.escape(str(folder / 'plan.json'))} is not run: .* violates \d+ constraints?:.*{words}"
     with pytest.raises(PlanRefusedError, match=message):
         create(runner, folder)
     with pytest.raises(PlanRefusedError, match=message):

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from npu_memplan.cli import COMMANDS, cli
 from npu_memplan.command_line.groups import GroupedCommand
 from npu_memplan.ethosu.arch import ACCELERATORS
-from npu_memplan.process.phases import entering, heard
+from npu_memplan.process.phases import listening, report_phase
 from npu_memplan.target_data import board_names
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -73,9 +73,9 @@ def test_the_shell_completes(line: str, expected: list[str]) -> None:
 
 def test_the_program_itself_answers_the_shell() -> None:
     """As a shell asks: `eval "$(_NPU_MEMPLAN_COMPLETE=bash_source npu-memplan)"` calls this."""
-    asked = {"_NPU_MEMPLAN_COMPLETE": "bash_complete", "COMP_WORDS": "npu-memplan boa", "COMP_CWORD": "1"}
+    requested = {"_NPU_MEMPLAN_COMPLETE": "bash_complete", "COMP_WORDS": "npu-memplan boa", "COMP_CWORD": "1"}
     command = [sys.executable, "-m", "npu_memplan"]
-    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env={**os.environ, **requested}, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("plain,boards\n", "")
 
 
@@ -147,8 +147,8 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(tmp_path: Path) -> None:
 
 def test_phases_are_heard_only_inside() -> None:
     told: list[str] = []
-    entering("before")
-    with heard(told.append):
-        entering("inside")
-    entering("after")
+    report_phase("before")
+    with listening(told.append):
+        report_phase("inside")
+    report_phase("after")
     assert told == ["inside"]

@@ -117,7 +117,7 @@ def test_an_external_operator_is_declared_and_called(folder, compiler):
     np.save("in.npy", np.arange(-16, 16, dtype=np.int8).reshape(2, 16))
     say("run", "made", "--on", "host", "--external-source", "mine.c", "--input", "in.npy", "--output", "out.npy")
     assert np.load("out.npy").reshape(-1).tolist() == [0] * 16 + [i // 2 for i in range(16)]
-    assert ("--external", "Smooth=18") in Artifact.load("made").target.said()
+    assert ("--external", "Smooth=18") in Artifact.load("made").target.to_cli_options()
 
 
 def test_an_operator_of_tflites_own_may_be_external(folder):

@@ -13,9 +13,9 @@ from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.program.primfunc import (
     REGIONS,
     PrimFuncError,
+    cache_program,
     encode_primfunc,
     from_primfunc,
-    known,
     to_primfunc,
 )
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, ProgramError
@@ -118,7 +118,7 @@ def test_what_a_function_is_known_to_say_is_what_is_read_of_it(compiled: Callabl
     net = compiled("kws_ref_model")
     program = lift(net, net.npu_calls[0])
     for made in (program, replace(program, buffers=program.buffers[::-1])):
-        assert from_primfunc(known(to_primfunc(made), made)) == from_primfunc(to_primfunc(made))
+        assert from_primfunc(cache_program(to_primfunc(made), made)) == from_primfunc(to_primfunc(made))
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,11 @@ def test_interleaved_rows_are_the_rows_that_are_needed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_plan_is_made_twice(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Problem] = []
+    requested: list[Problem] = []
     real = planners.plan
-    monkeypatch.setattr(planners, "plan", lambda problem, **options: asked.append(problem) or real(problem, **options))
+    monkeypatch.setattr(
+        planners, "plan", lambda problem, **options: requested.append(problem) or real(problem, **options)
+    )
     best_choice(CascadeSpace(lower(random_chain(seed), accelerator("ethos-u55-256")).program))
-    assert asked
-    assert all(problem not in asked[:i] for i, problem in enumerate(asked))
+    assert requested
+    assert all(problem not in requested[:i] for i, problem in enumerate(requested))

@@ -23,7 +23,7 @@ from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
 from npu_memplan.tuning.cascades import best_choice, pareto_front
-from npu_memplan.verify import Law, verify
+from npu_memplan.verify import Constraint, verify
 from tests.support.chains import Chain, planned_alone, problem_of, random_chain, run_at
 from tests.support.on_model import random_inputs, run_program
 
@@ -112,7 +112,7 @@ def test_a_row_closer_than_proven_is_caught(make: Callable[[], tuple[Chain, tupl
     assert _caught(lowered, program, output, limit, inputs, expected) == (set(), False)
     row = 8 * 16
     closer = limit - row if upwards else limit + row
-    assert _caught(lowered, program, output, closer, inputs, expected) == ({Law.OVERLAP}, True)
+    assert _caught(lowered, program, output, closer, inputs, expected) == ({Constraint.OVERLAP}, True)
 
 
 def _caught(
@@ -122,7 +122,7 @@ def _caught(
     distance: int,
     inputs: dict[str, np.ndarray],
     expected: np.ndarray,
-) -> tuple[set[Law], bool]:
+) -> tuple[set[Constraint], bool]:
     """What the verifier and the NPU model say of the output at `distance` from the input."""
     rolling_buffers = [b.name for b in program.buffers if b.role is BufferRole.ROLLING]
     offsets = {"x": 4096, output: 4096 + distance} | {name: 16384 + 8192 * n for n, name in enumerate(rolling_buffers)}
@@ -130,12 +130,12 @@ def _caught(
     placed = tuple(Placement(b.name, "arena", offsets[b.name]) for b in problem.buffers)
     made = plan(problem)
     usage = (replace(made.usage[0], used_bytes=used_bytes(problem, placed)["arena"]),)
-    laws = {v.law for v in verify(problem, replace(made, placements=placed, usage=usage))}
+    constraints = {v.constraint for v in verify(problem, replace(made, placements=placed, usage=usage))}
     try:
         (found,) = run_at(program, lowered.constants, offsets, inputs)
     except SelfOverwriteError:
-        return laws, True
-    return laws, not np.array_equal(found, expected)
+        return constraints, True
+    return constraints, not np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -43,19 +43,19 @@ def broken_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "_ours", ours)
 
 
-def test_a_plan_that_breaks_a_law_is_told_and_recorded(
+def test_a_plan_that_violates_a_constraint_is_told_and_recorded(
     lenient: None, wrong_copies: None, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     made = cli("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
     assert made.code == 0, made.err
     assert "npu-memplan: internal fault: " in made.err
-    assert "share bytes" in made.err or "breaks" in made.err
+    assert "share bytes" in made.err or "violates" in made.err
     assert "please report it" in made.err
     artifact = npu_memplan.artifact.Artifact.load(tmp_path / "made")  # type: ignore[attr-defined]
-    assert any(note.startswith("internal fault: ") and "breaks" in note for note in artifact.notes)
+    assert any(note.startswith("internal fault: ") and "violates" in note for note in artifact.notes)
 
 
-def test_with_strict_a_plan_that_breaks_a_law_fails(
+def test_with_strict_a_plan_that_violates_a_constraint_fails(
     lenient: None, wrong_copies: None, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     failed = cli("compile", MODEL, *POOL, "--strict", "-o", tmp_path / "made")

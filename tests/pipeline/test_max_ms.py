@@ -24,8 +24,8 @@ KWS = MODELS / "kws_ref_model.tflite"
 def test_the_least_memory_that_is_fast_enough(
     model: Path, max_ms: float, at_most: int, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    asked = ("--max-ms", str(max_ms)) if model == DIGITS else ("--max-ms", str(max_ms), "--npu-compiler", "vela")
-    made = cli("compile", model, *asked, "--json", "-o", tmp_path / "out")
+    requested = ("--max-ms", str(max_ms)) if model == DIGITS else ("--max-ms", str(max_ms), "--npu-compiler", "vela")
+    made = cli("compile", model, *requested, "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["estimated_cycles"] <= 500_000 * max_ms
     (sram,) = made.json["pools"]
@@ -39,7 +39,7 @@ def test_the_least_memory_that_is_fast_enough(
     ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:3", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     # with what is said not to be enough, it is slower, or does not fit
-    less = cli("compile", model, "--pool", f"sram={refused}", *asked[2:], "--json", "-o", tmp_path / "less")
+    less = cli("compile", model, "--pool", f"sram={refused}", *requested[2:], "--json", "-o", tmp_path / "less")
     assert less.code == 2 or less.json["estimated_cycles"] > 500_000 * max_ms
 
 
@@ -86,7 +86,7 @@ def test_more_memory_is_never_slower() -> None:
     memory_map = options.memory_map()
     assert memory_map is not None
     auto = CompileOptions(pools={"sram": 1}).resolved()
-    limits = LimitSearch(auto, memory_map, lambda asked: pipeline.lower(pipeline.read(DIGITS, request(asked))))
+    limits = LimitSearch(auto, memory_map, lambda requested: pipeline.lower(pipeline.read(DIGITS, request(requested))))
     found = [limits.at(size) for size in (2048, 3584, 4352, 4400, 4600, 5000, 6144, 1 << 20)]
     assert found[0] is None
     won = [winner for winner in found if winner is not None]

@@ -15,7 +15,7 @@ MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tf
 def test_compile_writes_what_it_returns_and_what_the_command_writes(cli, tmp_path: Path) -> None:
     made = npu_memplan.compile(MODEL, tmp_path / "api", accelerator="ethos-u55-128", pools={"sram": 8192})
     assert made == Artifact.load(tmp_path / "api")
-    assert cli("compile", MODEL, "-o", tmp_path / "cli", *made.target.flags()).code == 0
+    assert cli("compile", MODEL, "-o", tmp_path / "cli", *made.target.to_cli_args()).code == 0
     assert (tmp_path / "api" / "plan.json").read_bytes() == (tmp_path / "cli" / "plan.json").read_bytes()
 
 

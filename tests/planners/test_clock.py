@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from npu_memplan import clock
-from npu_memplan.planners import quiet_collector
+from npu_memplan.planners import gc_paused
 
 
 def test_nested_pauses_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,14 +30,14 @@ def test_no_thread_ends_the_quiet_of_another() -> None:
     entered, leave, seen = threading.Event(), threading.Event(), []
 
     def other() -> None:
-        with quiet_collector():
+        with gc_paused():
             entered.set()
             leave.wait(10)
             seen.append(gc.isenabled())
 
     assert gc.isenabled()
     thread = threading.Thread(target=other)
-    with quiet_collector():
+    with gc_paused():
         thread.start()
         assert entered.wait(10)
     leave.set()

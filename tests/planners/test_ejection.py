@@ -64,7 +64,7 @@ def test_conflicts_that_are_no_lifetimes() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_placed_when_the_choices_run_out_is_valid(seed: int) -> None:
-    """Ceilings come down while they are met; also the last state, with items left out, breaks no law."""
+    """Ceilings come down while they are met; also the last state, with items left out, violates no constraint."""
     problem = random_intervals(seed, 60, points=25, most=40)
     search, sections = local(problem, seed)
     ceiling = 3 * sections.bound

@@ -77,7 +77,7 @@ def test_a_quick_layout_is_valid_with_time_in_spans(monkeypatch: pytest.MonkeyPa
         layout = quick_layout(restated)
         assert not isinstance(layout, int)
         answer = replace(plan(problem, "linear"), placements=restated.placements(layout.pools, layout.origins))
-        assert not [v for v in verify(problem, answer) if v.law.value == "overlap"]
+        assert not [v for v in verify(problem, answer) if v.constraint.value == "overlap"]
 
 
 @pytest.mark.usefixtures("late")

@@ -69,7 +69,7 @@ def test_a_wrong_plan_is_exit_code_1(run: Callable[..., tuple[int, str, str]], p
     assert "share bytes" in out
     code, out, _ = run("verify", problem, wrong, "--json", "--capacity", 100)
     violations = json.loads(out)["violations"]
-    assert [v["law"] for v in violations] == ["outside pool", "overlap"]
+    assert [v["constraint"] for v in violations] == ["outside pool", "overlap"]
     assert (violations[1]["start_bytes"], violations[1]["stop_bytes"], violations[1]["point"]) == (16, 32, 1)
 
 
@@ -79,7 +79,7 @@ def test_many_violations_are_cut(run: Callable[..., tuple[int, str, str]], tmp_p
     (tmp_path / "plan.csv").write_text("id,offset\n" + "".join(f"b{k},0\n" for k in range(15)))
     code, out, _ = run("verify", tmp_path / "x.csv", tmp_path / "plan.csv")
     assert code == 1
-    assert "105 broken laws" in out
+    assert "105 broken constraints" in out
     assert "and 55 more" in out
 
 

@@ -14,7 +14,7 @@ from npu_memplan.planners import plan
 from npu_memplan.problem import AliasGroup, Buffer, Lifetime, PlanStatus, Problem
 from npu_memplan.problem.files import read_plan, read_problem, write_plan
 from npu_memplan.problem.rows import row_from, rows_of
-from npu_memplan.verify import Law, verify
+from npu_memplan.verify import Constraint, verify
 from tests.support.entry import exit_code
 
 HEADER = "id,lower,upper,size,alignment,gaps\n"
@@ -60,7 +60,7 @@ def test_the_command_plans_writes_one_row_each_and_verifies(
     (tmp_path / "wrong.csv").write_text("id,offset\na,0\nb,4\nc,0\nd,16\n", encoding="utf-8")
     assert run("verify", given, tmp_path / "wrong.csv", "--json") == 1
     (violation,) = json.loads(capsys.readouterr().out)["violations"]
-    assert (violation["law"], violation["start_bytes"], violation["stop_bytes"]) == ("overlap", 8, 12)
+    assert (violation["constraint"], violation["start_bytes"], violation["stop_bytes"]) == ("overlap", 8, 12)
     assert {violation["buffer"], violation["other"]} == {"a@8:16", "b"}
     assert violation["point"] == 2
 
@@ -68,8 +68,8 @@ def test_the_command_plans_writes_one_row_each_and_verifies(
 def test_a_plan_that_places_the_window_itself_is_taken_at_its_word(tmp_path: Path) -> None:
     problem = problem_of(tmp_path / "x.csv", CSV)
     (tmp_path / "plan.csv").write_text("id,offset\na,0\na@8:16,16\nb,0\nc,0\nd,16\n", encoding="utf-8")
-    laws = [v.law for v in verify(problem, read_plan(tmp_path / "plan.csv", problem))]
-    assert Law.ALIAS in laws
+    constraints = [v.constraint for v in verify(problem, read_plan(tmp_path / "plan.csv", problem))]
+    assert Constraint.ALIAS in constraints
 
 
 def random_row(random: Random, name: str) -> str:

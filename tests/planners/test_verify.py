@@ -1,4 +1,4 @@
-"""Each law of a plan, broken one at a time; random plans against an oracle; mutations."""
+"""Each constraint of a plan, broken one at a time; random plans against an oracle; mutations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npu_memplan.problem import (
     ProblemError,
     used_bytes,
 )
-from npu_memplan.verify import Law, VerificationError, check, check_own, verify
+from npu_memplan.verify import Constraint, VerificationError, check, check_own, verify
 from tests.support.random_problems import pairs_of, random_problem, share
 
 A = Buffer("a", 32, (Lifetime(0, 2),))
@@ -38,8 +38,8 @@ def plan_of(*placements: tuple[str, str, int], usage: tuple[PoolUsage, ...] = ()
     return Plan(tuple(Placement(*p) for p in placements), usage, PlanStatus.FEASIBLE, "by hand")
 
 
-def laws(problem: Problem, *placements: tuple[str, str, int]) -> list[Law]:
-    return [v.law for v in verify(problem, plan_of(*placements))]
+def constraints(problem: Problem, *placements: tuple[str, str, int]) -> list[Constraint]:
+    return [v.constraint for v in verify(problem, plan_of(*placements))]
 
 
 def test_a_right_plan_has_no_violations() -> None:
@@ -56,7 +56,7 @@ def test_a_wrong_plan_of_our_own_is_an_internal_error() -> None:
 
 def test_overlap_names_both_buffers_bytes_and_point() -> None:
     (violation,) = verify(BASE, plan_of(("a", "sram", 0), ("b", "sram", 16)))
-    assert (violation.law, violation.buffer, violation.other) == (Law.OVERLAP, "a", "b")
+    assert (violation.constraint, violation.buffer, violation.other) == (Constraint.OVERLAP, "a", "b")
     assert (violation.pool, violation.start_bytes, violation.stop_bytes, violation.point) == ("sram", 16, 32, 1)
     assert violation.message == "'a' and 'b' share bytes [16, 32) of pool 'sram' at point 1 (add)"
 
@@ -67,72 +67,72 @@ def test_overlap_at_a_point_without_label() -> None:
 
 
 def test_outside_pool() -> None:
-    assert laws(BASE, ("a", "sram", 112), ("b", "sram", 0)) == [Law.OUTSIDE]
-    assert laws(BASE, ("a", "sram", -16), ("b", "sram", 32)) == [Law.OUTSIDE]
+    assert constraints(BASE, ("a", "sram", 112), ("b", "sram", 0)) == [Constraint.OUTSIDE]
+    assert constraints(BASE, ("a", "sram", -16), ("b", "sram", 32)) == [Constraint.OUTSIDE]
     anywhere = Problem((A,), (Pool("heap"),))
     (violation,) = verify(anywhere, plan_of(("a", "heap", -16)))
     assert violation.message == "'a' takes bytes [-16, 16) of pool 'heap' (unbounded)"
 
 
 def test_misaligned() -> None:
-    assert laws(BASE, ("a", "sram", 8), ("b", "sram", 48)) == [Law.MISALIGNED]
+    assert constraints(BASE, ("a", "sram", 8), ("b", "sram", 48)) == [Constraint.MISALIGNED]
 
 
 def test_unreachable_pool() -> None:
     (violation,) = verify(BASE, plan_of(("a", "dram", 0), ("b", "sram", 0)))
-    assert (violation.law, violation.buffer, violation.pool) == (Law.UNREACHABLE, "a", "dram")
+    assert (violation.constraint, violation.buffer, violation.pool) == (Constraint.UNREACHABLE, "a", "dram")
 
 
 def test_missing_unknown_and_duplicate() -> None:
-    assert laws(BASE, ("a", "sram", 0)) == [Law.MISSING]
-    assert laws(BASE, ("a", "sram", 0), ("b", "sram", 32), ("c", "sram", 64)) == [Law.UNKNOWN]
-    assert laws(BASE, ("a", "sram", 0), ("b", "tcm", 32)) == [Law.UNKNOWN, Law.MISSING]
-    assert laws(BASE, ("a", "sram", 0), ("b", "sram", 32), ("a", "sram", 0)) == [Law.DUPLICATE]
-    assert laws(BASE, ("a", "sram", 0), ("b", "sram", 32.0)) == [Law.UNKNOWN, Law.MISSING]  # type: ignore[arg-type]
+    assert constraints(BASE, ("a", "sram", 0)) == [Constraint.MISSING]
+    assert constraints(BASE, ("a", "sram", 0), ("b", "sram", 32), ("c", "sram", 64)) == [Constraint.UNKNOWN]
+    assert constraints(BASE, ("a", "sram", 0), ("b", "tcm", 32)) == [Constraint.UNKNOWN, Constraint.MISSING]
+    assert constraints(BASE, ("a", "sram", 0), ("b", "sram", 32), ("a", "sram", 0)) == [Constraint.DUPLICATE]
+    assert constraints(BASE, ("a", "sram", 0), ("b", "sram", 32.0)) == [Constraint.UNKNOWN, Constraint.MISSING]  # type: ignore[arg-type]
 
 
 def test_moved_fixed_buffer() -> None:
     fixed = replace(BASE, buffers=(replace(A, fixed=("sram", 64)), B))
-    assert laws(fixed, ("a", "sram", 64), ("b", "sram", 0)) == []
-    assert laws(fixed, ("a", "sram", 32), ("b", "sram", 0)) == [Law.MOVED]
-    assert laws(fixed, ("a", "dram", 64), ("b", "sram", 0)) == [Law.MOVED]
+    assert constraints(fixed, ("a", "sram", 64), ("b", "sram", 0)) == []
+    assert constraints(fixed, ("a", "sram", 32), ("b", "sram", 0)) == [Constraint.MOVED]
+    assert constraints(fixed, ("a", "dram", 64), ("b", "sram", 0)) == [Constraint.MOVED]
 
 
 def test_alias_group_stays_together_and_may_share() -> None:
     group = replace(BASE, aliases=(AliasGroup("view", (("a", 0), ("b", 16))), AliasGroup("empty", ())))
-    assert laws(group, ("a", "sram", 0), ("b", "sram", 16)) == []
-    assert laws(group, ("a", "sram", 0), ("b", "sram", 64)) == [Law.ALIAS]
-    assert laws(group, ("a", "sram", 0), ("b", "dram", 16)) == [Law.UNREACHABLE, Law.ALIAS]
+    assert constraints(group, ("a", "sram", 0), ("b", "sram", 16)) == []
+    assert constraints(group, ("a", "sram", 0), ("b", "sram", 64)) == [Constraint.ALIAS]
+    assert constraints(group, ("a", "sram", 0), ("b", "dram", 16)) == [Constraint.UNREACHABLE, Constraint.ALIAS]
 
 
 @pytest.mark.parametrize(("first", "second", "sign"), [("a", "b", 1), ("b", "a", -1)])
 def test_allowed_overlap_only_at_its_distances(first: str, second: str, sign: int) -> None:
     low, high = sorted((16 * sign, 16 * sign))
     allowed = replace(BASE, overlaps=(AllowedOverlap(first, second, low, high),))
-    assert laws(allowed, ("a", "sram", 0), ("b", "sram", 16)) == []
-    assert laws(allowed, ("a", "sram", 16), ("b", "sram", 0)) == [Law.OVERLAP]
-    assert laws(allowed, ("a", "sram", 0), ("b", "sram", 0)) == [Law.OVERLAP]
+    assert constraints(allowed, ("a", "sram", 0), ("b", "sram", 16)) == []
+    assert constraints(allowed, ("a", "sram", 16), ("b", "sram", 0)) == [Constraint.OVERLAP]
+    assert constraints(allowed, ("a", "sram", 0), ("b", "sram", 0)) == [Constraint.OVERLAP]
 
 
 def test_explicit_conflict_needs_no_common_point() -> None:
     apart = Problem((A, replace(B, lifetimes=(Lifetime(5, 6),))), (SRAM,), (("a", "b"),))
     (violation,) = verify(apart, plan_of(("a", "sram", 0), ("b", "sram", 0)))
-    assert (violation.law, violation.point) == (Law.OVERLAP, None)
+    assert (violation.constraint, violation.point) == (Constraint.OVERLAP, None)
     assert "lists the pair as a conflict" in violation.message
-    assert laws(apart, ("a", "sram", 0)) == [Law.MISSING]
+    assert constraints(apart, ("a", "sram", 0)) == [Constraint.MISSING]
 
 
 def test_a_pair_is_reported_once() -> None:
     twice = (Lifetime(0, 1), Lifetime(2, 3))
     problem = Problem((replace(A, lifetimes=twice), replace(B, lifetimes=twice)), (SRAM,), (("a", "b"),))
-    assert laws(problem, ("a", "sram", 0), ("b", "sram", 0)) == [Law.OVERLAP]
+    assert constraints(problem, ("a", "sram", 0), ("b", "sram", 0)) == [Constraint.OVERLAP]
 
 
 def test_gaps_and_empty_buffers_share_freely() -> None:
     gap = (Lifetime(0, 1), Lifetime(2, 3))
     problem = Problem((replace(A, lifetimes=gap), replace(B, lifetimes=(Lifetime(1, 2),))), (SRAM,))
-    assert laws(problem, ("a", "sram", 0), ("b", "sram", 0)) == []
-    assert laws(Problem((A, replace(B, size_bytes=0)), (SRAM,)), ("a", "sram", 0), ("b", "sram", 16)) == []
+    assert constraints(problem, ("a", "sram", 0), ("b", "sram", 0)) == []
+    assert constraints(Problem((A, replace(B, size_bytes=0)), (SRAM,)), ("a", "sram", 0), ("b", "sram", 16)) == []
 
 
 def test_many_on_one_byte_are_all_found() -> None:
@@ -144,17 +144,17 @@ def test_many_on_one_byte_are_all_found() -> None:
 def test_stated_heights_must_be_true() -> None:
     wrong = plan_of(("a", "sram", 0), ("b", "sram", 32), usage=(PoolUsage("sram", 63, 0), PoolUsage("dram", 0, 0)))
     (violation,) = verify(BASE, wrong)
-    assert violation.law is Law.USAGE
+    assert violation.constraint is Constraint.USAGE
     assert "states 63 bytes used of pool 'sram', its placements end at 64" in violation.message
 
 
 def test_check_raises_with_all_of_them() -> None:
     many = Problem(tuple(replace(A, name=f"s{k}") for k in range(5)), (SRAM,), name="many")
-    with pytest.raises(VerificationError, match=r"'by hand' for problem 'many' breaks 10 laws") as caught:
+    with pytest.raises(VerificationError, match=r"'by hand' for problem 'many' violates 10 constraints") as caught:
         check(many, plan_of(*((f"s{k}", "sram", 0) for k in range(5))))
     assert len(caught.value.violations) == 10
     assert "and 5 more" in str(caught.value)
-    with pytest.raises(VerificationError, match="breaks 1 law:"):
+    with pytest.raises(VerificationError, match="violates 1 constraint:"):
         check(BASE, plan_of(("a", "sram", 0)))
 
 
@@ -177,7 +177,7 @@ def test_overlaps_equal_an_oracle(seed: int) -> None:
         found = verify(problem, Plan(tuple(at), (), PlanStatus.FEASIBLE, "random"))
     except ProblemError:
         return
-    reported = {frozenset((v.buffer, v.other)) for v in found if v.law is Law.OVERLAP}
+    reported = {frozenset((v.buffer, v.other)) for v in found if v.constraint is Constraint.OVERLAP}
     expected = {
         frozenset((a.name, b.name)) for a, b in pairs_of(problem) if share(problem, by_name[a.name], by_name[b.name])
     }
@@ -203,8 +203,8 @@ def mutations(problem: Problem, good: Plan, random: Random) -> list[tuple[str, P
     return found
 
 
-def breaks_a_law(problem: Problem, mutant: Plan) -> bool:
-    """The laws again, straight from their definitions (quadratic, byte by byte)."""
+def violates_a_constraint(problem: Problem, mutant: Plan) -> bool:
+    """The constraints again, straight from their definitions (quadratic, byte by byte)."""
     at: dict[str, Placement] = {}
     for p in mutant.placements:
         if p.buffer in at:
@@ -239,11 +239,11 @@ def test_every_breaking_mutation_is_caught() -> None:
         except (PlanningError, ProblemError):
             continue
         for what, mutant in mutations(problem, good, Random(seed)):
-            # heights are a law of their own: state them as they are
+            # heights are a constraint of their own: state them as they are
             names = {b.name for b in problem.buffers}
             heights = used_bytes(problem, [p for p in mutant.placements if p.buffer in names])
             mutant = replace(mutant, usage=tuple(PoolUsage(n, h, 0) for n, h in heights.items()))
-            broken = breaks_a_law(problem, mutant)
+            broken = violates_a_constraint(problem, mutant)
             assert bool(verify(problem, mutant)) is broken, (seed, what)
             caught += broken
             kept += not broken

@@ -26,7 +26,7 @@ from npu_memplan.rewrite.pools import PoolSlot, pools_of
 from npu_memplan.stages import Request
 from npu_memplan.transform import Legalize, MemoryPlanError, PlanMemory, VerifyMemoryPlan, memory_plan_faults
 from npu_memplan.transform.verification.trace import Nest, executions
-from npu_memplan.verify import Law, verify
+from npu_memplan.verify import Constraint, verify
 
 
 def stock(module):
@@ -102,7 +102,10 @@ def test_a_moved_storage_is_noticed(name, zoo):
     for seed in range(6):
         module, problem, moved = broken(entry.module, random.Random(seed))
         placements = tuple(Placement(n, "sram", s.offset) for n, s in moved.items())
-        wrong = any(v.law is Law.OVERLAP for v in verify(problem, Plan(placements, (), PlanStatus.FEASIBLE, "test")))
+        wrong = any(
+            v.constraint is Constraint.OVERLAP
+            for v in verify(problem, Plan(placements, (), PlanStatus.FEASIBLE, "test"))
+        )
         faults, _ = memory_plan_faults(module)
         tried += wrong
         noticed += bool(faults) and wrong

@@ -1,5 +1,5 @@
 """--fit: what is tried, in which order rows stand, what is said. The compiler here is a table of sizes; real ones run
-in test_real.py. Levers: that `explain`, errors and `--fit` name the same.
+in test_real.py. Knobs: that `explain`, errors and `--fit` name the same.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pytest
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import Operator
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.fit.levers import ALL, levers, trials
+from npu_memplan.fit.knobs import ALL, knobs, trials
 from npu_memplan.fit.trials import FitError, FitResult, fit
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent, PlanStatus
+from npu_memplan.report.text.does_not_fit import does_not_fit
 from npu_memplan.report.text.explain import explain_peak
-from npu_memplan.report.text.no_room import no_room
 
 U55 = CompileOptions().resolved()
 U65 = CompileOptions("ethos-u65-256", memory_mode="Shared_Sram").resolved()
@@ -47,12 +47,12 @@ def fitted(
     sizes: Callable[[CompileOptions], Made], budget: int, options: CompileOptions = U55
 ) -> tuple[FitResult, CompileOptions]:
     """`fit` of a compiler that makes `sizes(options)`; the options it chose."""
-    asked = dataclasses.replace(options, pools={"sram": budget})
+    requested = dataclasses.replace(options, pools={"sram": budget})
 
     def compiled(o: CompileOptions) -> Any:
         return SimpleNamespace(artifact=sizes(o), options=o)
 
-    result, chosen = fit(compiled, asked, "sram", budget, "m.tflite")
+    result, chosen = fit(compiled, requested, "sram", budget, "m.tflite")
     return result, chosen.options  # type: ignore[attr-defined]
 
 
@@ -185,8 +185,8 @@ def test_both_producers_and_the_host_are_tried(options: CompileOptions, source: 
 
 def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
     budget = 12288
-    able = levers(small.target, budget, "small.tflite", searched=False, calls=9)
-    named = [lever.flags(small.target, budget) for lever in able]
+    able = knobs(small.target, budget, "small.tflite", searched=False, calls=9)
+    named = [knob.flags(small.target, budget) for knob in able]
     assert named == [
         "--planner optimal",
         "--reorder",
@@ -199,18 +199,18 @@ def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
     ]
     error = PlanningError("", pool="sram", required_bytes=20000, available_bytes=budget)
     problem = dataclasses.replace(small.problem, points=tuple(f"{i}:f.0" for i in range(9)))
-    text = str(no_room(error, problem, "small.tflite", small.target))
+    text = str(does_not_fit(error, problem, "small.tflite", small.target))
     assert "  npu-memplan compile small.tflite --accelerator ethos-u55-128 --fit sram=12288 -o DIR" in text
     assert [flags for flags in named if f"\n    {flags}  " in text] == named
     (peak, *_) = explain_peak(small).pools
-    assert {"--npu-compiler tvm --stripes", "--accelerator none"} <= {flags for flags, _ in peak.levers}
-    assert [peak for peak in explain_peak(dataclasses.replace(small, operators=())).pools if peak.levers] == []
+    assert {"--npu-compiler tvm --stripes", "--accelerator none"} <= {flags for flags, _ in peak.knobs}
+    assert [peak for peak in explain_peak(dataclasses.replace(small, operators=())).pools if peak.knobs] == []
 
 
 def test_every_lever_says_what_it_does_in_one_line() -> None:
-    assert all(0 < len(lever.does) < 60 for lever in ALL)
+    assert all(0 < len(knob.does) < 60 for knob in ALL)
     strict = dataclasses.replace(U55, overlaps=False, reuse_inputs=False)
-    assert [lever.flags(strict, 64) for lever in levers(strict, 64, "m.tflite", searched=True, calls=1)][:2] == [
+    assert [knob.flags(strict, 64) for knob in knobs(strict, 64, "m.tflite", searched=True, calls=1)][:2] == [
         "(without --no-overlap)",
         "(without --keep-inputs)",
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.planners import PlanningError, plan
-from npu_memplan.report.text.no_room import no_room
+from npu_memplan.report.text.does_not_fit import does_not_fit
 
 
 def test_message_has_the_numbers_the_peak_and_the_next_step(
@@ -20,7 +20,7 @@ def test_message_has_the_numbers_the_peak_and_the_next_step(
     problem = dataclasses.replace(small.problem, pools=(sram,), buffers=buffers)
     with pytest.raises(PlanningError) as caught:
         plan(problem)
-    error = no_room(caught.value, problem, "models/small.tflite", small.target)
+    error = does_not_fit(caught.value, problem, "models/small.tflite", small.target)
     assert (error.required_bytes, error.available_bytes, error.excess_bytes) == (13312, 12288, 1024)
     assert error.point == 1
     golden("report/no_room.txt", str(error) + "\n")
@@ -30,6 +30,6 @@ def test_an_unproven_requirement_is_not_sold_as_one(small: Artifact) -> None:
     error = PlanningError(
         "", pool="sram", required_bytes=300, available_bytes=200, largest=(("conv", 250),), source="by first fit"
     )
-    text = str(no_room(error, small.problem, "a.tflite", small.target))
+    text = str(does_not_fit(error, small.problem, "a.tflite", small.target))
     assert "required   300 bytes (0.29 KiB) (by first fit; a smaller plan is not excluded)" in text
     assert "--planner optimal  " in text

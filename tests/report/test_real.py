@@ -152,7 +152,7 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(
     assert answer["pools"][0]["used_bytes"] <= answer["pools"][0]["capacity_bytes"] == size
     found = answer["fit"]["trials"]
     assert [t["fits"] for t in found] == sorted((t["fits"] for t in found), reverse=True)
-    assert found[0]["flags"] == answer["fit"]["flags"] == shlex.join(Artifact.load(out).target.flags())
+    assert found[0]["flags"] == answer["fit"]["flags"] == shlex.join(Artifact.load(out).target.to_cli_args())
     assert found[0]["required_bytes"] == answer["pools"][0]["used_bytes"]
     assert found[0]["estimated_cycles"] == min(
         t["estimated_cycles"] for t in found if t["fits"] and not t["host_operations"]

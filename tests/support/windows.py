@@ -14,7 +14,7 @@ def excess_cycles(slots: Iterable[Slot]) -> float:
     used: dict[str, list[tuple[float, float, float]]] = {}
     for slot in slots:
         for memory, occupied, _ in slot.demand.passage.memories:
-            used.setdefault(memory, []).append((slot.asked, slot.stop, occupied))
+            used.setdefault(memory, []).append((slot.requested, slot.stop, occupied))
     most = 0.0
     for rows in used.values():
         begin, end, occupied = np.array(rows).T

@@ -42,8 +42,8 @@ def made_table() -> Callable[..., Table]:
     """`made_table({("net", "ethos-u55-128"): result("..."), ...})`."""
 
     def make(results: dict[tuple[str, str], Result], models: str = "") -> Table:
-        asked = [Asked(n, t, t.split()[0], f"{n}{models}", f"{n}/{t}") for n, t in results]
-        return table_of(asked, {f"{n}/{t}": r for (n, t), r in results.items()}, {"npu_memplan": "1"})
+        requested = [Asked(n, t, t.split()[0], f"{n}{models}", f"{n}/{t}") for n, t in results]
+        return table_of(requested, {f"{n}/{t}": r for (n, t), r in results.items()}, {"npu_memplan": "1"})
 
     return make
 

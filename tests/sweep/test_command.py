@@ -17,7 +17,7 @@ from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.sweep import Swept
-from npu_memplan.sweep.folder import write_asked
+from npu_memplan.sweep.folder import write_request
 from tests.support.real_data import REPOSITORY
 
 from .conftest import DIGITS
@@ -31,7 +31,7 @@ def call(*words: object) -> Result:
 def swept(small_sweep: Any, tmp_path: Path) -> Path:
     """The folder of the small sweep."""
     every, store, _ = small_sweep
-    write_asked(tmp_path / "sweep", every)
+    write_request(tmp_path / "sweep", every)
     shutil.copytree(store, tmp_path / "sweep" / "results")
     return tmp_path / "sweep"
 
@@ -146,16 +146,18 @@ def test_the_nightly_sweep_asks_for_what_there_is(tmp_path: Path, monkeypatch: p
     assert folded is not None
     words = [w for word in shlex.split(folded[1]) for w in (sorted(glob.glob(word, root_dir=REPOSITORY)) or [word])]
     assert words[:2] == ["npu-memplan", "sweep"]
-    asked: list[Any] = []
+    requested: list[Any] = []
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr("npu_memplan.sweep.run", lambda part, *_, **__: asked.append(part) or Swept(tuple(part), {}, 0))
+    monkeypatch.setattr(
+        "npu_memplan.sweep.run", lambda part, *_, **__: requested.append(part) or Swept(tuple(part), {}, 0)
+    )
     parts = re.search(r"part: \[([\d, ]+)\]", text)
     assert parts is not None
     for part in parts[1].split(","):
         monkeypatch.setattr("npu_memplan.commands.sweep._text", lambda *_: "")
         done = call(*words[2:], "--shard", f"{part.strip()}/8", "-o", tmp_path)
         assert done.exit_code == 0, done.output
-    keys = [case.key for part in asked for case in part]
-    networks = {case.network for part in asked for case in part}
+    keys = [case.key for part in requested for case in part]
+    networks = {case.network for part in requested for case in part}
     assert len(networks) == 1 + len(list((REPOSITORY / "tests" / "models").glob("*.tflite")))
     assert len(set(keys)) == len(keys) == len(networks) * len(ACCELERATORS) * 3

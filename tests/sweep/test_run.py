@@ -141,8 +141,8 @@ def test_a_board_of_ones_own_travels_and_constants_need_room_on_it(tmp_path: Pat
 
 def test_artifacts_are_run_against_their_reference(small_sweep: Any) -> None:
     every, _, _ = small_sweep
-    asked = [replace(every[0], verification=Verification("host", 2))]
-    (found,) = run(asked, "processes:1").results.values()
+    requested = [replace(every[0], verification=Verification("host", 2))]
+    (found,) = run(requested, "processes:1").results.values()
     assert found.runs is not None
     assert (found.runs.runner, found.runs.seeds, found.runs.exact, found.runs.stopped) == ("host", 2, 2, "")
     assert found.runs.reference == "tflite-micro"

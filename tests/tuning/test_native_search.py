@@ -232,7 +232,7 @@ def test_where_c_cannot_be_built_python_searches_less_far(monkeypatch: pytest.Mo
 
 def test_who_has_no_compiler_is_told(tmp_path: Path) -> None:
     model = Path(__file__).resolve().parents[1] / "models" / "micro_speech_quantized.tflite"
-    asked = ["compile", str(model), "-o", str(tmp_path / "made"), "--npu-compiler", "tvm", "--pool", "sram=8192"]
+    requested = ["compile", str(model), "-o", str(tmp_path / "made"), "--npu-compiler", "tvm", "--pool", "sram=8192"]
     environment = {
         **os.environ,
         "CC": "no-such-compiler",
@@ -240,7 +240,7 @@ def test_who_has_no_compiler_is_told(tmp_path: Path) -> None:
         "COLUMNS": "400",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "npu_memplan", *asked], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "npu_memplan", *requested], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     said = " ".join((done.stdout + done.stderr).split())

@@ -119,10 +119,10 @@ def test_no_wait_around_copies_can_be_left_out(
 
 def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
     """Native lowering leaves one more operator of this network to the host than Vela does."""
-    asked = CompileOptions(
+    requested = CompileOptions(
         "ethos-u55-256", npu_compiler="auto", memory_mode="Shared_Sram", pools={"sram": 20_000}
     ).resolved()
-    memory_map = asked.memory_map()
+    memory_map = requested.memory_map()
     lowered: list[str] = []
     assert memory_map is not None
 
@@ -130,14 +130,14 @@ def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
         lowered.append(options.npu_compiler)
         return pipeline.lower(pipeline.read(MODELS / "keyword_scrambled_8bit.tflite", request(options)))
 
-    select_fastest(asked, memory_map, load)
+    select_fastest(requested, memory_map, load)
     assert lowered == ["vela", "tvm"]
 
 
 def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[[Planned], Any]) -> None:
     """Vela's for Size would fit; this one is for its Performance's arena."""
-    asked = CompileOptions("ethos-u65-512", npu_compiler="vela", memory_mode="Shared_Sram")
-    small, large = (replace(asked, pools={"sram": size}).resolved() for size in (5968, 7120))
+    requested = CompileOptions("ethos-u65-512", npu_compiler="vela", memory_mode="Shared_Sram")
+    small, large = (replace(requested, pools={"sram": size}).resolved() for size in (5968, 7120))
     memory_map = small.memory_map()
     assert memory_map is not None
 

@@ -149,7 +149,7 @@ def from_primfunc(function: Any) -> NpuProgram:
 _MADE: dict[Any, NpuProgram] = {}
 
 
-def known(function: Any, program: NpuProgram) -> Any:
+def cache_program(function: Any, program: NpuProgram) -> Any:
     """`function`, which was made of `program`, so that it is not read back soon: that would find the same."""
     parameters = [b for b in program.buffers if b.role.is_parameter]
     internals = [b for b in program.buffers if not b.role.is_parameter]

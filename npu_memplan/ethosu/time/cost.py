@@ -53,7 +53,9 @@ class MemoryTraffic:
     inputs: tuple[tuple[int, float], ...]  # (latency, cycles of asking) of each
     weights: tuple[tuple[int, float], ...]
     memories: tuple[tuple[str, float, int], ...]  # (name, cycles in use, latency of the first that is read)
-    asked: tuple[tuple[Channel, int, float], ...]  # (reader, latency, cycles) where asking takes longer than the memory
+    requested: tuple[
+        tuple[Channel, int, float], ...
+    ]  # (reader, latency, cycles) where asking takes longer than the memory
     input_latency: int  # the longest
     input_asking: float
     output_latency: int

@@ -30,7 +30,7 @@ class Slot:
     resource_use: ResourceUse
     start: float
     stop: float
-    asked: float  # when it begins to read, which a kernel does while the one before still works
+    requested: float  # when it begins to read, which a kernel does while the one before still works
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ class TimingModel:
             stop = max(stop, shared.take(client, start, occupied, latency))
             if shared.passed(client.other) > before:
                 self._delay(client.other, shared)
-        for channel, latency, asking in needs.asked:
+        for channel, latency, asking in needs.requested:
             begun = max(start, self.asking.get(channel, 0.0))
             self.asking[channel] = begun + asking
             stop = max(stop, begun + latency + asking)

@@ -11,7 +11,7 @@ from random import Random
 from ...problem import Placement, Problem
 from ..bounds import load_peak
 from ..errors import OutOfTime
-from ..explain import no_room
+from ..explain import does_not_fit
 from ..registry import Context, register
 from .layout import Layout, first_fit, fixed_first
 from .orders import ORDERS, best_first_fit, by_size, placing
@@ -83,5 +83,5 @@ def plan_hill_climb(problem: Problem, context: Context) -> tuple[Placement, ...]
     best = hill_climb(context, None if isinstance(result, int) else result)
     if best is None:
         assert isinstance(result, int), "a layout that first fit found is kept"
-        raise no_room(context, result, placing(context.model))
+        raise does_not_fit(context, result, placing(context.model))
     return context.model.placements(best.pools, best.origins)

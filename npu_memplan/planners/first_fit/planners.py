@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...problem import Placement, Problem
-from ..explain import Limits, no_room
+from ..explain import Limits, does_not_fit
 from ..model import Item, Model
 from ..registry import Context, register
 from .layout import Layout, first_fit, fixed_first
@@ -40,7 +40,7 @@ def _in_order(context: Context, order: Order) -> tuple[Placement, ...]:
 
 def _planned(context: Context, result: Layout | int, order: Order) -> tuple[Placement, ...]:
     if isinstance(result, int):
-        raise no_room(context, result, placing(context.model, order))
+        raise does_not_fit(context, result, placing(context.model, order))
     return context.model.placements(result.pools, result.origins)
 
 
@@ -56,7 +56,7 @@ def plan_linear(problem: Problem, context: Context) -> tuple[Placement, ...]:
             layout = in_a_row(limits)
             return None if isinstance(layout, int) else (layout.heights, "without any reuse")
 
-        raise no_room(context, placed, place)
+        raise does_not_fit(context, placed, place)
     return model.placements(placed.pools, placed.origins)
 
 

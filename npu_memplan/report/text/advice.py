@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...artifact import Artifact
-from ...fit.levers import ORDER, SEARCH, SECOND_MEMORY, SIZE, Lever
+from ...fit.knobs import ORDER, SEARCH, SECOND_MEMORY, SIZE, TuningKnob
 from ...problem import Buffer, BufferKind
 from ..facts.bricks import NpuFindings
 from ..facts.memory import PoolView
@@ -37,8 +37,8 @@ def advice(
     sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
     there = {r.buffer for r in view.rectangles}
 
-    def by(lever: Lever) -> str:
-        flags = lever.flags(artifact.target, view.used_bytes)
+    def by(knob: TuningKnob) -> str:
+        flags = knob.flags(artifact.target, view.used_bytes)
         return f" ({flags})" if flags else ""
 
     edge = {b.name: b.size_bytes for b in idle if b.kind in BOUNDARY}

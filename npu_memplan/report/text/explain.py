@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
-from ...fit.levers import levers
+from ...fit.knobs import knobs
 from ...problem import Agent
 from ..facts.bricks import NpuFindings, npu_findings, npu_labels
 from ..facts.kinds import ByteKind, kinds_of_bytes
@@ -52,7 +52,7 @@ class PoolPeak:
     live_bytes: int
     contributors: tuple[Contributor, ...]
     advice: tuple[Advice, ...]
-    levers: tuple[tuple[str, str], ...]  # flags of another compile, and what they do
+    knobs: tuple[tuple[str, str], ...]  # flags of another compile, and what they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
     )
     agents = (call.agent for call in artifact.calls if call.points[0] <= point < call.points[1])
     return PoolPeak(
-        levers=_levers(artifact, view),
+        knobs=_knobs(artifact, view),
         pool=view.pool.name,
         used_bytes=view.used_bytes,
         lower_bound_bytes=view.lower_bound_bytes,
@@ -109,14 +109,14 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
     )
 
 
-def _levers(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
+def _knobs(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
     """What another compile of the model could be asked for; nothing where there is no model."""
     if not artifact.operators:
         return ()
     budget = view.pool.size_bytes or view.used_bytes * 3 // 4
     proven = view.used_bytes == view.lower_bound_bytes
-    able = levers(artifact.target, budget, artifact.source, searched=proven, calls=len(artifact.calls))
-    return tuple((lever.flags(artifact.target, budget), lever.does) for lever in able)
+    able = knobs(artifact.target, budget, artifact.source, searched=proven, calls=len(artifact.calls))
+    return tuple((knob.flags(artifact.target, budget), knob.does) for knob in able)
 
 
 def _pool_text(name: str, peak: PoolPeak) -> str:
@@ -148,9 +148,9 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
     for a in peak.advice:
         text = f"{both(a.at_most_bytes)}: {a.text}"
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    if peak.levers:
+    if peak.knobs:
         lines += ["", f"What another compile can be asked for (--fit {peak.pool}=SIZE tries all of it):"]
-        lines += align(peak.levers, right=set())
+        lines += align(peak.knobs, right=set())
     return "\n".join(lines) + "\n"
 
 

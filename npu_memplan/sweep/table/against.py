@@ -69,16 +69,16 @@ class Comparison:
 
 def compare(old: Table, new: Table) -> Comparison:
     """What `new` has in place of `old`."""
-    before = {(row.asked.network, row.asked.target): row for row in old.rows}
+    before = {(row.requested.network, row.requested.target): row for row in old.rows}
     differences: list[Difference] = []
     others: dict[str, None] = {}
     compared = added = 0
     for row in new.rows:
-        earlier = before.pop((row.asked.network, row.asked.target), None)
+        earlier = before.pop((row.requested.network, row.requested.target), None)
         if earlier is None:
             added += 1
-        elif earlier.asked.model_sha256 != row.asked.model_sha256:
-            others[row.asked.network] = None
+        elif earlier.requested.model_sha256 != row.requested.model_sha256:
+            others[row.requested.network] = None
         elif Outcome.NOT_TRIED not in (earlier.result.outcome, row.result.outcome):
             compared += 1
             differences += _differences(earlier, row)
@@ -87,7 +87,7 @@ def compare(old: Table, new: Table) -> Comparison:
 
 def _differences(old: TableRow, new: TableRow) -> Iterator[Difference]:
     def difference(what: str, before: Any, after: Any, worse: bool) -> Difference:
-        return Difference(new.asked.network, new.asked.target, what, before, after, worse)
+        return Difference(new.requested.network, new.requested.target, what, before, after, worse)
 
     if not (old.fits and new.fits):
         if old.result.outcome is not new.result.outcome:

@@ -47,7 +47,7 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
         "versions": dict(table.versions),
         "networks": list(networks),
         "targets": [
-            {"name": name, "accelerator": found[0].asked.accelerator, "multipliers": found[0].multipliers}
+            {"name": name, "accelerator": found[0].requested.accelerator, "multipliers": found[0].multipliers}
             for name, found in table.by_target.items()
         ],
         "target_index": targets,
@@ -55,14 +55,14 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
         "deadline": deadline_ms,
         "against": None if changes is None else changes.to_dict(),
         "rows": {
-            "network": [networks[row.asked.network] for row in rows],
-            "target": [targets[row.asked.target] for row in rows],
+            "network": [networks[row.requested.network] for row in rows],
+            "target": [targets[row.requested.target] for row in rows],
             "outcome": [outcomes[row.result.outcome] for row in rows],
             **{short: [v[column] for v in values] for short, column in _FIGURES.items()},
             "exact": [row.exact for row in rows],
             "exactness": [texts.setdefault(row.exactness, len(texts)) for row in rows],
             "reason": [texts.setdefault(str(v["reason"]), len(texts)) for v in values],
-            "front": [int(row.asked.target in fronts[row.asked.network]) for row in rows],
+            "front": [int(row.requested.target in fronts[row.requested.network]) for row in rows],
         },
         "texts": list(texts),
     }

@@ -37,7 +37,7 @@ class Asked:
 class TableRow:
     """One network on one target. Sizes are bytes; figures are None unless it fits."""
 
-    asked: Asked
+    requested: Asked
     result: Result
 
     @property
@@ -47,7 +47,7 @@ class TableRow:
     @property
     def multipliers(self) -> int:
         """Of the accelerator: what stands for its silicon. None: 0."""
-        npu = ACCELERATORS.get(self.asked.accelerator)
+        npu = ACCELERATORS.get(self.requested.accelerator)
         return npu.macs if npu else 0
 
     @property
@@ -114,9 +114,9 @@ class TableRow:
         """A row of CSV, parquet and JSON: column -> value."""
         result, runs = self.result, self.result.runs
         return {
-            "network": self.asked.network,
-            "target": self.asked.target,
-            "accelerator": self.asked.accelerator,
+            "network": self.requested.network,
+            "target": self.requested.target,
+            "accelerator": self.requested.accelerator,
             "outcome": result.outcome.value,
             "fits": self.fits,
             "sram_bytes": self.sram_bytes,
@@ -134,8 +134,8 @@ class TableRow:
             "runs": runs.seeds if runs else 0,
             "exact_runs": runs.exact if runs else 0,
             "reason": result.reason or (runs.stopped if runs else ""),
-            "model_sha256": self.asked.model_sha256,
-            "key": self.asked.key,
+            "model_sha256": self.requested.model_sha256,
+            "key": self.requested.key,
         }
 
 
@@ -167,7 +167,7 @@ class Table:
     @cached_property
     def fronts(self) -> dict[str, tuple[str, ...]]:
         """Network -> the targets of its front."""
-        return {name: tuple(row.asked.target for row in front(rows)) for name, rows in self.by_network.items()}
+        return {name: tuple(row.requested.target for row in front(rows)) for name, rows in self.by_network.items()}
 
 
 def table_of(cases: Sequence[Asked], results: Mapping[str, Result], versions: Mapping[str, str]) -> Table:
@@ -235,5 +235,5 @@ def _grouped(rows: Iterable[TableRow], name: str) -> dict[str, list[TableRow]]:
     """Rows by a field of what was asked."""
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
-        groups.setdefault(getattr(row.asked, name), []).append(row)
+        groups.setdefault(getattr(row.requested, name), []).append(row)
     return groups

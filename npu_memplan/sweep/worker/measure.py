@@ -119,26 +119,26 @@ def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Art
 
     from ...files.arrays import read_inputs
 
-    asked = job.verification
-    reason = runners.missing(asked.runner)
+    requested = job.verification
+    reason = runners.missing(requested.runner)
     if reason is not None:
-        raise NotHereError(f"runner {asked.runner} cannot run: {reason}")
+        raise NotHereError(f"runner {requested.runner} cannot run: {reason}")
     reference, expected = _reference(model, path)
     options = RunOptions(timeout_s=job.limits.seconds, pools_after=False)
     exact, largest, stopped = 0, 0.0, ""
     try:
-        runner = runners.create(asked.runner, output, options)
-        for seed in range(asked.seeds):
+        runner = runners.create(requested.runner, output, options)
+        for seed in range(requested.seeds):
             values = read_inputs(artifact.name, artifact.inputs, [f"random:{seed}"])
             if seed not in expected:
                 expected[seed] = reference.run(values)
             names = [slot.name for slot in artifact.outputs]
-            verdict = compare(asked.runner, names, runner.run(values).outputs, expected[seed])
+            verdict = compare(requested.runner, names, runner.run(values).outputs, expected[seed])
             exact += verdict.bit_exact
             largest = max([largest, *(float(output.max_abs_diff) for output in verdict.outputs)])
     except (NpuModelError, RunCheckError, RunTimeoutError) as error:
         stopped = _told(error, output)
-    return Runs(asked.runner, asked.seeds, exact, largest, reference.what, stopped)
+    return Runs(requested.runner, requested.seeds, exact, largest, reference.what, stopped)
 
 
 class NotHereError(NpuMemplanError):
@@ -161,7 +161,7 @@ def _told(error: BaseException, folder: Path) -> str:
     return _ADDRESS.sub("0x...", text)[:_REASON]
 
 
-def _other_versions(asked: Mapping[str, str], here: Mapping[str, str]) -> str:
-    pairs = [(name, version, here.get(name, "none")) for name, version in asked.items()]
+def _other_versions(requested: Mapping[str, str], here: Mapping[str, str]) -> str:
+    pairs = [(name, version, here.get(name, "none")) for name, version in requested.items()]
     different = [f"{name} {found} in place of {version}" for name, version, found in pairs if found != version]
     return f"a worker has {', '.join(different)}; install there what is installed here"

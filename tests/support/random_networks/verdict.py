@@ -128,13 +128,13 @@ class Trial:
         return [reference.run(values) for values in self.inputs]
 
     def compile_and_run(
-        self, options: CompileOptions, entering: Callable[[str], None] = lambda stage: None, strict: bool = False
+        self, options: CompileOptions, report_phase: Callable[[str], None] = lambda stage: None, strict: bool = False
     ) -> Outcome:
         """What came of one way; `entering` is told each stage, for those whose process may end in it."""
         with tempfile.TemporaryDirectory() as temporary:
             path, folder = Path(temporary) / "network.tflite", Path(temporary) / "artifact"
             path.write_bytes(self.model)
-            entering("compile")
+            report_phase("compile")
             try:
                 with strictly(strict):
                     artifact = compile_checked(path, options, folder)
@@ -142,13 +142,13 @@ class Trial:
                 return Outcome(Verdict.REFUSED, f"{type(error).__name__}: {error}")
             except Exception as error:
                 return Outcome(Verdict.FAULT, f"compile: {_said(error)}")
-            entering("run")
+            report_phase("run")
             try:
                 runner = HostRunner(folder)
                 found = [runner.run(values).outputs for values in self.inputs]
             except Exception as error:
                 return Outcome(Verdict.FAULT, f"run: {_said(error)}")
-            entering("compare")
+            report_phase("compare")
             return self._compared(artifact, found)
 
     def _compared(self, artifact: Artifact, found: list[Sequence[Any]]) -> Outcome:

@@ -1,7 +1,7 @@
 """What can be asked of the compiler so that a pool needs fewer bytes, as one table.
 
 Invariant: `--fit`, `explain` and the error of a model that does not fit all take what they try and name from here; a
-lever is changes of `CompileOptions`, and the flags to type follow from them.
+knob is changes of `CompileOptions`, and the flags to type follow from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HOST: Changes = {  # and none of an NPU compiler's options
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
+class TuningKnob:
     """One thing to ask for. `changes(options, budget_bytes)` are empty where it would change nothing or cannot be."""
 
     does: str
@@ -47,7 +47,7 @@ class Lever:
         changed = self.applied(options, budget_bytes)
         if changed is None:
             return ""
-        before, after = by_one(options).said(), changed.said()
+        before, after = by_one(options).to_cli_options(), changed.to_cli_options()
         given = " ".join(" ".join(words) for words in after if words not in before)
         named = {words[0] for words in after}
         dropped = " ".join(" ".join(words) for words in before if words[0] not in named)
@@ -55,7 +55,7 @@ class Lever:
 
 
 def by_one(options: CompileOptions) -> CompileOptions:
-    """`options` of one compiler of the NPU's operations, which levers are of."""
+    """`options` of one compiler of the NPU's operations, which knobs are of."""
     return replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
 
 
@@ -82,27 +82,33 @@ def _second_memory(options: CompileOptions, budget_bytes: int) -> Changes:
     return {"memory_mode": _SECOND, **(aimed if options.npu_compiler == "vela" else {})}
 
 
-SEARCH = Lever("a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"}, same_program=True)
-ORDER = Lever("independent calls in the order that needs least memory", lambda *_: {"reorder": True}, same_program=True)
-OVERLAP = Lever("outputs over inputs that die there", lambda *_: {"overlaps": True}, same_program=True)
-INPUTS = Lever("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True}, same_program=True)
-TARGET = Lever("Vela aims at this many bytes", _aimed)
+SEARCH = TuningKnob(
+    "a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"}, same_program=True
+)
+ORDER = TuningKnob(
+    "independent calls in the order that needs least memory", lambda *_: {"reorder": True}, same_program=True
+)
+OVERLAP = TuningKnob("outputs over inputs that die there", lambda *_: {"overlaps": True}, same_program=True)
+INPUTS = TuningKnob("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True}, same_program=True)
+TARGET = TuningKnob("Vela aims at this many bytes", _aimed)
 # Vela stops as soon as its own placement meets the target; below it, it cascades more
-LOWER = Lever(
+LOWER = TuningKnob(
     "Vela aims at fewer, and cascades more", lambda o, budget: _aimed(o, budget * 3 // 4 // _ALIGNMENT * _ALIGNMENT)
 )
-SIZE = Lever("Vela saves bytes, not cycles", _vela({"optimise": "Size"}))
-VELA = Lever("Vela's streams", _npu({"npu_compiler": "vela", "stripes": False}))
-OURS = Lever("this package's native lowering, which copies no weights", _npu({"npu_compiler": "tvm", "stripes": False}))
-STRIPES = Lever(
+SIZE = TuningKnob("Vela saves bytes, not cycles", _vela({"optimise": "Size"}))
+VELA = TuningKnob("Vela's streams", _npu({"npu_compiler": "vela", "stripes": False}))
+OURS = TuningKnob(
+    "this package's native lowering, which copies no weights", _npu({"npu_compiler": "tvm", "stripes": False})
+)
+STRIPES = TuningKnob(
     "operations in stripes of rows, layers in turn",
     _npu({"npu_compiler": "tvm", "stripes": True, "overlaps": True}),
 )
-SECOND_MEMORY = Lever("what gains least lies in a second, slower memory", _second_memory)
-HOST = Lever("nothing on the NPU", lambda *_: _HOST)
+SECOND_MEMORY = TuningKnob("what gains least lies in a second, slower memory", _second_memory)
+HOST = TuningKnob("nothing on the NPU", lambda *_: _HOST)
 
 ALL = (SEARCH, ORDER, OVERLAP, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
-_WAYS: tuple[tuple[Lever, ...], ...] = (
+_WAYS: tuple[tuple[TuningKnob, ...], ...] = (
     (),
     (TARGET,),
     (LOWER,),
@@ -117,17 +123,19 @@ _WAYS: tuple[tuple[Lever, ...], ...] = (
 )
 
 
-def levers(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool, calls: int) -> tuple[Lever, ...]:
+def knobs(
+    options: CompileOptions, budget_bytes: int, source: str, *, searched: bool, calls: int
+) -> tuple[TuningKnob, ...]:
     """Those that would change something for the model in the file `source`, made with resolved `options`.
 
     `searched`: no other place of the same buffers is smaller; `calls`: how many the program has.
     """
     options = by_one(options)
     return tuple(
-        lever
-        for lever in ALL
-        if _may_help(lever, searched, calls)
-        and (changed := lever.applied(options, budget_bytes)) is not None
+        knob
+        for knob in ALL
+        if _may_help(knob, searched, calls)
+        and (changed := knob.applied(options, budget_bytes)) is not None
         and _compiles(changed, source)
     )
 
@@ -137,8 +145,8 @@ def trials(options: CompileOptions, budget_bytes: int, source: str) -> Iterator[
     seen: list[CompileOptions] = []
     for way in _WAYS:
         changed: CompileOptions | None = options
-        for lever in way:
-            changed = changed and lever.applied(changed, budget_bytes)
+        for knob in way:
+            changed = changed and knob.applied(changed, budget_bytes)
         if changed is not None and changed not in seen and _compiles(changed, source):
             seen.append(changed)
             yield changed
@@ -147,15 +155,15 @@ def trials(options: CompileOptions, budget_bytes: int, source: str) -> Iterator[
 def further(options: CompileOptions, budget_bytes: int, *, searched: bool, calls: int) -> Iterator[CompileOptions]:
     """What can be added to a trial that does not fit: all that costs nothing at run time, or else a second memory."""
     changed = options
-    for lever in ALL:
-        if lever.same_program and _may_help(lever, searched, calls):
-            changed = lever.applied(changed, budget_bytes) or changed
+    for knob in ALL:
+        if knob.same_program and _may_help(knob, searched, calls):
+            changed = knob.applied(changed, budget_bytes) or changed
     spilled = SECOND_MEMORY.applied(options, budget_bytes)
     yield from (more for more in (changed, spilled) if more not in (None, options))
 
 
-def _may_help(lever: Lever, searched: bool, calls: int) -> bool:
-    return not (lever is SEARCH and searched) and not (lever is ORDER and calls < 3)
+def _may_help(knob: TuningKnob, searched: bool, calls: int) -> bool:
+    return not (knob is SEARCH and searched) and not (knob is ORDER and calls < 3)
 
 
 def _compiles(options: CompileOptions, source: str) -> bool:

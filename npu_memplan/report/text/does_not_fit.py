@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from ...fit.levers import levers
+from ...fit.knobs import knobs
 from ...options import CompileOptions
 from ...planners.errors import PlanningError
 from ...problem import Problem
@@ -19,12 +19,12 @@ from .explain import align
 SHOWN = 5
 
 
-def no_room(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> PlanningError:
+def does_not_fit(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> PlanningError:
     """The same error, told for `npu-memplan compile SOURCE` with resolved `options` and the model `problem.name`."""
-    return replace(error, message=no_room_text(error, problem, source, options))
+    return replace(error, message=does_not_fit_text(error, problem, source, options))
 
 
-def no_room_text(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> str:
+def does_not_fit_text(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> str:
     """The message, several lines without a newline at the end."""
     certainty = "" if error.proven else f" ({error.source}; a smaller plan is not excluded)"
     lines = [
@@ -53,13 +53,13 @@ def no_room_text(error: PlanningError, problem: Problem, source: str, options: C
         return "\n".join(lines)
     budget = error.available_bytes
     options = replace(options, pools={name: size for name, size in options.pools.items() if name != error.pool})
-    given = options.said()
+    given = options.to_cli_options()
     words = shlex.join(["npu-memplan", "compile", source, *(w for said in given for w in said)])
     lines.append(f"  {words} --fit {error.pool}={budget} -o DIR")
     lines.append("    tries all of these, says what each needs, and takes the cheapest that fits:")
     calls = len({label.partition(":")[0] for label in problem.points})
-    able = levers(options, budget, source, searched=error.proven, calls=calls)
-    lines += ["  " + row for row in align([(lever.flags(options, budget), lever.does) for lever in able], right=set())]
+    able = knobs(options, budget, source, searched=error.proven, calls=calls)
+    lines += ["  " + row for row in align([(knob.flags(options, budget), knob.does) for knob in able], right=set())]
     if not error.proven:
         lines.append("  --time-limit SECONDS, for a longer search")
     lines.append(f"  --pool {error.pool}={error.required_bytes}, if the memory is there")
