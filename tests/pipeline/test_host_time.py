@@ -90,7 +90,7 @@ def test_sums_have_the_host_only_when_asked(
 @pytest.mark.slow
 @pytest.mark.skipif(unicorn.missing(RunOptions()) is not None, reason="needs unicorn and arm-none-eabi-gcc")
 def test_the_estimate_is_near_the_instructions_that_run(cli: Any, tmp_path: Path) -> None:
-    """Executed by the firmware's own C on an emulated core; docs/time.md has more networks."""
+    """Executed by the firmware's own C on an emulated core; docs/time_model.md has more networks."""
     from benchmarks.host_time import executed
 
     for name in ("hello_world_int8", "trained_lstm_int8"):
