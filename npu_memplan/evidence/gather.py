@@ -18,7 +18,7 @@ import numpy as np
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
-from ..ethosu.arch import accelerator, has_native_lowering
+from ..ethosu.arch import Architecture, accelerator, has_native_lowering
 from ..ethosu.stream.commands import Command, Operation, Wait
 from ..ethosu.stream.isa import Op, Register
 from ..files.arrays import read_inputs
@@ -27,8 +27,8 @@ from ..options import CompileOptions
 from ..pipeline import compile_model
 from ..report.facts.bricks import command_streams
 from ..report.facts.work import estimates
-from .networks import PROGRAMS, EvidenceError, ListedNetwork, networks
-from .record import FVP, MODEL, Counters, EvidenceRecord, Hazards, ProgramRun, RecordedOutput
+from .networks import PROGRAMS, ListedNetwork, networks
+from .record import FVP, MODEL, Counters, EvidenceError, EvidenceRecord, Hazards, ProgramRun, RecordedOutput
 
 if TYPE_CHECKING:
     from fvp_runner.base import RunOptions, RunOutputs
@@ -50,14 +50,20 @@ def gather(
     options: RunOptions,
     only: Sequence[str] = (),
     report_progress: Callable[[str, int, int], None] = lambda *_: None,
+    micro: bool = False,
 ) -> EvidenceRecord:
-    """The record of the set on `runner` for accelerator `target`; `EvidenceError` when the runner cannot run here."""
+    """The record of the set on `runner` for accelerator `target`; `EvidenceError` when the runner cannot run here.
+
+    `micro`: of the micro-streams in place of the networks.
+    """
     from fvp_runner.runner import missing
 
     reason = missing(runner, options)
     if reason is not None:
         raise EvidenceError(f"runner {runner!r} cannot run here: {reason}")
     npu = accelerator(target)
+    if micro:
+        return _of_micro(runner, npu, options, only, report_progress)
     programs = [name for name, how in PROGRAMS.items() if has_native_lowering(npu) or how["npu_compiler"] == "vela"]
     requested = [(network, program) for network in networks(only) for program in programs]
     made = []
@@ -67,19 +73,41 @@ def gather(
             made.append(_made(network, program, target, folder / "artifact", runner, options))
     runs, versions, boards, systems = zip(*made, strict=True)
     reference = _version("tflite-micro")
+    ran = (" / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), ""))
+    record = _empty(runner, target, *ran, next(filter(None, reversed(systems)), ""))
+    return replace(record, reference=f"tflite-micro {reference}" if reference else "", runs=runs).sealed()
+
+
+def _of_micro(
+    runner: str,
+    npu: Architecture,
+    options: RunOptions,
+    only: Sequence[str],
+    report_progress: Callable[[str, int, int], None],
+) -> EvidenceRecord:
+    from .micro.artifact import micro_options
+    from .micro.run import run_micro
+
+    rows, version, board = run_micro(runner, npu, options, only, report_progress)
+    system = micro_options(npu).system_config
+    return replace(_empty(runner, npu.name, version, board, system), reference="numpy", micro=rows).sealed()
+
+
+def _empty(runner: str, target: str, runner_version: str, board: str, system_config: str) -> EvidenceRecord:
+    """What a record says beside its rows."""
     return EvidenceRecord(
         runner=runner,
-        runner_version=" / ".join(sorted({*versions} - {""})),
+        runner_version=runner_version,
         counted_by=FVP if runner == "fvp" else MODEL,
         accelerator=target,
-        board=next(filter(None, reversed(boards)), ""),
-        system_config=next(filter(None, reversed(systems)), ""),
-        reference=f"tflite-micro {reference}" if reference else "",
+        board=board,
+        system_config=system_config,
+        reference="",
         versions={name: _version(name) for name in _PACKAGES} | {"python": platform.python_version()},
         machine=f"{platform.system()} {platform.machine()}",
-        runs=runs,
+        runs=(),
         remarks=(_ADAPTERS,) if runner == "fvp" else (),
-    ).sealed()
+    )
 
 
 def _made(

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError
+from .record import EvidenceError
 
 _SHA256 = {
     "hello_world_int8": "505ee4fae7fa46ab67bea4c08b4969eb3eb8b9114c50595ec4a29d9a27993202",
@@ -32,10 +32,6 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     "native lowering": {"npu_compiler": "tvm"},
     "stripes": {"npu_compiler": "tvm", "stripes": True},
 }
-
-
-class EvidenceError(NpuMemplanError):
-    """The set is not whole, or does not have what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ Invariant: what the page says is what the record has; names are escaped, nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from ..report.page.html import plain_page
-from .record import Counters, EvidenceRecord, ProgramRun
+from .record import Counters, EvidenceRecord, MicroRun, ProgramRun
 
 _HEADS = (
     "network", "program", "outputs", "cycles", "estimated", "AXI0 read", "estimated", "AXI0 written", "estimated",
@@ -31,6 +31,8 @@ def page(record: EvidenceRecord) -> str:
     rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{escape(v)}</td></tr>' for k, v in facts)
     heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
     programs = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(map(_row, record.runs))}</tbody></table>"
+    if record.micro:
+        programs = _micro(record.micro)
     remarks = "".join(f'<p class="quiet">{escape(remark)}</p>' for remark in record.remarks)
     body = (
         f'<section class="panel"><h2>{escape(record.verdict())}</h2><div class="plain"><table><tbody>{rows}</tbody>'
@@ -50,7 +52,22 @@ def _row(run: ProgramRun) -> str:
     return f'<tr><th scope="row">{escape(run.network)}</th><td>{escape(run.program)}</td>{told}</tr>'
 
 
-def verdict_of(run: ProgramRun) -> str:
+def _micro(runs: Sequence[MicroRun]) -> str:
+    """The micro-streams: what was counted beside what each model says."""
+    models = list(dict.fromkeys(model for run in runs for model in run.predicted))
+    heads = ("stream", "decides", "outputs", "cycles", *models, "AXI0 read", "AXI0 written", "AXI1 read")
+    rows = []
+    for run in runs:
+        figures = (run.counted.cycles, *(run.predicted.get(model) for model in models))
+        beats = (run.counted.axi0_read, run.counted.axi0_written, run.counted.axi1_read)
+        cells = [verdict_of(run), *("-" if value is None else f"{value:,}" for value in (*figures, *beats))]
+        told = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
+        rows.append(f'<tr><th scope="row">{escape(run.name)}</th><td>{escape(run.decides)}</td>{told}</tr>')
+    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def verdict_of(run: ProgramRun | MicroRun) -> str:
     if run.error:
         return run.error.splitlines()[0]
     exact = run.exact

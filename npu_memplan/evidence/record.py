@@ -7,14 +7,23 @@ Invariant: the same machine, tools and set give the same bytes; no clock and no 
 from __future__ import annotations
 
 import hashlib
+import struct
+from base64 import b64decode
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..errors import NpuMemplanError
+
 FORMAT = "npu_memplan evidence 1"
 FVP = "Arm's FVP"
 MODEL = "our NPU model, an estimate"
+
+
+class EvidenceError(NpuMemplanError):
+    """The set is not whole, does not have what was asked for, or a record is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,31 @@ class ProgramRun:
 
 
 @dataclass(frozen=True, slots=True)
+class MicroRun:
+    """One micro-stream, run once."""
+
+    name: str
+    decides: str
+    words: str = ""  # of the stream, 32 bits each and low byte first, in base64
+    memories: dict[str, str] = field(default_factory=dict)  # by region: a memory of the system configuration
+    predicted: dict[str, int] = field(default_factory=dict)  # cycles by model
+    output_sha256: str = ""
+    mismatches: int | None = None  # of elements, with what numpy works out
+    counted: Counters = Counters()
+    error: str = ""  # why there is no result
+
+    @property
+    def exact(self) -> bool:
+        return not self.error and self.mismatches == 0
+
+    @property
+    def stream(self) -> tuple[int, ...]:
+        """The stream's words."""
+        content = b64decode(self.words)
+        return struct.unpack(f"<{len(content) // 4}I", content)
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceRecord:
     runner: str
     runner_version: str
@@ -88,6 +122,7 @@ class EvidenceRecord:
     machine: str
     runs: tuple[ProgramRun, ...]
     remarks: tuple[str, ...] = ()
+    micro: tuple[MicroRun, ...] = ()
     format: str = FORMAT
     sha256: str = ""  # of this record without it
 
@@ -98,15 +133,16 @@ class EvidenceRecord:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
     def verdict(self) -> str:
-        exact = sum(run.exact is True for run in self.runs)
-        failed = sum(bool(run.error) for run in self.runs)
-        wrong = sum(run.exact is False and not run.error for run in self.runs)
-        parts = [f"{exact} of {len(self.runs)} programs bit-exact on {self.runner}"]
+        every: tuple[ProgramRun | MicroRun, ...] = (*self.runs, *self.micro)
+        exact = sum(run.exact is True for run in every)
+        failed = sum(bool(run.error) for run in every)
+        wrong = sum(run.exact is False and not run.error for run in every)
+        parts = [f"{exact} of {len(every)} {'programs' if self.runs else 'micro-streams'} bit-exact on {self.runner}"]
         if wrong:
             parts.append(f"{wrong} WRONG")
         if failed:
             parts.append(f"{failed} without a result")
-        if not self.reference:
+        if self.runs and not self.reference:
             parts.append("compared with nothing")
         return f"{', '.join(parts)}; cycles and beats counted by {self.counted_by}"
 
@@ -114,4 +150,21 @@ class EvidenceRecord:
 def digest(record: EvidenceRecord) -> str:
     """SHA-256 of a record without its own."""
     plain: Any = msgspec.to_builtins(replace(record, sha256=""))
+    if not record.micro:
+        del plain["micro"]  # records made before there were micro-streams keep their digest
     return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
+
+
+def read_record(path: Path) -> EvidenceRecord:
+    """The record in a file; `EvidenceError` where it is none, or was changed."""
+    try:
+        record: EvidenceRecord = msgspec.json.decode(path.read_bytes(), type=EvidenceRecord)
+    except OSError as error:
+        raise EvidenceError(f"cannot read {path}: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EvidenceError(f"{path} is no record of evidence: {error}") from None
+    if record.format != FORMAT:
+        raise EvidenceError(f"{path} is {record.format!r}; this version reads {FORMAT!r}")
+    if record.sha256 != digest(record):
+        raise EvidenceError(f"{path} was changed after it was made: its SHA-256 is {digest(record)}")
+    return record

@@ -18,12 +18,12 @@ from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.evidence import networks as networks_module
 from npu_memplan.evidence.gather import gather
-from npu_memplan.evidence.networks import NETWORKS, PROGRAMS, EvidenceError, networks
+from npu_memplan.evidence.networks import NETWORKS, PROGRAMS, networks
 from npu_memplan.evidence.page import page
-from npu_memplan.evidence.record import FVP, MODEL, EvidenceRecord
+from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, EvidenceRecord, read_record
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.tflite import read_network
-from tests.support.evidence_records import read_record, table
+from tests.support.evidence_records import table
 from tests.support.real_data import REPOSITORY
 
 SMALL = "hello_world_int8"

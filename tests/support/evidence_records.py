@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import msgspec
-
-from npu_memplan.evidence.networks import EvidenceError
-from npu_memplan.evidence.record import FORMAT, FVP, EvidenceRecord, digest
+from npu_memplan.evidence.record import FVP, EvidenceRecord
 
 # Who has no record yet: a runner and what it stands for.
 WANTED = (
@@ -17,21 +13,6 @@ WANTED = (
     ("fvp", "Arm's FVP, Corstone-310 or 315"),
     ("silicon", "any board with an Ethos-U"),
 )
-
-
-def read_record(path: Path) -> EvidenceRecord:
-    """The record in a file; `EvidenceError` where it is none, or was changed."""
-    try:
-        record: EvidenceRecord = msgspec.json.decode(path.read_bytes(), type=EvidenceRecord)
-    except OSError as error:
-        raise EvidenceError(f"cannot read {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EvidenceError(f"{path} is no record of evidence: {error}") from None
-    if record.format != FORMAT:
-        raise EvidenceError(f"{path} is {record.format!r}; this version reads {FORMAT!r}")
-    if record.sha256 != digest(record):
-        raise EvidenceError(f"{path} was changed after it was made: its SHA-256 is {digest(record)}")
-    return record
 
 
 def table(records: Sequence[tuple[str, EvidenceRecord]]) -> str:
