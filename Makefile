@@ -11,7 +11,7 @@ QUICK := tests/test_architecture.py tests/test_options.py \
     $(addprefix tests/ethosu/test_,featuremap.py fields.py inplace.py overlap.py runs.py stream_coding.py waits.py webs.py) \
     $(addprefix tests/npu_model/test_npu_,arithmetic.py layout.py) \
     $(addprefix tests/corstone/test_,board_data.py npu_registers.py)
-COVERED := tests/planners/test_problem.py tests/planners/test_verify.py
+COVERED := tests/planners/test_problem.py tests/planners/test_verify.py tests/planners/test_last_writers.py
 
 .PHONY: run test quick lint setup clean
 

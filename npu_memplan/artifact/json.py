@@ -18,9 +18,12 @@ from msgspec import Meta
 from ..files.schema import check_schema, from_values, json_values
 from ..options import CompileOptions
 from ..problem import (
+    AccessHistory,
     AliasGroup,
     AllowedOverlap,
+    BranchPoints,
     Buffer,
+    BufferAccess,
     Count,
     Placement,
     Plan,
@@ -90,6 +93,8 @@ class Document:
     aliases: tuple[AliasGroup, ...]
     overlaps: tuple[AllowedOverlap, ...]
     points: tuple[str, ...]
+    accesses: tuple[AccessHistory, ...] = ()
+    branches: tuple[BranchPoints, ...] = ()
     calls: tuple[Call, ...]
     operators: tuple[Operator, ...]
     timing: Timing | None = None
@@ -114,6 +119,7 @@ def artifact_to_json(artifact: Artifact) -> str:
             for pool, region in zip(problem.pools, artifact.regions, strict=True)
         ],
         "buffers": [_buffer_row(b, placed[b.name]) for b in problem.buffers],
+        "accesses": [_access_row(known) for known in problem.accesses],
     }
     document: dict[str, Any] = {"schema": SCHEMA}
     for field in fields(Document):
@@ -200,6 +206,17 @@ def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:
 def _buffer_row(buffer: Buffer, placement: Placement) -> dict[str, Any]:
     row = row_to_json(buffer)
     return {"name": row.pop("name"), "pool": placement.pool, "offset_bytes": placement.offset_bytes, **row}
+
+
+def _access_row(known: AccessHistory) -> dict[str, Any]:
+    """Without what is as it is by default: most accesses are to all of a buffer, or to one run."""
+
+    def short(access: BufferAccess) -> tuple[Any, ...]:
+        runs = [run[:2] if run[2:] == (1, 0) else run for run in access.runs]
+        return (access.point, runs) if runs else (access.point,)
+
+    both = {"reads": [*map(short, known.reads)], "writes": [*map(short, known.writes)]}
+    return {"buffer": known.buffer, **{key: accesses for key, accesses in both.items() if accesses}}
 
 
 def element_bytes(dtype: str) -> int:

@@ -15,6 +15,7 @@ from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lif
 from ..problem.spans import covered
 from ..stages import Request
 from ..vocabulary import VIEW_ALIGNMENT
+from .accesses import accesses_of, branches_of
 from .devices import PoolAssignment
 from .liveness import ALWAYS, Storage, lifetimes
 from .program import (
@@ -84,6 +85,8 @@ def build(
         overlaps=overlaps,
         points=tuple(s.label for s in ordered) or ("return",),
         name=program.name,
+        accesses=accesses_of(program, planned, len(ordered)),
+        branches=branches_of(program),
     )
     return problem, lives
 

@@ -86,7 +86,7 @@ class Internal:
 class StepAccess(NamedTuple):  # not a dataclass: a large stream has tens of thousands
     """Bytes of a storage touched in one step, one at least.
 
-    `exact` says that all of these bytes are touched; otherwise some of them may be.
+    `exact` says that all of these bytes are written, or that their content is used; otherwise that may be.
     """
 
     storage: RelaxTensor | Internal

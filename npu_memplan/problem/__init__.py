@@ -7,12 +7,16 @@ write them.
 
 from .model import LARGEST_BYTES as LARGEST_BYTES
 from .model import POISON as POISON
+from .model import AccessHistory as AccessHistory
 from .model import Agent as Agent
 from .model import AliasGroup as AliasGroup
 from .model import Alignment as Alignment
 from .model import AllowedOverlap as AllowedOverlap
+from .model import BranchPoints as BranchPoints
 from .model import Buffer as Buffer
+from .model import BufferAccess as BufferAccess
 from .model import BufferKind as BufferKind
+from .model import ByteRun as ByteRun
 from .model import Count as Count
 from .model import Distance as Distance
 from .model import Lifetime as Lifetime

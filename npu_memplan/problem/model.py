@@ -158,6 +158,43 @@ class AllowedOverlap:
         )
 
 
+class ByteRun(NamedTuple):
+    """Pieces of `size` bytes, each of which begins `stride` bytes behind the last; `[start, size, ...]` in JSON."""
+
+    start: Count
+    size: Alignment
+    pieces: Alignment = 1
+    stride: Count = 0
+
+
+class BufferAccess(NamedTuple):
+    """Bytes of a buffer that are read, or written, at a point; `[point, runs]` in JSON."""
+
+    point: Point
+    runs: tuple[ByteRun, ...] = ()  # ascending and disjoint; none: all of the buffer
+
+
+@dataclass(frozen=True, slots=True)
+class AccessHistory:
+    """What the program does to one buffer. At one point, everything is read before anything is written.
+
+    `reads` are those whose bytes are used for certain, `writes` all that may be written.
+    """
+
+    buffer: str
+    reads: tuple[BufferAccess, ...] = ()
+    writes: tuple[BufferAccess, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoints:
+    """An `if`: either the points `[first, middle)` or the points `[middle, last)` are executed."""
+
+    first: Point
+    middle: Point
+    last: Point
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Everything to be placed, and where it may go. Pools are in order of preference.
@@ -165,7 +202,8 @@ class Problem:
     Two buffers conflict when their lifetimes meet or when `conflicts` names the pair
     (agents that may run at the same time), unless they are members of one alias group;
     an `AllowedOverlap` relaxes a conflict to certain distances.
-    `points[t]` is the label of point t, for messages; it may be empty.
+    `points[t]` is the label of point t, for messages; it may be empty. `accesses` are in the buffers' order, as far as
+    they are known, and `branches` in the order of their first points, outer ones first; planners ignore both.
     """
 
     buffers: tuple[Buffer, ...]
@@ -175,6 +213,8 @@ class Problem:
     overlaps: tuple[AllowedOverlap, ...] = ()
     points: tuple[str, ...] = ()
     name: str = ""
+    accesses: tuple[AccessHistory, ...] = ()
+    branches: tuple[BranchPoints, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """The buffer called `name`; `ProblemError` when there is none."""

@@ -55,3 +55,19 @@ def subtract(a: Spans, b: Spans) -> Spans:
 def covered(spans: Spans) -> int:
     """How many integers there are."""
     return sum(stop - start for start, stop in spans)
+
+
+def runs_of(spans: Spans) -> list[tuple[int, int, int, int]]:
+    """`spans` with those of one size and distance as one: first byte, size, how many there are, distance."""
+    found: list[tuple[int, int, int, int]] = []
+    start, size, count, stride, end = 0, 0, 0, 0, 0
+    for low, high in spans:
+        if count and high - low == size and (count == 1 or low - end == stride):
+            stride, end, count = low - end, low, count + 1
+            continue
+        if count:
+            found.append((start, size, count, stride))
+        start, size, count, stride, end = low, high - low, 1, 0, low
+    if count:
+        found.append((start, size, count, stride))
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .model import LARGEST_BYTES, Agent, Buffer, BufferKind, Pool, Problem, ProblemError
+from .model import LARGEST_BYTES, Agent, Buffer, BufferAccess, BufferKind, Pool, Problem, ProblemError
 
 
 def _is_count(value: object) -> bool:
@@ -36,8 +36,8 @@ def validate(problem: Problem) -> None:
 
     Checked: unique names, known names, whole and finite numbers, ascending disjoint
     lifetimes, positive alignments, a reachable pool for every buffer, fixed places that
-    exist, alias groups that do not share members and can be aligned, and overlap ranges
-    that are not empty.
+    exist, alias groups that do not share members and can be aligned, overlap ranges
+    that are not empty, accesses inside their buffers, and branches that lie inside or behind one another.
     """
     pools = _validate_pools(problem)
     buffers: dict[str, Buffer] = {}
@@ -59,6 +59,7 @@ def validate(problem: Problem) -> None:
                 "add a pool or widen a pool's agents"
             )
     _validate_relations(problem, buffers)
+    _validate_accesses(problem, buffers)
 
 
 def _validate_pools(problem: Problem) -> dict[str, Pool]:
@@ -173,3 +174,38 @@ def _validate_relations(problem: Problem, buffers: Mapping[str, Buffer]) -> None
                     f"{where} lets {over.name!r} take bytes of the output {under.name!r} at the last point, but an"
                     " output outlasts it; leave the overlap out"
                 )
+
+
+def _validate_accesses(problem: Problem, buffers: Mapping[str, Buffer]) -> None:
+    for found in problem.accesses:
+        if found.buffer not in buffers:
+            raise ProblemError(f"an access names buffer {found.buffer!r}, which the problem does not have")
+        size = buffers[found.buffer].size_bytes
+        for access in (*found.reads, *found.writes):
+            if not _is_inside(access, size):
+                raise ProblemError(
+                    f"buffer {found.buffer!r} is accessed at point {access.point!r} in the runs "
+                    f"{[tuple(run) for run in access.runs[:4]]}; give ascending, disjoint runs inside its {size} bytes"
+                )
+    ends: list[int] = []  # of the branches that are open, the inner one last
+    begun = -LARGEST_BYTES
+    for branch in problem.branches:
+        first, middle, last = branch.first, branch.middle, branch.last
+        while ends and ends[-1] <= first:
+            ends.pop()
+        if not begun <= first <= middle <= last <= (ends[-1] if ends else LARGEST_BYTES):
+            raise ProblemError(
+                f"a branch has the points [{first}, {middle}) and [{middle}, {last}); give ascending points, branches "
+                "in the order of their first points, and each wholly inside one side of another or behind it"
+            )
+        begun = first
+        ends += [last, middle]
+
+
+def _is_inside(access: BufferAccess, size: int) -> bool:
+    end = 0
+    for start, piece, count, stride in access.runs:
+        if start < end or piece < 1 or count < 1 or (count > 1 and stride < piece):
+            return False
+        end = start + (count - 1) * stride + piece
+    return type(access.point) is int and end <= size

@@ -178,6 +178,13 @@ class NpuProgram:
             self._accesses[index] = [found for place in range(first, last + 1) for found in self._find_accesses(place)]
         return self._accesses[index]
 
+    def uses_content(self, index: int) -> bool:
+        """Whether an operation computes with what it reads: a transfer moves it, written or not.
+
+        Of a chain, the first one stands for all.
+        """
+        return self._chains[index][0] == index and self.operations[index].op is not Op.DMA_START
+
     def _find_accesses(self, index: int) -> list[tuple[str, Spans, bool]]:
         operation = self.operations[index]
         found = []

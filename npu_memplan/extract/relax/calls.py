@@ -160,8 +160,9 @@ class CallWalker:
         call.internals = tuple(internals)
         steps: list[Step] = []
         for j in range(len(program.operations)):
+            uses = program.uses_content(j)
             touched = [
-                StepAccess(storages[name], spans, writes, True)
+                StepAccess(storages[name], spans, writes, writes or uses)
                 for name, spans, writes in program.accesses(j)
                 if name in storages
             ]

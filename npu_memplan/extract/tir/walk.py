@@ -132,7 +132,8 @@ class Outline:
                 written |= self.roots[v]
         whole = _whole_write(stmt)
         exact = self.roots[whole] if whole in self.direct else frozenset()
-        touches = [Touch(i, False, False) for i in sorted(read)]
+        handed = {i for v in opaque for i in self.roots[v]}
+        touches = [Touch(i, False, i not in written and i not in handed) for i in sorted(read)]
         touches += [Touch(i, True, i in exact and i not in read) for i in sorted(written)]
         if touches:
             indirect = {i for b in plain if b not in self.direct for i in self.roots.get(b, ())}

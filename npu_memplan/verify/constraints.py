@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from .errors import InternalError, NpuMemplanError
-from .problem import AllowedOverlap, Buffer, Placement, Plan, Pool, Problem, used_bytes, validate
+from ..errors import InternalError, NpuMemplanError
+from ..problem import AllowedOverlap, Buffer, Placement, Plan, Pool, Problem, used_bytes, validate
+from .last_writers import stale_reads
 
 
 class Constraint(Enum):
@@ -29,6 +30,7 @@ class Constraint(Enum):
     MOVED = "moved fixed buffer"
     ALIAS = "alias group torn apart"
     OVERLAP = "overlap"
+    UNWRITTEN = "unwritten bytes"
     USAGE = "wrong usage"
 
 
@@ -106,6 +108,7 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
     found.extend(_groups(problem, placed))
     found.extend(_Overlaps(problem, placed).violations())
     if not found:
+        found.extend(_stale(problem, placed))
         found.extend(_usage(problem, plan))
     return tuple(found)
 
@@ -161,6 +164,24 @@ def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violatio
                     f"{leader!r} needs offset {origin + inner} of {placed[leader].pool!r}"
                 )
                 yield Violation(Constraint.ALIAS, text, name, leader, at.pool, at.offset_bytes, at.offset_bytes)
+
+
+def _stale(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:
+    """Every byte that is read was written by its buffer, and by no other since then."""
+    for read in stale_reads(problem, placed):
+        start, stop, pool = read.start_bytes, read.stop_bytes, placed[read.buffer].pool
+        first = start - placed[read.buffer].offset_bytes
+        who = f"{read.writer!r} wrote last" if read.writer else "nothing has written"
+        text = (
+            f"bytes [{first}, {first + stop - start}) of {read.buffer!r} are read {_at(problem, read.point)}, but "
+            f"{who} bytes [{start}, {stop}) of pool {pool!r}"
+        )
+        yield Violation(Constraint.UNWRITTEN, text, read.buffer, read.writer, pool, start, stop, read.point)
+
+
+def _at(problem: Problem, point: int) -> str:
+    named = 0 <= point < len(problem.points)
+    return f"at point {point}" + (f" ({problem.points[point]})" if named else "")
 
 
 def _usage(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -248,7 +269,6 @@ class _Overlaps:
         self.reported.add(pair)
         when = "although the problem lists the pair as a conflict"
         if point is not None:
-            named = 0 <= point < len(self.problem.points)
-            when = f"at point {point}" + (f" ({self.problem.points[point]})" if named else "")
+            when = _at(self.problem, point)
         text = f"{first!r} and {second!r} share bytes [{start}, {stop}) of pool {at.pool!r} {when}"
         yield Violation(Constraint.OVERLAP, text, first, second, at.pool, start, stop, point)
