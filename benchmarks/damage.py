@@ -62,9 +62,9 @@ class Campaign:
 # ------------------------------------------------------------------ damage
 
 
-def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
-    """A `.tflite` with some of its tables, numbers or bytes changed, or its end cut off; seldom only weights."""
-    spans = _tables(data)
+def damaged_bytes(data: bytes, rng: random.Random, find: Callable[[bytes], list[tuple[int, int]]]) -> bytes:
+    """A file with some of its tables, numbers or bytes changed, or its end cut off; seldom only weights."""
+    spans = find(data)
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         low, high = rng.choices(spans, [b - a for a, b in spans])[0]
@@ -90,6 +90,23 @@ def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
 
 def _put(data: bytearray, at: int, value: bytes) -> None:
     data[at : min(at + len(value), len(data))] = value[: max(0, len(data) - at)]
+
+
+def _program_parts(data: bytes) -> list[tuple[int, int]]:
+    """A `.pte` without the middles of its constants, where damage only changes weights."""
+    from npu_memplan.models.executorch.reading import read_program
+
+    spans, at = [], 0
+    for method in read_program(data).methods:
+        for delegate in sorted(method.delegates, key=lambda d: d.file_offset):
+            blocks = bytes(delegate.data)
+            start = blocks.find(b"weight_data")
+            length = int.from_bytes(blocks[start + 16 : start + 20], "little") if start >= 0 else 0
+            if length > 64:
+                begin = delegate.file_offset + start + 48
+                spans.append((at, begin))
+                at = begin + length - 32
+    return [(a, b) for a, b in [*spans, (at, len(data))] if b > a]
 
 
 def _tables(data: bytes, largest: int = 256) -> list[tuple[int, int]]:
@@ -161,12 +178,22 @@ def _places(value: object) -> Iterator[tuple[object, object]]:
 
 
 def damaged_models(files: Sequence[Path], count: int, rng: random.Random, folder: Path) -> Iterator[tuple[str, Path]]:
-    """`count` files made of `files` in turn."""
+    """`count` `.tflite` files made of `files` in turn."""
+    yield from _damaged(files, count, rng, folder / "m.tflite", _tables)
+
+
+def damaged_programs(files: Sequence[Path], count: int, rng: random.Random, folder: Path) -> Iterator[tuple[str, Path]]:
+    """`count` `.pte` files made of `files` in turn."""
+    yield from _damaged(files, count, rng, folder / "m.pte", _program_parts)
+
+
+def _damaged(
+    files: Sequence[Path], count: int, rng: random.Random, path: Path, find: Callable[[bytes], list[tuple[int, int]]]
+) -> Iterator[tuple[str, Path]]:
     sources = [(f.name, f.read_bytes()) for f in files]
     for i in range(count):
         name, data = sources[i % len(sources)]
-        path = folder / "m.tflite"
-        path.write_bytes(damaged_bytes(data, rng))
+        path.write_bytes(damaged_bytes(data, rng, find))
         yield f"{i} of {name}", path
 
 
@@ -220,6 +247,13 @@ CAMPAIGNS = {
         damaged_models,
         {"simulate": ("simulate", "{case}"), "disassemble": ("disassemble", "{case}"), "compile": _COMPILE},
         (*_TVM, "fvp_runner.npu_model.network.network", "npu_memplan.commands.simulate"),
+    ),
+    "programs": Campaign(
+        damaged_programs,
+        {"simulate": ("simulate", "{case}", "--output", "{out}"), "run": ("run", "{case}", "--output", "{out}"),
+         "disassemble": ("disassemble", "{case}"), "check": ("check", "{case}", "--board", "corstone-320")},
+        ("fvp_runner.executorch.command", "fvp_runner.executorch.check", "npu_memplan.commands.simulate",
+         "npu_memplan.commands.run"),
     ),
     "references": Campaign(
         damaged_models,

@@ -22,8 +22,8 @@ from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.npu_model.spec.dma import DmaSpec
 from fvp_runner.npu_model.spec.stream import DecodedStream
 from fvp_runner.references.micro import Reference, invoke
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.trial import random_inputs
 
 _SECONDS = 2.0  # per model and figure

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from npu_memplan.ethosu.vela import VelaOptions
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite.lifted import import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
@@ -25,7 +24,9 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.planners import plan
 from npu_memplan.problem import BufferKind, Problem
-from npu_memplan.tuning.cascades import StripeOptions, stripe
+from npu_memplan.request import StripeOptions
+from npu_memplan.tuning.cascades import stripe
+from npu_memplan.vela.compiler import VelaOptions
 
 # TVM v0.14 with ethos-u-vela 3.8.0, ethos-u55-256, measured: pool by hill_climb, pool by the cascader with striping
 LEGACY = {

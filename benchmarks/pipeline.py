@@ -23,8 +23,8 @@ import numpy as np
 from fvp_runner.base import RunOptions
 from fvp_runner.host import runner as host
 from npu_memplan.artifact import Artifact
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.pipeline import CompileOptions, compile_model
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 HERE = Path(__file__).resolve().parent
 MODELS = (HERE.parent / "examples" / "digits" / "digits.tflite", *sorted((HERE.parents[1] / "shared/models").glob("*")))

@@ -28,9 +28,9 @@ from npu_memplan.extract.relax.walk import walk
 from npu_memplan.extract.sizes import size_bytes
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Lifetime, Pool, Problem
+from npu_memplan.request import Request
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of
-from npu_memplan.stages import Request
 from npu_memplan.transform import PlanMemory, pipeline, pool_sizes
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.order import reorder

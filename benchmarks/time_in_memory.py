@@ -20,7 +20,7 @@ from pathlib import Path
 from npu_memplan import pipeline
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
-from npu_memplan.stages import request
+from npu_memplan.request import request
 
 
 def vela(model: Path, options: CompileOptions, optimise: str) -> tuple[int, int, str]:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from npu_memplan.artifact import Artifact
 
 from .base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, fitting_inputs
-from .emulators.register_page import JobOutcome
 from .firmware_build.build import Firmware
 from .firmware_build.elf import Elf
+from .register_page import JobOutcome
 from .result import Array
 from .transcript import check, parse
 

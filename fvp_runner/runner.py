@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from npu_memplan.process.incidents import Fallback, fall_back
+
 from .base import Runner, RunnerError, RunnerMissingError, RunOptions, load_artifact
 from .firmware_build.build import board_of
 
@@ -36,11 +38,17 @@ def missing(name: str, options: RunOptions | None = None) -> str | None:
 
 
 def choose(options: RunOptions | None = None) -> str:
-    """Name of the best runner that can run here; `RunnerMissingError` says why none can."""
-    reasons = []
+    """Name of the best runner that can run here, which is told where a better one cannot (`process.incidents`);
+    `RunnerMissingError` says why none can."""
+    reasons: list[str] = []
     for name in RUNNERS:
         reason = missing(name, options)
         if reason is None:
+            if reasons:
+                passed = ", ".join(RUNNERS[: len(reasons)])
+                fall_back(
+                    Fallback.RUNNER, f"runner {name} was taken: {passed} cannot run here (npu-memplan doctor says why)"
+                )
             return name
         reasons.append(f"  {name}: {reason}")
     raise RunnerMissingError("no runner can run here:\n" + "\n".join(reasons))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.interface import identifier
+from npu_memplan.names import identifier
 
 from .base import FirmwareError
 from .guards import GuardError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .extract import ExtractionError, extract
-from .problem import Buffer, Lifetime, Pool, Problem
-from .problem.spans import merged
+from .problem import Lifetime, Pool, Problem
+from .problem.pressure import MemoryPressure, pressure_of
 
 __all__ = ["Liveness", "MemoryPressure", "conflict_graph", "liveness", "memory_pressure", "problem"]
 
@@ -27,17 +27,6 @@ class Liveness:
     def live_at(self, point: int) -> tuple[str, ...]:
         """Names of the buffers live at `point`, in the problem's order."""
         return tuple(name for name, lives in self.lifetimes.items() if any(x.first <= point < x.last for x in lives))
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPressure:
-    """Bytes live at every point, the highest of them, and where it is first reached."""
-
-    peak_bytes: int
-    peak_point: int
-    peak_label: str
-    bytes_at: tuple[int, ...]
-    buffers: tuple[str, ...]  # live at the peak, largest first
 
 
 def problem(module: Any, *, function: str = "main", io_in_pools: bool = True, overlaps: bool = True) -> Problem:
@@ -64,30 +53,6 @@ def memory_pressure(module: Any, *, function: str = "main", io_in_pools: bool = 
     Buffers that share a placement (the value of an `if` and its sources) count once.
     """
     return pressure_of(problem(module, function=function, io_in_pools=io_in_pools, overlaps=False))
-
-
-def pressure_of(found: Problem) -> MemoryPressure:
-    """`memory_pressure` of a problem."""
-    group = {name: g.name for g in found.aliases for name, _ in g.members}
-    change = [0] * (len(found.points) + 1)
-    together: dict[str, list[Buffer]] = {}
-    for buffer in found.buffers:
-        together.setdefault(group.get(buffer.name, buffer.name), []).append(buffer)
-    for members in together.values():
-        size = max(b.size_bytes for b in members)
-        for first, last in merged(life for b in members for life in b.lifetimes):
-            change[first] += size
-            change[last] -= size
-    levels, level = [], 0
-    for step in change[:-1]:
-        level += step
-        levels.append(level)
-    peak = max(levels, default=0)
-    point = levels.index(peak) if levels else 0
-    live = [b for b in found.buffers if b.lives_at(point)]
-    live.sort(key=lambda b: (-b.size_bytes, b.name))
-    label = found.points[point] if found.points else ""
-    return MemoryPressure(peak, point, label, tuple(levels), tuple(b.name for b in live))
 
 
 def conflict_graph(module: Any, *, function: str = "main", io_in_pools: bool = True) -> dict[str, frozenset[str]]:

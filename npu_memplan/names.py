@@ -21,6 +21,12 @@ def legal(wanted: str) -> str:
     return "tensor" if not name or keyword.iskeyword(name) else name
 
 
+def identifier(name: str) -> str:
+    """`name` as a C identifier: every other character becomes `_`, a leading digit gets one in front."""
+    text = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
+    return f"_{text}" if text[0].isdigit() else text
+
+
 class Names:
     """Hands out each name once; one that is asked for again gets `_1`, `_2`, ... appended."""
 

@@ -109,6 +109,8 @@ class CompileOptions:
 
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
+        if self.board and not self.board.endswith(".toml") and (name := load_board(self.board).name) != self.board:
+            return replace(self, board=name).resolved()  # it was a product's name
         self._check_stripes()
         self._check_speed()
         if self.npu_compiler == AUTO and not self.competes:

@@ -13,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from . import planners, verify
+from . import planners, stages, verify
 from .artifact import Artifact
-from .artifact.writing import write
 from .codegen.interface import Interface
 from .files.staging import staged_directory
 from .frontend.load import read
@@ -25,7 +24,9 @@ from .process.callable_module import callable_as
 from .process.incidents import gathering
 from .process.phases import report_phase
 from .report.text.does_not_fit import does_not_fit
-from .stages import Compiled, Extracted, Loaded, Planned, request
+from .report.writing import write
+from .request import Loaded, request
+from .stages import Compiled, Extracted, Planned
 from .tuning.fallback import read_by_one
 from .tuning.tune import prefetch_weights, tune
 
@@ -84,9 +85,7 @@ def lower(loaded: Loaded) -> Loaded:
 def extract_problem(loaded: Loaded) -> Extracted:
     """The planning problem of a loaded model."""
     report_phase("extracting buffers")
-    from .extract import extract_problem
-
-    return extract_problem(loaded)
+    return stages.extract_problem(loaded)
 
 
 def plan(extracted: Extracted) -> Planned:
@@ -115,16 +114,17 @@ def plan(extracted: Extracted) -> Planned:
 def build(planned: Planned) -> Compiled:
     """Put the plan into the module and print it; the plan is taken as it is, right or wrong."""
     report_phase("writing streams and C")
-    from .artifact.described import describe, with_sources
+    from .codegen.described import describe, with_sources
     from .codegen.sources import print_sources
     from .rewrite import rewrite
 
-    module = rewrite(planned.extracted.loaded.module, planned.extracted.problem, planned.plan)
-    artifact = describe(planned, module)
+    extracted = planned.extracted
+    module = rewrite(extracted.loaded.module, extracted.problem, planned.plan)
+    artifact = describe(extracted.loaded, extracted.program, extracted.problem, planned.plan, module)
     with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
         script = beside.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
-    return Compiled(with_sources(artifact, sources, planned.extracted.loaded), module, script.result(), sources)
+    return Compiled(with_sources(artifact, sources, extracted.loaded), module, script.result(), sources)
 
 
 callable_as(__name__, "npu_memplan.transform:pipeline")  # npu_memplan.pipeline() is a pass for users of Relax

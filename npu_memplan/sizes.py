@@ -6,6 +6,7 @@ exact bytes are always printed beside them.
 
 from __future__ import annotations
 
+import math
 import re
 
 from .errors import NpuMemplanError
@@ -52,3 +53,18 @@ def format_size(size_bytes: int) -> str:
         return f"{size_bytes} bytes"
     unit, scale = ("MiB", 1024**2) if size_bytes >= 1024**2 else ("KiB", 1024)
     return f"{size_bytes / scale:.2f} {unit} ({size_bytes} bytes)"
+
+
+def kib(size_bytes: float) -> str:
+    """Bytes as KiB with two decimals, e.g. `54.00 KiB`."""
+    return f"{size_bytes / 1024:,.2f} KiB"
+
+
+def both(size_bytes: int) -> str:
+    """Bytes in both units, e.g. `55,296 bytes (54.00 KiB)`."""
+    return f"{size_bytes:,} bytes ({kib(size_bytes)})"
+
+
+def percent(part: float, whole: float) -> str:
+    """`part` of `whole` as a percentage with one decimal; `-` when there is no whole."""
+    return f"{100 * part / whole:.1f} %" if whole and math.isfinite(part) else "-"

@@ -1,19 +1,17 @@
 """What the stages of a compile hand on: each value is the result of one stage and all that the next one takes.
 
-Invariant: what was asked for travels in the value (`Loaded.request`); nothing is passed beside it. Pure data: nothing
-heavy is imported here.
+Invariant: pure data, but for `extract_problem`, which joins a module and what was extracted from it; nothing heavy is
+imported here. The stages `read` and `lower` give a `Loaded` (see `request`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .codegen.interface import identifier
-from .options import CompileOptions
-from .problem import Lifetime, Plan, Pool, Problem
+from .problem import Lifetime, Plan, Problem
+from .request import Loaded
 
 if TYPE_CHECKING:
     from .artifact import Artifact
@@ -21,72 +19,6 @@ if TYPE_CHECKING:
     from .extract.liveness import Storage
     from .extract.program import Program
     from .extract.symbolic.dynamic import Sample
-    from .tuning.cascades import StripeOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was asked for, by whichever command, and what follows from it."""
-
-    options: CompileOptions  # resolved
-    pools: tuple[Pool, ...]
-    constant_pools: tuple[Pool, ...] = ()
-    stripes: StripeOptions | None = None  # None: no stripes
-    model_format: str = ""  # "tflite", "onnx" or "torch"; empty: by the file's name
-    fast_region: int = -1  # the NPU region that feature maps prefer; -1: none
-    beyond: str = ""  # a pool that may become larger than it is, where nothing fits it
-    function: str = "main"  # of the module
-    io_in_pools: bool = True  # its inputs, outputs and states are planned with the rest
-    alignment: int = 16  # the least of a buffer, in bytes
-    worst_case: bool = True  # sizes with bounds are the greatest ones
-    run_time: bool = False  # what cannot be planned is allocated at run time; sizes may depend on shape symbols
-    kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call lies there
-
-
-def request(options: CompileOptions, beyond: str = "") -> Request:
-    """What `options` of `npu-memplan compile` ask for; `OptionError` when they contradict each other."""
-    options = options.resolved()
-    pools = options.planned_pools()
-    stripes = None
-    if options.stripes:
-        from .tuning.cascades import StripeOptions
-
-        # feature maps rather lie in the last pool; with two, inputs and outputs do not
-        capacity, alone = pools[-1].size_bytes, len(pools) == 1
-        stripes = StripeOptions(capacity, alone, options.reuse_inputs, options.memory_map())
-    return Request(
-        options,
-        pools,
-        options.planned_constant_pools(),
-        stripes,
-        fast_region=len(pools) if len(pools) > 1 else -1,  # the last pool is then the NPU's own memory
-        beyond=beyond,
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
-    """A model as a module, and what its NPU compiler would have used by itself: of `read`, and of `lower`."""
-
-    request: Request
-    path: Path
-    data: bytes = field(repr=False)
-    module: Any  # tvm.IRModule
-    vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
-    notes: tuple[str, ...] = ()
-    backend: str = ""  # of the NPU's operations, where several compete
-    vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
-    vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
-
-    @classmethod
-    def given(cls, request: Request, module: Any) -> Loaded:
-        """A module that was read from no file of ours."""
-        return cls(request, Path(), b"", module, {})
-
-    @property
-    def name(self) -> str:
-        """The model's name in C."""
-        return identifier(self.request.options.name or self.path.stem)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,3 +53,10 @@ class Compiled:
     module: Any  # the planned IRModule
     script: str  # the same as TVMScript
     sources: Sources
+
+
+def extract_problem(loaded: Loaded) -> Extracted:
+    """The planning problem of a loaded model, and the program that it was read from."""
+    from .extract import extract_from
+
+    return Extracted(loaded, *extract_from(loaded.module, loaded.request))

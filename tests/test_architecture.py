@@ -8,6 +8,7 @@ import functools
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -102,15 +103,13 @@ def test_every_function_fits_a_screen() -> None:
     assert {name: count for name, count in lines.items() if count > FUNCTION_LINES} == {}, "give the steps names"
 
 
-# Folders that hold one record a file may be long: a new operator or layer is a new file.
-ONE_RECORD_A_FILE = {"npu_memplan/frontend/host_ops", "npu_memplan/ethosu/layers"}
-
-
 def test_a_folder_can_be_overlooked() -> None:
+    """A warning only: where a module belongs is not a matter of counting (one record a file makes a long folder)."""
     modules = (path for path in MODULES if path.name != "__init__.py")
     counts = Counter(path.parent.relative_to(REPOSITORY).as_posix() for path in modules)
-    crowded = {folder for folder, count in counts.items() if count > FILES}
-    assert crowded - ONE_RECORD_A_FILE == set()
+    crowded = {folder: count for folder, count in counts.items() if count > FILES}
+    if crowded:
+        warnings.warn(f"more than {FILES} modules in {crowded}: can one be divided by subject?", stacklevel=1)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +165,44 @@ def test_no_module_imports_itself_through_others() -> None:
     assert circles(graph) == []
 
 
-def test_only_one_module_calls_vela() -> None:
+def folder_of(module: str) -> str:
+    """`npu_memplan.ethosu.stream.isa` -> `npu_memplan.ethosu`; a module beside the folders is one by itself."""
+    return ".".join(module.split(".")[:2])
+
+
+def folder_imports() -> dict[str, set[str]]:
+    """What each folder imports, types included; a package's own names are those of its interface."""
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name, path in NAMED.items():
+        found = {folder_of(target) for target in imports(path) if target in NAMED}
+        graph[folder_of(name)] |= found - {folder_of(name), *PACKAGES}
+    return graph
+
+
+def two_way_pairs(graph: Mapping[str, Collection[str]]) -> set[frozenset[str]]:
+    """Folders that import each other."""
+    return {frozenset((one, other)) for one in graph for other in graph[one] if one in graph.get(other, ())}
+
+
+def test_a_pair_is_found() -> None:
+    assert two_way_pairs({"a": {"b", "c"}, "b": {"a"}, "c": {"d"}}) == {frozenset("ab")}
+
+
+# Each is a defect: of two folders, one is above the other. The list only gets shorter.
+KNOWN_PAIRS = {
+    ("npu_memplan.tuning", "npu_memplan.pipeline"),
+    ("npu_memplan.tuning", "npu_memplan.report"),
+}
+
+
+def test_no_two_folders_import_each_other() -> None:
+    found = {tuple(sorted(pair)) for pair in two_way_pairs(folder_imports())}
+    assert found <= {tuple(sorted(pair)) for pair in KNOWN_PAIRS}
+
+
+def test_only_one_module_loads_vela() -> None:
     users = {name_of(path) for path in MODULES if depends(path, "ethosu.")}
-    assert users <= {"npu_memplan.ethosu.vela", "npu_memplan.ethosu.vela_worker"}
+    assert users == {"npu_memplan.ethosu.weight_codec"}
 
 
 @pytest.mark.parametrize("module", ["npu_memplan.problem", "npu_memplan.verify", "npu_memplan.planners", "npu_memplan"])
@@ -191,6 +225,7 @@ def test_planners_know_only_problems() -> None:
         "npu_memplan.verify",
         "npu_memplan.clock",
         "npu_memplan.compiled",
+        "npu_memplan.process.incidents",  # that a search is another one is told there
     )
     assert imports_beyond([p for p in MODULES if "planners" in p.parts], allowed) == {}
 
@@ -265,8 +300,6 @@ def test_readers_of_models_know_no_ir_and_only_velas_knows_the_npu() -> None:
 
 
 _BESIDE_THE_NPU = (
-    "process.python_child",
-    "models",
     "compiled",
     "fixed_point",
     "errors",

@@ -23,10 +23,10 @@ from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
 from ..npu_model.model import NpuModel
 from ..npu_model.spec.layout import Bytes
+from ..register_page import EthosURegisters
 from ..result import Array
 from ..transcript import END_OF_TRANSMISSION
 from .job import GuestMemory, JobRunner
-from .register_page import EthosURegisters
 from .trap import RegisterAccess
 
 _COMMON = (".text", ".rodata", ".data", ".bss")  # sections that hold what nobody placed

@@ -21,11 +21,11 @@ from ..base import RunnerError, RunnerMissingError, RunOptions
 from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch
 from ..npu_model.network.trace import trace_of
+from ..register_page import NO_FAULT, JobOutcome
 from ..transcript import END_OF_TRANSMISSION
 from .device import Device, known_objects
 from .qemu import missing_emulator, no_model
 from .qemu_machine import booted, version
-from .register_page import NO_FAULT, JobOutcome
 from .trap import RegisterAccess
 
 _ENDS = (bytes([END_OF_TRANSMISSION]), b"EXITTHESIM\n", b"EXITTHESIM\r\n")

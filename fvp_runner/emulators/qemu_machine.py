@@ -25,11 +25,11 @@ from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch
 from ..npu_model.spec.layout import Bytes
 from ..process import ask, child
+from ..register_page import EthosURegisters
 from ..transcript import END_OF_TRANSMISSION
 from .device import End, reaching_memory
 from .gdb import GdbClient, GdbError
 from .qemu_control import QemuError, Qtest
-from .register_page import EthosURegisters
 from .trap import Trap
 
 PROGRAM = "qemu-system-arm"

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from npu_memplan.target_data import Board
 
+from ..register_page import EthosURegisters
 from .armdecode import decode, next_it_state
 from .gdb import XPSR, GdbClient
-from .register_page import EthosURegisters
 
 _PC = 15
 

@@ -24,10 +24,10 @@ from ..firmware_build.build import Firmware, build, missing_compiler
 from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch
 from ..npu_model.spec.layout import Bytes
+from ..register_page import EthosURegisters
 from ..transcript import END_OF_TRANSMISSION
 from .armdecode import instruction_length, next_it_state
 from .device import EmulatedRunner, End, Machine, reaching_memory
-from .register_page import EthosURegisters
 
 CPU = "cortex-m33"
 HINT = "pip install 'npu_memplan[unicorn]'"

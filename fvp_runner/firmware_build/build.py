@@ -18,9 +18,10 @@ from pathlib import Path
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
-from npu_memplan.codegen.interface import c_files, identifier
+from npu_memplan.codegen.interface import c_files
 from npu_memplan.files.manifest import FIRMWARE as BUILT
 from npu_memplan.files.staging import TakenError, staged_directory
+from npu_memplan.names import identifier
 from npu_memplan.target_data import Board, accelerator_system, load_board
 
 from ..base import RunnerError, RunnerMissingError, RunOptions, load_artifact

@@ -7,8 +7,9 @@ of its own generated header, and the compiler asserts that both agree (`_Static_
 from __future__ import annotations
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.interface import identifier, npu_target, region_config
+from npu_memplan.codegen.interface import npu_target, region_config
 from npu_memplan.ethosu.arch import ACCELERATORS, Language
+from npu_memplan.names import identifier
 from npu_memplan.problem import POISON
 from npu_memplan.target_data import Board, targets_folder
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.c_compiler import compiler, missing_compiler
-from npu_memplan.codegen.interface import c_files, identifier
+from npu_memplan.codegen.interface import c_files
 from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.names import identifier
 
 from ..base import RunnerError, RunnerMissingError
 from ..process import ask

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from npu_memplan.exactness import MICRO
 from npu_memplan.models.network import CpuOperator, Network
 
-from ..npu_model.network.cpu_operator import ReferenceOperator
 from .base import KeptStates, ReferenceRunError, fitting_inputs
+from .single_operator import ReferenceOperator
 
 
 def has_own_operators(network: Network) -> bool:

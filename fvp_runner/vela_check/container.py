@@ -11,9 +11,9 @@ from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import data_offsets
 from npu_memplan.target_data import Board
 
-from ..npu_model.network.cpu_operator import single_operator
 from ..references.base import ReferenceRunError
 from ..references.micro import KernelError, open_interpreter
+from ..references.single_operator import single_operator
 from .remark import Level, Remark
 
 ALIGNMENT = 16  # of payloads, constants and tensors in the arena: bytes that the NPU's ports carry at once

@@ -1,5 +1,6 @@
-"""What a compiled model is: `plan.json` as an `Artifact` (`model`, of `parts`), its text (`json`), and how the stages'
-results become one (`described`).
+"""What a compiled model is: `plan.json` as an `Artifact` (`model`, of `parts`), its text (`json`), files of problems
+and plans (`files`), the memories of a board that it needs (`board_fit`). `codegen.described` makes one of the stages'
+results.
 
 Invariant: whoever reads an artifact needs nothing but its directory; importing this needs no TVM.
 """

@@ -130,14 +130,6 @@ def _layer(index: int, shares: Sequence[Share], name: str, kind: str) -> Layer:
     )
 
 
-def bounds_of(made: Iterable[Estimate]) -> dict[str, int]:
-    """Cycles of all estimates by cause, the most first."""
-    found: Counter[str] = Counter()
-    for time in made:
-        found.update({str(bound): cycles for bound, cycles in time.bounds().items()})
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
-
-
 def layers_csv(
     layers: Sequence[Layer], peak_macs: int, host: Sequence[HostLayer] = (), clocks: float | None = None
 ) -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..artifact.check import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp
-from ..artifact.writing import record, write
 from ..errors import InternalError, RefusalError
 from ..ethosu.arch import accelerator, has_native_lowering
 from ..files.owned_folder import scratch_folder
@@ -23,9 +22,10 @@ from ..files.staging import staged_directory
 from ..fit.trials import FitResult, compile_to_fit
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..pipeline import plan_model
-from ..process.incidents import contained, fall_back, gathering, report_fault
+from ..process.incidents import Fallback, contained, fall_back, gathering, report_fault
 from ..process.phases import report_phase
 from ..report.text.checked import difference, why_given_up
+from ..report.writing import record, write
 from ..stages import Compiled
 from .budget import LIMIT, LIMIT_OF_SEARCHES, too_much
 from .judge import judge, suspects, with_result
@@ -62,7 +62,7 @@ def compile_to_fit_checked(
         with gathering():
             return write_checked(compiled, folder, model, chosen, mode)
 
-    return compile_to_fit(model, options, output, budget, force, say, written)
+    return compile_to_fit(model, options, output, budget, written, force, say)
 
 
 def start(check: bool | None) -> CheckMode:
@@ -177,7 +177,7 @@ def _noted(artifact: Artifact, result: CheckResult) -> Artifact:
     notes = tuple(why_given_up(gone, _flags(artifact.target)) for gone in result.given_up)
     for gone, note in zip(result.given_up, notes, strict=True):
         if gone.flags[1] == "vela":
-            fall_back(note)
+            fall_back(Fallback.PROGRAM, note)
         else:
             report_fault(artifact.name, InternalError(note))
     return with_result(replace(artifact, notes=(*artifact.notes, *notes)), result)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ..names import printable
+from ..names import identifier, printable
 
 _C = """auto break case char const continue default do double else enum extern float for goto if inline int long
 register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while NULL"""
@@ -16,12 +16,6 @@ dynamic_cast explicit export false friend mutable namespace new noexcept not not
 protected public reinterpret_cast static_assert static_cast template this thread_local throw true try typeid typename
 using virtual wchar_t xor xor_eq"""  # which reads headers, too
 _RESERVED = frozenset(f"{_C} {_CPP}".split())
-
-
-def identifier(name: str) -> str:
-    """`name` as a C identifier: every other character becomes `_`, a leading digit gets one in front."""
-    text = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
-    return f"_{text}" if text[0].isdigit() else text
 
 
 def member(name: str) -> str:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..names import identifier
 from .builds.incbin import included
 from .c_array import c_array
-from .interface import Interface, identifier
+from .interface import Interface
 from .program import FunctionCall, IfElse
 
 RUNTIME_HEADER = "npu_memplan_runtime.h"

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..artifact.parts import TensorSlot
+from ..names import identifier
 from .c_array import c_type
-from .c_names import comment, identifier
+from .c_names import comment
 from .external import ExternalFunction, declarations
 from .interface import C_LINKAGE, Interface
 from .program import FunctionCall, IfElse, calls_in

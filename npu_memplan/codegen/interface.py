@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from ..artifact import Artifact
 from ..artifact.parts import TensorSlot
 from ..ethosu.arch import ACCELERATORS
+from ..names import identifier
 from . import CodegenError
-from .c_names import identifier as identifier  # callers know it from here
 
 C_LINKAGE = ('#ifdef __cplusplus\nextern "C" {\n#endif\n', "#ifdef __cplusplus\n}\n#endif\n")
 """What stands around functions that C++ may call, with an empty line behind each."""

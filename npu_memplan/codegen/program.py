@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from tvm import ir, relax, tirx
 
+from ..names import identifier
 from ..rewrite.formula import formula
 from ..vocabulary import CONSTANT_POOLS, INITIALISE, is_npu
 from . import CodegenError
-from .interface import identifier
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,11 @@ def command(
         check_place(output, force)  # before any work
     elif fit is not None:
         raise InputError("--fit tries artifacts; find the flags with it, then give them with --emit vela-tflite")
+    elif check:
+        raise InputError(
+            "--check runs an artifact; of --emit vela-tflite's file, npu-memplan simulate FILE --reference MODEL "
+            "compares the results"
+        )
     from ..frontend.start import start_loading
 
     start_loading(model, options)  # Vela's own process works while this one imports TVM

@@ -10,24 +10,24 @@ from pathlib import Path
 
 import click
 
-from ..command_line.values import PLACE
+from ..command_line.values import FILE, PLACE
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.describe import Line, describe
+from ..models.executorch.vela_network import is_program, npu_calls, open_program, require_npu_calls
 from ..models.file import NetworkError, read_file
 from ..models.tflite import read_network
 from ..models.vela import NpuCall
 
 
-@click.command(help="Print the command streams of a Vela-compiled network (.tflite, or raw .npz).")
+@click.command(help="Print the command streams of a Vela-compiled network (.tflite, raw .npz, or "
+               "ExecuTorch's .pte).")  # fmt: skip
 @click.argument("network", type=PLACE)
+@click.option("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
 @click.option("--call", "number", type=click.IntRange(min=0), help="Only this NPU call (0 is the first).")
 @click.option("--all-registers", is_flag=True, help="Every register an operation depends on, not only the changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(network: Path, number: int | None, all_registers: bool, as_json: bool) -> None:
-    parsed = read_network(read_file(network), network.name)
-    if not parsed.npu_calls:
-        raise NetworkError(parsed.why_nothing_runs_on_the_npu())
-    calls = parsed.npu_calls
+def command(network: Path, external: tuple[Path, ...], number: int | None, all_registers: bool, as_json: bool) -> None:
+    calls = _npu_calls(network, external)
     if number is not None:
         if number >= len(calls):
             raise NetworkError(f"{network.name} has {len(calls)} NPU calls, counted from 0; there is no {number}")
@@ -49,6 +49,20 @@ def command(network: Path, number: int | None, all_registers: bool, as_json: boo
                 click.echo(text)
         for note in unconfirmed(decode(call.words, call.accelerator.language)):
             click.echo(f"; note: {note}")
+
+
+def _npu_calls(path: Path, external: tuple[Path, ...]) -> tuple[NpuCall, ...]:
+    data = read_file(path)
+    if is_program(data):
+        program = open_program(path.name, data, external)
+        require_npu_calls(program)
+        return tuple(one.call for one in npu_calls(program))
+    if external:
+        raise NetworkError(f"{path.name} is no .pte file; --data is for those")
+    parsed = read_network(data, path.name)
+    if not parsed.npu_calls:
+        raise NetworkError(parsed.why_nothing_runs_on_the_npu())
+    return parsed.npu_calls
 
 
 def _text(line: Line) -> list[str]:

@@ -63,14 +63,20 @@ def command(
         (folder / "front.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         (folder / "front.csv").write_text(sink.getvalue(), encoding="utf-8")
         (folder / "front.html").write_text(front_page(front), encoding="utf-8")
-        if run_too:
-            _run(model, options, folder / "points", [(point.limit_bytes, front.pool) for point in front.points])
+        limits = [point.limit_bytes for point in front.points]
+        wrong = _run(model, options, folder / "points", limits, front.pool) if run_too else []
     click.echo(_verdict(front))
     for point in (*front.points, *front.vela) if verbosity > Verbosity.QUIET else ():
         gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its bound" if point.bound_cycles else ""
         click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}")
+    if not run_too:
+        click.echo("results not checked: --run compiles every point and compares it with the model's reference")
     if verbosity > Verbosity.QUIET:
         click.echo(f"written to {output}")
+    if wrong:
+        places = ", ".join(str(output / "points" / str(limit)) for limit in wrong)
+        click.echo(f"npu-memplan: NOT bit-exact, or stopped: {places}", err=True)
+        raise click.exceptions.Exit(1)
 
 
 def _verdict(front: ParetoFront) -> str:
@@ -82,8 +88,8 @@ def _verdict(front: ParetoFront) -> str:
     )
 
 
-def _run(model: Path, options: CompileOptions, output: Path, points: list[tuple[int, str]]) -> None:
-    """Every point as an artifact, run bit by bit against the reference."""
+def _run(model: Path, options: CompileOptions, output: Path, limits: list[int], pool: str) -> list[int]:
+    """Every point as an artifact, run bit by bit against the reference; the limits of those that differ."""
     from dataclasses import replace
 
     from ..commands.run import command as run
@@ -91,7 +97,10 @@ def _run(model: Path, options: CompileOptions, output: Path, points: list[tuple[
     from ..pipeline import compile_model
 
     output.mkdir()
-    for limit, pool in points:
+    wrong = []
+    for limit in limits:
         folder = output / str(limit)
         compile_model(model, replace(options, npu_compiler=AUTO, pools={pool: limit}), folder)
-        run.main([str(folder), "--on", "host", "--reference", str(model)], standalone_mode=False)
+        if run.main([str(folder), "--on", "host", "--reference", str(model)], standalone_mode=False):
+            wrong.append(limit)
+    return wrong

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import click
 
+from ..artifact.files import read_plan, read_problem, with_capacities, write_plan
 from ..command_line.values import PLACE
 from ..planners import PlanningError, plan, planner_names
 from ..problem import Plan, PlanStatus, Problem
-from ..problem.files import read_plan, read_problem, with_capacities, write_plan
 from ..problem.json import plan_to_json
 from ..sizes import format_size
 

@@ -98,7 +98,7 @@ def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:
     verifier."""
     import hashlib
 
-    from ..problem.files import read_plan, read_problem
+    from ..artifact.files import read_plan, read_problem
     from ..verify import check
 
     problem = read_problem(problem_file)

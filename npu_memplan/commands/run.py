@@ -7,7 +7,7 @@ of every element of every output. Exit codes: 0 right, 1 wrong result, 2 bad use
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,7 +19,9 @@ from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
 from ..command_line.values import FILE, FOLDER, PLACE, names
 from ..errors import NpuMemplanError
-from ..files.arrays import InputError, check_outputs, read_inputs, read_steps, save_arrays
+from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, read_steps, save_arrays
+from ..models.executorch.segments import is_program
+from ..models.file import read_file
 
 if TYPE_CHECKING:
     from fvp_runner.base import RunOptions, RunOutputs
@@ -35,7 +37,10 @@ _own, _firmware = group("Firmware of your own"), group("Firmware of ours: fvp, q
 @click.command(cls=GroupedCommand, help="Run a compiled model on its planned pools and compare with a reference; its "
                "plan is verified first. --on host compiles its C and runs it in this process: run only artifacts that "
                "you trust.")  # fmt: skip
-@click.argument("directory", type=PLACE, required=False)
+@click.argument("directory", metavar="DIRECTORY|MODEL.pte", type=PLACE, required=False)
+@_what("--method", default="", metavar="NAME", help="Of a .pte, whose delegates run on the NPU model; default: its "
+       "first.")  # fmt: skip
+@_what("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
 @_what("--on", "runner", type=click.Choice(["auto", "host", "qemu", "unicorn", "fvp"]), default="auto",
        show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards,
@@ -109,6 +114,7 @@ def command(
     from fvp_runner.npu_model.errors import NpuModelError
     from fvp_runner.steps import run_steps
 
+    del own["method"], own["external"]  # `_directory` has them from the context
     if elf is not None:
         from fvp_runner.emulators.elf_command import run_own_elf
 
@@ -116,10 +122,9 @@ def command(
             raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
         run_own_elf(elf, board, **own, options=RunOptions(timeout_s=timeout, checks=not no_checks), as_json=as_json)
         return
-    if directory is None or any(own.values()):
-        raise InputError(
-            "--npu, --semihosting and --trace are for --elf MY.elf; without it give an artifact's DIRECTORY"
-        )
+    directory = _directory(directory, own, click.get_current_context())
+    if directory is None:
+        return
     artifact = Artifact.load(directory)
     several = () if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
     sequence = several or [read_inputs(artifact.name, artifact.inputs, inputs)]
@@ -160,6 +165,29 @@ def command(
             _print_table(artifact, chosen.name, ran, result)
     if result is not None and not result.within(tolerance):
         raise click.exceptions.Exit(1)
+
+
+_OF_PROGRAMS = ("directory", "method", "external", "inputs", "outputs", "no_checks", "quiet", "verbose", "as_json")
+
+
+def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context) -> Path | None:
+    """The artifact that is run; None where `path` was an ExecuTorch program, which has been run."""
+    if path is None or any(own.values()):
+        raise InputError(
+            "--npu, --semihosting and --trace are for --elf MY.elf; without it give an artifact's DIRECTORY"
+        )
+    given = context.params
+    if not (path.is_file() and is_program(data := read_file(path))):
+        check_unused(path.name, "no .pte", {"--method": given["method"], "--data": given["external"]})
+        return path
+    from fvp_runner.executorch.command import ProgramOptions, run_program
+
+    typed = click.core.ParameterSource.COMMANDLINE
+    others = {f"--{key.replace('_', '-')}": key for key in given if key not in _OF_PROGRAMS}
+    check_unused(path.name, "a .pte", {o: context.get_parameter_source(key) is typed for o, key in others.items()})
+    texts = given["method"], given["external"], given["inputs"], given["outputs"]
+    run_program(path.name, data, ProgramOptions(*texts, not given["no_checks"], whole=True, as_json=given["as_json"]))
+    return None
 
 
 def _sanitizing(runner: str) -> str:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..artifact.timing import Timing, bounds_of
+from ..artifact.timing import Timing
 from ..command_line import completion
 from ..command_line.values import FILE, PLACE
-from ..files.arrays import InputError, check_outputs, read_inputs, save_arrays
+from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, save_arrays
 from ..files.whole_file import write_whole
+from ..models.executorch.segments import is_program
 from ..models.file import read_file
 from ..models.tosa import is_tosa
 
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from ..models.network import Network
 
 
-@click.command(help="Run a Vela-compiled network (.tflite or raw .npz) on the NPU model; a .tosa file is compiled by "
-               "Vela first.")  # fmt: skip
+@click.command(help="Run a Vela-compiled network (.tflite, raw .npz, ExecuTorch's .pte) on the NPU model; a .tosa file "
+               "is compiled by Vela first.")  # fmt: skip
 @click.argument("network", type=PLACE)
+@click.option("--method", default="", metavar="NAME", help="Of a .pte; default: its first.")
+@click.option("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
 @click.option("--accelerator", default="", help="What a .tosa file is compiled for, e.g. ethos-u85-256; Vela's other "
               "files say it themselves.")  # fmt: skip
 @click.option("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="Repeat for every input; "
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
 @click.option("--system-config", default="", help="The memories that cycles are estimated with: a System_Config of "
               "vela.ini, or of the FVPs; default: the accelerator's.")  # fmt: skip
 @click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
+@click.option("--board", default="", shell_complete=completion.boards, help="The board whose memories and clock cycles "
+              "are estimated with: a name, or a file of your own.")  # fmt: skip
 @click.option("--memory-mode", default="", shell_complete=completion.memory_modes, help="How the network was compiled; "
               "default: the accelerator's.")  # fmt: skip
 @click.option("--fuzz-schedule", type=click.IntRange(min=0), default=0, metavar="N",
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     network: Path,
+    method: str,
+    external: tuple[Path, ...],
     accelerator: str,
     inputs: tuple[str, ...],
     outputs: tuple[Path, ...],
@@ -64,6 +71,7 @@ def command(
     as_json: bool,
     **system: Any,
 ) -> None:
+    from fvp_runner.executorch.command import ProgramOptions, run_program
     from fvp_runner.npu_model.network.layers import LayerRecorder
     from fvp_runner.npu_model.network.network import NetworkModel
     from fvp_runner.npu_model.network.trace import trace
@@ -71,6 +79,14 @@ def command(
     from ..options import CompileOptions
 
     data = read_file(network)
+    if is_program(data):
+        unused = {"--accelerator": accelerator, "--reference": reference, "--trace": trace_file,
+                  "--fuzz-schedule": fuzz_schedule}  # fmt: skip
+        check_unused(network.name, "a .pte", unused)
+        own = {"method": method, "external": external, "inputs": inputs, "outputs": outputs, "as_json": as_json}
+        run_program(network.name, data, ProgramOptions(**own, checks=not no_checks, system=system))  # type: ignore[arg-type]
+        return
+    check_unused(network.name, "no .pte", {"--method": method, "--data": external})
     parsed = _network(data, network.name, accelerator, system)
     if not parsed.npu_calls:
         raise InputError(parsed.why_nothing_runs_on_the_npu())
@@ -111,9 +127,9 @@ def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]
         return read_network(data, name)
     if not accelerator:
         raise InputError(f"{name} is TOSA, which Vela compiles first: give --accelerator, e.g. ethos-u85-256")
-    from ..ethosu.vela import compile_tosa
     from ..frontend.start import vela_options
     from ..options import CompileOptions
+    from ..vela.compiler import compile_tosa
 
     return compile_tosa(data, vela_options(CompileOptions(accelerator, **system).resolved()), name).parsed
 
@@ -121,10 +137,10 @@ def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]
 def _bounds(network: Network, where: MemoryMap) -> dict[str, int]:
     """Cycles of all NPU calls by cause."""
     from ..ethosu.stream.decode import decode
-    from ..ethosu.time import estimate
+    from ..ethosu.time import estimate, sum_bounds
 
     calls = ((decode(call.words, call.accelerator.language), call.accelerator) for call in network.npu_calls)
-    return bounds_of(estimate(commands, npu, where) for commands, npu in calls)
+    return sum_bounds(estimate(commands, npu, where) for commands, npu in calls)
 
 
 def _compare(

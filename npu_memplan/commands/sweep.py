@@ -137,15 +137,20 @@ def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _summary(swept: Swept) -> dict[str, Any]:
     results = swept.results.values()
+    from ..sweep import Outcome
+
     return {
         "cases": len(swept.cases),
         "results": len(results),
         "computed": swept.computed,
         "outcomes": dict(Counter(result.outcome.value for result in results)),
+        "faults": sum(result.faulty for result in results),
+        "not_run": sum(r.outcome is Outcome.FITS and r.runs is None for r in results),
         "not_exact": sum(r.runs is not None and (r.runs.exact < r.runs.seeds or bool(r.runs.stopped)) for r in results),
     }
 
 
+_NOT_RUN = "results of {:,} are claims, not checked: --run host compares them with their references"
 _SHOWN, _CHEAPEST = 20, 5  # of the cases that failed, of the targets that fit all
 
 
@@ -157,11 +162,16 @@ def _text(swept: Swept, output: Path) -> str:
     lines = [f"{facts['cases']:,} cases: {counts or 'none'}; {facts['computed']:,} computed now"]
     if facts["not_exact"]:
         lines.append(f"{facts['not_exact']:,} NOT exact against their reference")
+    if facts["not_run"]:
+        lines.append(_NOT_RUN.format(facts["not_run"]))
+    if facts["faults"]:
+        lines.append(f"{facts['faults']:,} with an internal fault")
     quiet = (Outcome.FITS, Outcome.NO_ROOM)
-    failed = [case for case in swept.cases if swept.results[case.key].outcome not in quiet]
+    found = swept.results
+    failed = [c for c in swept.cases if found[c.key].outcome not in quiet or found[c.key].incidents]
     for case in failed[:_SHOWN]:
-        result = swept.results[case.key]
-        reason = result.reason.splitlines()[0] if result.reason else ""
+        result = found[case.key]
+        reason = "; ".join((*result.reason.splitlines()[:1], *result.incidents))
         lines.append(f"  {case.network} on {case.target}: {result.outcome.value}: {reason}")
     if len(failed) > _SHOWN:
         lines.append(f"  and {len(failed) - _SHOWN:,} more")
@@ -268,6 +278,11 @@ def report_text(table: Table, changes: Comparison | None, deadline_ms: float | N
     wrong = sum(row.exact is False for row in table.rows)
     if wrong:
         lines.append(f"{wrong:,} NOT exact against their reference")
+    if table.not_run:
+        lines.append(_NOT_RUN.format(table.not_run))
+    faults = sum(row.result.faulty for row in table.rows)
+    if faults:
+        lines.append(f"{faults:,} with an internal fault")
     lines += _cheapest(table, deadline_ms)
     if changes is not None:
         lines.append(changes.to_text())
@@ -275,8 +290,8 @@ def report_text(table: Table, changes: Comparison | None, deadline_ms: float | N
 
 
 def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:
-    from ..report.text.explain import align
     from ..sweep.table.rows import cheapest
+    from ..text_table import align
 
     within = "" if deadline_ms is None else f" at {deadline_ms:g} ms"
     found = cheapest(table, deadline_ms)

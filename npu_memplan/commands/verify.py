@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..artifact.files import read_plan, read_problem, with_capacities
 from ..command_line.values import PLACE
 from ..problem import used_bytes
-from ..problem.files import read_plan, read_problem, with_capacities
 from ..sizes import format_size
 from ..verify import Violation, verify
 

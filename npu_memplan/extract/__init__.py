@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..options import NO_NPU, CompileOptions
-from ..problem import Pool, Problem
-from ..stages import Extracted, Loaded, Request
+from ..problem import Lifetime, Pool, Problem
+from ..request import Request
 from ..vocabulary import STATES
 from .build import build
+from .liveness import Storage
 from .lower import prepare
-from .program import ExtractionError
+from .program import ExtractionError, Program
 from .relax.walk import walk
-from .symbolic.dynamic import sampled
+from .symbolic.dynamic import Sample, sampled
 
-__all__ = ["STATES", "ExtractionError", "extract", "extract_problem", "prepare"]
+__all__ = ["STATES", "ExtractionError", "extract", "extract_from", "prepare"]
 
 
 def extract(
@@ -49,21 +50,23 @@ def extract(
     request = Request(
         options, tuple(pools), tuple(constant_pools), function=function, io_in_pools=io_in_pools, alignment=alignment
     )
-    return extract_problem(Loaded.given(request, module)).problem
+    return extract_from(module, request)[0]
 
 
-def extract_problem(loaded: Loaded) -> Extracted:
-    """The stage `extract_problem`: the planning problem of one function, and the program that it was read from.
+def extract_from(
+    module: Any, requested: Request
+) -> tuple[Problem, Program, dict[Storage, tuple[Lifetime, ...]], Sample | None]:
+    """The planning problem of one function, and the program that it was read from.
 
-    The program's steps carry their points.
+    With it come the lifetimes of all storages and the sample of shape symbols that sizes are of. The program's steps
+    carry their points.
     """
-    requested = loaded.request
     constants = bool(requested.constant_pools)
-    program = walk(prepare(loaded.module), requested.function, constants=constants, worst_case=requested.worst_case)
+    program = walk(prepare(module), requested.function, constants=constants, worst_case=requested.worst_case)
     for tensor in program.kept if requested.kept else ():
         tensor.external = (
             tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
         )
     sample = sampled(program, requested.pools, requested.constant_pools) if requested.run_time else None
     problem, lives = build(program, requested, sample)
-    return Extracted(loaded, problem, program, lives, sample)
+    return problem, program, lives, sample

@@ -13,7 +13,7 @@ from tvm import relax
 
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
 from ..problem.spans import covered
-from ..stages import Request
+from ..request import Request
 from ..vocabulary import VIEW_ALIGNMENT
 from .accesses import accesses_of, branches_of
 from .devices import PoolAssignment

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -78,6 +78,13 @@ def read_steps(model: str, wanted: Sequence[Wanted], given: Sequence[str], steps
     stacked = [_Stacked(tensor.name, tensor.dtype, (steps, *tensor.shape), tensor.index_range) for tensor in wanted]
     arrays = read_inputs(model, stacked, given)
     return [[array[step] for array in arrays] for step in range(steps)]
+
+
+def check_unused(name: str, what: str, options: Mapping[str, object]) -> None:
+    """`InputError` when one of `options` was given for the file called `name`, which is `what`."""
+    given = [option for option, value in options.items() if value]
+    if given:
+        raise InputError(f"{name} is {what}, and {given[0]} is not for those; leave it out")
 
 
 def check_outputs(model: str, names: Sequence[str], given: Sequence[Path]) -> None:

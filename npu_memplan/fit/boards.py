@@ -1,4 +1,4 @@
-"""One model on many boards: compiled once for each kind of NPU and memory mode, then held to each board.
+"""One model on many boards: compiled once for all boards of the same NPU, memory mode and speeds.
 
 Invariant: a row is what `compile --board --objective bytes` of that board would find: the same plan of the least
 memory, in the board's own memories, at its clock. What is too large as asked for is tried once more with Vela's
@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..artifact.board_fit import BoardFit, fit_of
 from ..errors import NpuMemplanError
 from ..ethosu.time import estimate
-from ..options import CompileOptions
-from ..report.facts.fit import BoardFit, fit_of
+from ..frontend.start import vela_options
+from ..options import NO_NPU, CompileOptions
+from ..process.incidents import FAULT, gathering, report_fault
 from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class BoardRow:
     host_operations: int = 0
     host_milliseconds: float | None = None  # roughly; None: the host's clock is not known
     message: str = ""
+    faults: tuple[str, ...] = ()  # of ours, while it was compiled
 
     @property
     def fits(self) -> bool:
@@ -58,6 +61,7 @@ class BoardRow:
             "accelerator": self.options.accelerator,
             **{name: getattr(self, name) for name in told},
             "flags": list(self.options.to_cli_args()) if self.fit is not None else [],
+            "faults": list(self.faults),
             "memories": [
                 {"name": u.memory.name, "holds": list(u.holds), "bytes": u.used_bytes, "of": u.memory.size_bytes}
                 for u in uses
@@ -71,20 +75,22 @@ def on_boards(
     names: Sequence[str] = (),
     report_progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> tuple[BoardRow, ...]:
-    """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides."""
-    made: dict[tuple[str, ...], Compiled | str] = {}  # by the flags that ask for it
+    """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides.
 
-    def compiled(wanted: CompileOptions) -> Compiled | str:
-        flags = wanted.to_cli_args()
-        if flags not in made:
-            from ..pipeline import plan_model
+    A fault of ours is told in the rows that it ended, or of which it ended a part; with `strictly` it is raised.
+    """
+    made: dict[object, _Made] = {}  # by what it depends on
 
-            report_progress(" ".join(flags), len(rows), len(chosen))
-            try:
-                made[flags] = plan_model(model, wanted)
-            except NpuMemplanError as error:
-                made[flags] = str(error).splitlines()[0]
-        return made[flags]
+    def compiled(wanted: CompileOptions) -> _Made:
+        # native lowering chooses by all of the board's memories, Vela's stream by what Vela is told of them
+        lifted = wanted.npu_compiler == "vela" and wanted.accelerator != NO_NPU
+        key = (replace(wanted, board="").to_cli_args(), vela_options(wanted)) if lifted else wanted.to_cli_args()
+        if key not in made:
+            report_progress(" ".join(wanted.to_cli_args()), len(rows), len(chosen))
+            with gathering() as incidents:
+                found = _plan(model, wanted)
+            made[key] = _Made(found, tuple(incidents.faults))
+        return made[key]
 
     chosen = tuple(names) or board_names()
     rows: list[BoardRow] = []
@@ -95,9 +101,28 @@ def on_boards(
     return tuple(rows)
 
 
-def _tried(
-    name: str, options: CompileOptions, compiled: Callable[[CompileOptions], Compiled | str]
-) -> Iterator[BoardRow]:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What one compile made, or why it made nothing."""
+
+    compiled: Compiled | str
+    faults: tuple[str, ...] = ()
+
+
+def _plan(model: Path, wanted: CompileOptions) -> Compiled | str:
+    from ..pipeline import plan_model
+
+    try:
+        return plan_model(model, wanted)
+    except NpuMemplanError as error:
+        return str(error).splitlines()[0]
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        return FAULT + report_fault(" ".join(wanted.to_cli_args()), error)
+
+
+def _tried(name: str, options: CompileOptions, compiled: Callable[[CompileOptions], _Made]) -> Iterator[BoardRow]:
     """The row as asked for, then of the smaller stream."""
     requested = replace(options, board=name, accelerator=load_board(name).accelerator, objective="bytes")
     smaller = (_SMALLER,) if options.npu_compiler == "vela" and options.optimise != _SMALLER else ()
@@ -105,15 +130,13 @@ def _tried(
         wanted = replace(requested, optimise=optimise)
         try:
             wanted = wanted.resolved()
-            # native lowering chooses by the board's memories, Vela's stream is the same for all boards alike
-            kept = wanted.board if wanted.npu_compiler != "vela" else ""
-            found = compiled(replace(wanted, board=kept, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
+            found = compiled(replace(wanted, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
         except NpuMemplanError as error:
-            found = str(error).splitlines()[0]
-        if isinstance(found, str):
-            yield BoardRow(name, wanted, message=found)
+            found = _Made(str(error).splitlines()[0])
+        if isinstance(found.compiled, str):
+            yield BoardRow(name, wanted, message=found.compiled, faults=found.faults)
             return
-        yield _row(name, wanted, found)
+        yield replace(_row(name, wanted, found.compiled), faults=found.faults)
 
 
 def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact import Artifact
-from ..artifact.writing import write
-from ..errors import NpuMemplanError, RefusalError
+from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..exactness import Exactness
 from ..options import NO_NPU, CompileOptions
 from ..problem import PlanStatus
-from ..report.facts.memory import both
-from ..report.text.explain import align
-from ..sizes import parse_named_size, parse_size
+from ..process.incidents import FAULT, gathering, report_fault
+from ..sizes import both, parse_named_size, parse_size
+from ..text_table import align
 from .knobs import by_one, further, trials
 
 if TYPE_CHECKING:
@@ -50,6 +49,7 @@ class Trial:
     inexact: int = 0  # operators
     pools: int = 1
     message: str = ""
+    faults: tuple[str, ...] = ()  # of ours, while it was compiled
 
     @property
     def flags(self) -> str:
@@ -70,8 +70,8 @@ class Trial:
         return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed)
 
     def to_dict(self) -> dict[str, Any]:
-        told = ("flags", "required_bytes", "estimated_cycles", "host_operations", "inexact", "fits", "message")
-        return {name: getattr(self, name) for name in told}
+        told = ("flags", "required_bytes", "estimated_cycles", "host_operations", "inexact", "fits")
+        return {name: getattr(self, name) for name in (*told, "message", "faults")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,11 @@ class FitResult:
     def flags(self) -> str:
         """The command line that gives the chosen plan again."""
         return self.trials[0].flags
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Faults of ours in any trial, a line each."""
+        return tuple(dict.fromkeys(FAULT + text for trial in self.trials for text in trial.faults))
 
     def to_dict(self) -> dict[str, Any]:
         trials = [trial.to_dict() for trial in self.trials]
@@ -103,7 +108,7 @@ class FitResult:
             cycles = "-" if t.estimated_cycles is None else f"{t.estimated_cycles:,}"
             size = (f"{t.required_bytes:,}", f"{t.required_bytes / 1024:.2f}")
             rows.append((*size, "yes" if t.fits else "no", cycles, str(t.host_operations), str(t.inexact), t.flags))
-        return "\n".join([*align(rows, right={0, 1, 3, 4, 5}), *failed, *PRICE])
+        return "\n".join([*align(rows, right={0, 1, 3, 4, 5}), *failed, *(f"  {text}" for text in self.faults), *PRICE])
 
 
 def compile_to_fit(
@@ -111,9 +116,9 @@ def compile_to_fit(
     options: CompileOptions,
     output: Path,
     budget: str,
+    write: Callable[[Compiled, Path], Artifact],
     force: bool = False,
     say: Callable[[str], None] | None = None,
-    write: Callable[[Compiled, Path], Artifact] = write,
 ) -> tuple[Artifact, FitResult]:
     """Compile for `budget` (`SIZE`, of pool sram, or `NAME=SIZE`) and write the cheapest artifact that fits.
 
@@ -137,7 +142,8 @@ def compile_to_fit(
     with staged_directory(output, force) as folder:
         options = by_one(replace(options, pools={**options.pools, pool: size}))  # the trials are of each by itself
         result, compiled = fit(compile, options, pool, size, model.name)
-        return write(compiled, folder), result
+        notes = tuple(dict.fromkeys((*compiled.artifact.notes, *result.faults)))
+        return write(replace(compiled, artifact=replace(compiled.artifact, notes=notes)), folder), result
 
 
 def fit(
@@ -145,7 +151,8 @@ def fit(
 ) -> tuple[FitResult, Compiled]:
     """The trials of `options` for the file called `source`, and what the chosen one made.
 
-    `compile` may exceed `pool`. Raises `FitError` when nothing fits, and what the first trial raises.
+    `compile` may exceed `pool`. Raises `FitError` when nothing fits, what the first trial refuses, and a fault of ours
+    when it ended every trial; one that ended some is told in their rows.
     """
     tried: list[Trial] = []
     seen: list[CompileOptions] = []
@@ -154,18 +161,17 @@ def fit(
     def attempt(wanted: CompileOptions) -> tuple[Trial, Artifact | None]:
         nonlocal best
         seen.append(wanted)
-        try:
-            compiled = compile(wanted)
-        except NpuMemplanError as error:
-            if not tried:  # the model or the options are at fault: nothing changes that
-                raise
-            tried.append(Trial(wanted, message=str(error)))
+        with gathering() as incidents:
+            compiled = _compiled(compile, wanted, first=not tried)
+        faults = tuple(incidents.faults)
+        if isinstance(compiled, str):
+            tried.append(Trial(wanted, message=compiled, faults=faults))
             return tried[-1], None
         made = compiled.artifact
         needs = made.pool_bytes(pool)
         inexact = sum(operator.claim.exactness is not Exactness.EXACT for operator in made.operators)
         cost = (made.estimated_cycles, made.host_operations, inexact, len(made.run_pools))
-        tried.append(Trial(wanted, needs <= budget_bytes, needs, *cost))
+        tried.append(Trial(wanted, needs <= budget_bytes, needs, *cost, faults=faults))
         if tried[-1].fits and (best is None or tried[-1].price < best[0].price):
             best = tried[-1], compiled
         return tried[-1], made
@@ -178,14 +184,30 @@ def fit(
                 if more in seen:  # several ways lead to it
                     continue
                 added, _ = attempt(more)
-                if added.needed >= trial.needed:
+                if added.needed >= trial.needed and not added.faults:
                     tried.remove(added)  # it bought nothing
         if tried[0].fits:
             break
     result = FitResult(pool, budget_bytes, tuple(sorted(tried, key=lambda t: t.price)))
+    if best is None and result.trials[0].required_bytes is None:
+        raise InternalError("; ".join(dict.fromkeys(text for trial in tried for text in trial.faults)))
     if best is None:
         raise FitError(_no_fit(result))
     return result, best[1]
+
+
+def _compiled(compile: Callable[[CompileOptions], Compiled], wanted: CompileOptions, first: bool) -> Compiled | str:
+    """What `compile` makes, or why it makes nothing; what is wrong with the model or the options ends the `first`."""
+    try:
+        return compile(wanted)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, NpuMemplanError) and first:  # nothing changes that
+            raise
+        if isinstance(error, RefusalError):
+            return str(error)
+        return FAULT + report_fault(shlex.join(wanted.to_cli_args()), error)
 
 
 def _no_fit(result: FitResult) -> str:

@@ -1,6 +1,7 @@
 """What the front doors of the formats share: how a file is refused that only TVM's frontend has seen.
 
-Invariant: whatever TVM's frontends raise leaves `frontend` as one typed error.
+Invariant: whatever TVM's frontends raise leaves `frontend` as one typed error; what a line of this package raises is a
+fault and stays one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import NpuMemplanError, RefusalError, said_by
+from ..errors import InternalError, RefusalError, said_by
+from ..process.incidents import NOT_OURS, is_ours
 
 T = TypeVar("T")
 
@@ -21,13 +23,15 @@ class TvmFrontendError(RefusalError):
 
 
 def imported(framework: str, name: str, importer: Callable[[], T], **said: int) -> T:
-    """What `importer` makes of a file, quietly; `TvmFrontendError` (see `said_by`) for what is no error of our own."""
+    """What `importer` makes of a file, quietly; `TvmFrontendError` (see `said_by`) for what a library raises there."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             return importer()
-    except NpuMemplanError:
+    except (*NOT_OURS, InternalError):
         raise
     except Exception as error:  # the frontend raises whatever comes first
+        if is_ours(error):
+            raise
         reason = said_by(error, **said)
         raise TvmFrontendError(f"TVM's {framework} frontend cannot import {name}: {reason}") from error

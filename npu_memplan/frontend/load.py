@@ -9,20 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..artifact.timing import bounds_of
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator, require_native_lowering
 from ..ethosu.lower.lower import LoweringTarget
 from ..ethosu.stream.decode import decode
-from ..ethosu.time import estimate
-from ..ethosu.vela import VelaResult
+from ..ethosu.time import estimate, sum_bounds
 from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..models.tosa import is_tosa
 from ..options import NO_NPU
 from ..process.phases import report_phase
-from ..stages import Loaded, Request
+from ..request import Loaded, Request
+from ..vela.compiler import VelaResult
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
 
@@ -71,7 +70,7 @@ def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaR
     memory_map = request.options.memory_map()
     calls = vela.parsed.npu_calls if memory_map else ()
     streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
-    ours = bounds_of(estimate(commands, npu, memory_map) for commands, npu in streams if memory_map)
+    ours = sum_bounds(estimate(commands, npu, memory_map) for commands, npu in streams if memory_map)
     return Loaded(
         request, path, data, module, _comparable_arenas(vela), vela_cycles=vela.cycles, vela_stream_bounds=ours
     )

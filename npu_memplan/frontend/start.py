@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import NpuMemplanError
-from ..ethosu.time.systems import load_system
-from ..ethosu.vela_worker import VelaOptions, start_compile
+from ..ethosu.time.systems import System, load_system
+from ..ethosu.time.vela_ini import NAME, board_ini
 from ..options import NO_NPU, CompileOptions
+from ..target_data import load_board
+from ..vela.worker import VelaOptions, start_compile
 
 
 def start_loading(path: Path, options: CompileOptions) -> None:
@@ -38,13 +41,25 @@ def _import_less_of_tvm() -> None:
 
 
 def vela_options(options: CompileOptions) -> VelaOptions:
-    """What resolved `options` of a compile mean for Vela."""
+    """What resolved `options` of a compile mean for Vela: of a board, the board's own memories, pools and clock."""
     system = load_system(options.system_config, Path(options.vela_ini) if options.vela_ini else None)
+    sections = _board_sections(options, system) if options.board and not options.vela_ini else ""
     return VelaOptions(
         accelerator=options.accelerator,
-        system_config=system.vela,
+        system_config=NAME if sections else system.vela,
         ini=options.vela_ini,
+        sections=sections,
         memory_mode=options.memory_mode,
         optimise=options.optimise,
         arena_cache_size=options.arena_cache_size_bytes,
     )
+
+
+def _board_sections(options: CompileOptions, system: System) -> str:
+    """The board as a vela.ini has it."""
+    memory_map, pools = options.memory_map(), replace(options, pools={}).planned_pools()
+    assert memory_map is not None
+    behind = {port: system.behind(port) for port in (0, 1)}
+    size = pools[-1].size_bytes
+    assert size is not None  # a board's pool has one
+    return board_ini(load_board(options.board), memory_map, options.memory_mode, behind, size)

@@ -97,6 +97,15 @@ class FlatTable:
         """A vector of strings."""
         return (printable(text_at(self.data, target_at(self.data, place))) for place in self._elements(slot, 4))
 
+    def table(self, slot: int) -> FlatTable | None:
+        """A table; None: it is absent."""
+        place = self.place(slot)
+        return FlatTable(self.data, target_at(self.data, place)) if place else None
+
+    def byte_span(self, slot: int) -> range:
+        """Where the bytes of a vector of bytes lie in the file."""
+        return self._elements(slot, 1)
+
     def tables(self, slot: int) -> Iterator[FlatTable]:
         """A vector of tables."""
         return (FlatTable(self.data, target_at(self.data, place)) for place in self._elements(slot, 4))

@@ -13,6 +13,7 @@ from typing import TypeVar
 from ..clock import now
 from ..compiled import compiled
 from ..problem import Placement, Plan, Problem
+from ..process.incidents import Fallback, fall_back
 from .errors import PlannerUseError
 from .model import Model
 
@@ -61,7 +62,9 @@ class Context:
         """Whether the compiled searches can be called; where they cannot, the plan says why."""
         missing = compiled().missing
         if missing:
-            self.note(f"the compiled searches are not available: {missing}")
+            text = f"the compiled searches are not available: {missing}"
+            self.note(text)
+            fall_back(Fallback.SEARCH, text)
         return not missing
 
     def share(self, part: float) -> Context:

@@ -11,13 +11,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import Enum
 
 from ..errors import InternalError, NpuMemplanError, RefusalError, said_by
 
 STRICT = "NPU_MEMPLAN_STRICT"  # environment variable: faults are raised in this process and in those it starts
+FAULT = "internal fault: "  # how lines of faults begin
 NOT_OURS = (NpuMemplanError, OSError, MemoryError)  # what an attempt may raise without a fault
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 _gathering: ContextVar[tuple[Incidents, ...]] = ContextVar("incidents", default=())
+
+
+class Fallback(Enum):
+    """Who does what was asked of another; docs/reference.md has the same list."""
+
+    PRODUCER = "producer"  # of the NPU's operations: the other one takes what one refuses
+    CORE = "core"  # of Vela: the legacy one compiles what the compiled one refuses
+    PROGRAM = "program"  # another one, where the check found that results differ
+    SEARCH = "search"  # in Python, where the compiled one cannot be built
+    RUNNER = "runner"  # the first of `run --on auto` that can run here
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +42,7 @@ class Incidents:
     @property
     def lines(self) -> tuple[str, ...]:
         """All, as they are told to the user."""
-        return (*(f"internal fault: {text}" for text in self.faults), *self.fallbacks)
+        return (*(f"{FAULT}{text}" for text in self.faults), *self.fallbacks)
 
 
 @contextmanager
@@ -95,7 +107,7 @@ class Attempts:
             if not isinstance(error, RefusalError):
                 report_fault(who, error)
             elif not isinstance(error, plain):
-                fall_back(f"{who} was not taken, it was refused: {said_by(error, 0)}")
+                fall_back(Fallback.PRODUCER, f"{who} was not taken, it was refused: {said_by(error, 0)}")
         if self._failed and not done:
             faults = [failed for failed in self._failed if not isinstance(failed[1], NpuMemplanError)]
             who, error = (faults or self._failed)[0]
@@ -104,14 +116,16 @@ class Attempts:
             raise InternalError(f"{who}: {kind_of(error)}{said_by(error, 0)}") from error
 
 
-def report_fault(where: str, error: Exception) -> None:
-    """Tell of the fault `error`; raises it as `InternalError` where nobody gathers, or somebody is strict."""
+def report_fault(where: str, error: Exception) -> str:
+    """Tell of the fault `error`, and return what is told; raises it as `InternalError` where nobody gathers, or
+    somebody is strict."""
     text = f"{where}: {kind_of(error)}{said_by(error, 0)}"
     if is_strict() or not _gathering.get():
         raise InternalError(text) from error
     for incidents in _gathering.get():
         if text not in incidents.faults:
             incidents.faults.append(text)
+    return text
 
 
 def is_ours(error: BaseException) -> bool:
@@ -127,8 +141,8 @@ def kind_of(error: BaseException) -> str:
     return "" if type(error) is InternalError else f"{type(error).__name__}: "
 
 
-def fall_back(text: str) -> None:
-    """Tell that another does what was asked of somebody else: who, and why."""
+def fall_back(kind: Fallback, text: str) -> None:
+    """Tell that another does what was asked of somebody else: `text` says who, and why. `kind` is for the list."""
     for incidents in _gathering.get():
         if text not in incidents.fallbacks:
             incidents.fallbacks.append(text)

@@ -24,7 +24,7 @@ from ..models.tflite import read_network
 from ..models.vela_file import OFFLINE_PLAN, offline_plan
 from ..planners import plan
 from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
-from .facts.memory import both
+from ..sizes import both
 from .files import ReportError
 
 _ALIGNMENT = 16  # of buffers in TFLite-Micro's arena

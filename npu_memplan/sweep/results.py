@@ -13,6 +13,7 @@ from enum import Enum
 import msgspec
 
 from ..problem import Count
+from ..process.incidents import FAULT
 
 
 class Outcome(Enum):
@@ -91,7 +92,13 @@ class Result:
     plan: str = ""  # "optimal" or "feasible"
     operators: Mapping[str, Count] = field(default_factory=dict)  # how many are exact, within a step, unproven
     runs: Runs | None = None
+    incidents: tuple[str, ...] = ()  # faults of ours that ended a part alone, and fallbacks, as `compile` tells them
     cost: Cost = field(default_factory=Cost)
+
+    @property
+    def faulty(self) -> bool:
+        """Whether something of ours failed, though there is a result."""
+        return any(line.startswith(FAULT) for line in self.incidents)
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"

@@ -7,6 +7,7 @@ CPU's, sizes are bytes.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,11 +28,12 @@ class MemorySpeed(Struct, frozen=True):
     """A memory as the NPU sees it; the figures are those of `targets/systems.toml`, in the NPU's cycles."""
 
     port: Literal[0, 1]
-    clock_scale: Annotated[float, Meta(gt=0, le=1)]  # of the port's bytes a cycle
+    clock_scale: Annotated[float, Meta(gt=0, le=4)]  # of a port's bytes a cycle; above 1: of several ports together
     read_latency: Count
     write_latency: Count = 0
     max_reads: Count = 0  # requests that may be unfinished at once; 0: not known, so no limit
     max_writes: Count = 0
+    burst_bytes: Count = 0  # what Vela is told a request has at least; 0: not known, so Arm's figure
     source: str = ""
 
 
@@ -125,12 +127,13 @@ class BoardFile(Struct, frozen=True, kw_only=True, rename={"memories": "memory",
     uart: Uart = Uart(0)
     firmware: FirmwarePlace = FirmwarePlace("", "", "", 0)
     clock: BoardClock = BoardClock()
-    system_config: str = ""  # what Vela is told; empty: the accelerator's
+    system_config: str = ""  # what stands for speeds and clock that are not here; empty: the accelerator's
     memory_mode: str = ""  # empty: the accelerator's
     sources: tuple[str, ...] = ()  # of what is said here
     unknown: tuple[str, ...] = ()  # what no public text was found for, and what stands in its place
     placements: Mapping[str, MemoryPlacement] = field(default_factory=dict)
     vectors: Vectors = Vectors()
+    aliases: tuple[str, ...] = ()  # product names: of the chip, of kits that carry it
     description: str = ""
     state: str = "described"  # "emulated": run on emulators here; "described": never run; or a user's own word
     qemu: QemuData | None = None
@@ -209,12 +212,27 @@ def board_names() -> tuple[str, ...]:
 
 
 def load_board(name: str | Path) -> Board:
-    """A shipped board by name, or the user's own by the path of its file (ends in .toml)."""
+    """A shipped board by its name or a product's, in letters of any size, or the user's own by its file (.toml)."""
     if isinstance(name, Path) or str(name).endswith(".toml"):
         return read_board(Path(name))
-    path = targets_folder() / "boards" / f"{name}.toml"
-    if not path.is_file():
-        raise TargetDataError(
-            f"unknown board {name!r}; known: {', '.join(board_names())}, or the path of your own board file (.toml)"
-        )
-    return read_board(path)
+    if name in board_names():
+        return read_board(targets_folder() / "boards" / f"{name}.toml")
+    called = _boards_by_any_name()
+    if _plain(name) in called:
+        return called[_plain(name)]
+    near = dict.fromkeys(called[key].name for key in difflib.get_close_matches(_plain(name), called, 3, 0.6))
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    raise TargetDataError(
+        f"unknown board {name!r}; {meant}known: {', '.join(board_names())}, or the path of your own board file (.toml)"
+    )
+
+
+def _boards_by_any_name() -> dict[str, Board]:
+    """The shipped boards by the plain form of their names and aliases."""
+    boards = [read_board(targets_folder() / "boards" / f"{name}.toml") for name in board_names()]
+    return {_plain(name): board for board in boards for name in (board.name, *board.aliases)}
+
+
+def _plain(name: str) -> str:
+    """Small letters and digits of `name`: "EK-RA8P1" is "ekra8p1"."""
+    return "".join(character for character in name.casefold() if character.isalnum())

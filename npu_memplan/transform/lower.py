@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import planners
-from ..extract import extract_problem, prepare
-from ..stages import Loaded
+from ..extract import prepare
+from ..request import Loaded
+from ..stages import extract_problem
 from .order import reorder
 
 

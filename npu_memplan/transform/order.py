@@ -14,14 +14,14 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ..analysis import pressure_of
 from ..extract.build import build
 from ..extract.program import views
 from ..extract.relax.walk import walk
 from ..extract.tir import operator_of
 from ..options import NO_NPU, CompileOptions
 from ..problem import Pool
-from ..stages import Request
+from ..problem.pressure import pressure_of
+from ..request import Request
 from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
 
 STATES = 20_000

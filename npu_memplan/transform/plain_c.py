@@ -42,8 +42,9 @@ def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any
         An input or output cannot lie in a pool.
     """
     from ..codegen import CodegenError
-    from ..codegen.interface import Interface, PoolSpec, identifier
+    from ..codegen.interface import Interface, PoolSpec
     from ..codegen.sources import write_sources
+    from ..names import identifier
     from ..vocabulary import CONSTANT_POOLS, POOLS, SYMBOLS
 
     planned = PlanMemory(**{**plan, "use_workspace_io": True})(module)

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from .. import verify
-from ..extract import ExtractionError, extract_problem
+from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS
 from ..extract.devices import labels, serves
 from ..extract.liveness import Storage
@@ -24,9 +24,10 @@ from ..extract.tir import nodes_of
 from ..options import NO_NPU, CompileOptions
 from ..planners import last_pool
 from ..problem import Pool
+from ..request import Loaded, Request
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
-from ..stages import Extracted, Loaded, Request
+from ..stages import Extracted, extract_problem
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
 from .config import PlanOptions, check_symbols, checked, options
 from .legalize import legalize

@@ -23,8 +23,8 @@ from ..ethosu.schedule.stripes.apply import apply, copy_names
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
 from ..ethosu.schedule.stripes.choose import choose, least_bytes
 from ..ethosu.schedule.stripes.group import Group
-from ..ethosu.time import MemoryMap
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, Problem
+from ..request import StripeOptions
 from ..vocabulary import is_npu
 from .placed import stream_cycles
 
@@ -43,21 +43,6 @@ class CascadeChoice:
     groups: tuple[Group, ...]
     size_bytes: int
     cycles: int
-
-
-@dataclass(frozen=True, slots=True)
-class StripeOptions:
-    """For which memory stripes are made.
-
-    `capacity_bytes` is what the pool of feature maps may hold; `io_in_pools`, `reuse_inputs`: whether inputs and
-    outputs lie in it, and whether inputs may be overwritten; `memory_map`: the memories around the NPU (None: its
-    default system's).
-    """
-
-    capacity_bytes: int | None = None
-    io_in_pools: bool = True
-    reuse_inputs: bool = True
-    memory_map: MemoryMap | None = None
 
 
 def stripe(module: Any, options: StripeOptions) -> Any:

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator, has_native_lowering
-from ..ethosu.program.lift import LiftError
-from ..ethosu.vela_worker import VelaError
 from ..frontend.load import read
 from ..models.file import UnsupportedModelError
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..options import AUTO, NO_NPU, CompileOptions
-from ..process.incidents import fall_back
-from ..stages import Loaded, request
+from ..process.incidents import Fallback, fall_back
+from ..request import Loaded, request
+from ..vela.lift import LiftError
+from ..vela.worker import VelaError
 
 
 def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loaded:
@@ -42,5 +42,5 @@ def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loade
             loaded = read(model, ours)
         except RefusalError:
             raise refused from None
-        fall_back(f"native lowering was taken: --npu-compiler vela says: {refused}")
+        fall_back(Fallback.PRODUCER, f"native lowering was taken: --npu-compiler vela says: {refused}")
         return loaded

@@ -13,7 +13,8 @@ from .. import verify
 from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
-from ..stages import Loaded, Planned
+from ..request import Loaded
+from ..stages import Planned
 from .bounds import bound_of
 from .limit_search import ENDLESS, LimitSearch, Winner
 from .ranking import Ranking

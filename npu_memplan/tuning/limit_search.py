@@ -12,7 +12,8 @@ from .. import verify
 from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
-from ..stages import Loaded, Planned, request
+from ..request import Loaded, request
+from ..stages import Planned
 from .ranking import Ranking
 from .selection import select_fastest
 

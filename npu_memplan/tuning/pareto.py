@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import RefusalError
 from ..options import AUTO, CompileOptions
-from ..stages import request
+from ..request import request
 from .bounds import bound_of
 from .limit_search import LimitSearch
 from .ranking import Ranking

@@ -18,9 +18,8 @@ from tvm import relax
 from ..ethosu.program.primfunc import cache_program, to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.slices import Slicer, Slices
-from ..extract import extract_problem
 from ..extract.program import Fixed
-from ..stages import Extracted
+from ..stages import Extracted, extract_problem
 from .placed import PlacedCall, npu_calls
 
 Cutters = Mapping[str, tuple[Any, Slicer]]  # of functions: their constants in main, and what cuts them

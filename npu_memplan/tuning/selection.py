@@ -21,12 +21,12 @@ from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
 from ..ethosu.schedule.stripes.group import ChannelGroup
 from ..ethosu.time import MemoryMap
-from ..extract import extract_problem
 from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
 from ..process.incidents import Attempts
-from ..stages import Extracted, Loaded, Planned
+from ..request import Loaded
+from ..stages import Extracted, Planned, extract_problem
 from ..vocabulary import is_npu
 from .bounds import bound_of, port_bound
 from .candidate import ProgramCandidate

@@ -13,7 +13,8 @@ from ..ethosu.arch import accelerator, has_native_lowering
 from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
 from ..process.phases import report_phase
-from ..stages import Loaded, Planned
+from ..request import Loaded
+from ..stages import Planned
 
 if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap

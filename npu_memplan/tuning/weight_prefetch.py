@@ -19,7 +19,7 @@ from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.prefetch.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..problem import Pool
-from ..process.incidents import contained, fall_back
+from ..process.incidents import Fallback, contained, fall_back
 from ..stages import Extracted, Planned
 from .candidate import ProgramCandidate
 from .placed import npu_calls
@@ -51,7 +51,8 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
 def report_slow_search() -> None:
     """Say so where copies were searched for in Python, and so less far."""
     if missing := compiled().missing:
-        fall_back(f"the compiled searches are not available, so copies were searched for less far: {missing}")
+        text = f"the compiled searches are not available, so copies were searched for less far: {missing}"
+        fall_back(Fallback.SEARCH, text)
 
 
 class PrefetchSearch:

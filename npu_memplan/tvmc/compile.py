@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from ..artifact.described import slots
 from ..artifact.parts import TensorSlot
+from ..codegen.described import slots
 from ..codegen.interface import PoolSpec
 from ..codegen.interface_c import ModuleInterface
 from ..codegen.mlf import Library, build_library
@@ -20,8 +20,8 @@ from ..frontend.attributes import quantised
 from ..options import NO_NPU, CompileOptions
 from ..pipeline import extract_problem, lower, plan, prefetch_weights, read
 from ..problem import BufferKind, Plan, Pool, Problem, used_bytes
+from ..request import Request
 from ..rewrite import rewrite
-from ..stages import Request
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS, is_npu
 from . import TvmcError
 from .options import TvmcOptions
@@ -65,7 +65,7 @@ def _request(options: TvmcOptions) -> Request:
     )
     stripes = None
     if options.striping:
-        from ..tuning.cascades import StripeOptions
+        from ..request import StripeOptions
 
         capacity = pools[0].size_bytes if len(pools) == 1 else None
         stripes = StripeOptions(capacity, options.workspace_io, options.workspace_io)

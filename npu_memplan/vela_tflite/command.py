@@ -9,9 +9,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..artifact.check import CheckVerdict
 from ..files.whole_file import OutputError, write_whole
 from ..options import CompileOptions
 from .emit import EmitError, Emitted, emit
+
+_NOT_CHECKED = "not checked: npu-memplan simulate FILE --reference MODEL compares them with the model's"
 
 
 def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, as_json: bool) -> str:
@@ -46,6 +49,7 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "payload_bytes": emitted.payload_bytes,
         "constants_bytes": emitted.constants_bytes,
         "operators": list(emitted.operators),
+        "check": {"verdict": CheckVerdict.NOT_CHECKED.value, "reason": _NOT_CHECKED},
         "notes": list(emitted.notes),
     }
 
@@ -62,4 +66,4 @@ def _lines(emitted: Emitted, output: Path) -> list[str]:
     if emitted.fast_bytes:
         lines.append(f"driver     ethosu_init is to get at least {emitted.fast_bytes:,} bytes of fast memory")
     lines += [f"note       {note}" for note in emitted.notes]
-    return [*lines, f"written to {output}; try it: npu-memplan simulate {output}"]
+    return [*lines, f"results    {_NOT_CHECKED}", f"written to {output}"]

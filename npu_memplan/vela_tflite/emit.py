@@ -25,8 +25,9 @@ from ..models.network import CpuOperator
 from ..models.tflite import read_network
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
 from ..options import NO_NPU, CompileOptions
+from ..request import Loaded, request
 from ..rewrite import rewrite
-from ..stages import Extracted, Loaded, Planned, request
+from ..stages import Extracted, Planned
 from ..vocabulary import ACCELERATOR
 from .module import as_module, step_name
 from .parts import Divided, NpuPart, as_network, divided

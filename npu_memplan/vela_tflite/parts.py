@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 from ..ethosu.lower.lower import LoweringTarget
-from ..ethosu.program.cross_call import with_cross_call_tensors
-from ..ethosu.program.lift import arguments, lift
 from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import BufferRole
 from ..extract import prepare
@@ -28,7 +26,9 @@ from ..models.network import CpuOperator, Network
 from ..models.tflite import read_network
 from ..models.vela import NpuCall
 from ..models.vela_file import rebuilt
-from ..stages import Request
+from ..request import Request
+from ..vela.cross_call import with_cross_call_tensors
+from ..vela.lift import arguments, lift
 from ..vocabulary import OPERATORS, TFLITE_RESHAPING, is_npu
 
 
@@ -70,7 +70,7 @@ def divided(data: bytes, name: str, request: Request) -> Divided:
 
 
 def _by_vela(data: bytes, name: str, request: Request) -> Divided:
-    from ..ethosu.vela import arena_bytes
+    from ..vela.compiler import arena_bytes
 
     found = compiled_by_vela(data, vela_options(request.options), request.options.host_ops, name)
     network, content = with_cross_call_tensors(found.network), data if found.vela is None else found.vela.network

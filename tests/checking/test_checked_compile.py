@@ -19,11 +19,11 @@ from npu_memplan.checking.budget import too_much, work
 from npu_memplan.checking.judge import suspects, with_result
 from npu_memplan.checking.mode import CheckMode, CheckModeError, check_mode
 from npu_memplan.cli import cli
-from npu_memplan.ethosu import vela
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite import described
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.report.text.checked import results
+from npu_memplan.vela import compiler as vela
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder

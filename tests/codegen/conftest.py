@@ -62,7 +62,7 @@ def staged(digits: Callable[..., Path]) -> Callable[..., Any]:
     def load(*host_ops: str) -> Any:
         from npu_memplan.options import CompileOptions
         from npu_memplan.pipeline import extract_problem, lower, read
-        from npu_memplan.stages import request
+        from npu_memplan.request import request
 
         options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops)
         return extract_problem(lower(read(EXAMPLE, request(options)))), digits(*host_ops)

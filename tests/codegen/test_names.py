@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from npu_memplan.cli import main
-from npu_memplan.codegen.c_names import comment, identifier, member
-from npu_memplan.names import printable, printable_lines
+from npu_memplan.codegen.c_names import comment, member
+from npu_memplan.names import identifier, printable, printable_lines
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.process.setup import only_printable

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.ethosu.arch import ACCELERATORS
+from npu_memplan.options import CompileOptions, usual_accelerator
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import (
     TargetDataError,
@@ -128,6 +129,40 @@ def test_a_users_board_is_a_file(tmp_path: Path) -> None:
 def test_a_wrong_board_file_is_told_exactly(tmp_path: Path, pattern: str, new: str, message: str) -> None:
     with pytest.raises(TargetDataError, match=message):
         load_board(own_board(tmp_path, (pattern, new)))
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("RA8P1", "renesas-ra8p1"),
+        ("ek-ra8p1", "renesas-ra8p1"),
+        ("Ensemble E7", "alif-e7-hp"),
+        ("ensemble_e7_he", "alif-e7-he"),
+        ("ENSEMBLE E8", "alif-e8-u85"),
+        ("I.MX 93", "nxp-imx93"),
+        ("Corstone-310", "corstone-310"),
+    ],
+)
+def test_a_product_is_a_board(said: str, meant: str) -> None:
+    assert load_board(said).name == meant
+    assert CompileOptions(usual_accelerator(said), board=said).resolved().board == meant
+
+
+def test_no_two_boards_share_a_name() -> None:
+    called: dict[str, str] = {}
+    for name in board_names():
+        for other in (name, *load_board(name).aliases):
+            plain = "".join(c for c in other.casefold() if c.isalnum())
+            assert called.setdefault(plain, name) == name, other
+            assert load_board(other.upper()).name == name
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("RA8P2", "renesas-ra8p1"), ("alif-e9-hp", "alif-e7-hp"), ("corstone-330", "corstone-3")]
+)
+def test_a_name_that_is_nearly_one_is_pointed_out(said: str, meant: str) -> None:
+    with pytest.raises(TargetDataError, match=rf"unknown board '{said}'; did you mean .*{meant}.*\? known: "):
+        load_board(said)
 
 
 def test_unknown_names_list_the_known_ones(tmp_path: Path) -> None:

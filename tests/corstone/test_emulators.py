@@ -29,10 +29,10 @@ from fvp_runner.firmware_build.build import build
 from fvp_runner.runner import create
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.codegen.c_array import c_array
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.target_data import targets_folder
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.plain_artifacts import plain_artifact, vela_artifact, write
 from tests.support.sabotage import Sabotage, SabotagedRegisters
 

@@ -20,7 +20,8 @@ from npu_memplan import planners
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, compile_model, extract_problem, lower, read, write
 from npu_memplan.problem import BufferKind, used_bytes
-from npu_memplan.stages import Planned, request
+from npu_memplan.request import request
+from npu_memplan.stages import Planned
 from npu_memplan.verify import verify
 from tests.support.emulated_boards import ethos_u85_board
 from tests.support.inputs import load_inputs

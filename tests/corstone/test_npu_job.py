@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from fvp_runner.emulators.job import JobRunner
-from fvp_runner.emulators.register_page import Job, Status
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from fvp_runner.register_page import Job, Status
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 BASE, SIZE = 0x60000000, 1 << 20
 CONSTANTS, ARENA, STREAM = BASE + 0x10000, BASE + 0x40000, BASE + 0x1000

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from fvp_runner.emulators.register_page import EthosURegisters, Job, JobOutcome, Reg, Status
+from fvp_runner.register_page import EthosURegisters, Job, JobOutcome, Reg, Status
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.ethosu55_65 import ETHOS_U55_65
 from tests.support.sabotage import Sabotage, SabotagedRegisters

@@ -19,6 +19,7 @@ from fvp_runner.runner import RUNNERS
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.commands import doctor
+from npu_memplan.process.incidents import gathering
 from tests.support.plain_artifacts import plain_artifact, write
 
 A = np.array([[1, -2, 3]], np.int8)
@@ -157,7 +158,11 @@ def test_the_best_runner_is_chosen_in_a_fixed_order(monkeypatch: pytest.MonkeyPa
     able: set[str] = set(RUNNERS)
     monkeypatch.setattr(runner, "missing", lambda name, options=None: None if name in able else f"no {name}")
     for name in ("fvp", "qemu", "unicorn", "host"):
-        assert runner.choose() == name
+        with gathering() as told:
+            assert runner.choose() == name
+        passed = ", ".join(runner.RUNNERS[: runner.RUNNERS.index(name)])
+        line = f"runner {name} was taken: {passed} cannot run here (npu-memplan doctor says why)"
+        assert told.fallbacks == ([line] if passed else [])
         able.remove(name)
     with pytest.raises(RunnerMissingError, match=r"(?s)no runner can run here:\n  fvp: no fvp\n  qemu: no qemu"):
         runner.choose()

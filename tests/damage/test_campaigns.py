@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.ethosu.vela import compile_tflite
+from npu_memplan.vela.compiler import compile_tflite
 from tests.support.single_operators import all_cases
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.artifact.files import read_problem, write_plan
 from npu_memplan.commands.report import bare_artifact
 from npu_memplan.planners import plan
-from npu_memplan.problem.files import read_problem, write_plan
 from npu_memplan.report.files import write_reports
 
 HEADER = "id,lower,upper,size\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 

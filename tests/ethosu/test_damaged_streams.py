@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.models.network import Network
+from npu_memplan.vela.lift import lift
 
 
 @settings(max_examples=80, deadline=None)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.stream.isa import PoolMode
+from npu_memplan.vela.lift import lift
 from tests.support.hand_made import conv, elementwise, network, pool, view
 
 S = (4, 4, 16)

@@ -17,15 +17,15 @@ from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.program.access import Role, accesses
 from npu_memplan.ethosu.program.chains import goes_on
 from npu_memplan.ethosu.program.featuremap import FeatureMap
-from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.program.primfunc import from_primfunc, to_primfunc
 from npu_memplan.ethosu.program.program import NpuProgram
 from npu_memplan.ethosu.stream.commands import Command, Operation, Wait
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.vela import VelaError, VelaOptions, compile_tflite
 from npu_memplan.models.network import Network
+from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
+from npu_memplan.vela.lift import lift
 
 U85 = accelerator("ethos-u85-256")
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.program.primfunc import (
     REGIONS,
     PrimFuncError,
@@ -23,6 +22,7 @@ from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.models.network import Network
+from npu_memplan.vela.lift import lift
 from npu_memplan.vocabulary import is_npu
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, view
 

@@ -14,8 +14,8 @@ from npu_memplan.ethosu.arch import Language, accelerator
 from npu_memplan.ethosu.stream.commands import Command
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.time import Direction, Estimate, MemoryMap, Pulse, estimate, load_system
-from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
 from npu_memplan.target_data import load_memory_mode
+from npu_memplan.vela.compiler import VelaOptions, VelaResult, compile_tflite
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.traffic import bytes_of
 

@@ -12,16 +12,11 @@ import pytest
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import AcceleratorError, accelerator
-from npu_memplan.ethosu.vela import (
-    VelaError,
-    VelaOptions,
-    compile_tflite,
-    decode_weights,
-    encode_scales,
-    encode_weights,
-)
+from npu_memplan.ethosu.weight_codec import WeightCodecError, decode_weights, encode_scales, encode_weights
 from npu_memplan.models.file import NetworkError
 from npu_memplan.models.tflite import read_network
+from npu_memplan.process.incidents import gathering
+from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
 from tests.support.tflite_builder import ModelBuilder
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.tflite"
@@ -140,10 +135,10 @@ def test_weights_survive_compression(npu: str, depthwise: bool, part_kernel: boo
 
 
 def test_weights_out_of_range_are_refused() -> None:
-    with pytest.raises(VelaError, match=r"weights from 0 to 256 do not fit the NPU's 9 bits"):
+    with pytest.raises(WeightCodecError, match=r"weights from 0 to 256 do not fit the NPU's 9 bits"):
         encode_weights(np.full((1, 1, 1, 2), [0, 256]), accelerator("ethos-u55-128"), block_depth=8, depthwise=False,
                        part_kernel_first=False)  # fmt: skip
-    with pytest.raises(VelaError, match=r"must have shape \[O, H, W, I\]"):
+    with pytest.raises(WeightCodecError, match=r"must have shape \[O, H, W, I\]"):
         encode_weights(np.zeros((2, 2)), accelerator("ethos-u55-128"), block_depth=8, depthwise=False,
                        part_kernel_first=False)  # fmt: skip
 
@@ -153,23 +148,24 @@ def test_scale_tables_are_ten_bytes_a_channel() -> None:
     assert len(table) == 32
     assert table[:10] == bytes([0xFF] * 5 + [1, 0, 0, 0x80, 31])
     assert table[10:20] == bytes([5, 0, 0, 0, 0, 7, 0, 0, 0, 3])
-    with pytest.raises(VelaError, match="do not fit 40, 32 and 6 bits"):
+    with pytest.raises(WeightCodecError, match="do not fit 40, 32 and 6 bits"):
         encode_scales([1 << 39], [1], [1])
 
 
 def test_a_sound_model_that_the_compiled_core_refuses_goes_to_the_legacy_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sound model is known that it refuses, so its refusal is arranged; the legacy core really runs."""
-    from npu_memplan.ethosu import vela
+    from npu_memplan.vela import compiler as vela
 
     def refuse(*_: object) -> None:
         raise VelaError("it cannot parse the model")
 
     monkeypatch.setattr(vela, "run_regor", refuse)
-    result = compile_tflite(EXAMPLE.read_bytes(), name="digits")
+    with gathering() as told:
+        result = compile_tflite(EXAMPLE.read_bytes(), name="digits")
     assert result.core == "legacy"
-    assert result.messages[0] == (
-        "Vela's compiled core refused digits, the legacy core compiled it instead: it cannot parse the model"
-    )
+    assert told.fallbacks == [
+        "Vela's legacy core compiled digits, its compiled core refused it: it cannot parse the model"
+    ]
     with pytest.raises(VelaError, match="it cannot parse the model"):
         compile_tflite(EXAMPLE.read_bytes(), VelaOptions(ignore_operators=("SOFTMAX",)))
 
@@ -184,7 +180,7 @@ def test_a_model_of_one_reshape_needs_no_npu() -> None:
 
 
 def test_a_compile_begun_early_gives_the_same_result(capfd: pytest.CaptureFixture[str]) -> None:
-    from npu_memplan.ethosu import vela_worker
+    from npu_memplan.vela import worker as vela_worker
 
     vela_worker._end_started()  # of tests before
     options = VelaOptions("ethos-u55-64", ignore_operators=("SOFTMAX",))
@@ -199,7 +195,7 @@ def test_a_compile_begun_early_gives_the_same_result(capfd: pytest.CaptureFixtur
 
 
 def test_a_compile_begun_early_leaves_errors_to_the_compile() -> None:
-    from npu_memplan.ethosu import vela_worker
+    from npu_memplan.vela import worker as vela_worker
 
     vela_worker._end_started()  # of tests before
     data = EXAMPLE.read_bytes()

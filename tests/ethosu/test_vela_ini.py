@@ -8,7 +8,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.time import SystemDataError, load_system
-from npu_memplan.ethosu.vela_worker import VelaError, VelaOptions, configuration
+from npu_memplan.vela.worker import VelaError, VelaOptions, configuration
 
 _SYSTEM = """[System_Config.Mine]
 core_clock={clock}

@@ -24,7 +24,7 @@ from npu_memplan.extract.symbolic.extents import Extents
 from npu_memplan.extract.symbolic.formulas import Formulas, orient
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
-from npu_memplan.stages import Request
+from npu_memplan.request import Request
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.symbolic import plan_symbolic
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 
+from npu_memplan.errors import InternalError
+from npu_memplan.frontend.errors import TvmFrontendError, imported
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
@@ -25,3 +30,31 @@ def test_a_type(dtype: str) -> None:
     b.operator("RELU", [x], [y])
     with pytest.raises(NetworkError, match=f"tensor 0 't0' has element type {dtype.upper()}, which"):
         read_network(b.made([x], [y]).finish())
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    def importer() -> None:
+        raise error
+
+    return importer
+
+
+def test_what_a_library_raises_while_it_imports_is_a_refusal() -> None:
+    with pytest.raises(TvmFrontendError, match=r"TVM's ONNX frontend cannot import m.onnx: Expecting value"):
+        imported("ONNX", "m.onnx", lambda: json.loads("x"))
+
+
+@pytest.mark.parametrize("error", [InternalError("a fault"), MemoryError("no room"), OSError("no disk")])
+def test_what_is_not_of_the_file_is_no_refusal(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        imported("ONNX", "m.onnx", raising(error))
+
+
+def test_a_fault_of_ours_while_a_file_is_imported_is_no_refusal() -> None:
+    nodes = pytest.importorskip("npu_memplan.frontend.onnx.nodes", reason="needs onnx")
+
+    def importer() -> None:
+        nodes._nodes(None, set())
+
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'node'"):
+        imported("ONNX", "m.onnx", importer)

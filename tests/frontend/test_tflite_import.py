@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.program.primfunc import from_primfunc
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised
 from npu_memplan.frontend.host_choice import HostOpsError
@@ -24,6 +23,7 @@ from npu_memplan.frontend.tflite.on_host import refusals, unsupported_reason
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.names import Names, legal
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vocabulary import is_npu
 from tests.support.tflite_builder import ModelBuilder
 

@@ -24,8 +24,8 @@ from npu_memplan.ethosu.stream.isa import AccFormat, Op
 from npu_memplan.ethosu.stream.isa import Register as R
 from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map
 from npu_memplan.ethosu.time.cost import resource_use
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.chains import Chain
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"

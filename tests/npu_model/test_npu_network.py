@@ -31,9 +31,9 @@ from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 
 def chain() -> bytes:

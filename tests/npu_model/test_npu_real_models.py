@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.trial import random_inputs, try_model
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")

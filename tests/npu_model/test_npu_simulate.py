@@ -66,6 +66,16 @@ def test_json_has_the_verdict_and_the_figures(files: dict[str, Path]) -> None:
     assert document["npu_operations"] > 10
 
 
+def test_a_board_gives_memories_and_clock(files: dict[str, Path]) -> None:
+    plain, board = (
+        json.loads(simulate(files["conv_k5x5_vela"], "--json", *more).output)
+        for more in ((), ("--board", "alif-e7-hp"))
+    )
+    assert board["npu_clock_hz"] == 400e6
+    assert plain["npu_clock_hz"] == 500e6
+    assert board["npu_cycles"] > plain["npu_cycles"]  # its SRAM and MRAM are slower than Vela's generic memories
+
+
 def test_wrong_reference_gives_exit_code_1_and_the_layer(files: dict[str, Path], tmp_path: Path) -> None:
     other = bytearray(files["conv_k5x5"].read_bytes())
     weights = read_network(bytes(other)).tensors[1].data

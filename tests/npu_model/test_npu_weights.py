@@ -13,7 +13,7 @@ from fvp_runner.npu_model.arithmetic import mlw
 from fvp_runner.npu_model.arithmetic.weights import ScaleTable, WeightOrder
 from fvp_runner.npu_model.errors import WeightStreamError, WeightStreamLongError, WeightStreamShortError
 from npu_memplan.ethosu.arch import ACCELERATORS, accelerator
-from npu_memplan.ethosu.vela import decode_weights, encode_scales, encode_weights
+from npu_memplan.ethosu.weight_codec import decode_weights, encode_scales, encode_weights
 
 
 def values(shape: tuple[int, ...], kind: str, seed: int) -> np.ndarray:

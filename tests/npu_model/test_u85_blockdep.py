@@ -17,8 +17,8 @@ from npu_memplan.ethosu.stream.commands import Marker, Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.block_order import MOST, largest, pairs
 from tests.support.real_data import REPOSITORY
 

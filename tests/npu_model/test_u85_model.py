@@ -28,16 +28,16 @@ from fvp_runner.npu_model.spec.stream import DecodedStep
 from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED, unconfirmed
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
-from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.stream.commands import Operation, Wait
 from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register
 from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding, TableKind
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from npu_memplan.vela.lift import lift
 from tests.support.damage import damaged_streams, targets, wrong_registers
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.single_operators import all_cases

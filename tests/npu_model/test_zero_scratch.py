@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fvp_runner.npu_model.network.network import NetworkModel
-from npu_memplan.ethosu.program.lift import lift
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.file import NetworkError
 from npu_memplan.models.network import Network
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from npu_memplan.vela.lift import lift
 
 MODEL = Path(__file__).parents[1] / "models" / "hello_world_int8.tflite"
 

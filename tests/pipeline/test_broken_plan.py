@@ -17,7 +17,8 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, extract_problem, lower, plan, read, write
 from npu_memplan.problem import Buffer, Plan, Problem
-from npu_memplan.stages import Planned, request
+from npu_memplan.request import request
+from npu_memplan.stages import Planned
 from npu_memplan.verify import VerificationError, check, verify
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"

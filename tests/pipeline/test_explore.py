@@ -9,9 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from npu_memplan.artifact import Artifact
+from npu_memplan.commands import run
 
 MODEL = Path(__file__).resolve().parents[1] / "models" / "kws_ref_model.tflite"
+HELLO = MODEL.with_name("hello_world_int8.tflite")
 
 
 def test_points_of_a_front_run_and_are_what_they_say(cli: Callable[..., Any], tmp_path: Path) -> None:
@@ -40,3 +44,16 @@ def test_where_nothing_fits_nothing_is_written(cli: Callable[..., Any], tmp_path
     assert made.code == 2
     assert "no program fits 1,024 bytes of pool sram" in made.err
     assert not (tmp_path / "front").exists()
+
+
+def test_a_point_that_differs_ends_with_one_and_points_that_were_not_run_say_so(
+    monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = cli("explore", HELLO, "--sizes", "2KiB", "-q", "-o", tmp_path / "claimed")
+    assert made.code == 0, made.err
+    assert made.out.splitlines()[1].startswith("results not checked: --run compiles every point")
+    monkeypatch.setattr(run.command, "main", lambda *_, **__: 1)
+    made = cli("explore", HELLO, "--sizes", "2KiB", "--run", "-q", "-o", tmp_path / "front")
+    assert made.code == 1
+    assert f"NOT bit-exact, or stopped: {tmp_path / 'front' / 'points' / '2048'}" in made.err
+    assert (tmp_path / "front" / "points" / "2048" / "plan.json").is_file()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.process.python_child import import_path, python_child
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"

@@ -10,10 +10,10 @@ import pytest
 
 import npu_memplan
 from npu_memplan.errors import InternalError, NpuMemplanError
-from npu_memplan.ethosu import vela_worker
 from npu_memplan.problem import Placement
 from npu_memplan.process.incidents import STRICT, Attempts, contained, gathering, strictly
 from npu_memplan.tuning import candidate, selection
+from npu_memplan.vela import worker as vela_worker
 
 MODEL = Path(__file__).resolve().parents[1] / "models" / "micro_speech_quantized.tflite"
 POOL = ("--pool", "sram=8192")
@@ -86,7 +86,7 @@ def test_a_producer_that_refuses_is_told_of(
     """Also with -q, and no test fails for it: a refusal is none of our faults."""
     monkeypatch.setattr(vela_worker, "_WORKER", "import sys; sys.exit('not today')")
     monkeypatch.setattr(vela_worker, "_STARTED", {})
-    monkeypatch.setattr("npu_memplan.ethosu.vela._run_legacy", refusing)
+    monkeypatch.setattr("npu_memplan.vela.compiler._run_legacy", refusing)
     made = cli("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
     assert made.code == 0, made.err
     (line,) = made.err.splitlines()

@@ -14,9 +14,9 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.time import estimate, load_system
 from npu_memplan.ethosu.time.systems import default_memory_map
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.traffic import bytes_of
 

@@ -12,7 +12,7 @@ import pytest
 from npu_memplan import pipeline
 from npu_memplan.artifact import Artifact
 from npu_memplan.options import CompileOptions
-from npu_memplan.stages import request
+from npu_memplan.request import request
 from npu_memplan.tuning.limit_search import LimitSearch
 
 MODELS = Path(__file__).resolve().parents[1] / "models"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.artifact.files import read_problem
 from npu_memplan.planners import plan
 from npu_memplan.planners.exact import search as exact
 from npu_memplan.planners.exact.sections import Sections
 from npu_memplan.planners.local.ejection import Ejection
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import Problem
-from npu_memplan.problem.files import read_problem
 from tests.support.random_problems import brute_force, from_graph, random_graph, random_intervals
 
 MIB = 1 << 20

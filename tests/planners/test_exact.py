@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.artifact.files import read_problem
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.exact import least_height
 from npu_memplan.planners.exact import search as exact
@@ -15,7 +16,6 @@ from npu_memplan.planners.general.small import SmallSearch
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
 from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem
-from npu_memplan.problem.files import read_problem
 from npu_memplan.verify import verify
 from tests.support.random_problems import brute_force, from_graph, random_graph, random_intervals
 

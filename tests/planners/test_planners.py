@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npu_memplan.artifact.files import read_problem
 from npu_memplan.errors import InternalError
 from npu_memplan.planners import Context, PlannerUseError, PlanningError, plan, planner_names, register
 from npu_memplan.planners.model import Model
@@ -29,7 +30,6 @@ from npu_memplan.problem import (
     Problem,
     ProblemError,
 )
-from npu_memplan.problem.files import read_problem
 from npu_memplan.verify import VerificationError, verify
 from tests.support.random_problems import BUILT_IN, brute_force, from_graph, random_problem
 
@@ -366,7 +366,7 @@ def test_planning_imports_no_tvm_or_numpy() -> None:
     code = """
 import json, sys
 from npu_memplan import planners, problem, verify
-import npu_memplan.problem.files
+import npu_memplan.artifact.files
 P = problem
 buffers = tuple(P.Buffer(f"t{k}", 16 * (k % 3 + 1), (P.Lifetime(k, k + 3),)) for k in range(20))
 answer = planners.plan(P.Problem(buffers, (P.Pool("m"),)))

@@ -21,9 +21,9 @@ from npu_memplan.extract.sizes import number
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, Plan, PlanStatus, Pool
+from npu_memplan.request import Request
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import PoolSlot, pools_of
-from npu_memplan.stages import Request
 from npu_memplan.transform import Legalize, MemoryPlanError, PlanMemory, VerifyMemoryPlan, memory_plan_faults
 from npu_memplan.transform.verification.trace import Nest, executions
 from npu_memplan.verify import Constraint, verify

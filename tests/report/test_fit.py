@@ -14,12 +14,13 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import Operator
-from npu_memplan.errors import NpuMemplanError
+from npu_memplan.errors import InternalError, NpuMemplanError, RefusalError
 from npu_memplan.fit.knobs import ALL, knobs, trials
 from npu_memplan.fit.trials import FitError, FitResult, fit
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent, PlanStatus
+from npu_memplan.process.incidents import STRICT, contained
 from npu_memplan.report.text.does_not_fit import does_not_fit
 from npu_memplan.report.text.explain import explain_peak
 
@@ -151,7 +152,7 @@ def test_a_second_memory_is_tried_where_the_system_has_one() -> None:
 def test_what_cannot_compile_is_said_and_passed_over() -> None:
     def made(o: CompileOptions) -> Made:
         if o.npu_compiler == "tvm":
-            raise NpuMemplanError("no such operator:\n  and more lines")
+            raise RefusalError("no such operator:\n  and more lines")
         return sizes(o)
 
     result, _ = fitted(made, 64)
@@ -162,6 +163,57 @@ def test_what_cannot_compile_is_said_and_passed_over() -> None:
 
     with pytest.raises(NpuMemplanError, match=r"^no such file$"):
         fitted(never, 64)
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for users: faults are told, not raised."""
+    monkeypatch.delenv(STRICT)
+
+
+def test_a_fault_in_one_trial_is_told_and_ends_no_other(lenient: None) -> None:
+    def made(o: CompileOptions) -> Made:
+        if o.npu_compiler == "tvm":
+            raise NpuMemplanError("no such error") if o.stripes else KeyError("no such view")
+        return sizes(o)
+
+    result, chosen = fitted(made, 64)
+    assert chosen.optimise == "Size"
+    fault = "internal fault: --npu-compiler tvm --pool sram=64: KeyError: 'no such view'"
+    assert fault in result.faults
+    assert any("--stripes: NpuMemplanError: no such error" in text for text in result.faults)
+    assert f"\n  {fault}\n" in result.to_text()
+    told = [trial["faults"] for trial in result.to_dict()["trials"] if "tvm" in trial["flags"]]
+    assert [bool(faults) for faults in told] == [True, True]
+
+
+def test_a_fault_in_the_first_trial_is_told_and_ends_no_other(lenient: None) -> None:
+    def made(o: CompileOptions) -> Made:
+        if o.to_cli_args() == ("--npu-compiler", "vela", "--pool", "sram=64"):
+            raise KeyError("no such view")
+        return sizes(o)
+
+    result, chosen = fitted(made, 64)
+    assert chosen.optimise == "Size"
+    assert result.faults == ("internal fault: --npu-compiler vela --pool sram=64: KeyError: 'no such view'",)
+
+
+def test_a_fault_in_every_trial_is_raised_as_one(lenient: None) -> None:
+    def made(o: CompileOptions) -> Made:
+        raise KeyError("no such view")
+
+    with pytest.raises(InternalError, match="--npu-compiler tvm --pool sram=64: KeyError: 'no such view'"):
+        fitted(made, 64)
+
+
+def test_a_fault_inside_a_trial_is_told_in_its_row(lenient: None) -> None:
+    def made(o: CompileOptions) -> Made:
+        with contained("one candidate"):
+            raise KeyError("no such view")
+        return sizes(o)
+
+    result, _ = fitted(made, 100)
+    assert result.trials[0].faults == ("one candidate: KeyError: 'no such view'",)
 
 
 @pytest.mark.parametrize(

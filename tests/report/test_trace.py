@@ -17,9 +17,9 @@ import pytest
 
 from fvp_runner.npu_model.network.trace import trace as simulation_trace
 from npu_memplan.artifact import Artifact
-from npu_memplan.ethosu.vela import compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.report.files import trace_json
+from npu_memplan.vela.compiler import compile_tflite
 
 TOP = {"traceEvents", "displayTimeUnit", "otherData"}
 FIELDS = {  # phase -> (required, allowed besides)

@@ -9,12 +9,12 @@ from click.testing import CliRunner
 from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vocabulary import STATE_STARTS
 from tests.support.in_steps import HOST, equals_reference, same
 from tests.support.real_data import shared_folder

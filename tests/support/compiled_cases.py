@@ -6,9 +6,9 @@ import functools
 
 import numpy as np
 
-from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, VelaResult, compile_tflite
 from tests.support.single_operators import Case, all_cases
 
 ACCELERATORS = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256", "ethos-u65-512")

@@ -15,16 +15,16 @@ import numpy as np
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.time import default_memory_map, estimate
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from npu_memplan.vela.lift import lift
 from tests.support.single_operators import all_cases
 
 _CASES = (

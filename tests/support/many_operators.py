@@ -15,14 +15,15 @@ from tvm import relax
 
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
-from npu_memplan.extract import STATES, extract_problem
+from npu_memplan.extract import STATES
 from npu_memplan.frontend.host_ops import lower_operator
 from npu_memplan.models.network import Network
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import POISON, Agent, Pool
+from npu_memplan.request import Loaded, Request
 from npu_memplan.rewrite import rewrite
-from npu_memplan.stages import Loaded, Request
+from npu_memplan.stages import extract_problem
 from npu_memplan.verify import check
 from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 

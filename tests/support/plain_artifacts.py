@@ -17,11 +17,11 @@ from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, print_main
 from npu_memplan.codegen.header import print_header
 from npu_memplan.codegen.interface import Interface
 from npu_memplan.codegen.program import FunctionCall
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 
 def vela_artifact(model: Path, directory: Path, name: str, words: list[int] | None = None) -> Artifact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from fvp_runner.emulators.register_page import EthosURegisters, JobOutcome, Reg, Status
+from fvp_runner.register_page import EthosURegisters, JobOutcome, Reg, Status
 
 
 class Sabotage(Enum):

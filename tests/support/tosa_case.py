@@ -21,9 +21,9 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
-from npu_memplan.ethosu.vela import VelaError, VelaOptions, compile_tosa
 from npu_memplan.models.network import Network
 from npu_memplan.models.tosa import read_tosa
+from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tosa
 
 EQUAL, DIFFERS, REFUSED, LARGE, FAILED = "equal", "differs", "refused by Vela", "too large", "not run"
 

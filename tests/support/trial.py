@@ -8,8 +8,8 @@ import numpy as np
 
 from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
-from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.compiler import VelaOptions, VelaResult, compile_tflite
 from tests.support.single_operators import Case
 
 

@@ -4,6 +4,8 @@ import ctypes
 import time
 
 from npu_memplan.planners import register
+from npu_memplan.planners.registry import find
+from npu_memplan.process.incidents import Fallback, contained, fall_back
 
 
 @register("crash")
@@ -29,3 +31,12 @@ def eat(problem, context):
 @register("defect")
 def defect(problem, context):
     raise KeyError("a defect")
+
+
+@register("half")
+def half(problem, context):
+    """Another planner, after a fault of its own."""
+    with contained("the better half"):
+        raise KeyError("a defect")
+    fall_back(Fallback.SEARCH, "the other half stands in, in sweep")
+    return find("first-fit")(problem, context)

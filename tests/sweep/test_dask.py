@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ from typing import Any
 import pytest
 
 from npu_memplan.options import CompileOptions
-from npu_memplan.sweep import Store, cases, run
+from npu_memplan.process.python_child import python_module
+from npu_memplan.sweep import Outcome, Store, cases, run
 from npu_memplan.sweep.table.export import csv_of, json_of
 from tests.support.real_data import real_model
 
@@ -28,7 +28,8 @@ pytest.importorskip("distributed", reason="needs dask.distributed (pip install n
 class Cluster:
     """A scheduler and workers of one thread each, without nannies that would start a killed one again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, runs_in: Path | None = None) -> None:
+        self.runs_in = runs_in
         self.file = folder / "scheduler.json"
         self.folder = folder
         self.scheduler = self._start("scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard")
@@ -45,8 +46,8 @@ class Cluster:
         self.workers.append(self._start("worker", *flags))
 
     def _start(self, what: str, *flags: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "dask", what, "--scheduler-file", str(self.file), *flags]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = python_module("dask", what, "--scheduler-file", str(self.file), *flags)
+        return subprocess.Popen(command, cwd=self.runs_in, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def close(self) -> None:
         for process in (*self.workers, self.scheduler):
@@ -85,3 +86,18 @@ def test_one_worker_is_killed_and_one_comes_late(cluster: Cluster, tmp_path: Pat
     assert csv_of(swept.table()) == csv_of(local)
     assert json_of(swept.table()) == json_of(local)
     assert len(Store(tmp_path / "results").read()) == len(every)
+
+
+def test_a_worker_imports_nothing_from_the_folder_it_runs_in(tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    for name in ("enum", "numpy", "tvm", "ethosu", "npu_memplan"):
+        (hostile / f"{name}.py").write_text("raise SystemExit('imported from the working directory')\n")
+    cluster = Cluster(tmp_path, hostile)
+    try:
+        cluster.add()
+        every = cases([DIGITS], [CompileOptions("ethos-u55-128", npu_compiler="vela")])
+        swept = run(every, cluster.address.replace("tcp:", "dask:"))
+    finally:
+        cluster.close()
+    assert [result.outcome for result in swept.results.values()] == [Outcome.FITS]

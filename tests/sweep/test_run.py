@@ -17,6 +17,7 @@ import pytest
 
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import plan_model
+from npu_memplan.process.incidents import STRICT
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, run
 from npu_memplan.sweep.executors.specs import LocalProcesses
 from npu_memplan.sweep.results import Cost
@@ -107,6 +108,23 @@ def test_what_crashes_hangs_or_eats_is_a_result_and_the_others_are_unharmed(smal
     again = run(bad, store=tmp_path, limits=limits)
     assert again.computed == 0
     assert swept.missing == []
+
+
+def test_a_fault_and_a_fallback_inside_a_case_are_in_its_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(STRICT)
+    (case,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="half")], plugins=[BAD])
+    found = run([case], "processes:1", store=tmp_path).results[case.key]
+    assert found.outcome is Outcome.FITS
+    assert found.incidents == (
+        "internal fault: the better half: KeyError: 'a defect'",
+        "the other half stands in, in sweep",
+    )
+    assert found.faulty
+    again = run([case], "processes:1", store=tmp_path)
+    assert again.computed == 0
+    assert facts(again.results[case.key]) == facts(found)
 
 
 def test_where_nobody_can_watch_an_allocation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

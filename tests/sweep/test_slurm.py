@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -42,6 +44,17 @@ def test_a_lost_job_fails_its_own_calls_alone(executor: SubmititExecutor) -> Non
     errors = [future.exception() is not None for future in (*good, *bad)]
     assert errors == [True] * 5 + [False] * 5, "the job of the first five calls died, the other did not"
     assert [future.result() for future in bad[1:]] == [1] * 5
+
+
+def test_a_job_imports_nothing_from_the_folder_it_runs_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("enum", "numpy", "pickle", "submitit", "this"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the working directory')\n")
+    monkeypatch.chdir(tmp_path)
+    with slurm_executor("3,cluster=local") as found:
+        python = shlex.split(found._executor._executor.python)
+    done = subprocess.run([*python, "-u", "-m", "this", "folder"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("The Zen of Python")
 
 
 def _die() -> None:

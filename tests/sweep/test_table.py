@@ -17,6 +17,7 @@ from npu_memplan.sweep import Outcome, Result
 from npu_memplan.sweep.results import Runs, Shortage
 from npu_memplan.sweep.table.against import compare
 from npu_memplan.sweep.table.export import columns, csv_of, json_of, parquet_of
+from npu_memplan.sweep.table.page import page_data
 from npu_memplan.sweep.table.rows import Table, cheapest, front
 
 from .conftest import result
@@ -141,6 +142,8 @@ def test_the_text(table: Table, made_table: Make) -> None:
     text = report_text(table, compare(worse, table), 2.0)
     assert text.splitlines()[0] == "2 networks on 4 targets: 7 fits, 1 no room"
     assert text.splitlines()[1] == "1 NOT exact against their reference"
+    assert text.splitlines()[2].startswith("results of 5 are claims, not checked: --run host")
+    assert [row.exactness for row in table.rows[:3]] == ["claimed exact, not run"] * 2 + ["exact, 2 runs"]
     assert "at 2 ms" in text
     assert text.splitlines()[-1] == f"  better: a on {SMALL}: sram bytes 1,100 -> 1,000 (-9.1 %)"
 
@@ -157,6 +160,17 @@ def test_files_for_other_programs_say_the_same(table: Table) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (pip install npu_memplan[parquet])")
     read = parquet.read_table(io.BytesIO(parquet_of(table))).to_pylist()
     assert read == [{name: values[name] for name in columns()} for values in document["results"]]
+
+
+def test_faults_and_fallbacks_stand_in_the_row(made_table: Make) -> None:
+    lines = ("internal fault: native lowering: KeyError: 'x'", "Vela's stream was not taken")
+    told = made_table({("a", SMALL): result(1, 1, incidents=lines), ("b", SMALL): result(1, 1, incidents=lines[1:])})
+    assert report_text(told, None, None).splitlines()[2] == "1 with an internal fault"
+    rows = list(csv.DictReader(io.StringIO(csv_of(told))))
+    assert [row["incidents"] for row in rows] == ["; ".join(lines), lines[1]]
+    assert [row["incidents"] for row in json.loads(json_of(told))["results"]] == ["; ".join(lines), lines[1]]
+    data = page_data(told, None, None)
+    assert [data["texts"][i] for i in data["rows"]["reason"]] == ["; ".join(lines), lines[1]]
 
 
 def test_names_of_files_are_no_formulas(made_table: Make) -> None:

@@ -16,7 +16,8 @@ from npu_memplan.codegen.program import read_program
 from npu_memplan.ethosu.stream.commands import Command
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.options import CompileOptions
-from npu_memplan.stages import Compiled, Planned, request
+from npu_memplan.request import request
+from npu_memplan.stages import Compiled, Planned
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fvp_runner.npu_model.arithmetic import mlw
 from fvp_runner.npu_model.arithmetic.weights import WeightOrder
-from npu_memplan.ethosu import vela
+from npu_memplan.ethosu import weight_codec
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.kernel import Kernel
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
@@ -252,11 +252,11 @@ def test_a_stream_is_decoded_and_cut_once_wherever_it_lies(
     worked: list[str] = []
 
     def counting(name: str) -> Callable[[Any], Any]:
-        function = getattr(vela, name)
+        function = getattr(weight_codec, name)
         return lambda values: (worked.append(name), function(values))[1]
 
     for name in ("decode_weights", "encode_stream"):
-        monkeypatch.setattr(vela, name, counting(name))
+        monkeypatch.setattr(weight_codec, name, counting(name))
     (constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
     operations = [
         replace(o, addresses={r: (name, at + 32 * (name == constants)) for r, (name, at) in o.addresses.items()})

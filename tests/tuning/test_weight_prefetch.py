@@ -16,7 +16,8 @@ from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.ethosu.time.timeline import timeline
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
-from npu_memplan.stages import Loaded, Planned, request
+from npu_memplan.request import Loaded, request
+from npu_memplan.stages import Planned
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.tuning.selection import select_fastest
 from npu_memplan.tuning.weight_prefetch import search_prefetching
@@ -86,7 +87,7 @@ def test_the_same_input_gives_the_same_copies(planned: Callable[..., Planned]) -
 
 def test_constants_that_lie_in_the_same_memory_stay(stream: Callable[[Planned], Any]) -> None:
     from npu_memplan.options import CompileOptions
-    from npu_memplan.stages import request
+    from npu_memplan.request import request
 
     from .conftest import MODELS
 

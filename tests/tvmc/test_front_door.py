@@ -224,3 +224,10 @@ def test_compile_writes_the_tar_or_nothing(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "required" in str(small.exception)
     assert [p.name for p in tmp_path.iterdir()] == ["out.tar"]
+
+
+def test_the_tar_says_that_nothing_was_run(tmp_path: Path) -> None:
+    model = Path(__file__).resolve().parents[1] / "models" / "hello_world_int8.tflite"
+    done = CliRunner().invoke(cli, ["tvmc", "compile", "--target=c", "-o", str(tmp_path / "m.tar"), str(model)])
+    assert done.exit_code == 0, done.output
+    assert "\nresults not checked: nothing was run; " in done.output

@@ -23,6 +23,7 @@ def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:
     done = compiled(output)
     assert done.exit_code == 0, done.output
     assert "arena      5,968 bytes planned (optimal); Vela's own: 5,968" in done.output
+    assert "results    not checked: npu-memplan simulate FILE --reference MODEL" in done.output
     assert "operators  ethos-u: the resolver has to know these" in done.output
     simulated = CliRunner().invoke(cli, ["simulate", str(output), "--reference", MODEL, "--json"])
     assert json.loads(simulated.output)["bit_exact"] is True
@@ -31,6 +32,7 @@ def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:
     assert str(taken.exception) == f"{output} exists already; give --force to replace it, or another --output"
     said = json.loads(compiled(output, "--force", "--json").output)
     assert (said["arena_bytes"], said["operators"], said["fast_memory_bytes"]) == (5968, ["ethos-u"], 0)
+    assert said["check"]["verdict"] == "not checked"
     assert said["file_bytes"] == output.stat().st_size
 
 
@@ -39,4 +41,6 @@ def test_what_it_cannot_do_is_said_before_any_work(tmp_path: Path) -> None:
     assert "give --output a name that ends in .tflite" in str(folder.exception)
     fit = compiled(tmp_path / "x.tflite", "--fit", "64KiB")
     assert "--fit tries artifacts" in str(fit.exception)
+    check = compiled(tmp_path / "x.tflite", "--check")
+    assert "npu-memplan simulate FILE --reference MODEL compares the results" in str(check.exception)
     assert not list(tmp_path.iterdir())

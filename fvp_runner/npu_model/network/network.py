@@ -23,13 +23,13 @@ from npu_memplan.models.variables import OF_VARIABLES, kept_variables, moved
 from npu_memplan.models.vela import NpuCall, check_scratch
 
 from ...base import POISON
+from ...references.single_operator import ReferenceOperator
 from ..bound.memory import Shadow
 from ..bound.operation import Bound
 from ..errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from ..model import NpuModel, RunStats
 from ..spec.layout import Bytes
 from ..spec.stream import DecodedStep
-from .cpu_operator import ReferenceOperator
 
 CallObserver = Callable[[NpuCall, DecodedStep, Bound], None]
 

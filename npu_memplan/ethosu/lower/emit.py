@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError, RefusalError
 from ...names import Names
-from .. import vela
+from .. import weight_codec
 from ..arch import Architecture
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ..schedule.blocks import BlockChoice, Blocks
@@ -27,7 +27,7 @@ from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
 from ..time import MemoryMap
 from ..time.traffic import run
-from ..vela import SCALE_BYTES, about_encoded_bytes
+from ..weight_codec import SCALE_BYTES, about_encoded_bytes
 from .operands import Operand, Output, Window, kernel_registers
 from .scaling import Scale
 from .views import TensorView
@@ -293,7 +293,7 @@ class Builder:
             stream, table = b"", b""
             if channels:
                 block_depth = -(-(choice.layout.block.depth - core) // cores)
-                stream = vela.encode_weights(
+                stream = weight_codec.encode_weights(
                     weights[core::cores],
                     self.accelerator,
                     block_depth=block_depth,
@@ -303,7 +303,7 @@ class Builder:
                     dilation_xy=(window.dilation[1], window.dilation[0]),
                 )
                 used = [scales[c if len(scales) > 1 else 0] for c in channels]
-                table = vela.encode_scales(
+                table = weight_codec.encode_scales(
                     [int(bias[c]) for c in channels], [s.multiplier for s in used], [s.shift for s in used]
                 )
             addresses[weight.base] = (CONSTANTS, self.constant(stream) if channels else addresses[R.WEIGHT_BASE][1])

@@ -19,6 +19,7 @@ from .estimate import Estimate as Estimate
 from .estimate import Share as Share
 from .estimate import cycles_in_a_row as cycles_in_a_row
 from .estimate import estimate as estimate
+from .estimate import sum_bounds as sum_bounds
 from .lanes import Described as Described
 from .lanes import lanes as lanes
 from .lanes import named as named
@@ -34,3 +35,4 @@ from .systems import load_system as load_system
 from .timeline import TimingModel as TimingModel
 from .timeline import stream_words as stream_words
 from .timeline import timeline as timeline
+from .vela_ini import board_ini as board_ini

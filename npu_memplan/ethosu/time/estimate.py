@@ -6,6 +6,7 @@ the same memories gives the same estimate, whoever made it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -115,6 +116,14 @@ def estimate(commands: Iterable[Command], accelerator: Architecture, memory_map:
 def cycles_in_a_row(operation: Operation, accelerator: Architecture, memory_map: MemoryMap) -> int:
     """By how much a kernel makes a stream longer in which others run before it that it need not wait for."""
     return in_a_row(resource_use(operation, accelerator, memory_map), accelerator, memory_map)
+
+
+def sum_bounds(estimates: Iterable[Estimate]) -> dict[str, int]:
+    """Cycles of all `estimates` by cause, the most first."""
+    found: Counter[str] = Counter()
+    for time in estimates:
+        found.update({str(bound): cycles for bound, cycles in time.bounds().items()})
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _share(slot: Slot, cycles: int) -> Share:

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from ...artifact import Artifact
-from ...codegen.c_names import identifier
 from ...ethosu.arch import Architecture
 from ...ethosu.program.primfunc import to_primfunc
 from ...frontend.attributes import Quantised, main_attributes
+from ...names import identifier
 from ...options import CompileOptions
 from ...pipeline import build, extract_problem, lower, plan, write
-from ...stages import Loaded, request
+from ...request import Loaded, request
 from .stream import MicroStream
 
 

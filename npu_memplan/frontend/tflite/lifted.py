@@ -15,11 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...ethosu.arch import Language, accelerator
-from ...ethosu.program.cross_call import with_cross_call_tensors
-from ...ethosu.program.lift import LiftError, arguments, lift
 from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
-from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...exactness import NOT_BY_VELA, Code
 from ...models.file import UnsupportedModelError, read_file
 from ...models.folding import folded
@@ -28,6 +25,9 @@ from ...models.network import CpuOperator, Network
 from ...models.tflite import read_network
 from ...models.variables import reads_first, starting_as
 from ...models.vela import NpuCall
+from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_compile
+from ...vela.cross_call import with_cross_call_tensors
+from ...vela.lift import LiftError, arguments, lift
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
 from .completion import NONE, completed, external_builtins, with_constant_outputs, with_omitted_inputs

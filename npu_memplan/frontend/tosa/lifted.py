@@ -9,11 +9,11 @@ from typing import Any
 
 from ...errors import RefusalError
 from ...ethosu.arch import Language
-from ...ethosu.vela import VelaOptions, VelaResult, compile_tosa
 from ...exactness import tosa_claim
 from ...models.network import CpuOperator, Network
 from ...models.tosa import read_tosa
 from ...models.vela import NpuCall
+from ...vela.compiler import VelaOptions, VelaResult, compile_tosa
 from ..attributes import SourceOperator
 from ..tflite.described import network_attributes
 from ..tflite.lifted import add_npu_call

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from ...artifact import Artifact
 from ...artifact.parts import Call
-from ...codegen.interface import identifier
 from ...ethosu.arch import accelerator
 from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.commands import Command, Operation
 from ...ethosu.stream.decode import decode
 from ...ethosu.stream.isa import BRICK_CHANNELS, Op, PoolMode, Register
 from ...ethosu.stream.words import MODES
+from ...names import identifier
 from ...problem import Agent, Buffer, BufferKind
 
 _STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")

@@ -8,7 +8,6 @@ Live bytes are counted once per address: aliases and proven overlaps are not cou
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -158,21 +157,6 @@ def _rectangles(buffers: Iterable[Buffer], placed: dict[str, Placement]) -> Iter
         low = placed[buffer.name].offset_bytes
         for t in buffer.lifetimes:
             yield Rectangle(buffer.name, t.first, t.last, low, low + buffer.size_bytes)
-
-
-def kib(size_bytes: float) -> str:
-    """Bytes as KiB with two decimals, e.g. `54.00 KiB`."""
-    return f"{size_bytes / 1024:,.2f} KiB"
-
-
-def both(size_bytes: int) -> str:
-    """Bytes in both units, e.g. `55,296 bytes (54.00 KiB)`."""
-    return f"{size_bytes:,} bytes ({kib(size_bytes)})"
-
-
-def percent(part: float, whole: float) -> str:
-    """`part` of `whole` as a percentage with one decimal; `-` when there is no whole."""
-    return f"{100 * part / whole:.1f} %" if whole and math.isfinite(part) else "-"
 
 
 def on_purpose(problem: Problem) -> set[tuple[str, str]]:

@@ -12,8 +12,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ...artifact import Artifact
 from ...problem import BufferKind
+from ...sizes import kib, percent
 from ..colours import KIND_COLOURS, KIND_LABELS
-from ..facts.memory import kib, memory_view, percent, shared_areas
+from ..facts.memory import memory_view, shared_areas
 from ..facts.work import NpuWork, WorkChange, busy, by_kind
 from ..text.diff import Change, PlanDiff, signed
 from .html import made_by, plain_page

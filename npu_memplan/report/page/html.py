@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
+from ...artifact.board_fit import fit_of
 from ...artifact.timing import utilisation
 from ...ethosu.arch import ACCELERATORS
 from ...problem import BufferKind
 from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_on, layer_colour
 from ..facts.bricks import npu_labels
-from ..facts.fit import fit_of
 from ..facts.memory import PoolView, memory_view, on_purpose
 from ..facts.work import busy
 

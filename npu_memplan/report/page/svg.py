@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 from ...problem import BufferKind, Plan, Problem
+from ...sizes import kib
 from ..colours import KIND_COLOURS, KIND_LABELS, ink_on
-from ..facts.memory import MemoryView, PoolView, kib, memory_view, shared_areas
+from ..facts.memory import MemoryView, PoolView, memory_view, shared_areas
 
 WIDTH, PANEL, CURVE = 960.0, 320.0, 90.0  # drawing area of one pool, in SVG units
 LEFT, RIGHT, GAP = 84.0, 24.0, 58.0

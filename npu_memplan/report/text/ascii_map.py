@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 
 from ...problem import BufferKind, Problem
+from ...sizes import kib
 from ..colours import KIND_LETTERS
-from ..facts.memory import MemoryView, PoolView, kib
+from ..facts.memory import MemoryView, PoolView
 
 FREE = "."
 MARGIN = 14  # columns of the address scale

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Column
 
 from ...fit.boards import BoardRow
+from ...process.incidents import FAULT
 from ...target_data import Board, BoardMemory
 from .memory_txt import plain_table, table_of, terminal
 
@@ -50,6 +51,8 @@ def print_fits(rows: Sequence[BoardRow]) -> None:
     for row in rows:
         if row.verdict != "fits":
             console.print(f"{row.board}: {row.verdict}")
+        for text in row.faults if row.fit is not None else ():
+            console.print(f"{row.board}: {FAULT}{text}")
     console.print(NOTE)
 
 
@@ -68,6 +71,8 @@ def print_boards(boards: Sequence[Board]) -> None:
 def board_text(board: Board) -> Iterator[str]:
     """All that is known of a board, with sources."""
     yield f"{board.name}: {board.description}"
+    if board.aliases:
+        yield f"also called: {', '.join(board.aliases)}"
     yield f"accelerators: {', '.join(board.accelerators)}; for a host of -mcpu={board.cpu}"
     clocks = (("NPU", board.clock.npu_hz), ("host", board.clock.cpu_hz))
     yield "clocks: " + ", ".join(f"{who} {hz / 1e6:,.0f} MHz" if hz else f"{who} not known" for who, hz in clocks)

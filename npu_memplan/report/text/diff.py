@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
-from ..facts.memory import kib, percent
+from ...sizes import kib, percent
+from ...text_table import align
 from ..facts.work import WorkChange, by_kind, npu_work, work_changes
-from .explain import align
 
 SHOWN = 12  # buffers listed one by one
 

@@ -13,8 +13,8 @@ from ...fit.knobs import knobs
 from ...options import CompileOptions
 from ...planners.errors import PlanningError
 from ...problem import Problem
-from ..facts.memory import both, kib
-from .explain import align
+from ...sizes import both, kib
+from ...text_table import align
 
 SHOWN = 5
 

@@ -7,7 +7,6 @@ it); advice names the bytes it could win at most, and is left out when that is n
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,11 @@ from typing import Any
 from ...artifact import Artifact
 from ...fit.knobs import knobs
 from ...problem import Agent
+from ...sizes import both, kib, percent
+from ...text_table import align
 from ..facts.bricks import NpuFindings, npu_findings, npu_labels
 from ..facts.kinds import ByteKind, kinds_of_bytes
-from ..facts.memory import PoolView, both, kib, memory_view, percent, placed_at, point_label
+from ..facts.memory import PoolView, memory_view, placed_at, point_label
 from .advice import Advice, advice
 
 WIDTH = 100  # columns of running text
@@ -181,13 +182,3 @@ def findings_text(findings: NpuFindings) -> str:
         rows = [(f"{len(sizes)} x", what, f"{sum(sizes):,} bytes") for what, sizes in sorted(kinds.items())]
         lines += [*align(rows, right={0, 2}), ""]
     return "\n".join(lines)
-
-
-def align(rows: Sequence[tuple[str, ...]], right: set[int]) -> list[str]:
-    """Lines with two leading blanks and columns two blanks apart; columns in `right` end together."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    lines = []
-    for row in rows:
-        cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        lines.append(("  " + "  ".join(cells)).rstrip())
-    return lines

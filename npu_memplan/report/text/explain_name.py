@@ -16,9 +16,10 @@ from ...artifact.parts import Call, Operator
 from ...errors import NpuMemplanError
 from ...names import Names
 from ...problem import Agent, Buffer, Lifetime, Placement
+from ...sizes import both, kib, percent
 from ..colours import KIND_LABELS
 from ..facts.bricks import npu_findings, npu_labels
-from ..facts.memory import both, kib, memory_view, percent, point_label
+from ..facts.memory import memory_view, point_label
 
 Spans = dict[str, tuple[int, int]]  # buffer -> its bytes in the pool, half-open
 

@@ -18,11 +18,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ...artifact import Artifact
+from ...artifact.board_fit import BoardFit, fit_of
 from ...artifact.timing import Timing
+from ...sizes import kib, percent
 from ..colours import KIND_COLOURS, KIND_LETTERS
-from ..facts.fit import BoardFit, fit_of
 from ..facts.kinds import kinds_of_bytes
-from ..facts.memory import MemoryView, PoolView, kib, memory_view, percent, placed_at, point_label
+from ..facts.memory import MemoryView, PoolView, memory_view, placed_at, point_label
 from ..facts.work import busy
 from .ascii_map import ascii_map, legend
 from .checked import results

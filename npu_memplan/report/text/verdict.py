@@ -6,7 +6,7 @@ Invariant: one line; what is estimated says so, and without a size to fit into n
 from __future__ import annotations
 
 from ...artifact import Artifact
-from ..facts.fit import fit_of
+from ...artifact.board_fit import fit_of
 
 
 def verdict(artifact: Artifact) -> str:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+from ...process.python_child import python_child
 from ..case import SweepError
 
 CASES_A_JOB = 25
 _GATHER_S = 0.5  # what is submitted within it goes into the same jobs
 _LOOK_S = 1.0
 
+_JOB = "import runpy; del sys.argv[1:3]; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 _Call = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
@@ -37,8 +40,10 @@ def slurm_executor(text: str) -> SubmititExecutor:
     folder = Path(os.environ.get("NPU_MEMPLAN_SUBMITIT", ".submitit"))
     given: dict[str, Any] = {key: int(v) if v.isdecimal() else v for key, _, v in (p.partition("=") for p in pairs)}
     cluster = given.pop("cluster", "slurm")
+    # what submitit adds, "-u -m submitit.core._submit FOLDER", would put the job's folder on the import path
+    python = {f"{cluster}_python": shlex.join(python_child(_JOB))} if cluster in ("slurm", "local") else {}
     try:
-        executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster, **python)
         executor.update_parameters(name="npu-memplan-sweep", **{"slurm_array_parallelism": int(jobs), **given})
     except (RuntimeError, NameError, ValueError) as error:
         raise SweepError(f"--executor slurm:{text}: {str(error).splitlines()[0]}") from None

@@ -61,7 +61,10 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
             **{short: [v[column] for v in values] for short, column in _FIGURES.items()},
             "exact": [row.exact for row in rows],
             "exactness": [texts.setdefault(row.exactness, len(texts)) for row in rows],
-            "reason": [texts.setdefault(str(v["reason"]), len(texts)) for v in values],
+            "reason": [
+                texts.setdefault("; ".join(str(v[name]) for name in ("reason", "incidents") if v[name]), len(texts))
+                for v in values
+            ],
             "front": [int(row.requested.target in fronts[row.requested.network]) for row in rows],
         },
         "texts": list(texts),

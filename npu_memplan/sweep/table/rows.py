@@ -102,7 +102,8 @@ class TableRow:
                 f"exact, {runs.seeds} runs" if self.exact else f"differs in {runs.seeds - runs.exact} of {runs.seeds}"
             )
         total = sum(self.result.operators.values())
-        return f"{self.inexact_operators} of {total} not proven exact" if self.inexact_operators else "claimed exact"
+        claim = f"{self.inexact_operators} of {total} not proven exact" if self.inexact_operators else "claimed exact"
+        return f"{claim}, not run"
 
     @property
     def price(self) -> tuple[float, ...]:
@@ -134,6 +135,7 @@ class TableRow:
             "runs": runs.seeds if runs else 0,
             "exact_runs": runs.exact if runs else 0,
             "reason": result.reason or (runs.stopped if runs else ""),
+            "incidents": "; ".join(result.incidents),
             "model_sha256": self.requested.model_sha256,
             "key": self.requested.key,
         }
@@ -163,6 +165,11 @@ class Table:
     @cached_property
     def by_target(self) -> dict[str, list[TableRow]]:
         return _grouped(self.rows, "target")
+
+    @property
+    def not_run(self) -> int:
+        """Rows that fit and whose results are claims alone."""
+        return sum(row.fits and row.result.runs is None for row in self.rows)
 
     @cached_property
     def fronts(self) -> dict[str, tuple[str, ...]]:

@@ -15,12 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...artifact.board_fit import fit_of
 from ...errors import NpuMemplanError
 from ...exactness import Exactness
 from ...files.owned_folder import scratch_folder
 from ...pipeline import plan_model, write
 from ...planners import PlanningError
-from ...report.facts.fit import fit_of
+from ...process.incidents import gathering
 from ..results import Outcome, Result, Runs, Shortage
 from ..versions import versions
 from .job import CaseJob, SentFile
@@ -38,21 +39,27 @@ def measure(job: CaseJob, model: SentFile) -> Result:
     here = versions(bool(job.verification.runner))
     if here != job.versions:
         return Result(job.key, Outcome.NOT_TRIED, _other_versions(dict(job.versions), dict(here)))
-    with scratch_folder("sweep") as folder:
-        try:
-            return _measured(job, model, folder)
-        except PlanningError as error:
-            short = Shortage(error.pool, error.required_bytes, error.available_bytes)
-            text = f"needs {error.required_bytes:,} bytes of {error.pool}, which has {error.available_bytes:,}"
-            return Result(job.key, Outcome.NO_ROOM, text, shortage=short)
-        except NotHereError as error:
-            return Result(job.key, Outcome.NOT_TRIED, str(error))
-        except NpuMemplanError as error:
-            return Result(job.key, Outcome.REFUSED, _told(error, folder))
-        except MemoryError:
-            return Result(job.key, Outcome.OUT_OF_MEMORY, "an allocation was refused", job.limits.memory_bytes)
-        except Exception as error:  # a defect, of ours or of a plug-in: the case's, not the sweep's
-            return Result(job.key, Outcome.CRASHED, f"{type(error).__name__}: {_told(error, folder)}")
+    with scratch_folder("sweep") as folder, gathering() as incidents:
+        result = _settled(job, model, folder)
+        return replace(result, incidents=tuple(_without_place(line, folder) for line in incidents.lines))
+
+
+def _settled(job: CaseJob, model: SentFile, folder: Path) -> Result:
+    """The result of `job`, whatever is raised."""
+    try:
+        return _measured(job, model, folder)
+    except PlanningError as error:
+        short = Shortage(error.pool, error.required_bytes, error.available_bytes)
+        text = f"needs {error.required_bytes:,} bytes of {error.pool}, which has {error.available_bytes:,}"
+        return Result(job.key, Outcome.NO_ROOM, text, shortage=short)
+    except NotHereError as error:
+        return Result(job.key, Outcome.NOT_TRIED, str(error))
+    except NpuMemplanError as error:
+        return Result(job.key, Outcome.REFUSED, _without_place(str(error), folder))
+    except MemoryError:
+        return Result(job.key, Outcome.OUT_OF_MEMORY, "an allocation was refused", job.limits.memory_bytes)
+    except Exception as error:  # a defect, of ours or of a plug-in: the case's, not the sweep's
+        return Result(job.key, Outcome.CRASHED, f"{type(error).__name__}: {_without_place(str(error), folder)}")
 
 
 def _measured(job: CaseJob, model: SentFile, folder: Path) -> Result:
@@ -137,7 +144,7 @@ def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Art
             exact += verdict.bit_exact
             largest = max([largest, *(float(output.max_abs_diff) for output in verdict.outputs)])
     except (NpuModelError, RunCheckError, RunTimeoutError) as error:
-        stopped = _told(error, output)
+        stopped = _without_place(str(error), output)
     return Runs(requested.runner, requested.seeds, exact, largest, reference.what, stopped)
 
 
@@ -155,9 +162,9 @@ def _reference(model: SentFile, path: Path) -> tuple[Any, dict[int, Any]]:
     return _REFERENCE[model.sha256]
 
 
-def _told(error: BaseException, folder: Path) -> str:
-    """What an error says, without what differs from one run to the next."""
-    text = str(error).strip().replace(f"{folder}{'/'}", "").replace(str(folder.parent), "") or "no message"
+def _without_place(text: str, folder: Path) -> str:
+    """What is told, without what differs from one run to the next."""
+    text = text.strip().replace(f"{folder}{'/'}", "").replace(str(folder.parent), "") or "no message"
     return _ADDRESS.sub("0x...", text)[:_REASON]
 
 

@@ -24,8 +24,6 @@ from fvp_runner.references.tflite import TFLiteReference
 from fvp_runner.result import OutputComparison, compare_output
 from npu_memplan.artifact import Artifact
 from npu_memplan.checking.compile import compile_checked
-from npu_memplan.ethosu.program.lift import LiftError
-from npu_memplan.ethosu.vela_worker import VelaError
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.host_choice import HostOpsError
 from npu_memplan.frontend.host_ops.operator import UnsupportedOperatorError
@@ -36,6 +34,8 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.process.incidents import strictly
+from npu_memplan.vela.lift import LiftError
+from npu_memplan.vela.worker import VelaError
 
 # What says of a network that it is not taken; every other error of a compile or a run is a defect.
 REFUSALS = (

@@ -18,7 +18,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import vela
+from ... import weight_codec
 from ...arch import Architecture
 from ...program.kernel import Kernel
 from ...program.program import BufferRole, NpuOperation, NpuProgram
@@ -46,7 +46,7 @@ class _Weights:
             begin, end, step = first // self.micro, ceil_div(stop, self.micro), ceil_div(block, self.micro)
             blocks = range(begin, end, step)
             values = np.concatenate([run[:, at : min(at + step, end)].ravel() for at in blocks for run in self.runs])
-            self._encoded[first, stop, block] = vela.encode_stream(values)
+            self._encoded[first, stop, block] = weight_codec.encode_stream(values)
         return self._encoded[first, stop, block]
 
 
@@ -192,9 +192,12 @@ class Slicer:
                 continue
             channels = (first, last, block // len(cores))
             at, length = self.slices.encoded((whole, core, channels), partial(known.weights.encoded, *channels))
-            scale = known.scale + vela.SCALE_BYTES * first
+            scale = known.scale + weight_codec.SCALE_BYTES * first
             addresses |= {weights.base: (self.constants, at), scales.base: (self.constants, scale)}
-            registers |= {weights.length: length, scales.length: round_up(vela.SCALE_BYTES * (last - first), GRAIN)}
+            registers |= {
+                weights.length: length,
+                scales.length: round_up(weight_codec.SCALE_BYTES * (last - first), GRAIN),
+            }
         return replace(made, registers=registers, addresses=addresses)
 
 
@@ -218,7 +221,7 @@ def _read_stream(
     """The weights of a core by run; None where they are not as many as there should be. Programs that are compared have
     the same streams, wherever those lie.
     """
-    weights, count = vela.decode_weights(stream), ceil_div(channels, depth)
+    weights, count = weight_codec.decode_weights(stream), ceil_div(channels, depth)
     if sum(repeats * values for repeats, values in sizes) * count != len(weights) or (
         block % depth and block < channels
     ):

@@ -98,7 +98,7 @@ function makeCards() {
   const fit = results.filter((r) => r.fits), run = fit.filter((r) => r.exact !== null);
   const cards = [["results", results.length, `${number.format(networks.length)} networks, ${number.format(targets.length)} targets`], ["fit", fit.length, percent(fit.length, results.length)],
     ["failed", results.filter((r) => !r.fits && r.said !== "no room").length, "refused, crashed or over a limit"],
-    run.length ? ["exact when run", run.filter((r) => r.exact).length, `of ${number.format(run.length)} run`] : ["claimed exact", fit.filter((r) => r.inexact === 0).length, "nothing was run"]];
+    run.length ? ["exact when run", run.filter((r) => r.exact).length, `of ${number.format(run.length)} run`] : ["claimed exact", fit.filter((r) => r.inexact === 0).length, "not checked: nothing was run"]];
   if (data.against !== null) cards.push(["figures worse", data.against.regressions, "against the earlier sweep"]);
   for (const [label, value, note] of cards) $("cards").append(element("div", { class: "card" }, element("div", { class: "label" }, label), element("div", { class: "value" }, number.format(value)), element("div", { class: "quiet" }, note)));
   $("subtitle").textContent = Object.entries(data.versions).map(([name, version]) => `${name} ${version}`).join(", ");

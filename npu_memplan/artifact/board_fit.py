@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...artifact import Artifact
-from ...ethosu.time import Needs, constants_home, homes
-from ...target_data import Board, BoardMemory, load_board
+from ..ethosu.time import Needs, constants_home, homes
+from ..target_data import Board, BoardMemory, load_board
+from . import Artifact
 
 
 @dataclass(frozen=True, slots=True)

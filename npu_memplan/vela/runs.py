@@ -11,14 +11,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from ...models.vela import NpuCall
-from ..arch import Language
-from ..stream.commands import Operation
-from ..stream.decode import decode_straight
-from ..stream.fields import KernelStride
-from ..stream.groups import IFM, OFM
-from ..stream.isa import Op, Register, Upscale
-from .featuremap import FeatureMap
+from ..ethosu.arch import Language
+from ..ethosu.program.featuremap import FeatureMap
+from ..ethosu.stream.commands import Operation
+from ..ethosu.stream.decode import decode_straight
+from ..ethosu.stream.fields import KernelStride
+from ..ethosu.stream.groups import IFM, OFM
+from ..ethosu.stream.isa import Op, Register, Upscale
+from ..models.vela import NpuCall
 
 _SHORT = 32  # kernels
 _MOST_ROWS = 1 << 16  # that a register of 16 bits can say

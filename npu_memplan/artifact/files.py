@@ -11,15 +11,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..artifact import Artifact
-from ..artifact.parts import SCHEMA as ARTIFACT_SCHEMA
 from ..files.schema import json_values
 from ..files.whole_file import write_whole
+from ..problem.csv import ProblemFileError, plan_csv, plan_from_csv, problem_from_csv
+from ..problem.json import plan_from_json, plan_to_json, problem_from_json
+from ..problem.model import Plan, Problem, ProblemError
+from ..problem.validation import validate
 from ..sizes import parse_named_size, parse_size
-from .csv import ProblemFileError, plan_csv, plan_from_csv, problem_from_csv
-from .json import plan_from_json, plan_to_json, problem_from_json
-from .model import Plan, Problem, ProblemError
-from .validation import validate
+from . import Artifact
+from .parts import SCHEMA as ARTIFACT_SCHEMA
 
 
 def read_problem(path: str | Path, capacity_bytes: int | None = None) -> Problem:

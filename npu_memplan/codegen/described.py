@@ -12,24 +12,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..codegen.sources import Sources
+from ..artifact.model import Artifact
+from ..artifact.parts import Call, Operator, TensorSlot
+from ..artifact.timing import HostLayer, Timing, layers_of
 from ..ethosu.program.primfunc import from_primfunc
-from ..ethosu.time import estimate
+from ..ethosu.time import estimate, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised
 from ..host_time import host_work
-from ..problem import Agent, Problem
-from ..stages import Loaded, Planned
+from ..problem import Agent, Plan, Problem
+from ..request import Loaded
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
-from .model import Artifact
-from .parts import Call, Operator, TensorSlot
-from .timing import HostLayer, Timing, bounds_of, layers_of
+from .sources import Sources
 
 
-def describe(planned: Planned, module: Any) -> Artifact:
-    """The artifact of the planned `module`, without what only its printed sources say."""
-    extracted, plan = planned.extracted, planned.plan
-    loaded, problem = extracted.loaded, extracted.problem
+def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, module: Any) -> Artifact:
+    """The artifact of the planned `module`, without what only its printed sources say.
+
+    `program` is what the `problem` of the `loaded` model was extracted from, `plan` its solution.
+    """
     main = module["main"]
     npu = [f for f in loaded.module.functions.values() if is_npu(f)]
     return Artifact(
@@ -43,7 +44,7 @@ def describe(planned: Planned, module: Any) -> Artifact:
         inputs=slots(main.attrs[PLACED_INPUTS], quantised(main, "input")),
         outputs=slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
         states=slots(main.attrs[PLACED_STATES], quantised(main, "state")),
-        calls=calls_of(extracted.program, problem),
+        calls=calls_of(program, problem),
         operators=tuple(
             Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
             for o in operators_of(main)
@@ -98,7 +99,7 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
     made = {name: estimate(launch.commands, launch.accelerator, memory_map) for name, launch in launches.items()}
     found = [(call, made.get(call.function)) for call in artifact.calls]
     runs = [(made[call.function], launches[call.function].operators) for call, time in found if time is not None]
-    timing = Timing(memory_map.clock_hz, bounds_of(time for time, _ in runs)) if runs else None
+    timing = Timing(memory_map.clock_hz, sum_bounds(time for time, _ in runs)) if runs else None
     if timing is not None and loaded.vela_cycles:
         timing = replace(timing, vela_cycles=loaded.vela_cycles, vela_stream_bounds=loaded.vela_stream_bounds)
     return replace(

@@ -1,6 +1,6 @@
-"""The one place that calls Vela: compile a TFLite model, encode and decode weights.
+"""Compile TFLite and TOSA models with Vela.
 
-Invariant: Vela's compiler runs in processes of its own (see `vela_worker`); in this one only its codec is called.
+Invariant: Vela's compiler runs in processes of its own (see `worker`).
 """
 
 from __future__ import annotations
@@ -9,26 +9,19 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from ..ethosu.arch import Architecture, Language, accelerator
 from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
+from ..process.incidents import Fallback, fall_back
 from ..process.python_child import python_module
-from .arch import Architecture, Language, accelerator
-from .vela_worker import TIMEOUT_S, configuration, ini_text, run_regor
-from .vela_worker import VelaError as VelaError
-from .vela_worker import VelaOptions as VelaOptions
-from .vela_worker import start_compile as start_compile
-
-SCALE_BYTES = 10  # of one channel
-_CODEC_LOSS = 1.05
+from .worker import TIMEOUT_S, configuration, ini_text, run_regor
+from .worker import VelaError as VelaError
+from .worker import VelaOptions as VelaOptions
+from .worker import start_compile as start_compile
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +38,20 @@ class VelaResult:
     npu_operations: int  # of Vela's own counting; 0 when the core does not say
     operators: tuple[Mapping[int, int], ...] = ()  # of each NPU call: offset of a kernel -> operator of the model
     cycles: int = 0  # of the NPU, by Vela's own estimate; 0 when the core does not say
-    messages: tuple[str, ...] = ()  # what Vela printed, and why a core was not the one asked for
+    messages: tuple[str, ...] = ()  # what Vela printed
 
 
 def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str = "model") -> VelaResult:
     """Compile `model` (TFLite flatbuffer) for an NPU.
 
-    When the compiled core refuses a sound model, the legacy core is tried and `messages` says so.
+    When the compiled core refuses a sound model, the legacy core is tried, which is told (`process.incidents`).
     Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and refusals.
     """
     options = options or VelaOptions()
     target, *_ = _requested(options)
     read_network(model, name)  # typed errors for what is no TFLite (read once, see there), before any compiler sees it
     messages: tuple[str, ...] = ()
-    core = options.core
+    core, refused = options.core, ""
     summary: dict[str, Any] = {}
     network = b""
     if core == "regor":
@@ -68,12 +61,11 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
             if options.ignore_operators or target.language is Language.U85:  # which the legacy core does not know
                 raise
             core = "legacy"
-            messages = (
-                f"Vela's compiled core refused {name}, the legacy core compiled it instead: {unsupported_reason}",
-            )
+            refused = str(unsupported_reason)
     if core == "legacy":
-        network, printed = _run_legacy(model, options)
-        messages += printed
+        network, messages = _run_legacy(model, options)
+    if refused:
+        fall_back(Fallback.CORE, f"Vela's legacy core compiled {name}, its compiled core refused it: {refused}")
     compiled = replace(read_network(network, f"{name} compiled by Vela"), name=name)
     return _result(network, compiled, replace(options, core=core), summary, messages)
 
@@ -166,89 +158,3 @@ def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, .
             reason = " / ".join(printed[-3:]) or f"exit code {worker.returncode}"
             raise VelaError(f"Vela's legacy core cannot compile the model: {reason}")
         return result.read_bytes(), tuple(line for line in printed if line.startswith("Warning"))
-
-
-def decode_weights(stream: bytes | bytearray | NDArray[np.uint8]) -> NDArray[np.int16]:
-    """Decompress one weight stream: signed, zero point already subtracted, padding zeros included; int16 [n]."""
-    from ethosu import mlw_codec
-
-    if not len(stream):  # the codec would end the process
-        return np.empty(0, np.int16)
-    return np.asarray(mlw_codec.decode(bytearray(stream)), np.int16)
-
-
-def encode_stream(values: NDArray[np.int16]) -> bytes:
-    """Compress values that are in the order of a stream already, as `decode_weights` gives them; whole 16 bytes."""
-    from ethosu import mlw_codec
-
-    encoded = bytes(mlw_codec.encode(values.tolist()))
-    return encoded + bytes(-len(encoded) % 16)
-
-
-def encode_weights(
-    weights: NDArray[Any],
-    target: Architecture,
-    *,
-    block_depth: int,
-    depthwise: bool,
-    part_kernel_first: bool,
-    ifm_bits: int = 8,
-    dilation_xy: tuple[int, int] = (1, 1),
-) -> bytes:
-    """Compress weights [O, H, W, I] (zero point subtracted, within +-255) for one core; a multiple of 16 bytes.
-
-    Raises `VelaError` for values out of range, which the codec would mangle silently.
-    """
-    values = np.asarray(weights)
-    if values.ndim != 4 or values.size == 0:
-        raise VelaError(f"weights must have shape [O, H, W, I] and be non-empty, not {list(values.shape)}")
-    if int(values.min()) < -255 or int(values.max()) > 255:
-        raise VelaError(f"weights from {values.min()} to {values.max()} do not fit the NPU's 9 bits (-255 to 255)")
-    # Depthwise weights have one order: the hardware ignores the part-kernel bit.
-    part_kernel = part_kernel_first and not depthwise
-    made = np.ascontiguousarray(values, np.int16)
-    known = _Weights(made.shape, sha256(made.tobytes()).digest(), made)
-    return _encoded(known, target.name, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
-
-
-@dataclass(frozen=True, slots=True)
-class _Weights:
-    """Weights by value."""
-
-    shape: tuple[int, ...]
-    digest: bytes
-    values: NDArray[np.int16] = field(compare=False)
-
-
-@lru_cache(256)  # a model is lowered more than once, with most of its blocks alike
-def _encoded(
-    weights: _Weights, target: str, dilation_xy: tuple[int, int], ifm_bits: int, block_depth: int, depthwise: bool,
-    part_kernel: bool,
-) -> bytes:  # fmt: skip
-    from ethosu.vela import api
-
-    order = api.NpuBlockTraversal.PART_KERNEL_FIRST if part_kernel else api.NpuBlockTraversal.DEPTH_FIRST
-    name = target.replace("ethos-u", "Ethos_U").replace("-", "_")
-    encoded = api.npu_encode_weights(
-        api.NpuAccelerator[name], weights.values, dilation_xy, ifm_bits, block_depth, depthwise, order
-    )
-    return bytes(encoded) + bytes(-len(encoded) % 16)
-
-
-def about_encoded_bytes(weights: NDArray[Any]) -> int:
-    """About as many bytes as `encode_weights` makes of them: their entropy, of which the codec loses a little."""
-    counts = np.bincount(np.asarray(weights, np.int64).ravel() + 255)
-    counts = counts[counts > 0]
-    bits = float((counts * np.log2(counts.sum() / counts)).sum())
-    return round(bits / 8 * _CODEC_LOSS) + 16
-
-
-def encode_scales(biases: Sequence[int], scales: Sequence[int], shifts: Sequence[int]) -> bytes:
-    """Scale table of one core: 10 bytes a channel (40-bit bias, 32-bit scale, 6-bit shift), padded to 16 bytes."""
-    table = bytearray()
-    for bias, scale, shift in zip(biases, scales, shifts, strict=True):
-        if not -(1 << 39) <= bias < 1 << 39 or not 0 <= scale < 1 << 32 or not 0 <= shift < 64:
-            raise VelaError(f"bias {bias}, scale {scale}, shift {shift} do not fit 40, 32 and 6 bits")
-        word = (bias & ((1 << 40) - 1)) | scale << 40 | shift << 72
-        table += word.to_bytes(10, "little")
-    return bytes(table) + bytes(-len(table) % 16)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import NpuMemplanError, RefusalError
+from ..ethosu.arch import Architecture, accelerator
 from ..process.python_child import python_child
-from .arch import Architecture, accelerator
 
 TIMEOUT_S = 1800.0  # of one compile: the largest public networks take a minute
 
@@ -40,6 +40,7 @@ class VelaOptions:
     core: str = "regor"  # or "legacy"
     ignore_operators: tuple[str, ...] = ()  # TFLite operator names that stay on the CPU
     ini: str = ""  # a vela.ini of the user's own; what it lacks is taken from Vela's
+    sections: str = ""  # text of a vela.ini that stands before both, such as a board's
 
 
 def _ini_path() -> Path:
@@ -61,12 +62,18 @@ def _read_ini(options: VelaOptions) -> configparser.ConfigParser:
         ini.read([options.ini] if options.ini else [], encoding="utf-8")
     except (UnicodeDecodeError, configparser.Error) as error:
         raise VelaError(f"cannot read {options.ini} as a vela.ini: {error}") from None
+    described = configparser.ConfigParser()
+    described.optionxform = str  # type: ignore[assignment,method-assign]
+    described.read_string(options.sections)
+    for section in described.sections():
+        ini.remove_section(section)  # whole sections: one of Vela's may inherit what this one does not say
+    ini.read_dict(described)
     return ini
 
 
 def ini_text(options: VelaOptions) -> str:
-    """The text of vela.ini, with the user's sections in place of Vela's."""
-    if not options.ini:
+    """The text of vela.ini, with a board's and the user's sections in place of Vela's."""
+    if not options.ini and not options.sections:
         return _ini_path().read_text(encoding="utf-8")
     merged = io.StringIO()
     _read_ini(options).write(merged)

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from npu_memplan.models.network import CpuOperator, Network
 
-from ...references.base import ReferenceRunError
-from ...references.kernels import KernelsReference
+from .base import ReferenceRunError
+from .kernels import KernelsReference
 
 # Field positions in the vtables of TFLite's SubGraph and Model.
 _INPUTS, _OUTPUTS, _OPERATORS, _METADATA, _SIGNATURES = 6, 8, 10, 16, 18

@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ..artifact.board_fit import fit_of
+from ..artifact.model import Artifact
+from ..artifact.timing import layers_csv
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator
 from ..options import NO_NPU
-from ..report.facts.fit import fit_of
-from ..report.facts.memory import both
-from ..report.text.memory_txt import memory_text
+from ..sizes import both
 from ..stages import Compiled
-from .model import Artifact
-from .timing import layers_csv
+from .text.memory_txt import memory_text
 
 
 class BoardFitError(RefusalError):

@@ -14,14 +14,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...models.network import Network
-from ...models.tensor import Tensor
-from ...models.vela import HeldBytes, NpuCall
-from .access import accesses
+from ..ethosu.program.access import accesses
+from ..ethosu.program.ranges import Ranges, merge_ranges, run
+from ..ethosu.program.webs import ALIGNMENT, NOBODY, Writers
+from ..models.network import Network
+from ..models.tensor import Tensor
+from ..models.vela import HeldBytes, NpuCall
 from .lift import LiftError
-from .ranges import Ranges, merge_ranges, run
 from .runs import operations_of
-from .webs import ALIGNMENT, NOBODY, Writers
 
 _ARENAS = (1, 2)
 _ARENA = 1

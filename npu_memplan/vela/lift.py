@@ -17,21 +17,21 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ...errors import RefusalError
-from ...models.network import Network
-from ...models.vela import HeldBytes, NpuCall, check_scratch
-from ..arch import Language
-from ..hazards.inplace import in_place_distances
-from ..stream.commands import Operation
-from ..stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
-from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
-from .access import Access, Role, accesses
-from .chains import beside_regions, chain_bounds
-from .featuremap import FeatureMap
-from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from .ranges import Ranges, merge_ranges
+from ..errors import RefusalError
+from ..ethosu.arch import Language
+from ..ethosu.hazards.inplace import in_place_distances
+from ..ethosu.program.access import Access, Role, accesses
+from ..ethosu.program.chains import beside_regions, chain_bounds
+from ..ethosu.program.featuremap import FeatureMap
+from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from ..ethosu.program.ranges import Ranges, merge_ranges
+from ..ethosu.program.webs import ALIGNMENT, Web, WebBuilder, colliding
+from ..ethosu.stream.commands import Operation
+from ..ethosu.stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
+from ..ethosu.stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
+from ..models.network import Network
+from ..models.vela import HeldBytes, NpuCall, check_scratch
 from .runs import operations_of
-from .webs import ALIGNMENT, Web, WebBuilder, colliding
 
 
 class LiftError(RefusalError):

@@ -1,0 +1,305 @@
+"""A method of an ExecuTorch program, run as its runtime runs it: Ethos-U delegates on the NPU model, kernels in NumPy.
+
+Invariant: tensors live where the file's plan puts them. Planned buffers and, at every call of a delegate, the scratch
+are filled with a poison pattern first; inputs are copied into the scratch one after another, outputs out of it, and no
+other byte of it outlives the call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.errors import RefusalError
+from npu_memplan.ethosu.time import MemoryMap
+from npu_memplan.models.executorch.program import (
+    DelegateCall,
+    ExecutorchProgram,
+    FreeCall,
+    JumpFalseCall,
+    KernelCall,
+    Method,
+    MoveCall,
+    ValueList,
+    ValueTensor,
+)
+from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
+from npu_memplan.models.tensor import Tensor
+
+from ..base import POISON
+from ..npu_model.checks.footprint import extents
+from ..npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
+from ..npu_model.model import NpuModel, RunStats
+from ..npu_model.spec.layout import Bytes
+from .kernels import KERNELS
+
+_MOST_STEPS = 1_000_000  # of one inference
+_VIEW = "executorch_prim::et_view.default"
+
+
+class MissingKernelError(RefusalError):
+    """An operator of the program is none of those that are run here."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodInput:
+    """An input of a method, as a user gives it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    index_range: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodRun:
+    """What one inference gave."""
+
+    outputs: tuple[NDArray[Any], ...]
+    stats: tuple[RunStats, ...]  # of each call of a delegate
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """The memory of a tensor and which of its bytes were written."""
+
+    data: Bytes
+    defined: NDArray[np.bool_]
+
+
+def method_inputs(method: Method) -> list[MethodInput]:
+    """The tensors that a method takes; `MissingKernelError` where it takes something else."""
+    found = []
+    for number, index in enumerate(method.inputs):
+        tensor = method.tensor(index)
+        if tensor is None or tensor.dtype in ("bfloat16", "complex32"):
+            what = "no tensor" if tensor is None else f"of {tensor.dtype}"
+            raise MissingKernelError(f"input {number} of method {method.name!r} is {what}, which is not run here")
+        found.append(MethodInput(f"input{number}", tensor.dtype, tensor.shape))
+    return found
+
+
+def missing_kernels(method: Method) -> list[str]:
+    """Operators and backends that are not run here, each once."""
+    calls = [i for i in method.instructions if isinstance(i, KernelCall)]
+    missing = [call.name for call in calls if call.name not in KERNELS and call.name != _VIEW]
+    missing += [delegate.backend for delegate in method.delegates if delegate.backend != "EthosUBackend"]
+    return list(dict.fromkeys(missing))
+
+
+class ExecutorchModel:
+    """Runs one method of `program`; `where`: the memories that cycles are estimated with."""
+
+    def __init__(
+        self, program: ExecutorchProgram, method: Method, checks: bool = True, where: MemoryMap | None = None
+    ) -> None:
+        missing = missing_kernels(method)
+        if missing:
+            raise MissingKernelError(
+                f"{program.name}: method {method.name!r} calls {', '.join(missing)}, not run here; only the delegates "
+                "can be simulated (npu-memplan simulate), or the program in ExecuTorch's runtime"
+            )
+        self.method, self.checks, self.where = method, checks, where
+        self.calls = {one.position: one for one in npu_calls(program) if one.method is method}
+        self.scratch_bytes = max((c.blocks.scratch_bytes for c in self.calls.values()), default=0)
+        self._models: dict[str, NpuModel] = {}
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> MethodRun:
+        """One inference. Subclasses of `NpuModelError` for what breaks a rule."""
+        method = self.method
+        self._pools = {
+            memory: _Held(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
+            for memory, size in method.planned_bytes.items()
+        }
+        self._held: dict[int, _Held] = {}
+        self._stats: list[RunStats] = []
+        for index, value in zip(method.inputs, inputs, strict=True):
+            self._write(index, np.asarray(value))
+        at = steps = 0
+        while at < len(method.instructions):
+            at = self._step(at)
+            steps += 1
+            if steps > _MOST_STEPS:
+                raise NpuModelError(f"method {method.name!r} has not ended after {_MOST_STEPS:,} instructions")
+        outputs = tuple(self._read(index, "the method's output is") for index in method.outputs)
+        return MethodRun(outputs, tuple(self._stats))
+
+    # -- instructions -------------------------------------------------------------------------------
+
+    def _step(self, at: int) -> int:
+        instruction = self.method.instructions[at]
+        if isinstance(instruction, DelegateCall):
+            self._delegate(self.calls[at])
+        elif isinstance(instruction, KernelCall):
+            self._kernel(instruction, at)
+        elif isinstance(instruction, MoveCall):
+            self._held[instruction.target] = self._hold(instruction.source)
+        elif isinstance(instruction, JumpFalseCall):
+            if not np.any(np.asarray(self._argument(instruction.condition, f"instruction {at} reads"))):
+                return instruction.destination
+        else:
+            assert isinstance(instruction, FreeCall)
+        return at + 1
+
+    def _kernel(self, call: KernelCall, at: int) -> None:
+        if len(call.arguments) < 2:
+            raise NpuModelError(f"instruction {at} gives {call.name} {len(call.arguments)} arguments")
+        target = call.arguments[-1]
+        if call.name == _VIEW:
+            self._held[target] = self._hold(call.arguments[0])
+            return
+        who = f"instruction {at} ({call.name}) reads"
+        given = [self._argument(index, who) for index in call.arguments[:-2]]
+        out = self.method.tensor(target)
+        if out is None:
+            raise NpuModelError(f"instruction {at} ({call.name}) writes value {target}, which is no tensor")
+        self._check_apart(call, at)
+        try:
+            made = KERNELS[call.name]([*given, np.empty(out.shape, out.dtype)])
+            self._write(target, np.broadcast_to(made, out.shape).astype(out.dtype))
+        except (ValueError, TypeError, IndexError, ArithmeticError, AttributeError) as error:
+            raise NpuModelError(f"instruction {at} ({call.name}) cannot run on its arguments: {error}") from None
+
+    def _check_apart(self, call: KernelCall, at: int) -> None:
+        """Kernels go element by element: an output over part of an input would change what is still to be read."""
+        out = self._hold(call.arguments[-1]).data
+        for value in call.arguments[:-2]:
+            for index in self.method.tensors_in(value):
+                data = self._hold(index).data
+                same = data.ctypes.data == out.ctypes.data and len(data) == len(out)
+                if not same and np.may_share_memory(data, out):
+                    raise NpuModelError(
+                        f"instruction {at} ({call.name}) writes value {call.arguments[-1]} over value {index}, which "
+                        "it reads: they share bytes of a planned buffer"
+                    )
+
+    def _delegate(self, one: EthosUCall) -> None:
+        name, tensors = one.call.accelerator.name, one.network.tensors
+        model = self._models.setdefault(name, NpuModel(one.call.accelerator, self.checks, self.where))
+        given = []
+        for index, number in zip(one.inputs, one.call.inputs, strict=True):
+            held = self._hold(index)
+            self._check_written(index, held, f"the delegate at instruction {one.position} reads")
+            _check_copy(len(held.data), tensors[number], one)
+            given.append(held.data)
+        stats, made = run_delegate(one, model, given)
+        self._stats.append(stats)
+        for index, (data, defined) in zip(one.outputs, made, strict=True):
+            target = self._hold(index)
+            _check_copy(len(target.data), tensors[one.call.outputs[one.outputs.index(index)]], one)
+            if not target.data.flags.writeable:
+                raise NpuModelError(f"value {index} of method {self.method.name!r} is written, but is a constant")
+            target.data[:], target.defined[:] = data, defined
+
+    # -- values -------------------------------------------------------------------------------------
+
+    def _argument(self, index: int, who: str) -> Any:
+        value = self.method.values[index]
+        if isinstance(value, ValueList):
+            return [None if item < 0 else self._argument(item, who) for item in value.items]
+        return self._read(index, who) if isinstance(value, ValueTensor) else value
+
+    def _hold(self, index: int) -> _Held:
+        found = self._held.get(index)
+        if found is None:
+            found = self._held[index] = self._placed(index)
+        return found
+
+    def _placed(self, index: int) -> _Held:
+        tensor = self.method.tensor(index)
+        if tensor is None:
+            raise NpuModelError(f"value {index} of method {self.method.name!r} is used as a tensor, but is none")
+        size, place = tensor.size_bytes, tensor.place
+        if place is None:
+            if tensor.data is not None:
+                return _Held(np.frombuffer(tensor.data, np.uint8), np.ones(size, np.bool_))
+            return _Held(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
+        pool = self._pools.get(place.memory_id)
+        end = place.offset_bytes + size
+        if pool is None or end > len(pool.data):
+            has = 0 if pool is None else len(pool.data)
+            raise OutOfRegionError(
+                f"value {index} of method {self.method.name!r} ends at byte {end:,} of planned buffer "
+                f"{place.memory_id}, which has {has:,}: {end - has:,} too few"
+            )
+        part = slice(place.offset_bytes, end)
+        found = _Held(pool.data[part], pool.defined[part])
+        if tensor.data is not None:
+            found.data[:], found.defined[:] = np.frombuffer(tensor.data, np.uint8), True
+        return found
+
+    def _check_written(self, index: int, held: _Held, who: str) -> None:
+        if self.checks and not held.defined.all():
+            missing = int(np.count_nonzero(~held.defined))
+            raise UninitialisedReadError(
+                f"{who} value {index}, but nothing wrote {missing:,} of its {len(held.data):,} bytes, the first at "
+                f"offset {int(np.argmin(held.defined)):#x}"
+            )
+
+    def _read(self, index: int, who: str) -> NDArray[Any]:
+        held, tensor = self._hold(index), self.method.tensor(index)
+        assert tensor is not None
+        self._check_written(index, held, who)
+        found: NDArray[Any] = _shaped(held.data, tensor).copy()
+        return found
+
+    def _write(self, index: int, value: NDArray[Any]) -> None:
+        held, tensor = self._hold(index), self.method.tensor(index)
+        assert tensor is not None
+        if not held.data.flags.writeable:
+            raise NpuModelError(f"value {index} of method {self.method.name!r} is written, but is a constant")
+        _shaped(held.data, tensor)[...] = value.reshape(tensor.shape)
+        held.defined[:] = True
+
+
+def _shaped(data: Bytes, tensor: ValueTensor) -> NDArray[Any]:
+    """The bytes of a tensor in its own shape, whatever the order of its dimensions in memory."""
+    order = tensor.dim_order or tuple(range(len(tensor.shape)))
+    if len(data) != math.prod(tensor.shape) * tensor.element_bytes:
+        raise NpuModelError(f"a tensor of {tensor.size_bytes:,} bytes is given {len(data):,}")
+    stored = data.view(tensor.dtype).reshape([tensor.shape[d] for d in order])
+    found: NDArray[Any] = stored.transpose(np.argsort(order)) if order else stored
+    return found
+
+
+def run_delegate(
+    one: EthosUCall, model: NpuModel, given: Sequence[Bytes]
+) -> tuple[RunStats, list[tuple[Bytes, NDArray[np.bool_]]]]:
+    """One call of a delegate on the bytes of its inputs: its outputs, and which of their bytes were written."""
+    call, tensors = one.call, one.network.tensors
+    size = extents(model.prepare(call.words)).get(2, 0) if one.uses_fast_scratch else 0
+    memory = [np.full(n, POISON, np.uint8) for n in (call.scratch_bytes, size)]
+    defined = [np.zeros(len(data), np.bool_) for data in memory]
+    for number, data in zip(call.inputs, given, strict=True):
+        part = _slot(tensors[number], one)
+        memory[0][part], defined[0][part] = data, True
+    regions = [np.ascontiguousarray(call.read_only), *memory]
+    shadows = [np.ones(call.read_only.size, np.bool_), *defined]
+    stats = model.run(call.words, regions, shadows if model.checks else None)
+    if not model.checks:
+        defined[0][:] = True
+    parts = [_slot(tensors[number], one) for number in call.outputs]
+    return stats, [(memory[0][part].copy(), defined[0][part].copy()) for part in parts]
+
+
+def _slot(tensor: Tensor, one: EthosUCall) -> slice:
+    end, has = tensor.arena_offset + tensor.size_bytes, one.call.scratch_bytes
+    if end > has:
+        raise OutOfRegionError(
+            f"{tensor.name} of the delegate at instruction {one.position} ends at byte {end:,} of its scratch, which "
+            f"has {has:,}: {end - has:,} too few"
+        )
+    return slice(tensor.arena_offset, end)
+
+
+def _check_copy(size: int, tensor: Tensor, one: EthosUCall) -> None:
+    if size != tensor.size_bytes:
+        raise NpuModelError(
+            f"{tensor.name} of the delegate at instruction {one.position} has {tensor.size_bytes:,} bytes, the tensor "
+            f"of the method {size:,}: copies that change the layout are not modelled"
+        )

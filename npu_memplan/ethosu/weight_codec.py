@@ -1,0 +1,113 @@
+"""The NPU's compressed weights and scale tables, by Vela's codec: the one module of ours that loads Vela.
+
+Invariant: what was encoded decodes to the same values in the order of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import NpuMemplanError
+from .arch import Architecture
+
+SCALE_BYTES = 10  # of one channel
+_CODEC_LOSS = 1.05
+
+
+class WeightCodecError(NpuMemplanError):
+    """Values that the NPU's formats cannot hold."""
+
+
+def decode_weights(stream: bytes | bytearray | NDArray[np.uint8]) -> NDArray[np.int16]:
+    """Decompress one weight stream: signed, zero point already subtracted, padding zeros included; int16 [n]."""
+    from ethosu import mlw_codec
+
+    if not len(stream):  # the codec would end the process
+        return np.empty(0, np.int16)
+    return np.asarray(mlw_codec.decode(bytearray(stream)), np.int16)
+
+
+def encode_stream(values: NDArray[np.int16]) -> bytes:
+    """Compress values that are in the order of a stream already, as `decode_weights` gives them; whole 16 bytes."""
+    from ethosu import mlw_codec
+
+    encoded = bytes(mlw_codec.encode(values.tolist()))
+    return encoded + bytes(-len(encoded) % 16)
+
+
+def encode_weights(
+    weights: NDArray[Any],
+    target: Architecture,
+    *,
+    block_depth: int,
+    depthwise: bool,
+    part_kernel_first: bool,
+    ifm_bits: int = 8,
+    dilation_xy: tuple[int, int] = (1, 1),
+) -> bytes:
+    """Compress weights [O, H, W, I] (zero point subtracted, within +-255) for one core; a multiple of 16 bytes.
+
+    Raises `WeightCodecError` for values out of range, which the codec would mangle silently.
+    """
+    values = np.asarray(weights)
+    if values.ndim != 4 or values.size == 0:
+        raise WeightCodecError(f"weights must have shape [O, H, W, I] and be non-empty, not {list(values.shape)}")
+    if int(values.min()) < -255 or int(values.max()) > 255:
+        raise WeightCodecError(
+            f"weights from {values.min()} to {values.max()} do not fit the NPU's 9 bits (-255 to 255)"
+        )
+    # Depthwise weights have one order: the hardware ignores the part-kernel bit.
+    part_kernel = part_kernel_first and not depthwise
+    made = np.ascontiguousarray(values, np.int16)
+    known = _Weights(made.shape, sha256(made.tobytes()).digest(), made)
+    return _encoded(known, target.name, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Weights by value."""
+
+    shape: tuple[int, ...]
+    digest: bytes
+    values: NDArray[np.int16] = field(compare=False)
+
+
+@lru_cache(256)  # a model is lowered more than once, with most of its blocks alike
+def _encoded(
+    weights: _Weights, target: str, dilation_xy: tuple[int, int], ifm_bits: int, block_depth: int, depthwise: bool,
+    part_kernel: bool,
+) -> bytes:  # fmt: skip
+    from ethosu.vela import api
+
+    order = api.NpuBlockTraversal.PART_KERNEL_FIRST if part_kernel else api.NpuBlockTraversal.DEPTH_FIRST
+    name = target.replace("ethos-u", "Ethos_U").replace("-", "_")
+    encoded = api.npu_encode_weights(
+        api.NpuAccelerator[name], weights.values, dilation_xy, ifm_bits, block_depth, depthwise, order
+    )
+    return bytes(encoded) + bytes(-len(encoded) % 16)
+
+
+def about_encoded_bytes(weights: NDArray[Any]) -> int:
+    """About as many bytes as `encode_weights` makes of them: their entropy, of which the codec loses a little."""
+    counts = np.bincount(np.asarray(weights, np.int64).ravel() + 255)
+    counts = counts[counts > 0]
+    bits = float((counts * np.log2(counts.sum() / counts)).sum())
+    return round(bits / 8 * _CODEC_LOSS) + 16
+
+
+def encode_scales(biases: Sequence[int], scales: Sequence[int], shifts: Sequence[int]) -> bytes:
+    """Scale table of one core: 10 bytes a channel (40-bit bias, 32-bit scale, 6-bit shift), padded to 16 bytes."""
+    table = bytearray()
+    for bias, scale, shift in zip(biases, scales, shifts, strict=True):
+        if not -(1 << 39) <= bias < 1 << 39 or not 0 <= scale < 1 << 32 or not 0 <= shift < 64:
+            raise WeightCodecError(f"bias {bias}, scale {scale}, shift {shift} do not fit 40, 32 and 6 bits")
+        word = (bias & ((1 << 40) - 1)) | scale << 40 | shift << 72
+        table += word.to_bytes(10, "little")
+    return bytes(table) + bytes(-len(table) % 16)

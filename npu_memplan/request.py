@@ -1,0 +1,97 @@
+"""What a compile is to do, and the model it is for, once read.
+
+Invariant: what was asked for travels in the value (`Loaded.request`); nothing is passed beside it. Pure data: nothing
+heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .names import identifier
+from .options import CompileOptions
+from .problem import Pool
+
+if TYPE_CHECKING:
+    from .ethosu.time import MemoryMap
+
+
+@dataclass(frozen=True, slots=True)
+class StripeOptions:
+    """For which memory stripes are made.
+
+    `capacity_bytes` is what the pool of feature maps may hold; `io_in_pools`, `reuse_inputs`: whether inputs and
+    outputs lie in it, and whether inputs may be overwritten; `where`: the memories around the NPU (None: its default
+    system's).
+    """
+
+    capacity_bytes: int | None = None
+    io_in_pools: bool = True
+    reuse_inputs: bool = True
+    memory_map: MemoryMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for, by whichever command, and what follows from it."""
+
+    options: CompileOptions  # resolved
+    pools: tuple[Pool, ...]
+    constant_pools: tuple[Pool, ...] = ()
+    stripes: StripeOptions | None = None  # None: no stripes
+    model_format: str = ""  # "tflite", "onnx" or "torch"; empty: by the file's name
+    fast_region: int = -1  # the NPU region that feature maps prefer; -1: none
+    beyond: str = ""  # a pool that may become larger than it is, where nothing fits it
+    function: str = "main"  # of the module
+    io_in_pools: bool = True  # its inputs, outputs and states are planned with the rest
+    alignment: int = 16  # the least of a buffer, in bytes
+    worst_case: bool = True  # sizes with bounds are the greatest ones
+    run_time: bool = False  # what cannot be planned is allocated at run time; sizes may depend on shape symbols
+    kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call lies there
+
+
+def request(options: CompileOptions, beyond: str = "") -> Request:
+    """What `options` of `npu-memplan compile` ask for; `OptionError` when they contradict each other."""
+    options = options.resolved()
+    pools = options.planned_pools()
+    stripes = None
+    if options.stripes:
+        # feature maps rather lie in the last pool; with two, inputs and outputs do not
+        capacity, alone = pools[-1].size_bytes, len(pools) == 1
+        stripes = StripeOptions(capacity, alone, options.reuse_inputs, options.memory_map())
+    return Request(
+        options,
+        pools,
+        options.planned_constant_pools(),
+        stripes,
+        fast_region=len(pools) if len(pools) > 1 else -1,  # the last pool is then the NPU's own memory
+        beyond=beyond,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A model as a module, and what its NPU compiler would have used by itself: of `read`, and of `lower`."""
+
+    request: Request
+    path: Path
+    data: bytes = field(repr=False)
+    module: Any  # tvm.IRModule
+    vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
+    notes: tuple[str, ...] = ()
+    backend: str = ""  # of the NPU's operations, where several compete
+    vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
+    vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
+
+    @classmethod
+    def given(cls, request: Request, module: Any) -> Loaded:
+        """A module that was read from no file of ours."""
+        return cls(request, Path(), b"", module, {})
+
+    @property
+    def name(self) -> str:
+        """The model's name in C."""
+        return identifier(self.request.options.name or self.path.stem)

@@ -1,0 +1,63 @@
+"""Every fallback is told, and stands in the list of docs/reference.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.compiled import library
+from npu_memplan.process.incidents import Fallback
+from npu_memplan.vela import compiler as vela
+from npu_memplan.vela.worker import VelaError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODEL = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
+
+
+def told_in(folder: Path) -> list[str]:
+    """The first argument of every call of `fall_back`, as it is written."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py"))]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [ast.unparse(c.args[0]) for c in calls if ast.unparse(c.func).split(".")[-1] == "fall_back"]
+
+
+def test_the_list_of_the_reference_is_that_of_the_code() -> None:
+    text = (REPOSITORY / "docs" / "reference.md").read_text(encoding="utf-8")
+    section = text.partition("\n### Fallbacks\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert listed == [kind.value for kind in Fallback]
+    told = [*told_in(REPOSITORY / "npu_memplan"), *told_in(REPOSITORY / "fvp_runner")]
+    assert set(told) == {f"Fallback.{kind.name}" for kind in Fallback}
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(library, "compiler", lambda: None)
+    library.compiled.cache_clear()
+    yield
+    library.compiled.cache_clear()
+
+
+def test_searches_in_python_are_told_of(no_compiler: None, cli: Callable[..., Any], tmp_path: Path) -> None:
+    made = cli("compile", MODEL, "--accelerator", "none", "-q", "-o", tmp_path / "made", "--planner", "optimal")
+    assert made.code == 0, made.err
+    (line,) = made.err.splitlines()
+    assert line.startswith("npu-memplan: the compiled searches are not available: ")
+
+
+def test_the_legacy_core_is_told_of(monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise VelaError("it cannot parse the model")
+
+    monkeypatch.setattr(vela, "run_regor", refuse)
+    made = cli("compile", MODEL, "-q", "-o", tmp_path / "made")
+    assert made.code == 0, made.err
+    line = f"Vela's legacy core compiled {MODEL.name}, its compiled core refused it: it cannot parse the model"
+    assert made.err == f"npu-memplan: {line}\n"
+    assert line in Artifact.load(tmp_path / "made").notes
