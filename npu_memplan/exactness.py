@@ -61,7 +61,7 @@ _BLOCKS = _names("BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND DEPTH_TO_SPACE SPACE_TO_DE
 HOST_MOVES = MOVES | _BLOCKS | _names("MIRROR_PAD REVERSE_V2 GATHER BROADCAST_TO SHAPE")
 # Operators that hand on stored values; NPUs' compilers rescale them where the output has another scale.
 KEEP_STORED = (MOVES - _names("RESHAPE SQUEEZE EXPAND_DIMS")) | _names(
-    "RESIZE_BILINEAR MAX_POOL_2D AVERAGE_POOL_2D RELU6 RELU_0_TO_1 RELU_N1_TO_1 REDUCE_MAX REDUCE_MIN"
+    "RESIZE_BILINEAR MAX_POOL_2D AVERAGE_POOL_2D RELU6 REDUCE_MAX REDUCE_MIN"
 )
 _REAL_TABLES = _names("LOG GELU RELU_0_TO_1 RELU_N1_TO_1")
 _VELAS = _names("REDUCE_MAX REDUCE_MIN TILE")
@@ -102,7 +102,7 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
             "TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE PRELU ABS HARD_SWISH RSQRT SOFTMAX ARG_MAX "
             "RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
         ),
-        "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU")) | MOVES | _VELAS | _names(
+        "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU RELU")) | MOVES | _VELAS | _names(
             "TRANSPOSE_CONV SQUARED_DIFFERENCE ABS EXP RESIZE_BILINEAR"
         ),
         "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - _names("TRANSPOSE EXPAND_DIMS")) | _VELAS | _names(
@@ -159,6 +159,7 @@ STEP: dict[tuple[Code, str, str], str] = {
     (Code.LIFTED, "TANH", "int8"): _VELA_TABLES,
     (Code.LIFTED, "LEAKY_RELU", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "MUL", "int16"): _VELA_ROUNDS,
+    (Code.LIFTED, "RELU", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "PRELU", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "SOFTMAX", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "FULLY_CONNECTED", "uint8"): "the reference rounds once, Vela's stream twice",

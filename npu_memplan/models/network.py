@@ -115,9 +115,17 @@ class Network:
 _READ_AS_64_BITS = {"DEPTHWISE_CONV_2D": 2, "TRANSPOSE_CONV": 3}  # by tflite-micro, beside int16; the bias's place
 
 
-def bias_without_reference(network: Network, operator: CpuOperator) -> bool:
-    """Whether the bias of an operator has 32 bits where TFLite's kernels for int16 know 64 only."""
-    place = _READ_AS_64_BITS.get(operator.name, len(operator.inputs))
-    bias = operator.inputs[place] if place < len(operator.inputs) else -1
+def without_reference(network: Network, operator: CpuOperator) -> str:
+    """Why the kernels that take an operator are no reference: they read a constant as another type; "": they are."""
     made = network.tensors[operator.outputs[0]].dtype if operator.outputs else ""
-    return bias >= 0 and made == "int16" and network.tensors[bias].dtype == "int32"
+    if made == "int16" and _type_of(network, operator, _READ_AS_64_BITS.get(operator.name, -1)) == "int32":
+        return "its bias has 32 bits, and TFLite's kernels for int16 read 64"
+    if operator.name == "PRELU" and _type_of(network, operator, 1) == "int16":
+        return "its slopes have 16 bits, and TFLite's kernels read 8"
+    return ""
+
+
+def _type_of(network: Network, operator: CpuOperator, place: int) -> str:
+    """Of an operator's input; "" where it has none there."""
+    index = operator.inputs[place] if 0 <= place < len(operator.inputs) else -1
+    return network.tensors[index].dtype if index >= 0 else ""

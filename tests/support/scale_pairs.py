@@ -55,7 +55,8 @@ _TANH = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128), "int16": (1 / 32768, 0)}
 
 
 def _alpha(rng: np.random.Generator) -> dict[str, Any]:
-    return {"Alpha": float(np.float32(rng.choice([0.0, 0.01, 0.1, 0.2, 0.3, 0.5, 1.0, 1.5, -0.2, rng.uniform(0, 1)])))}
+    usual = (0.0, 0.01, 0.1, 0.2, 0.3, 0.5, 1.0, 1.5, -0.2, -0.5, -1.0, rng.uniform(0, 1))
+    return {"Alpha": float(np.float32(rng.choice(usual)))}
 
 
 def _root(x: float) -> float:
@@ -75,8 +76,8 @@ KINDS: dict[str, Kind] = {
     "QUANTIZE": Kind(float, "QuantizeOptions"),
     "RELU": Kind(float),
     "RELU6": Kind(lambda x: min(x, 6.0)),
-    "RELU_0_TO_1": Kind(lambda x: min(x, 1.0), alike=True, version=1),
-    "RELU_N1_TO_1": Kind(lambda x: min(x, 1.0), alike=True, version=1),
+    "RELU_0_TO_1": Kind(lambda x: min(x, 1.0), version=1),
+    "RELU_N1_TO_1": Kind(lambda x: min(x, 1.0), version=1),
     "RSQRT": Kind(_root, from_zero=True),
     "SOFTMAX": Kind(float, "SoftmaxOptions", lambda rng: {"Beta": float(rng.choice([1.0, 0.5, 2.0]))}, fixed=_SQUASHED),
     "TANH": Kind(float, fixed=_TANH),

@@ -1,8 +1,8 @@
 """One input, one output, element by element: RELU and its kin, ELU, HARD_SWISH, ABS, NEG, RSQRT, EXP, LOG, GELU, ...
 
 Invariant: an 8-bit operator is a table of 256 results that are computed here, when compiling, by the reference's own
-arithmetic (EXP, LOG, ELU, GELU, NEG, RELU_0_TO_1 and RELU_N1_TO_1 as LiteRT fills its tables: a function of float32
-numbers, rounded once); int16 operators compute when running.
+arithmetic (EXP, LOG, ELU and GELU as LiteRT fills its tables: a function of float32 numbers, rounded once); int16
+operators compute when running.
 """
 
 from __future__ import annotations
@@ -48,23 +48,31 @@ def store_table(work: Lowering, reference: Reference) -> None:
 def relu(work: Lowering) -> None:
     """max(x, 0), rescaled to the output's scale."""
     data, output = ends(work, ACTIVATION_TYPES)
-    scale = quantise_multiplier(data.scale / output.scale)
-    limits = activation_range(1, output.scale, output.zero_point, output.dtype)
     if data.dtype in EIGHT_BITS:
-        return store_table(
-            work, lambda v: np.clip(output.zero_point + multiply_by_quantised(v - data.zero_point, *scale), *limits)
-        )
-    zero = const(output.zero_point)
+        return _clip_rescaled(work, activation_range(1, output.scale, output.zero_point, output.dtype))
+    scale = quantise_multiplier(data.scale / output.scale)
+    limits, zero = activation_range(1, output.scale, output.zero_point, output.dtype), const(output.zero_point)
     return each(work, lambda x: clamp(multiply_when_running(work.function, x, *scale) + zero, *limits), "input")
+
+
+def _clip_rescaled(work: Lowering, limits: tuple[int, int]) -> None:
+    """Values of 8 bits in the output's scale, then limited."""
+    data, output = work.tensor(0), work.output()
+    scale = quantise_multiplier(data.scale / output.scale)
+    store_table(
+        work, lambda v: np.clip(output.zero_point + multiply_by_quantised(v - data.zero_point, *scale), *limits)
+    )
 
 
 @lowering("RELU6")
 def relu6(work: Lowering) -> None:
-    """min(max(x, 0), 6); the reference does not rescale, so both sides share one scale."""
-    data, _ = ends(work, ACTIVATION_TYPES)
+    """min(max(x, 0), 6); LiteRT rescales uint8, and tflite-micro, which has the other types, does not."""
+    data, output = ends(work, ACTIVATION_TYPES)
+    if data.dtype == "uint8":
+        return _clip_rescaled(work, activation_range(3, output.scale, output.zero_point, output.dtype))
     six = round_half_away(float(f32(6) / f32(data.scale))) + data.zero_point
     low, high = data.zero_point, min(six, LIMITS[data.dtype][1])
-    each(work, lambda x: clamp(x, low, high), "input", take=stored)
+    return each(work, lambda x: clamp(x, low, high), "input", take=stored)
 
 
 @lowering("LEAKY_RELU")
@@ -199,9 +207,7 @@ def negate(work: Lowering) -> None:
 
 @lowering("RELU_0_TO_1", "RELU_N1_TO_1")
 def between(work: Lowering) -> None:
-    """The stored number between those of the ends; the reference does not rescale."""
+    """min(max(x, 0), 1) or min(max(x, -1), 1), rescaled to the output's scale."""
     _, output = ends(work, EIGHT_BITS)
-    one = round_half_away(float(f32(1) / f32(output.scale)))
-    low = output.zero_point - (0 if work.operator.name == "RELU_0_TO_1" else one)
-    high = output.zero_point + one
-    store_table(work, lambda values: np.clip(values, low, high))
+    low, high = activation_range(2, output.scale, output.zero_point, output.dtype)
+    _clip_rescaled(work, (low if work.operator.name == "RELU_N1_TO_1" else output.zero_point, high))

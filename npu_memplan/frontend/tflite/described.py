@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...exactness import EXACT_AS_A_WHOLE, HYBRID, KEEP_STORED, MICRO, Claim, Code, Exactness, claim, hybrid_claim
-from ...models.network import CpuOperator, Network, bias_without_reference
+from ...models.network import CpuOperator, Network, without_reference
 from ...models.tensor import Tensor
 from ..attributes import Quantised, SourceOperator, main_attributes
 from .branches import subgraphs_of
@@ -175,8 +175,8 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
         return next((c for c in inner if c.exactness is not Exactness.EXACT), Claim(Exactness.EXACT, MICRO))
     if operator.is_custom and operator.name not in EXACT_AS_A_WHOLE:
         return OWN_FUNCTION
-    if bias_without_reference(network, operator):
-        return Claim(reason=_NO_REFERENCE)
+    if reason := without_reference(network, operator):
+        return Claim(reason=reason)
     dtype = activation_type(network, operator)
     mixed = operator.name in HYBRID and dtype == "float32" and _has_stored_weights(network, operator)
     hybrid = mixed and code is Code.HOST
@@ -199,9 +199,6 @@ def _joins_other_scales(network: Network, operator: CpuOperator) -> bool:
 
 def _has_stored_weights(network: Network, operator: CpuOperator) -> bool:
     return operator.inputs[1] >= 0 and network.tensors[operator.inputs[1]].dtype == "int8"
-
-
-_NO_REFERENCE = "TFLite's kernels for int16 read its bias of 32 bits as one of 64, or refuse it"
 
 
 def activation_type(network: Network, operator: CpuOperator) -> str:
