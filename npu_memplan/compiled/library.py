@@ -28,14 +28,7 @@ from ..clock import paused
 
 # No fused multiply-add: choices must not depend on the machine.
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
-FOLDERS = (
-    "compiled",
-    "planners/exact",
-    "planners/local",
-    "planners/general",
-    "planners/scale",
-    "ethosu/schedule/prefetch",
-)
+_SHARED = '#include "common.h"'  # the header of a family of searches has this line
 TIMEOUT_S = 120.0
 _DIGEST = ".sha256"  # what a library of the cache is known by, beside it
 
@@ -74,9 +67,9 @@ def cache_folder() -> Path:
 
 
 def sources() -> list[Path]:
-    """All C sources and headers, sorted."""
-    root = Path(__file__).resolve().parent.parent
-    return sorted(path for folder in FOLDERS for path in (root / folder).glob("*.[ch]"))
+    here = Path(__file__).resolve().parent
+    families = {path.parent for path in here.parent.rglob("*.h") if _SHARED in path.read_text(encoding="utf-8")}
+    return sorted(path for folder in (here, *families) for path in folder.glob("*.[ch]"))
 
 
 def _library() -> Any:
