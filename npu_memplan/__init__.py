@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         PoolUsage,
         Problem,
     )
+    from .transform import pipeline as relax_pipeline
 
 __version__ = "0.1.0"
 
@@ -48,9 +49,9 @@ __all__ = [
     "PoolUsage",
     "Problem",
     "host_operator",
+    "relax_pipeline",
 ]
 
-# `pipeline` is compile()'s module and can be called: nm.pipeline() is the Relax pipeline of transform.
 _LAZY = frozenset(("transform", "analysis", "relax", "planners", "pipeline", "sweep"))
 
 
@@ -90,6 +91,8 @@ def compile(
 def __getattr__(name: str) -> Any:
     if name == "host_operator":
         return importlib.import_module(".frontend.host_ops.own", __name__).host_operator
+    if name == "relax_pipeline":
+        return importlib.import_module(".transform", __name__).pipeline
     if name in _LAZY:
         return importlib.import_module(f".{name}", __name__)
     if name in __all__:

@@ -20,7 +20,6 @@ from .files.staging import staged_directory
 from .frontend.load import read
 from .options import CompileOptions
 from .planners import prefetch
-from .process.callable_module import callable_as
 from .process.incidents import gathering
 from .process.phases import report_phase
 from .report.text.does_not_fit import does_not_fit
@@ -125,6 +124,3 @@ def build(planned: Planned) -> Compiled:
         script = beside.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
     return Compiled(with_sources(artifact, sources, extracted.loaded), module, script.result(), sources)
-
-
-callable_as(__name__, "npu_memplan.transform:pipeline")  # npu_memplan.pipeline() is a pass for users of Relax

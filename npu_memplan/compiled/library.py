@@ -67,6 +67,7 @@ def cache_folder() -> Path:
 
 
 def sources() -> list[Path]:
+    """All C sources and headers, sorted: those here, and those beside a header that includes `common.h`."""
     here = Path(__file__).resolve().parent
     families = {path.parent for path in here.parent.rglob("*.h") if _SHARED in path.read_text(encoding="utf-8")}
     return sorted(path for folder in (here, *families) for path in folder.glob("*.[ch]"))

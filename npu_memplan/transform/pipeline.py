@@ -26,7 +26,7 @@ def pipeline(*, plan: bool = True) -> Any:
     Returns
     -------
     tvm.transform.Pass
-        For `tvm.compile(module, target=..., relax_pipeline=npu_memplan.pipeline())`.
+        For `tvm.compile(module, target=..., relax_pipeline=npu_memplan.relax_pipeline())`.
     """
     passes = relax.transform
     return tvm.ir.transform.Sequential(

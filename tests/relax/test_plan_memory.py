@@ -255,9 +255,9 @@ def test_the_pipeline_plans_what_is_not_planned(zoo):
     planned, own, none = (
         storages(tvm.compile(m, target="llvm", relax_pipeline=p).as_text())
         for m, p in (
-            (PlanMemory()(module), nm.pipeline(plan=False)),
-            (module, nm.pipeline()),
-            (module, nm.pipeline(plan=False)),
+            (PlanMemory()(module), nm.relax_pipeline(plan=False)),
+            (module, nm.relax_pipeline()),
+            (module, nm.relax_pipeline(plan=False)),
         )
     )
     assert planned == own < none
@@ -265,7 +265,7 @@ def test_the_pipeline_plans_what_is_not_planned(zoo):
 
 def test_a_planned_module_goes_through_the_pipeline_as_it_is(zoo):
     module = PlanMemory([Pool("fast", 24 * 1024), Pool("slow")])(zoo.ZOO["cnn_nhwc"]().module)
-    again, once = (nm.pipeline(plan=plan)(module) for plan in (True, False))
+    again, once = (nm.relax_pipeline(plan=plan)(module) for plan in (True, False))
     tvm.ir.assert_structural_equal(again, once)
 
 
