@@ -1,7 +1,7 @@
 """The command line: names and order of the sub-commands, and what an error looks like.
 
 Invariant: no logic here. Each sub-command is one module of `npu_memplan.commands` that
-is imported only when it is called; every `NpuMemplanError` and every refusal of the operating
+is imported only when it is called; every `NpuMemplanError` and every error of the operating
 system becomes one message on stderr and exit code 2. What else is raised is a fault of ours, and says so: exit code 3.
 Faults that ended a part alone, and fallbacks, are told on stderr when a command ends, also with --quiet.
 """

@@ -1,8 +1,8 @@
-"""What can go wrong: bad use or input, a refusal, and a fault of our own.
+"""Errors: bad use or input, an unsupported model, and an internal fault.
 
 Invariant: a `NpuMemplanError` is the user's to see and to fix (the command line prints it without a traceback and exits
 with code 2): its message says what is wrong, where, with the numbers, and the next step. An `InternalError` is none, so
-that nothing that handles users' errors can take a fault for a refusal; its exit code is 3.
+that nothing that handles users' errors can take a fault for one; its exit code is 3.
 """
 
 from __future__ import annotations

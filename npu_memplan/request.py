@@ -1,6 +1,6 @@
 """What a compile is to do, and the model it is for, once read.
 
-Invariant: what was asked for travels in the value (`Loaded.request`); nothing is passed beside it. Pure data: nothing
+Invariant: the request is part of the value (`Loaded.request`); nothing is passed beside it. Pure data: nothing
 heavy is imported here.
 """
 

@@ -96,7 +96,7 @@ def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
 
 
 def _not_loaded(name: str, words: str) -> str:
-    """What a loader's refusal means: as a rule a function that nobody has defined."""
+    """The cause of a loader's error: as a rule a function without a definition."""
     missing = re.search(rf"undefined symbol: ({re.escape(name)}_external_\w+)", words)
     if missing is None:
         return f"the C of {name} was built, but cannot be loaded: {words}"

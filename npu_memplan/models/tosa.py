@@ -30,7 +30,7 @@ OPERATORS = (
     "CONST", "IDENTITY", "CUSTOM", "COND_IF", "WHILE_LOOP", "VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ",
     "CONST_SHAPE",
 )  # fmt: skip
-# enum DType -> numpy's name. 48 bits travel in 64 (as in the reference model's .npy files), 4 bits in 8.
+# enum DType -> numpy's name. 48 bits are stored in 64 (as in the reference model's .npy files), 4 bits in 8.
 _TYPES = {1: "bool", 2: "int8", 3: "int8", 4: "int16", 5: "int32", 6: "int64", 7: "float32", 8: "float16",
           17: "int64"}  # fmt: skip
 _CONSTANTS = frozenset(("CONST", "CONST_SHAPE"))  # operators that compute nothing

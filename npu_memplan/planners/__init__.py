@@ -38,9 +38,9 @@ __all__ = [
     "Planner",
     "PlannerUseError",
     "PlanningError",
+    "gc_paused",
     "plan",
     "planner_names",
-    "quiet_collector",
     "register",
 ]
 

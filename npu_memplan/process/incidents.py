@@ -99,9 +99,9 @@ class Attempts:
             self._failed.append((who, error))
 
     def settle(self, done: bool, plain: tuple[type[Exception], ...] = ()) -> None:
-        """Where somebody has `done` it, tell of faults, and refusals but `plain` ones; else raise what ended the first.
+        """Where somebody has `done` it, report faults and user errors but `plain` ones; else raise the first error.
 
-        An error of the user's ends everybody: one that ended some alone, and is no refusal, is a fault of ours.
+        A user error ends all of them: one that ended only some, and is not a user error, is an internal fault.
         """
         for who, error in self._failed if done else ():
             if not isinstance(error, RefusalError):

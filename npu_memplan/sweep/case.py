@@ -27,7 +27,7 @@ class SweepError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file that travels to workers by its bytes; of its name only the suffix matters to a result."""
+    """A file that is sent to workers as bytes; of its name only the suffix matters to a result."""
 
     path: Path
     sha256: str

@@ -1,5 +1,5 @@
-"""What is compiled where there is a choice: which constants travel when, whose operations, in stripes of how many rows.
+"""The search for the best program: backend, stripes, slices and prefetched constants of each candidate.
 
-Invariant: every choice is weighed by the estimate of time of the planned stream and by the bytes of a verified plan;
-what was asked for stays possible, and nothing here changes a value that is computed.
+Invariant: candidates are compared by the estimated cycles of their planned streams and by the bytes of verified plans.
+The options given are respected, and no computed value changes.
 """

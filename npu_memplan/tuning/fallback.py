@@ -1,7 +1,7 @@
-"""Who makes the NPU's operations where nobody was asked for and no contest is held: Vela, or else native lowering.
+"""The backend of a compile that neither names one nor tunes: Vela, or else native lowering.
 
-Invariant: a network that either of them takes is not refused; whoever was not the first choice is said in a note, and
-the artifact's options name the one that was taken.
+Invariant: a network that either backend accepts is compiled; a note says when it is not the first choice, and the
+artifact's options name the one taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A program that reads its constants in place, and the copies that are found for it.
 
-Invariant: what copies optimistic_cycles is what the estimate's clock says where every buffer may lie anywhere below the
-limit; what is entered has its places, found for maps and copies together, or for copies around maps that stay.
+Invariant: optimistic cycles assume that each buffer may lie anywhere below the limit. A candidate is compared only when
+it is allocated: maps and copies together, or copies around maps that keep their offsets.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class PrefetchCandidate:
 
     @property
     def optimistic_cycles(self) -> int:
-        """Cycles of the calls whose constants may travel, if places are found."""
+        """Optimistic cycles of the calls whose constants may be prefetched: before copies are allocated."""
         return sum(search.best.cycles for search in self._searches)
 
     def search(self, work: int) -> None:
-        """Look on for what copies optimistic_cycles, until so many operations were run on the clock."""
+        """Lower the optimistic cycles, until `work` operations of the timing model are spent."""
         _further(self._searches, work)
 
     def instead(self, extracted: Extracted) -> PrefetchCandidate | None:

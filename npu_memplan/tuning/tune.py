@@ -1,6 +1,6 @@
-"""What a compile takes where cycles are what counts: the best of all programs, with constants that travel.
+"""A compile that minimises cycles: the best of all candidates, with prefetched constants.
 
-Invariant: whatever is taken is verified; where bytes are what counts, nothing is changed.
+Invariant: the program taken is verified; a compile that minimises bytes is not changed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def tune(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name
 
 
 def prefetch_weights(planned: Planned) -> Planned:
-    """The stage `prefetch_weights`: the same program with constants that travel when the port is idle."""
+    """The stage `prefetch_weights`: the same program with constants copied to SRAM while the DMA port is idle."""
     options = planned.extracted.loaded.request.options
     memory_map = _memories(options)
     if memory_map is None:

@@ -1,4 +1,4 @@
-"""Constants that travel to faster memory when the port is idle, into bytes that the plan has free then.
+"""Copies constants to faster memory while the DMA port is idle, into bytes that the plan has free then.
 
 Invariant: the pools stay within their sizes, or within what the plan without this needs where they have none; of the
 programs with and without the copies that their compiler made and ours, the one with the fewest estimated cycles is
@@ -31,10 +31,10 @@ _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
 _WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _CUT_AGAIN = 2  # programs
-_ROUNDS = ((16, 10), (8, 4), (4, 2))  # how many of the most promising programs are searched on, to which part of WORK
-_FURTHER = 2  # times WORK, for the most promising program, when some have places
-_PLACED = 4  # part of WORK for copies that get places
-_HOPE = 2  # of what others lost between optimistic_cycles and places, the next is taken to lose one part of so many
+_ROUNDS = ((16, 10), (8, 4), (4, 2))  # how many of the best candidates are searched on, to which part of WORK
+_FURTHER = 2  # times WORK, for the best candidate, when some are allocated
+_PLACED = 4  # part of WORK for copies that are allocated
+_HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -111,8 +111,8 @@ class PrefetchSearch:
     def _allocate(
         self, prefetch_candidate: PrefetchCandidate, allocation_penalties: dict[PrefetchCandidate, float]
     ) -> None:
-        """Enter what keeps of its optimistic_cycles more than the best has, if it may: as it `lost` before, or as
-        others did.
+        """Allocate a candidate whose optimistic cycles, plus its own allocation penalty or half the smallest one seen,
+        beat the best.
         """
         hoped = prefetch_candidate.optimistic_cycles * (
             1 + allocation_penalties.get(prefetch_candidate, min(allocation_penalties.values(), default=0) / _HOPE)

@@ -45,7 +45,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     """Compile `model` (TFLite flatbuffer) for an NPU.
 
     When the compiled core refuses a sound model, the legacy core is tried, which is told (`process.incidents`).
-    Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and refusals.
+    Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and for what Vela rejects.
     """
     options = options or VelaOptions()
     target, *_ = _requested(options)
@@ -73,8 +73,8 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
 def compile_tosa(model: bytes, options: VelaOptions | None = None, name: str = "model") -> VelaResult:
     """Compile `model` (TOSA flatbuffer) for an NPU: one call, whose arguments are the graph's inputs and outputs.
 
-    Raises `NetworkError` for files that are no TOSA, `VelaError` for bad options and refusals: there is no host to
-    leave operators to, so Vela compiles all of a graph or nothing.
+    Raises `NetworkError` for files that are no TOSA, `VelaError` for bad options and for what Vela rejects: there is no
+    host to leave operators to, so Vela compiles all of a graph or nothing.
     """
     options = options or VelaOptions()
     _requested(options)

@@ -107,7 +107,7 @@ def with_cross_call_tensors(network: Network) -> Network:
         if index < 0:
             index = len(tensors)
             size = cross_call_tensor.stop - cross_call_tensor.start
-            name = f"hand_over_{min(cross_call_tensor.written)}_{cross_call_tensor.start}"
+            name = f"cross_call_{min(cross_call_tensor.written)}_{cross_call_tensor.start}"
             tensors.append(Tensor(index, name, (size,), "uint8", arena_offset=cross_call_tensor.start))
         for number in sorted({*cross_call_tensor.written, *cross_call_tensor.readers}):
             calls[number] = _with_part(calls[number], cross_call_tensor, index)

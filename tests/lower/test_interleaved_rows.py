@@ -1,5 +1,5 @@
-"""Turns of layers against their definition, row by row: in which order parts are made, how many rows must be kept, what
-each part reads and writes. Planning them asks no question twice.
+"""Interleaved rows against their definition, row by row: in which order parts are made, how many rows must be kept,
+what each part reads and writes. Planning them asks no question twice.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def conv(graph: ModelBuilder, data: int, shape: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("accelerator", ["ethos-u55-256", "ethos-u65-512"])
 def test_parts_of_a_tensor_reach_it_from_several_calls(parts, accelerator, tmp_path):
     artifact = equals_reference(halves(16, parts), tmp_path, 2, CompileOptions(accelerator=accelerator))
-    assert any("hand_over" in buffer.name for buffer in artifact.problem.buffers)
+    assert any("cross_call" in buffer.name for buffer in artifact.problem.buffers)
     assert artifact.host_operations >= parts
 
 
@@ -78,7 +78,7 @@ def test_what_is_handed_over_is_no_more_than_what_is_missing():
     assert with_cross_call_tensors(found).npu_calls == found.npu_calls
 
 
-def test_a_call_without_a_hand_over_is_left_alone():
+def test_a_call_without_a_cross_call_tensor_is_left_alone():
     network = compile_tflite(halves(8, 1), VelaOptions()).parsed
     assert with_cross_call_tensors(network) is network
     alone = replace(network, operators=network.npu_calls[:1])

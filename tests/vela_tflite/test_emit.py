@@ -205,14 +205,14 @@ def chain_with_side_paths() -> Network:
     return Network("paths", tensors, operators, (0,), (6,))
 
 
-def test_what_parts_hand_over_in_the_arena_alone_is_a_tensor_of_the_file() -> None:
+def test_what_parts_pass_in_the_arena_alone_is_a_tensor_of_the_file() -> None:
     """Vela's file does not say so; TFLite Micro and whoever reads the plan then know of it."""
     path = shared_folder("zoo") / "hand_landmark_3d_256.tflite"
     if not path.is_file():
         pytest.skip(f"needs {path} (set NPU_MEMPLAN_SHARED)")
     made = emit(path, CompileOptions())
     network = read_network(made.content, "x")
-    handed = [t for t in network.tensors if t.name.startswith("hand_over")]
+    handed = [t for t in network.tensors if t.name.startswith("cross_call")]
     assert handed
     assert all(t.arena_offset >= 0 for t in handed)
     inputs = random_inputs_of_floats(network)

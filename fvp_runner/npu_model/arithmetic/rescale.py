@@ -25,7 +25,7 @@ Float64 = NDArray[np.float64]
 
 _FIRST = 31  # bits of the first of two roundings
 _EXACT = 2.0**51  # a margin below 2**53 for the added half
-# Turns halves away from zero into plain nearest: too small to move any other value of < 2**20 steps.
+# Makes halves away from zero into plain nearest: too small to move any other value of < 2**20 steps.
 _AWAY = 1.0 + 2.0**-40
 
 

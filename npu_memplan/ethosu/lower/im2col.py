@@ -32,7 +32,7 @@ _MOST = 32  # channels that are gathered
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gather(Conv):
-    """Elements of each window as channels of one position; `reported` is the tensor whose maker it belongs to."""
+    """Elements of each window as channels of one position; `reported` is the tensor it is counted for."""
 
     reported: str = ""
 

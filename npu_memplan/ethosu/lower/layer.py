@@ -57,7 +57,7 @@ class Layer(ABC):
 
     @property
     def source(self) -> str:
-        """The tensor whose maker in the source model it is reported as."""
+        """The tensor whose producer in the source model its cycles are reported under."""
         return self.output
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:

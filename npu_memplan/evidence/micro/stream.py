@@ -141,7 +141,7 @@ class StreamWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """Weights and scales of kernel `kernel` travel to a buffer, in a transfer of at least `least_bytes`."""
+    """DMA of the weights and scales of kernel `kernel` to a buffer, in a transfer of at least `least_bytes`."""
 
     kernel: int
     least_bytes: int

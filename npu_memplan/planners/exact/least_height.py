@@ -35,7 +35,7 @@ TRIAL = 75  # the same for each item, of a local search that never gained: where
 
 
 @dataclass(slots=True)
-class Turns:
+class Alternation:
     """Which search is next: mostly the one that gained last, while it has not been fruitless for long."""
 
     local_leads: bool
@@ -161,7 +161,10 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
 
     `ceiling` is a height that must be met for a placement to be of any use (a hard pool).
     """
-    complete, turns = Complete(search, context.seed, enough), Turns(enough is None, TRIAL * len(search.sections.sizes))
+    complete, turns = (
+        Complete(search, context.seed, enough),
+        Alternation(enough is None, TRIAL * len(search.sections.sizes)),
+    )
     local = Local(search, context.seed, enough) if Ejection.usable(search.sections) else None
     started, before = now(), search.nodes
     while not context.exhausted():

@@ -21,7 +21,7 @@ from ..subsets import irreducible
 from .portfolio import TIGHT, Order
 from .sections import Sections, build, usable
 
-MOST_ITEMS = 3_000  # that callers should hand over
+MOST_ITEMS = 3_000  # the largest problem that callers should pass
 LARGEST_SUM = 1 << 61  # bytes of all items; C counts in 64 bits
 MEMO_BITS = 19
 FOLLOW_SPREAD = 4.0  # scores from top to bottom of the best placement; chance is added to them

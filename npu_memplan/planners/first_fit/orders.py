@@ -72,7 +72,7 @@ def best_first_fit(context: Context, orders: Sequence[Order] = ORDERS) -> Layout
 
 
 def placing(model: Model, order: Order = by_size) -> Place:
-    """What `no_room` asks: heights of first fit in `order`, under other limits."""
+    """Heights of first fit in `order`, under other limits, for the message of a plan that does not fit."""
 
     def place(limits: Limits) -> tuple[Sequence[int], str] | None:
         try:

@@ -13,7 +13,7 @@ first. It proves the plans of most real models in milliseconds, before anything 
 
 `distances.c`, for hundreds, keeps an interval of origins for every item and a range of distances for every pair, and
 narrows both until nothing moves (`narrow.c`). The pair with least room is decided first, pairs that failed often before
-others. `search.py` runs it: complete runs, half of them at the bound, take turns with local ones that keep the order of
+others. `search.py` runs it: complete runs, half of them at the bound, alternate with local ones that keep the order of
 all but a few items: those that carry what stands too high, and their neighbours. Runs mostly try the order of the best
 placement first, so they repair it. It also takes over plain problems whose alignment leaves padding, after a share of
 the budget: sections (`exact/`) do not see the padding that is still to come.

@@ -5,7 +5,7 @@ affordable, a search is not. So passes are made good instead:
 
 * items live where memory is fullest come first, so the peak is packed before anything can stand in its way;
 * what ends above the bound in one pass moves to the front for the next;
-* several orders take turns, each with what it learned; later ones with some chance;
+* several orders alternate, each with what it learned; later ones with some chance;
 * the *core*, the items live at nearly peak load, is settled by the exact search, and the rest is placed around it.
 
 Three passes, from quick to good. `stack.c` puts each item on top of the highest in its time, by a tree over time:

@@ -1,7 +1,7 @@
 """What `compile` says when a model does not fit its pool.
 
 Invariant: the message has required, available and excess in bytes and KiB, the peak point with its
-operation, up to five of the largest buffers there with kind and maker, and all that could be asked for instead.
+operation, up to five of the largest buffers there with kind and producer, and the options that need less memory.
 """
 
 from __future__ import annotations

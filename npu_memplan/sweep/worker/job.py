@@ -1,4 +1,4 @@
-"""What travels to a worker: everything that one case needs, as bytes.
+"""What is sent to a worker: everything that one case needs, as bytes.
 
 Invariant: a job can be pickled and needs no file of the machine that it comes from.
 """

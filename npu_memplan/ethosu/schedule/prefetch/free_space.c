@@ -1,4 +1,4 @@
-/* Free bytes of one pool over the operations of a program: `Volume` and `Room` of room.py. */
+/* Free bytes of one pool over the operations of a program: `FreeCapacity` and `FreeRanges` of free_space.py. */
 #include "prefetch.h"
 
 enum { FIRST, LAST, START, STOP, ROW };

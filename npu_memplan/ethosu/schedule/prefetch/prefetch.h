@@ -2,10 +2,10 @@
  *
  * This is time/timeline.py's clock, room.py's free bytes and greedy.py's rule once more, for the searches that run them
  * thousands of times: the same doubles by the same operations in the same order, which tests compare exactly. Times are
- * cycles; left out is what only NPUs have on which constants never travel (readers' buffers, commands on demand).
+ * cycles; left out is what only NPUs have that prefetch no constants (readers' buffers, commands on demand).
  */
-#ifndef NPU_MEMPLAN_TRAVEL_H
-#define NPU_MEMPLAN_TRAVEL_H
+#ifndef NPU_MEMPLAN_PREFETCH_H
+#define NPU_MEMPLAN_PREFETCH_H
 
 #include "common.h"
 

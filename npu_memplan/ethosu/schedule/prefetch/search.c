@@ -1,4 +1,4 @@
-/* Better copies than the greedy ones: a few constants at a time are sent otherwise; `Trials` of trials.py. */
+/* Local search from the greedy schedule: a few constants at a time change; `LocalSearch` of local_search.py. */
 #include "prefetch.h"
 
 enum { TOGETHER = 4, NEAR = 3, LEAST = 8 }; /* constants that change at once, how far apart; operations a trial counts for */

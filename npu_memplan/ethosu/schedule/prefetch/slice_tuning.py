@@ -1,7 +1,7 @@
-"""Slices of other sizes for single operations, by what copies of them promise.
+"""Slice sizes of single operations, tuned by optimistic cycles.
 
-Invariant: deterministic, and the work is bounded by the operations of the programs that are looked at. Promises are for
-maps that lie where they do; what is sliced keeps them while all of its slices run.
+Invariant: deterministic, and the work is bounded by the operations of the programs that are evaluated. Optimistic
+cycles hold for maps at their present offsets; a sliced operation keeps its maps while all of its slices run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def tune_slices(
     timed_program: Callable[[NpuProgram], TimedProgram],
     held: Sequence[OccupiedRange],
     limit_bytes: int,
-    promise: int,
+    cycles: int,
 ) -> Mapping[int, int]:
-    """For single operations of the slicer's program the most bytes of a slice, where copies then promise less than
-    `promise`, which is what they do with `most_bytes` for all; nothing where none do.
+    """For single operations of the slicer's program the most bytes of a slice, that lower the optimistic
+    cycles below `cycles`, those with `most_bytes` for all; empty where none do.
 
-    `held`: what lies below `limit_bytes`, in operations of that program. `course`: of a program with slices.
+    `held`: what lies below `limit_bytes`, in operations of that program. `timed_program`: of a program with slices.
     """
     readers: dict[object, list[int]] = {}  # of the same weights: they have the same slices
     for index, operation in enumerate(slicer.program.operations):
@@ -58,8 +58,8 @@ def tune_slices(
         there = stretched(held, [len(made) for made in parts])
         search = CopySearch(timed, FreeCapacity(list(there), limit_bytes, len(timed)))
         search.further(WORK // _PART)
-        if search.best.cycles < promise:
-            promise, chosen = search.best.cycles, tried
+        if search.best.cycles < cycles:
+            cycles, chosen = search.best.cycles, tried
     return chosen
 
 

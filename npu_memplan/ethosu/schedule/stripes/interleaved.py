@@ -117,7 +117,7 @@ class Chains:
             read |= {source.buffer for source in layer.inputs}
             producers = made.setdefault(layer.output.buffer, [])
             if layer.output.buffer in read or any(not _same_rows(producer, layer.output) for producer in producers):
-                return None  # all of its makers come before all who read it
+                return None  # all of its producers come before all of its readers
             producers.append(layer.output)
         inner = {layer.output.buffer for layer in layers[:-1]}
         if not inner <= self.live.keys():

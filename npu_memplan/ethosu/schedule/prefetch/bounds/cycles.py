@@ -6,7 +6,7 @@ the constants' port, each constant once; the kernels as if constants came from w
 can be copied kept no memory busy; all memories at once, since what a copy spares one it writes to another; and what
 the port must still bring when an operation ends, because only what is free beside the maps can be there already.
 Constants that have no room are read in place (`staying`), and as many of those that are read again as cannot all be
-kept (`crowded`).
+kept (`capacity_windows`).
 """
 
 from __future__ import annotations
