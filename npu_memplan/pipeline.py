@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import planners, stages, verify
 from .artifact import Artifact
+from .clock import limited, paused
 from .codegen.interface import Interface
 from .files.staging import staged_directory
 from .frontend.load import read
@@ -54,16 +55,21 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compil
 
     What went otherwise than it should is told in its notes; with `strictly`, faults of ours are raised.
     """
-    with gathering() as incidents:
+    with gathering() as incidents, limited(options.time_limit_s):
         made = _made(model, options, beyond)
     return replace(made, artifact=replace(made.artifact, notes=(*made.artifact.notes, *incidents.lines)))
 
 
 def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
-    best = None if beyond else tune(options, lambda requested: lower(read(model, request(requested))), model.name)
+    def load(requested: CompileOptions) -> Loaded:
+        with paused():  # nothing is searched
+            return lower(read(model, request(requested)))
+
+    best = None if beyond else tune(options, load, model.name)
     if best is not None:
         return build(best)
-    extracted = extract_problem(lower(read_by_one(model, options, beyond)))
+    with paused():
+        extracted = extract_problem(lower(read_by_one(model, options, beyond)))
     try:
         return build(prefetch_weights(plan(extracted)))
     except planners.PlanningError as error:
@@ -112,6 +118,11 @@ def plan(extracted: Extracted) -> Planned:
 
 def build(planned: Planned) -> Compiled:
     """Put the plan into the module and print it; the plan is taken as it is, right or wrong."""
+    with paused():
+        return _built(planned)
+
+
+def _built(planned: Planned) -> Compiled:
     report_phase("writing streams and C")
     from .codegen.described import describe, with_sources
     from .codegen.sources import print_sources

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..artifact.check import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp
+from ..clock import limited, paused
 from ..errors import InternalError, RefusalError
 from ..ethosu.arch import accelerator, has_native_lowering
 from ..files.owned_folder import scratch_folder
@@ -47,7 +48,7 @@ def compile_checked(
 
     Who gathers incidents is told of what was given up; with `strictly`, our own is an `InternalError` then.
     """
-    with gathering(), staged_directory(Path(output), force) as folder:
+    with gathering(), limited(options.time_limit_s), staged_directory(Path(output), force) as folder:
         return write_checked(plan_model(Path(model), options), folder, Path(model), options, mode)
 
 
@@ -115,7 +116,8 @@ def check_results(
 
     from .worker import run
 
-    return judge(artifact, run(RunRequest(str(folder), str(model), inputs, artifact.target.operators)))
+    with paused():  # nothing is searched
+        return judge(artifact, run(RunRequest(str(folder), str(model), inputs, artifact.target.operators)))
 
 
 def _cannot(artifact: Artifact) -> str:

@@ -95,8 +95,8 @@ def _operators(text: str) -> tuple[str, ...]:
 @_search("--planner", default="auto", show_default=True, metavar="NAME", shell_complete=completion.planners,
          help="auto, optimal, first-fit, greedy-by-size, greedy-by-conflicts, hill-climb, linear, or a registered "
          "name.")  # fmt: skip
-@_search("--time-limit", "time_limit_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's "
-         "search.")  # fmt: skip
+@_search("--time-limit", "time_limit_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Of all "
+         "searches of the compile together; the best found until then is taken.")  # fmt: skip
 @_search("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
 @group("Results")("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
                   "results are called exact, and make it otherwise where they differ; default: unless that is much "

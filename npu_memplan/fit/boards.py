@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact.board_fit import BoardFit, fit_of
+from ..clock import limited
 from ..errors import NpuMemplanError
 from ..ethosu.time import estimate
 from ..frontend.start import vela_options
@@ -94,10 +95,11 @@ def on_boards(
 
     chosen = tuple(names) or board_names()
     rows: list[BoardRow] = []
-    for name in chosen:
-        tried = _tried(name, options, compiled)
-        first = next(tried)
-        rows.append(first if first.fits else next((row for row in tried if row.fits), first))
+    with limited(options.time_limit_s):
+        for name in chosen:
+            tried = _tried(name, options, compiled)
+            first = next(tried)
+            rows.append(first if first.fits else next((row for row in tried if row.fits), first))
     return tuple(rows)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact import Artifact
+from ..clock import limited
 from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..exactness import Exactness
 from ..options import NO_NPU, CompileOptions
@@ -139,7 +140,7 @@ def compile_to_fit(
             say(shlex.join(wanted.to_cli_args()))
         return plan_model(model, wanted, beyond=pool)
 
-    with staged_directory(output, force) as folder:
+    with limited(options.time_limit_s), staged_directory(output, force) as folder:
         options = by_one(replace(options, pools={**options.pools, pool: size}))  # the trials are of each by itself
         result, compiled = fit(compile, options, pool, size, model.name)
         notes = tuple(dict.fromkeys((*compiled.artifact.notes, *result.faults)))

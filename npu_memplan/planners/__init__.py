@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..clock import now
+from ..clock import left_of, now
 from ..errors import InternalError
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
 from ..verify import VerificationError, check, check_own, violations_of
@@ -79,9 +79,9 @@ def plan(
     """Place every buffer of `problem`.
 
     `planner` is a registered name (`planner_names()`). The search ends at a proven optimum, after
-    `time_limit_s` seconds or `node_budget` units of work; with neither, after a default number of
-    units, so the plan then depends on the problem and `seed` only. `incumbent` is a valid plan
-    that the answer is never worse than.
+    `time_limit_s` seconds (less where `clock.limited` leaves less) or `node_budget` units of work;
+    with neither, after a default number of units, so the plan then depends on the problem and `seed`
+    only. `incumbent` is a valid plan that the answer is never worse than.
 
     Raises `ProblemError` (the problem contradicts itself), `PlanningError` (nothing fits the
     pools), `PlannerUseError` (unknown planner, unusable budget), `VerificationError` (the incumbent
@@ -101,7 +101,8 @@ def plan(
     if time_limit_s is not None:
         # to verify a plan takes about three times as long as to restate the problem
         restating_s = now() - started
-        deadline = started + time_limit_s - min(3 * restating_s, time_limit_s / 2)
+        left_s = left_of(time_limit_s)
+        deadline = started + left_s - min(3 * restating_s, left_s / 2)
         model.deadline = deadline - restating_s  # and what is interrupted then takes about as long to do quickly
     context = Context(model, seed, nodes, deadline, started=started)
     context.incumbent = incumbent

@@ -18,6 +18,7 @@ from ..stages import Planned
 from .bounds import bound_of
 from .limit_search import ENDLESS, LimitSearch, Winner
 from .ranking import Ranking
+from .weight_prefetch import is_ended
 
 _STEPS = 6  # limits below the first that is fast enough
 _CLOSE = 32  # a part of the limit: closer ones are not told apart
@@ -48,6 +49,8 @@ def fast_enough(
         raise SpeedError(_too_slow(first, limits, name))
     found, slow = first, 0
     for _ in range(_STEPS):
+        if is_ended():
+            break
         limit = (slow + found.size_bytes) // 2 // _ALIGNMENT * _ALIGNMENT
         if found.size_bytes - limit <= found.size_bytes // _CLOSE:
             break

@@ -34,7 +34,7 @@ from .cascades import CascadeChoice, at_limit, pareto_front
 from .prefetch_candidate import PrefetchCandidate
 from .ranking import Rank, Ranking
 from .rebuild import Cutters, rebuild_problem, slicers
-from .weight_prefetch import PrefetchSearch, fast_pool, read_in_place, report_slow_search
+from .weight_prefetch import PrefetchSearch, fast_pool, is_ended, read_in_place, report_slow_search
 
 VELA, OURS, STRIPES = "Vela's stream", "native lowering", "native lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
@@ -118,6 +118,8 @@ def _ours(
     for made in (*forms, *_striped(forms, memory_map)):
         if some and made is forms[-1]:
             continue
+        if some and is_ended():
+            break
         try:
             budget = _NODES if options.time_limit_s is None else None
             plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed, budget)

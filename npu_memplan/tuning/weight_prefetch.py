@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..clock import is_over
 from ..compiled import compiled
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.compact import compact
@@ -55,6 +56,13 @@ def report_slow_search() -> None:
         fall_back(Fallback.SEARCH, text)
 
 
+def is_ended() -> bool:
+    """Whether no further program is compared: `--time-limit` is over, which is told."""
+    if is_over():
+        fall_back(Fallback.TIME, "--time-limit ended the search for the fastest program: the best so far was taken")
+    return is_over()
+
+
 class PrefetchSearch:
     """Programs of one model, each as it is and with its constants copied otherwise; the fastest is the `best`, `made`.
 
@@ -94,15 +102,16 @@ class PrefetchSearch:
         for count, part in _ROUNDS:
             searched = sorted(searched, key=_optimistic_cycles)[:count]
             for prefetch_candidate in searched:
-                prefetch_candidate.search(WORK // part)
+                if not is_ended():
+                    prefetch_candidate.search(WORK // part)
         allocation_penalties: dict[
             PrefetchCandidate, float
         ] = {}  # parts of estimates that were lost when they were given places
         found = sorted(searched, key=_optimistic_cycles)
-        found = [*(self._with_tuned_slices(found[0]) if found else ()), *found]
+        found = [*(self._with_tuned_slices(found[0]) if found and not is_ended() else ()), *found]
         for prefetch_candidate in found:
             self._allocate(prefetch_candidate, allocation_penalties)
-        for prefetch_candidate in found[:1]:
+        for prefetch_candidate in found[:1] if not is_ended() else ():
             before = prefetch_candidate.optimistic_cycles
             prefetch_candidate.search(_FURTHER * WORK)
             if prefetch_candidate.optimistic_cycles < before:

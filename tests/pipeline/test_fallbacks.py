@@ -51,6 +51,14 @@ def test_searches_in_python_are_told_of(no_compiler: None, cli: Callable[..., An
     assert line.startswith("npu-memplan: the compiled searches are not available: ")
 
 
+def test_a_time_limit_ends_the_comparison_of_programs(cli: Callable[..., Any], tmp_path: Path) -> None:
+    made = cli("compile", MODEL, "--pool", "sram=16KiB", "--time-limit", "0", "-q", "-o", tmp_path / "made")
+    assert made.code == 0, made.err
+    line = "--time-limit ended the search for the fastest program: the best so far was taken"
+    assert made.err == f"npu-memplan: {line}\n"
+    assert line in Artifact.load(tmp_path / "made").notes
+
+
 def test_the_legacy_core_is_told_of(monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path) -> None:
     def refuse(*_: object) -> None:
         raise VelaError("it cannot parse the model")

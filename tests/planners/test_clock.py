@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from npu_memplan import clock
-from npu_memplan.planners import gc_paused
+from npu_memplan.planners import Context, gc_paused, plan, registry
+from npu_memplan.problem import Buffer, Lifetime, Placement, Pool, Problem
 
 
 def test_nested_pauses_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,6 +25,46 @@ def test_nested_pauses_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.now() == before
     seconds += 1
     assert clock.now() == before + 1
+
+
+def test_a_limit_is_of_all_searches_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = 100.0
+    monkeypatch.setattr(clock, "seconds", lambda: seconds)
+    assert clock.left_of(9) == 9
+    with clock.limited(5):
+        assert clock.left_of(9) == 5
+        seconds += 2
+        assert (clock.left_of(9), clock.left_of(1), clock.is_over()) == (3, 1, False)
+        with clock.limited(None), clock.limited(50):
+            assert clock.left_of(9) == 3
+            with clock.limited(1):
+                assert clock.left_of(9) == 1
+        seconds += 4
+        assert (clock.left_of(9), clock.is_over()) == (0, True)
+    assert (clock.left_of(9), clock.is_over()) == (9, False)
+
+
+def test_plans_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two searches that never end by themselves, on a clock that each look at moves on."""
+    looks = 0
+
+    def seconds() -> float:
+        nonlocal looks
+        looks += 1
+        return looks / 100
+
+    def endless(problem: Problem, context: Context) -> tuple[Placement, ...]:
+        while not context.exhausted():
+            pass
+        return (Placement("a", "sram", 0),)
+
+    monkeypatch.setattr(clock, "seconds", seconds)
+    monkeypatch.setitem(registry._PLANNERS, "endless", endless)
+    problem = Problem((Buffer("a", 16, (Lifetime(0, 1),)),), (Pool("sram"),))
+    with clock.limited(10):
+        for _ in range(5):
+            assert plan(problem, "endless", time_limit_s=10).budget == "10 s"
+    assert 1000 <= looks < 1200
 
 
 def test_no_thread_ends_the_quiet_of_another() -> None:
