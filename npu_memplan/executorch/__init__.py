@@ -1,4 +1,9 @@
 """What is planned, compiled and reported for ExecuTorch.
 
-Invariant: `.pte` files are read without ExecuTorch (`models.executorch`); nothing here imports TVM.
+Invariant: `.pte` files are read without ExecuTorch (`models.executorch`); nothing here imports TVM, and only a plan
+that is being made imports ExecuTorch.
 """
+
+from .planning import BankError, ExecutorchPlanner, PlannedGraph, memory_planning
+
+__all__ = ["BankError", "ExecutorchPlanner", "PlannedGraph", "memory_planning"]
