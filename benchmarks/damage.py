@@ -251,9 +251,10 @@ CAMPAIGNS = {
     "programs": Campaign(
         damaged_programs,
         {"simulate": ("simulate", "{case}", "--output", "{out}"), "run": ("run", "{case}", "--output", "{out}"),
-         "disassemble": ("disassemble", "{case}"), "check": ("check", "{case}", "--board", "corstone-320")},
+         "disassemble": ("disassemble", "{case}"), "check": ("check", "{case}", "--board", "corstone-320"),
+         "report": ("report", "{case}", "-o", "{out}")},
         ("fvp_runner.executorch.command", "fvp_runner.executorch.check", "npu_memplan.commands.simulate",
-         "npu_memplan.commands.run"),
+         "npu_memplan.commands.run", "npu_memplan.executorch.memory_map", "npu_memplan.report.files"),
     ),
     "references": Campaign(
         damaged_models,

@@ -19,7 +19,7 @@ from npu_memplan.models.executorch.program import ExecutorchProgram
 from npu_memplan.models.executorch.vela_network import npu_calls, open_program, require_npu_calls
 
 from .model import MissingKernelError
-from .simulation import Simulated, find_method, simulate
+from .simulation import Simulated, simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ProgramOptions:
 def run_program(name: str, data: bytes, options: ProgramOptions) -> None:
     """Run a method once and print what came of it."""
     program = open_program(name, data, options.external)
-    method = find_method(program, options.method)
+    method = program.method(options.method)
     calls = [one for one in npu_calls(program) if one.method is method]
     if not calls:
         require_npu_calls(program)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.models.executorch.program import ExecutorchProgram, KernelCall, Method
 from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
@@ -22,10 +21,6 @@ from ..npu_model.model import NpuModel, RunStats
 from .model import ExecutorchModel, MethodInput, method_inputs, missing_kernels, run_delegate
 
 Given = Callable[[str, Sequence[MethodInput]], Sequence[NDArray[Any]]]
-
-
-class MethodNameError(NpuMemplanError):
-    """A program has no method of that name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,14 +51,6 @@ class Simulated:
     def scratch_bytes(self) -> int:
         """What the temporary allocator needs: the calls come one after another."""
         return max((c.blocks.scratch_bytes for c in self.calls), default=0)
-
-
-def find_method(program: ExecutorchProgram, name: str) -> Method:
-    """The method called `name`; an empty name is the first method."""
-    for method in program.methods:
-        if name in ("", method.name):
-            return method
-    raise MethodNameError(f"{program.name} has no method {name!r}; it has {', '.join(m.name for m in program.methods)}")
 
 
 def simulate(program: ExecutorchProgram, method: Method, given: Given, where: MemoryMap, checks: bool) -> Simulated:

@@ -16,12 +16,17 @@ from ..artifact import Artifact
 from ..command_line.progress import progress
 from ..command_line.values import FILE, FOLDER, PLACE
 from ..files import manifest
+from ..models.executorch.segments import is_program
+from ..models.file import read_file
 from ..options import CompileOptions
-from ..problem import Lifetime, Problem
+from ..problem import Lifetime, Plan, Problem
 
 
-@click.command(help="Write the HTML report of a compiled model (a directory), or of a problem file and its --plan.")
-@click.argument("directory", metavar="DIRECTORY|PROBLEM", type=PLACE)
+@click.command(help="Write the HTML report of a compiled model (a directory), of a problem file and its --plan, or of "
+               "the memory of an ExecuTorch program (.pte).")  # fmt: skip
+@click.argument("directory", metavar="DIRECTORY|PROBLEM|MODEL.pte", type=PLACE)
+@click.option("--method", default="", metavar="NAME", help="Of a .pte; default: its first.")
+@click.option("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
 @click.option("--plan", "plan_file", type=FILE, metavar="PLAN", help="The plan (.csv or .json) of a problem file.")
 @click.option("-o", "--output", type=FOLDER, metavar="DIR", help="Where to write; default: beside plan.json.")
 @click.option("--png", is_flag=True, help="Also draw memory.png (needs matplotlib).")
@@ -34,6 +39,8 @@ from ..problem import Lifetime, Problem
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(
     directory: Path,
+    method: str,
+    external: tuple[Path, ...],
     plan_file: Path | None,
     output: Path | None,
     png: bool,
@@ -51,6 +58,8 @@ def command(
 
     if plan_file is not None:
         artifact, directory = bare_artifact(directory, plan_file), directory.parent
+    elif directory.is_file() and is_program(data := read_file(directory)):
+        artifact, directory = program_artifact(directory, data, method, external), directory.parent
     elif directory.is_file():
         raise ReportError(
             f"{directory} is a file; give its plan with --plan PLAN, or the directory of a compiled model"
@@ -96,8 +105,6 @@ def command(
 def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:
     """A problem and its plan as an artifact without calls, operators and code; errors are those of the readers and the
     verifier."""
-    import hashlib
-
     from ..artifact.files import read_plan, read_problem
     from ..verify import check
 
@@ -105,10 +112,16 @@ def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:
     plan = read_plan(plan_file, problem)
     check(problem, plan)
     problem, notes = _from_zero(problem)
+    return _bare(problem_file, problem_file.read_bytes(), problem, plan, notes)
+
+
+def _bare(path: Path, data: bytes, problem: Problem, plan: Plan, notes: tuple[str, ...]) -> Artifact:
+    import hashlib
+
     return Artifact(
-        name=problem.name or problem_file.stem,
-        source=problem_file.name,
-        source_sha256=hashlib.sha256(problem_file.read_bytes()).hexdigest(),
+        name=problem.name or path.stem,
+        source=path.name,
+        source_sha256=hashlib.sha256(data).hexdigest(),
         target=CompileOptions("none", "", ""),
         problem=problem,
         plan=plan,
@@ -117,6 +130,18 @@ def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:
         outputs=(),
         notes=notes,
     )
+
+
+def program_artifact(path: Path, data: bytes, method: str, external: tuple[Path, ...]) -> Artifact:
+    """The memory of a method of an ExecuTorch program as an artifact without calls, operators and code."""
+    from ..executorch.memory_map import memory_of
+    from ..models.executorch.vela_network import open_program
+    from ..verify import check
+
+    program = open_program(path.name, data, external)
+    found = memory_of(program, program.method(method))
+    check(found.problem, found.plan)
+    return _bare(path, data, found.problem, found.plan, found.notes)
 
 
 def _from_zero(problem: Problem) -> tuple[Problem, tuple[str, ...]]:

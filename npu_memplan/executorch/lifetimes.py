@@ -7,6 +7,7 @@ outputs to the last one, and what has a value before the first inference always.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..models.executorch.program import Method, values_of
@@ -58,14 +59,21 @@ def placed_tensors(method: Method) -> tuple[PlacedTensor, ...]:
 def live_bytes(method: Method) -> dict[int, int]:
     """Most bytes of each planned buffer that hold something needed at one time: no plan of these tensors has less."""
     tensors = placed_tensors(method)
-    found = dict.fromkeys(method.planned_bytes, 0)
-    for memory in found:
-        mine = sorted((t for t in tensors if t.memory == memory), key=lambda t: t.offset_bytes)
-        for point in sorted({t.first for t in mine}):
-            total = reached = 0
-            for tensor in mine:
-                if tensor.first <= point < tensor.last:
-                    total += max(0, tensor.end_bytes - max(reached, tensor.offset_bytes))
-                    reached = max(reached, tensor.end_bytes)
-            found[memory] = max(found[memory], total)
-    return found
+    return {
+        memory: most_held([(t.offset_bytes, t.end_bytes, t.first, t.last) for t in tensors if t.memory == memory])
+        for memory in method.planned_bytes
+    }
+
+
+def most_held(placed: Sequence[tuple[int, int, int, int]]) -> int:
+    """The most bytes that are held at one time; `placed`: first byte, end, first point, end, of each thing."""
+    most = 0
+    ordered = sorted(placed)
+    for point in sorted({first for _, _, first, _ in ordered}):
+        total = reached = 0
+        for start, end, first, last in ordered:
+            if first <= point < last:
+                total += max(0, end - max(reached, start))
+                reached = max(reached, end)
+        most = max(most, total)
+    return most

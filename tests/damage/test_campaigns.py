@@ -60,6 +60,12 @@ def test_models(kind: str, count: int, models: list[Path]) -> None:
 
 
 @pytest.mark.slow
+def test_programs() -> None:
+    folder = REPOSITORY / "tests" / "models"
+    campaign("programs", 40, *(folder / f"three_convolutions_{npu}.pte" for npu in ("u65", "u85")))
+
+
+@pytest.mark.slow
 def test_streams(tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(compile_tflite(EXAMPLE.read_bytes()).network)
     campaign("streams", 20, tmp_path / "m.tflite")

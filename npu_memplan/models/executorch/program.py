@@ -10,6 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ...errors import NpuMemplanError
+
+
+class MethodNameError(NpuMemplanError):
+    """A program has no method of that name."""
+
+
 # enum ScalarType -> numpy's name (bfloat16: PyTorch's) and bytes of an element.
 ELEMENT_TYPES: Mapping[int, tuple[str, int]] = {
     0: ("uint8", 1), 1: ("int8", 1), 2: ("int16", 2), 3: ("int32", 4), 4: ("int64", 8), 5: ("float16", 2),
@@ -153,6 +160,13 @@ class ExecutorchProgram:
     methods: tuple[Method, ...]
     named_data: Mapping[str, memoryview] = field(default_factory=dict, repr=False)
     bundled: bool = False  # a bundled program held it, with inputs and expected outputs
+
+    def method(self, name: str) -> Method:
+        """The method called `name`, the first for an empty name; `MethodNameError` when there is none."""
+        for method in self.methods:
+            if name in ("", method.name):
+                return method
+        raise MethodNameError(f"{self.name} has no method {name!r}; it has {', '.join(m.name for m in self.methods)}")
 
 
 def values_of(instruction: MethodInstruction) -> tuple[int, ...]:
