@@ -208,8 +208,7 @@ def measured(model: str, macs: int) -> tuple[Command, ...]:
 @lru_cache
 def compiled(model: Path, npu: str, system: str, mode: str) -> tuple[Command, ...]:
     """Of the installed Vela."""
-    cache = 393_216 if npu.startswith("ethos-u85") and mode == "Dedicated_Sram" else None
-    options = VelaOptions(npu, system, mode, arena_cache_size=cache)
+    options = VelaOptions(npu, system, mode)
     (call,) = compile_tflite(model.read_bytes(), options, model.stem).parsed.npu_calls
     return tuple(decode(call.words, call.accelerator.language))
 

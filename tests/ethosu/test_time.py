@@ -185,3 +185,41 @@ def test_the_cause_is_what_takes_longest() -> None:
 def test_shares_add_up_to_the_total() -> None:
     made = estimate((dma((0, 0), (1, 9000), 800), CONV, Wait(Op.DMA_WAIT, 0), DEPTHWISE, ADD, POOL, STOP), U55, WHERE)
     assert sum(share.cycles for share in made.shares) == made.total == sum(made.bounds().values())
+
+
+@pytest.mark.parametrize(
+    ("beats", "latency", "writes", "cycles"),
+    [
+        (1000, 0, False, 1000),
+        (1000, 92, False, 1000 / 8 * (92 + 8) / 4),  # four reads unfinished
+        (1000, 92, True, 1000),  # of writes any number
+    ],
+)
+def test_directions_have_unfinished_requests_apart(beats: int, latency: int, writes: bool, cycles: float) -> None:
+    memory = Memory("m", 0, 1.0, Direction(latency, 4), Direction(latency))
+    assert memory.cycles(Traffic(8 * beats, beats, beats // 8), writes, 1) == pytest.approx(cycles)
+
+
+def test_what_a_kernel_reads_and_writes_shares_the_beats_and_nothing_else() -> None:
+    slow = Memory("sram", 0, 1.0, Direction(92, 1), Direction(92, 1))
+    traffic = resource_use(ADD, U55, MemoryMap({0: slow, 1: slow}, slow)).traffic
+    reads, writes = (
+        sum(load.cycles for load in resource_use(ADD, U55, MemoryMap({1: slow}, slow)).loads if load.writes is w)
+        for w in (False, True)
+    )
+    assert traffic.cycles_of("sram") == max(reads, writes) < reads + writes
+
+
+def test_pauses_of_an_adapter_delay_who_waits_for_answers() -> None:
+    """Of a pause, what outlasts a latency is lost: 750 of 5,000 cycles at 250."""
+    pulse = Pulse(4000, 1000, 0)
+    assert Memory("m", 1, 1.0, Direction(250), Direction(0), pulse).latency(False) == pytest.approx(250 * 5000 / 4250)
+    assert Memory("m", 1, 1.0, Direction(1000), Direction(0), pulse).latency(False) == 1000
+    assert Memory("m", 1, 1.0, Direction(250), Direction(0)).latency(False) == 250
+
+
+def test_a_memory_may_have_shorter_requests() -> None:
+    long, short = (Memory("m", 0, 2.0, Direction(28, 8), Direction(0), burst_bytes=n) for n in (0, 64))
+    moved = Traffic(128_000, 8000, 1000)
+    assert long.cycles(moved, False, 1) == max(4000, 1000 * (28 + 8) / 8)
+    assert short.cycles(moved, False, 1) == 2000 * (28 + 4) / 8

@@ -24,6 +24,10 @@ LIMITS = {  # of all counts of a group
     "ethos-u65 networks": (0.9, 1.1),
     "ethos-u55 networks, adapters off": (0.79, 1.1),
     "ethos-u65 networks, adapters off": (0.74, 1.1),
+    "ethos-u85 networks": (0.87, 1.23),  # rnnoise in SRAM alone is the highest, and 1.11 of what was measured as it is
+    "conv1x1 base": (0.64, 1.13),
+    "conv3x3 base": (0.69, 1.15),
+    "dw3x3 base": (0.63, 1.21),
 }
 U55 = VelaOptions("ethos-u55-256", "Ethos_U55_High_End_Embedded", "Shared_Sram")
 
@@ -153,7 +157,7 @@ def test_the_measured_streams_of_ethos_u85_are_met(fvp: Path) -> None:
         npu = accelerator(f"ethos-u85-{macs}")
         found[model, macs] = estimate(measured(model, macs), npu, u85_around(macs)).total / published
     assert len(found) == 15
-    assert {cell: ratio for cell, ratio in found.items() if not 0.85 <= ratio <= 1.15} == {}
+    assert {cell: ratio for cell, ratio in found.items() if not 0.86 <= ratio <= 1.11} == {}
 
 
 def test_the_latency_sweep_of_ethos_u85_is_followed() -> None:
@@ -162,7 +166,7 @@ def test_the_latency_sweep_of_ethos_u85_is_followed() -> None:
         found = {latency: estimate(stream, npu, u85_around(macs, latency)).total for latency in published}
         assert list(found.values()) == sorted(found.values())
         ratios = {latency: found[latency] / published[latency] for latency in published}
-        assert {latency: r for latency, r in ratios.items() if not 0.8 <= r <= 1.2} == {}
+        assert {latency: r for latency, r in ratios.items() if not 0.9 <= r <= 1.1} == {}
 
 
 @pytest.mark.parametrize(("macs", "read", "written"), [(256, 7_650, 36), (1024, 7_838, 36)])
@@ -170,3 +174,26 @@ def test_external_beats_of_ethos_u85_are_those_published(macs: int, read: int, w
     found = estimate(measured("rnnoise_INT8", macs), accelerator(f"ethos-u85-{macs}"), u85_around(macs))
     assert found.beats(1, False) == pytest.approx(read, rel=0.002)
     assert found.beats(1, True) == written
+
+
+SRAM_BEATS = {128: (60_729, 23_431), 256: (41_813, 23_431), 512: (22_294, 17_505), 2048: (15_673, 15_673)}
+
+
+@pytest.mark.parametrize("macs", SRAM_BEATS)
+def test_beats_of_sram_are_those_published(macs: int) -> None:
+    """kws: inputs stay inside the NPU while several depths of output blocks are made of them."""
+    found = estimate(measured("kws_micronet_m", macs), accelerator(f"ethos-u85-{macs}"), u85_around(macs))
+    assert (found.beats(0, False), found.beats(0, True)) == SRAM_BEATS[macs]
+
+
+@pytest.mark.slow
+def test_single_convolutions_of_ethos_u85_move_the_published_beats(found: list[Cell]) -> None:
+    """Where the installed Vela makes the stream that was measured: inputs stay from one depth of blocks to the next."""
+    same = [
+        cell
+        for kind in ("conv1x1", "conv3x3", "dw3x3")
+        for cell in grouped(found)[f"{kind} base"]
+        if cell.beats and cell.beats[2:] == cell.moved[2:]
+    ]
+    assert len(same) >= 60
+    assert {cell.name: cell.moved for cell in same if cell.beats != cell.moved} == {}

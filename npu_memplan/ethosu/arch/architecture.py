@@ -144,6 +144,8 @@ class Architecture:
     burst_bytes: int = 64  # most that one AXI request moves: the limit that Arm's driver sets
     ifm_micro_depth: int = 8  # input channels that go into one pass
     max_block: Shape = Shape(32, 64, 128)  # of an OFM
+    decoded_weights: int = 8  # a cycle, of each core that makes blocks of its own
+    input_bytes: int = 0  # of input blocks that stay while all depths of output blocks are made; 0: none
     sub_kernel: int = 8  # rows and columns of one pass over a large kernel
 
     @property

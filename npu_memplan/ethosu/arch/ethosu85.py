@@ -2,7 +2,8 @@
 
 Invariant: numbers only. Source: Arm's published optimiser (ethos-u-vela 5.2.0, Apache-2.0: regor's `ethos_u85.cpp`,
 `ethos_u85_performance.cpp` and the register descriptions in `ethos_u85_interface.hpp`); of time, `command_fetch_bytes`,
-`launch_cycles` and `awaits_response` were chosen after looking at published cycle counts (docs/time.md).
+`launch_cycles`, `awaits_response`, `input_bytes`, and what 256 decodes and 1024 and 2048 have in flight, were chosen
+after looking at published counts (docs/time_validation.md).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _u85(
         burst_bytes=128,
         language=Language.U85,
         in_flight_bytes={channel: 16 * words for channel, words in zip(Channel, buffers, strict=True)},
-        in_flight_share=0.8,
+        in_flight_share=1.0 if ports[1] else 0.8,  # two ports answer in turn
         command_fetch_bytes=128,
         launch_cycles=70,
         awaits_response=True,
@@ -56,6 +57,8 @@ def _u85(
         max_blockdep=7,
         micro_blocks=micro,
         max_block=Shape(128, 128, 1024),
+        decoded_weights=max(8 * cores, 16 if macs > 128 else 8),
+        input_bytes=(32 if macs == 2048 else 16) * 1024,
     )
 
 

@@ -13,7 +13,6 @@ from .traits import Engine
 from .work import Work, sub_blocks
 
 _STEP = 4  # cycles of one micro-block in a kernel step
-_DECODED = 8  # weights a cycle that one core's decoder delivers
 _STEP_WEIGHTS = 32  # input channels, or channels times taps, of a kernel step
 
 
@@ -46,16 +45,14 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
     plane = -(-height // micro.height) * -(-width // micro.width)
     deep = -(-depth // micro.depth)
     group = work.traits.taps
-    decode = (
-        _weights(work, accelerator) * micro.depth // (_DECODED * (accelerator.cores if accelerator.micro_blocks else 1))
-    )
+    decode = _weights(work, accelerator) * micro.depth // accelerator.decoded_weights
     wide = 2 if work.ifm_bits >= 16 else 1
     cycles = 0
     for taps in work.pieces:
         if work.engine is Engine.POOL:
             steps = 1
             doubled = wide if accelerator.rates.doubles_16_bit_pools else 1
-            busy = max(_STEP, taps) * plane * deep * doubled * (_STEP if accelerator.micro_blocks else 1)
+            busy = max(_STEP, taps) * plane * deep * doubled
         elif work.engine is Engine.DEPTHWISE:
             steps = -(-taps // group)
             busy = max(decode, group * plane * wide) * steps * deep
@@ -68,6 +65,8 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
         cycles += busy
     if work.part_kernel:
         return cycles * -(-work.ifm.depth // work.traits.channels)
+    if work.sums_channels and accelerator.micro_blocks:  # the last slice has only the channels that are left
+        return -(-cycles * work.ifm.depth // work.slice_channels)
     if work.sums_channels:
         return cycles * -(-work.ifm.depth // work.slice_channels)
     return cycles
@@ -75,8 +74,10 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
 
 def _weights(work: Work, accelerator: Architecture) -> int:
     """That one output channel needs in a kernel step."""
-    if not accelerator.micro_blocks or work.engine in (Engine.DEPTHWISE, Engine.POOL):
+    if not accelerator.micro_blocks:
         return _STEP_WEIGHTS
+    if work.engine in (Engine.DEPTHWISE, Engine.POOL):
+        return work.traits.taps  # of one channel
     if work.part_kernel:
         return work.traits.taps * accelerator.ifm_micro_depth
     return work.slice_channels * accelerator.ifm_micro_depth // work.traits.channels

@@ -16,7 +16,7 @@ from ..stream.commands import Operation
 from ..stream.groups import kind_of
 from ..stream.isa import Op, Register
 from .compute import multiplier_cycles, output_cycles
-from .memory import Direction, Memory, MemoryMap, Traffic
+from .memory import Memory, MemoryMap, Traffic
 from .traffic import Flow, dma_flows, flows
 from .work import Work, work_of
 
@@ -37,28 +37,22 @@ class Load:
     asking: float  # cycles that the reader needs, were the memory free: what it has asked for must fit its buffer
 
     @property
-    def latency(self) -> int:
+    def latency(self) -> float:
         """Cycles before the first beat (reading), or after the last (writing)."""
-        return self.direction.latency
-
-    @property
-    def direction(self) -> Direction:
-        return self.memory.write if self.writes else self.memory.read
+        return self.memory.latency(self.writes)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraffic:
     """Loads as a clock asks for them, added up: an operation passes many clocks while schedules are compared."""
 
-    inputs: tuple[tuple[int, float], ...]  # (latency, cycles of asking) of each
-    weights: tuple[tuple[int, float], ...]
-    memories: tuple[tuple[str, float, int], ...]  # (name, cycles in use, latency of the first that is read)
-    requested: tuple[
-        tuple[Channel, int, float], ...
-    ]  # (reader, latency, cycles) where asking takes longer than the memory
-    input_latency: int  # the longest
+    inputs: tuple[tuple[float, float], ...]  # (latency, cycles of asking) of each
+    weights: tuple[tuple[float, float], ...]
+    memories: tuple[tuple[str, float, float], ...]  # (name, cycles in use, latency of the first that is read)
+    requested: tuple[tuple[Channel, float, float], ...]  # (reader, latency, cycles) where the memory is faster
+    input_latency: float  # the longest
     input_asking: float
-    output_latency: int
+    output_latency: float
     output_cycles: float
 
     @classmethod
@@ -73,7 +67,7 @@ class MemoryTraffic:
             inputs,
             weights,
             tuple(
-                (name, sum(load.cycles for load in group), max((g.latency for g in group if not g.writes), default=0))
+                (name, _occupied(group), max((g.latency for g in group if not g.writes), default=0))
                 for name, group in by_memory.items()
             ),
             tuple((g.channel, g.latency, g.asking) for g in loads if g.channel and g.asking > g.cycles),
@@ -86,6 +80,15 @@ class MemoryTraffic:
     def cycles_of(self, memory: str) -> float:
         """In which a memory is in use."""
         return sum(cycles for name, cycles, _ in self.memories if name == memory)
+
+
+def _occupied(loads: Iterable[Load]) -> float:
+    """Cycles of a memory for its loads: beats share its rate; unfinished requests are limited apart by direction."""
+    beats, sides = 0.0, [0.0, 0.0]
+    for load in loads:
+        beats += load.memory.busy(load.traffic)
+        sides[load.writes] += load.cycles
+    return max(beats, *sides)
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,6 @@ def kernel_resource_use(
     operation: Operation, work: Work, accelerator: Architecture, memory_map: MemoryMap
 ) -> ResourceUse:
     """Needs of a kernel that was read already."""
-    slices = -(-max(work.ifm.depth, 1) // work.slice_channels) if work.sums_channels else 1
     return ResourceUse(
         operation,
         multiplier_cycles(work, accelerator),
@@ -162,7 +164,7 @@ def kernel_resource_use(
         _loads(flows(operation, work, accelerator), accelerator, memory_map),
         work.macs,
         work.blocks,
-        work.blocks * slices,
+        work.blocks * work.slices,
     )
 
 
@@ -185,4 +187,4 @@ def _asking(flow: Flow, memory: Memory, accelerator: Architecture) -> float:
     if not room or flow.writes:
         return 0.0
     waiting = max(0, flow.traffic.beats * accelerator.port_bytes - room)
-    return waiting * memory.read.latency / (room * accelerator.in_flight_share)
+    return waiting * memory.latency(False) / (room * accelerator.in_flight_share)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,14 @@ class Pulse:
     off: int
     words: int  # 0: no limit
 
+    @property
+    def period(self) -> int:
+        return self.on + self.off
+
+    def slower(self, latency: float) -> float:
+        """How much longer requests take that wait for one another: of each pause, what outlasts a latency is lost."""
+        return self.period / (self.period - max(0.0, self.off - latency))
+
 
 @dataclass(frozen=True, slots=True)
 class Direction:
@@ -53,25 +61,39 @@ class Memory:
     read: Direction
     write: Direction
     pulse: Pulse | None = None
+    burst_bytes: int = 0  # most that one of its requests moves; 0: what the NPU's do
+
+    def busy(self, traffic: Traffic) -> float:
+        """Cycles in which its beats pass; reads and writes share them, and an adapter's words."""
+        passed = traffic.beats / self.clock_scale
+        if self.pulse is None or not traffic.requests:
+            return passed
+        if not self.pulse.words:
+            return passed * self.pulse.period / self.pulse.on
+        requests = self._requests(traffic)  # the one that reaches the limit still passes
+        return max(passed, requests / ceil(self.pulse.words * requests / traffic.beats) * self.pulse.period)
 
     def cycles(self, traffic: Traffic, writes: bool, requesters: int) -> float:
         """Cycles of the memory's time that `traffic` takes; the first latency is not among them.
 
-        Requests of one kind share what may be unfinished, so this time is lost for all others too.
+        Reads share what may be unfinished, so this time is lost for all others of them too; so do writes.
         """
-        if not traffic.requests:
-            return 0.0
-        side, beats = (self.write if writes else self.read), traffic.beats / traffic.requests
-        busy = traffic.beats / self.clock_scale
-        turn, most = side.latency + beats, side.outstanding * requesters
+        side, requests, busy = (self.write if writes else self.read), self._requests(traffic), self.busy(traffic)
+        most = side.outstanding * requesters
+        if not requests or not most:
+            return busy
+        turn = side.latency + traffic.beats / requests
         if self.pulse is None:
-            return max(busy, traffic.requests * turn / most) if most else busy
-        period, passing = self.pulse.on + self.pulse.off, inf
-        if self.pulse.words:
-            passing = ceil(self.pulse.words / beats)  # the request that reaches the limit still passes
-        if most:
-            passing = min(passing, ceil(self.pulse.on / turn) * most)
-        return max(busy, traffic.requests / passing * period)
+            return max(busy, requests * turn / most)
+        return max(busy, requests / (ceil(self.pulse.on / turn) * most) * self.pulse.period)
+
+    def latency(self, writes: bool) -> float:
+        """From a request to its first beat, or from the last beat to the answer: on average, pauses included."""
+        side = self.write if writes else self.read
+        return side.latency * (self.pulse.slower(side.latency) if self.pulse else 1.0)
+
+    def _requests(self, traffic: Traffic) -> float:
+        return max(traffic.requests, traffic.bytes / self.burst_bytes if self.burst_bytes else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ def memory_of(name: str, values: Mapping[str, Any]) -> Memory:
         read=Direction(values["read_latency"], values["max_reads"]),
         write=Direction(values["write_latency"], values["max_writes"]),
         pulse=pulse,
+        burst_bytes=values.get("burst_bytes", 0),
     )
 
 

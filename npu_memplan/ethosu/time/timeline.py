@@ -55,7 +55,7 @@ class _Commands:
     there: int = 0
     time: float = 0  # when the last piece arrived
 
-    def arrival(self, size: int, now: float, latency: int, accelerator: Architecture) -> float:
+    def arrival(self, size: int, now: float, latency: float, accelerator: Architecture) -> float:
         """When the next `size` bytes are there, which are needed `now`."""
         piece = accelerator.command_fetch_bytes
         self.needed += size
@@ -84,7 +84,7 @@ class TimingModel:
     @classmethod
     def of(cls, accelerator: Architecture, memory_map: MemoryMap) -> TimingModel:
         return cls(
-            accelerator, memory_map.stream, 0 if accelerator.command_fetch_bytes else memory_map.stream.read.latency
+            accelerator, memory_map.stream, 0 if accelerator.command_fetch_bytes else memory_map.stream.latency(False)
         )
 
     def fork(self) -> TimingModel:
@@ -170,7 +170,7 @@ class TimingModel:
         if client is not None:
             self._delay(client, shared)
         if self.accelerator.command_fetch_bytes:
-            arrived = self.commands.arrival(4 * words, self.now, memory.read.latency, self.accelerator)
+            arrived = self.commands.arrival(4 * words, self.now, memory.latency(False), self.accelerator)
             self.now = max(self.now, arrived)
 
     def fetching(self, words: int) -> float:
@@ -222,7 +222,7 @@ class TimingModel:
         return Slot(needs, shown, stop, start)
 
 
-def _alone(loads: Iterable[tuple[int, float]], start: float) -> float:
+def _alone(loads: Iterable[tuple[float, float]], start: float) -> float:
     """When loads that share their memories with nobody have passed."""
     stop = 0.0
     for latency, asking in loads:

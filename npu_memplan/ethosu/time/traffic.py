@@ -20,6 +20,8 @@ from .memory import Traffic
 from .traits import Engine
 from .work import Work
 
+_SLICES = 4  # of an input's channels that stay inside the NPU at most
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
@@ -88,7 +90,20 @@ def _input(work: Work, view: FeatureMap, accelerator: Architecture) -> Traffic:
         return _map(view, view.height, columns, view.depth, accelerator)
     if not work.sums_channels:
         return _map(view, work.y.read, work.x.reads, work.block.depth, accelerator)
-    return _map(view, work.y.read, work.x.reads, work.slice_channels, accelerator) * work.depth_blocks
+    once = _map(view, work.y.read, work.x.reads, work.slice_channels, accelerator)
+    return _again(once, work, accelerator)
+
+
+def _again(once: Traffic, work: Work, accelerator: Architecture) -> Traffic:
+    """An input that every depth of blocks reads, but for the slices of channels that stay from one to the next."""
+    slices, again = work.slices, work.depth_blocks - 1
+    if not accelerator.input_bytes or len(work.pieces) > 1:
+        return once * work.depth_blocks
+    rows, columns = (max((size for size, _ in axis.reads), default=1) for axis in (work.y, work.x))
+    slice_bytes = rows * columns * min(work.slice_channels, work.ifm.depth) * work.ifm.element_bytes
+    stay = min(slices, _SLICES, accelerator.input_bytes // max(slice_bytes, 1))
+    moved = (n + n * again * (slices - stay) // slices for n in (once.bytes, once.beats, once.requests))
+    return Traffic(*moved)
 
 
 def _map(

@@ -101,6 +101,11 @@ class Work:
         traits = self.traits
         return min(max(self.ifm.depth, 1), traits.part_slice if self.part_kernel else traits.deep_slice)
 
+    @property
+    def slices(self) -> int:
+        """Passes over the input's channels for each OFM block."""
+        return -(-max(self.ifm.depth, 1) // self.slice_channels) if self.sums_channels else 1
+
 
 _MAX_PIECES = 1024  # of 8 x 8 elements, of one kernel
 _ENGINES = {

@@ -80,7 +80,7 @@ def _least(forms: Sequence[ResourceUse], copied: bool, index: int) -> ResourceUs
         arrivals = [load for needs in forms for load in needs.loads if load.role is role]
         if arrivals:
             soonest = min(arrivals, key=lambda load: load.latency + load.asking)
-            least[role, soonest.writes] = replace(soonest, cycles=0.0) if copied else soonest
+            least[role, soonest.writes] = replace(soonest, cycles=0.0, traffic=Traffic()) if copied else soonest
     return replace(
         forms[0],
         multipliers=min(needs.multipliers for needs in forms),
