@@ -171,6 +171,7 @@ NOT_BY_VELA: dict[tuple[str, str], str] = {
     **{("MIRROR_PAD", dtype): "Vela's stream for it walks backwards through memory, which cannot be lifted"
        for dtype in _QUANTISED},
     **{("SUM", dtype): "Vela's stream for it leaves out the scales" for dtype in _QUANTISED},
+    **{("DIV", dtype): "Vela's stream for it leaves out scales and zero points" for dtype in _QUANTISED},
     ("NEG", "int8"): "Vela's stream for it limits the least number, which the reference leaves as it is",
     ("TRANSPOSE", "uint8"): "Vela's stream for it reads uint8 as int8 and clamps to 127",
 }  # fmt: skip

@@ -15,6 +15,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.in_steps import equals_reference
+from tests.support.operator_table import row
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
 
@@ -65,6 +66,14 @@ def test_exponentials_beyond_31_bits_are_the_hosts(scale: float, agent: Agent, n
     (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options).operators
     claimed = Exactness.STEP if agent is Agent.NPU else Exactness.EXACT
     assert (operator.agent, operator.claim.exactness) == (agent, claimed)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_vela_divides_no_quantised_numbers(dtype: str, tmp_path: Path) -> None:
+    """Its stream for Ethos-U85 has neither scales nor zero points."""
+    options = CompileOptions("ethos-u85-256", npu_compiler="vela")
+    (operator,) = equals_reference(row("DIV", dtype).build(), tmp_path, 1, options).operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
 @pytest.mark.parametrize("zero_point", [0, 100, 231])
