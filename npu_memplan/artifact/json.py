@@ -1,7 +1,7 @@
 """plan.json: what is written of an `Artifact`, and how it is read and checked.
 
 Invariant: reading what was written gives an equal object, and values that no compile could have written are
-refused here, in one place: the types are those of `Document` (`schemas/artifact.json`), the rest is `_check`.
+refused here, in one place: the types are those of `Document` (`schemas`), the rest is `_check`.
 """
 
 from __future__ import annotations

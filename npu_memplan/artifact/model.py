@@ -1,7 +1,7 @@
 """What a compiled model is: `plan.json`, and the names of the files beside it.
 
 Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners
-and reports need nothing but the artifact directory. The schema is `schemas/artifact.json`, explained in
+and reports need nothing but the artifact directory. The schema is `schemas.json_schema("artifact")`, explained in
 docs/reference.md; its version changes when a reader would have to. `json` reads and checks it.
 """
 

@@ -2,7 +2,7 @@
 
 Invariant: what `from_values` returns has the types and ranges that its class declares, whatever the text was: NaN, lone
 surrogates, numbers of 5,000 digits and endless nesting included. Everything else is one error of the caller's kind
-that names the file, the place in it, what stands there and what may. Tests write `schemas/*.json` from these types.
+that names the file, the place in it, what stands there and what may. `schemas` makes JSON Schemas of these types.
 """
 
 from __future__ import annotations

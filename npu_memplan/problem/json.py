@@ -1,7 +1,7 @@
 """`Problem` and `Plan` as plain JSON values, with the name of their schema in them.
 
 Invariant: `plan_from_json(plan_to_json(p)) == p`, and the same for rows of problems. The fields of `Problem` and `Plan`
-are the schema (`schemas/problem.json`, `schemas/plan.json`); `schema` reads them.
+are the schema (`schemas`); `schema` reads them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from npu_memplan.evidence import networks as networks_module
 from npu_memplan.evidence.gather import gather
 from npu_memplan.evidence.networks import NETWORKS, PROGRAMS, networks
 from npu_memplan.evidence.page import page
-from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, EvidenceRecord, read_record
+from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, read_record
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.tflite import read_network
 from tests.support.evidence_records import table
@@ -187,37 +187,10 @@ def test_a_log_of_the_fvps_form_is_read(tmp_path: Path) -> None:
         assert run.counted != run.estimated
         assert run.transcript[0].startswith("telnetterminal0")
     ratio = 13 / (record.runs[0].estimated.axi1_read or 1)
-    assert f"| {ratio:.3f} to " in table([("sample.json", record)])
+    assert f"| {ratio:.3f} to " in table([record])
     broken = stand_in(tmp_path, log.replace("NPU_MEMPLAN PASS", "NPU_MEMPLAN FAIL"))
     failed = gather("fvp", "ethos-u55-128", RunOptions(fvp_path=broken), [SMALL])
     assert failed.verdict().startswith("0 of 4 programs bit-exact on fvp, 4 without a result")
-
-
-def kept() -> list[tuple[str, EvidenceRecord]]:
-    """The records that the page lists; each is whole."""
-    return [(path.name, read_record(path)) for path in sorted((PAGE.parent / "records").glob("*.json"))]
-
-
-def test_the_page_of_records_is_made_from_them(request: pytest.FixtureRequest) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = "<!-- records -->\n", "<!-- end of records -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    made = f"{before}{begin}{table(kept())}{end}{after}"
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(made, encoding="utf-8")
-        return
-    assert made == text
-
-
-def test_records_are_of_this_set_and_claim_what_ran() -> None:
-    hashes = {network.name: network.sha256 for network in networks()}
-    assert kept()
-    for name, record in kept():
-        assert (record.counted_by == FVP) == (record.runner == "fvp"), name
-        for run in record.runs:
-            assert run.network_sha256 == hashes[run.network], name
-            assert run.exact is True, name
 
 
 def test_the_hosted_workflow_does_just_that() -> None:
