@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,10 @@ from npu_memplan.frontend.errors import TvmFrontendError, imported
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import compile_model
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from tests.support.operator_table import row
 from tests.support.tflite_builder import ModelBuilder
 
 
@@ -58,3 +63,14 @@ def test_a_fault_of_ours_while_a_file_is_imported_is_no_refusal() -> None:
 
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'node'"):
         imported("ONNX", "m.onnx", importer)
+
+
+@pytest.mark.parametrize("target", ["none", "ethos-u55-256", "ethos-u65-512"])
+def test_streams_that_the_target_does_not_take_are_refused(target: str, tmp_path: Path) -> None:
+    """They were compiled, and failed when they ran."""
+    model = tmp_path / "compiled.tflite"
+    model.write_bytes(compile_tflite(row("ADD", "int8").build(), VelaOptions("ethos-u85-256")).network)
+    with pytest.raises(
+        UnsupportedModelError, match=rf"compiled for an NPU already .*--accelerator {target} cannot run"
+    ):
+        compile_model(model, CompileOptions(target), tmp_path / "out")

@@ -27,12 +27,13 @@ from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.npu_model.spec.stream import DecodedStep
 from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED, unconfirmed
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.ethosu.stream.commands import Operation, Wait
 from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
-from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, PoolMode, Register
 from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding, TableKind
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
@@ -254,6 +255,18 @@ def test_what_no_reference_confirms_is_said() -> None:
         f"rounding TRUNCATE_TO_ZERO is unconfirmed: modelled from its description, no reference confirms it {at}",
     )
     assert set(NpuModel(call.accelerator).prepare(call.words).messages) == set()
+
+
+@pytest.mark.parametrize(
+    ("scale", "pad", "is_said"), [((1 << 30) + 1 | 36 << 32, 0, True), (1 << 30 | 30 << 32, 0, False),
+                                  ((1 << 30) + 1 | 36 << 32, 1, False)]
+)  # fmt: skip
+def test_averages_whose_scale_divides_too_are_said_to_be_unconfirmed(scale: int, pad: int, is_said: bool) -> None:
+    """Vela 4.5 and 5.0 write 1/64 for a window of 8x8 without padding, Vela 5.2 writes 1."""
+    window = {Register.KERNEL_HEIGHT_M1: 7, Register.KERNEL_WIDTH_M1: 7, Register.IFM_PAD_TOP: pad}
+    registers = {**window, Register.OFM_PRECISION: 0x101, Register.OFM_SCALE: scale | 1 << 45}
+    operation = Operation(Op.POOL, PoolMode.AVERAGE, registers, language=Language.U85)
+    assert any("POOL AVERAGE without padding" in text for text in unconfirmed([operation])) == is_said
 
 
 @pytest.mark.parametrize("name", sorted({f.split()[-1] for f in CONFIRMED if f.startswith("ELEMENTWISE")}))

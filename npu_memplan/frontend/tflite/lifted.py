@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ...ethosu.arch import Language, accelerator
+from ...ethosu.arch import ACCELERATORS, Language, accelerator
 from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
 from ...exactness import NOT_BY_VELA, Code
@@ -25,6 +25,7 @@ from ...models.network import CpuOperator, Network
 from ...models.tflite import read_network
 from ...models.variables import reads_first, starting_as
 from ...models.vela import NpuCall
+from ...options import NO_NPU
 from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...vela.cross_call import with_cross_call_tensors
 from ...vela.lift import LiftError, arguments, lift
@@ -64,6 +65,8 @@ def import_tflite(
     """
     data, name = read_folded(model, name)
     source = completed(read_network(data, name), external)
+    if options is not None:
+        _check_target(source, options.accelerator)
     host_ops = (*host_ops, *external_builtins(source, external))
     if not source.npu_calls:
         floats = float_operators(source)
@@ -152,9 +155,22 @@ def import_host_only(model: bytes | Path, name: str = "", external: Mapping[str,
     """Import a TFLite model with every operator on the CPU; `external` as for `import_tflite`."""
     data, name = read_folded(model, name)
     network = completed(read_network(data, name), external)
+    _check_target(network, NO_NPU)
     external_builtins(network, external)
     check_host_operators(network, (), {})
     return Imported(from_network(network), network)
+
+
+def _check_target(network: Network, target: str) -> None:
+    """Refuses a network that was compiled for an NPU which `target` has not, or whose commands it does not take."""
+    for call in network.npu_calls:
+        names = [name for name, found in ACCELERATORS.items() if found.language is call.accelerator.language]
+        if target not in names:
+            raise UnsupportedModelError(
+                f"{network.name} was compiled for an NPU already ({', '.join(names)}), whose command streams "
+                f"--accelerator {target} cannot run; name the NPU that it was compiled for, or give the model that "
+                "Vela was given"
+            )
 
 
 def read_folded(model: bytes | Path, name: str) -> tuple[bytes, str]:

@@ -7,6 +7,7 @@ references on every element; what is not in it is executed from its description,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from npu_memplan.ethosu.arch import Language
@@ -41,6 +42,8 @@ def features(operation: Operation) -> Iterator[str]:
         if accumulators & 3:
             yield "48-bit sums"
         yield from _named("sums start from", AccumulatorInput, accumulators >> 4 & 3, AccumulatorInput.RESET)
+    if operation.op is Op.POOL and _divides_twice(operation):
+        yield "POOL AVERAGE without padding, whose scale divides by the window too (Vela up to 5.0; 5.2 leaves it out),"
     if operation.op in (Op.CONV, Op.DEPTHWISE) and not operation.parameter & 1:
         weights = get(Register.WEIGHT_FORMAT)
         if weights & 1:
@@ -82,6 +85,22 @@ def _transfer(source: int, target: int) -> Iterator[str]:
         yield "gather"
     if target >> 11 & 1:
         yield "scatter"
+
+
+def _divides_twice(operation: Operation) -> bool:
+    """Whether the scale of an average is 1/elements of its window.
+
+    Vela 4.5 and 5.0 write such a scale where there is no padding, as for Ethos-U55, Vela 5.2 writes 1, and all else is
+    equal: one of them is wrong, and no public source says which. The model divides by the window itself.
+    """
+    get, r = operation.get, Register
+    pads = (r.IFM_PAD_TOP, r.IFM_PAD_LEFT, r.IFM_PAD_BOTTOM, r.IFM_PAD_RIGHT)
+    if operation.parameter != PoolMode.AVERAGE or any(get(pad) for pad in pads):
+        return False
+    window = (get(r.KERNEL_HEIGHT_M1) + 1) * (get(r.KERNEL_WIDTH_M1) + 1)
+    word = get(r.OFM_SCALE)
+    scale = math.ldexp(word & 0xFFFFFFFF, -(word >> 32 & 63))
+    return window > 1 and abs(scale * window - 1) < 1 / window
 
 
 def _named(what: str, kinds: type, value: int, usual: object) -> Iterator[str]:
