@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.exactness import TOSA
+from npu_memplan.files.owned_folder import scratch_folder
 from npu_memplan.models.tosa import read_tosa
 
 from .base import ReferenceRunError
@@ -75,8 +75,7 @@ class TosaReference(FrameworkReference):
             "ofm_file": files,
             "expected_failure": False,
         }
-        with tempfile.TemporaryDirectory(prefix="npu_memplan-tosa-") as name:
-            folder = Path(name)
+        with scratch_folder("tosa") as folder:
             (folder / "model.tosa").write_bytes(self._model)
             (folder / "desc.json").write_text(json.dumps(description), encoding="utf-8")
             for place, value in enumerate(inputs):

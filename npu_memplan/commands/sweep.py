@@ -97,6 +97,8 @@ def run(
     write_request(output, every)
     with shown(verbosity) as progress:
         swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)
+    if swept.unreadable:
+        click.echo(f"npu-memplan: {swept.unreadable}", err=True)
     text = json.dumps(_summary(swept)) if as_json else _text(swept, output)
     click.echo(text.partition("\n")[0] if verbosity is Verbosity.QUIET else text)
     if swept.missing:
@@ -204,6 +206,8 @@ def report(
     from ..sweep.table.page import html_page
 
     table = read_table(directory, store)
+    if table.unreadable:
+        click.echo(f"npu-memplan: {table.unreadable}", err=True)
     changes = None if against is None else compare(read_table(against, None), table)
     target = output or directory
     document = json_of(table, changes, deadline)

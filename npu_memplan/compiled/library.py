@@ -16,15 +16,15 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..c_compiler import compiler, missing_compiler
 from ..clock import paused
+from ..files.owned_folder import scratch_folder
 
 # No fused multiply-add: choices must not depend on the machine.
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
@@ -78,18 +78,18 @@ def _library() -> Any:
     if command is None:
         raise _CannotBuild(missing_compiler())
     name = f"searches-{_key(command)}.so"
-    try:
-        folder = cache_folder()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept = folder / name if _is_ours(os.stat(folder)) else None
-        if kept is not None and _is_whole(kept):
-            with suppress(OSError):  # one that cannot be loaded is built anew
-                return ctypes.CDLL(str(kept))
-        temporary = tempfile.TemporaryDirectory(prefix=".", dir=None if kept is None else folder)
-    except (OSError, RuntimeError):  # no home, or a cache that cannot be written
-        kept, temporary = None, tempfile.TemporaryDirectory(prefix="npu_memplan_")
-    with temporary as private:  # for its owner alone
-        built = Path(private) / name
+    with ExitStack() as stack:
+        try:
+            folder = cache_folder()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            kept = folder / name if _is_ours(os.stat(folder)) else None
+            if kept is not None and _is_whole(kept):
+                with suppress(OSError):  # one that cannot be loaded is built anew
+                    return ctypes.CDLL(str(kept))
+            private = stack.enter_context(scratch_folder("build", None if kept is None else folder))
+        except (OSError, RuntimeError):  # no home, or a cache that cannot be written
+            kept, private = None, stack.enter_context(scratch_folder("build"))
+        built = private / name
         _build(command, built)
         library = ctypes.CDLL(str(built))  # a loaded library stays valid when its file goes
         if kept is not None:

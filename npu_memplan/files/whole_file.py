@@ -1,19 +1,25 @@
 """Output files that are complete or as they were.
 
 Invariant: a regular file is never seen half-written: its bytes go to a temporary sibling that takes its place in one
-rename. What is no regular file (a pipe, /dev/null) is written to and never replaced; a link is followed.
+rename; what a killed writer left goes with the next write. What is no regular file (a pipe, /dev/null) is written to
+and never replaced; a link is followed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import secrets
 import stat
+import time
 from pathlib import Path
 
 from ..errors import NpuMemplanError
+from .owned_folder import lock
+
+_YOUNG_S = 60.0  # a sibling that is younger may be one that its writer has not locked yet
 
 
 class OutputError(NpuMemplanError):
@@ -36,14 +42,28 @@ def write_whole(path: Path, content: bytes) -> Path:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
+    prefix = f".{path.name[:200]}."
+    for left in path.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 8}.part"):
+        _remove_of_the_dead(left)
+    temporary = path.with_name(f"{prefix}{secrets.token_hex(4)}.part")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            lock(file.fileno())
             file.write(content)
+            file.flush()
         with contextlib.suppress(FileNotFoundError):  # a file that is there keeps its permissions
             temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _remove_of_the_dead(left: Path) -> None:
+    """Remove a temporary file whose writer has ended: ours, and with no lock on it."""
+    with contextlib.suppress(OSError), open(left, "rb") as file:
+        found = os.fstat(file.fileno())
+        ours = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+        if ours and time.time() - found.st_mtime > _YOUNG_S and lock(file.fileno(), wait=False):
+            left.unlink()

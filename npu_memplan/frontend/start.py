@@ -9,8 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.time.systems import System, load_system
@@ -36,8 +40,22 @@ def start_loading(path: Path, options: CompileOptions) -> None:
 def _import_less_of_tvm() -> None:
     """Leave out two fifths of the time of TVM's import, for parts that a lifted stream does not need."""
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")  # TVM's own switch for its GPU back ends
-    # TVM goes on when this import fails, which it always does here; as a C++ error that takes a quarter of a second.
-    sys.modules.setdefault("tvm.runtime.disco", None)  # type: ignore[arg-type]
+    if "tvm" not in sys.modules:
+        sys.meta_path.insert(0, _LeaveOut(sys.meta_path))
+
+
+class _LeaveOut(MetaPathFinder):
+    """Lets TVM's first import of its library for several machines fail, without which it goes on: it loads another
+    library for that, and gives up. What imports it later finds it.
+    """
+
+    def __init__(self, finders: list[Any]) -> None:
+        self._finders = finders
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname == "tvm.runtime.disco":
+            self._finders.remove(self)
+            raise ImportError(f"{fullname} is not imported with TVM", name=fullname)
 
 
 def vela_options(options: CompileOptions) -> VelaOptions:

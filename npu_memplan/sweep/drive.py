@@ -36,6 +36,7 @@ class Swept:
     cases: tuple[Case, ...]
     results: dict[str, Result]
     computed: int
+    unreadable: str = ""  # what is to be said of lines of the store that are no results
 
     @property
     def missing(self) -> list[Result]:
@@ -83,7 +84,8 @@ def run(
                     future.cancel()
             if kept is not None:
                 kept.close()
-    return Swept(every, {case.key: results[case.key] for case in every}, len(todo))
+    told = "" if kept is None else kept.told
+    return Swept(every, {case.key: results[case.key] for case in every}, len(todo), told)
 
 
 @dataclass(slots=True, eq=False)

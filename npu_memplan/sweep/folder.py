@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,9 @@ def _read(folder: Path) -> _Document:
 def read_table(folder: Path, store: Path | None = None) -> Table:
     """The table of the sweep in `folder`; cases without a result are in it as not tried."""
     document = _read(folder)
-    results = Store(store or folder / RESULTS).read([case.key for case in document.cases])
-    return table_of(document.cases, results, document.versions)
+    kept = Store(store or folder / RESULTS)
+    table = table_of(document.cases, kept.read([case.key for case in document.cases]), document.versions)
+    return replace(table, unreadable=kept.told)
 
 
 def merge(folders: Sequence[Path], output: Path) -> int:

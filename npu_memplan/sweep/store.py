@@ -22,14 +22,18 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file: int | None = None
+        self.unreadable: dict[str, int] = {}  # file -> lines that `read` found to be no results
 
     def read(self, keys: Collection[str] | None = None, limits: CaseLimits | None = None) -> dict[str, Result]:
         """Key -> result, of `keys` (None: all); without those that may come out otherwise under `limits`."""
         wanted = None if keys is None else frozenset(keys)
         found: dict[str, Result] = {}
+        self.unreadable = {}
         for path in sorted(self.folder.glob("*.jsonl")):
             for line in path.read_bytes().split(b"\n"):
                 result = Result.of_line(line) if line else None
+                if line and result is None:
+                    self.unreadable[path.name] = self.unreadable.get(path.name, 0) + 1
                 if result is None or (wanted is not None and result.key not in wanted):
                     continue
                 if limits is None or result.holds_for(limits):
@@ -51,6 +55,18 @@ class Store:
         except OSError as error:
             self.close()  # behind half a line nothing may follow
             raise OutputError(f"cannot write to {self.folder}: {error.strerror}; what is there is whole") from None
+
+    @property
+    def told(self) -> str:
+        """What is to be said of lines that are no results; "" where there are none."""
+        if not self.unreadable:
+            return ""
+        files = ", ".join(f"{count:,} of {name}" for name, count in sorted(self.unreadable.items()))
+        count = sum(self.unreadable.values())
+        return (
+            f"{count:,} lines in {self.folder} are no results ({files}): a sweep was ended while "
+            "it wrote, or another version wrote them; their cases are computed again"
+        )
 
     def close(self) -> None:
         if self._file is not None:

@@ -6,13 +6,12 @@ Invariant: Vela's compiler runs in processes of its own (see `worker`).
 from __future__ import annotations
 
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ..ethosu.arch import Architecture, Language, accelerator
+from ..files.owned_folder import scratch_folder
 from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
@@ -136,13 +135,13 @@ def arena_bytes(network: Network, pools: Sequence[str]) -> dict[str, int]:
 
 def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, ...]]:
     target, system, mode, _ = _requested(options)
-    with tempfile.TemporaryDirectory(prefix="npu_memplan-vela-") as folder:
-        source = Path(folder) / "model.tflite"
+    with scratch_folder("vela") as folder:
+        source = folder / "model.tflite"
         source.write_bytes(model)
         command = python_module("ethosu.vela", str(source), "--debug-force-legacy-core")
-        config = Path(folder) / "vela.ini"
+        config = folder / "vela.ini"
         config.write_text(ini_text(options), encoding="utf-8")
-        command += ["--output-dir", folder, "--accelerator-config", target.name, "--config", str(config)]
+        command += ["--output-dir", str(folder), "--accelerator-config", target.name, "--config", str(config)]
         command += ["--system-config", system, "--memory-mode", mode, "--optimise", options.optimise]
         if options.arena_cache_size is not None:
             command += ["--arena-cache-size", str(options.arena_cache_size)]
@@ -153,7 +152,7 @@ def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, .
         except subprocess.TimeoutExpired:
             raise VelaError(f"Vela's legacy core did not compile the model within {TIMEOUT_S:g} s") from None
         printed = tuple(line for line in worker.stdout.decode(errors="replace").splitlines() if line.strip())
-        result = Path(folder) / "model_vela.tflite"
+        result = folder / "model_vela.tflite"
         if worker.returncode or not result.is_file():
             reason = " / ".join(printed[-3:]) or f"exit code {worker.returncode}"
             raise VelaError(f"Vela's legacy core cannot compile the model: {reason}")

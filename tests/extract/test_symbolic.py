@@ -205,3 +205,10 @@ def test_a_lower_bound_is_below_every_value(make):
             values.append(int(sym.Analyzer().simplify(tvm_ffi.structural_map(expr, (ir.Var, known.get)))))
     assert found <= min(values)
     assert lower_bound(expr, {n: 9}) is None
+
+
+def test_symbols_of_one_name_keep_the_order_in_which_they_were_met() -> None:
+    first, second = tirx.Var("n", "int64"), tirx.Var("n", "int64")
+    for left, right in ((first, second), (second, first)):
+        (monomial,) = Extents([], {}).polynomial(left * right) or ()
+        assert [symbol.same_as(wanted) for symbol, wanted in zip(monomial, (left, right), strict=True)] == [True, True]

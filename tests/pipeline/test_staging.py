@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.files import manifest
-from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.owned_folder import lock, scratch_folder
 from npu_memplan.files.staging import OutputError, TakenError, staged_directory
 from npu_memplan.files.whole_file import write_whole
 
@@ -338,3 +338,19 @@ def test_scratch_folders_of_the_dead_are_cleared_away_and_no_others(tmp_path: Pa
             assert {p.name for p in tmp_path.iterdir()} == {"npu_memplan-test-mine", alive, folder.name}
         assert not folder.exists()
         living.kill()
+
+
+def test_what_a_killed_writer_left_of_a_file_goes_with_the_next_write(tmp_path: Path) -> None:
+    old, young, living = (tmp_path / f".a.json.{i}2345678.part" for i in (1, 2, 3))
+    others = tmp_path / ".b.json.12345678.part"
+    for path in (old, young, living, others):
+        path.write_bytes(b"half")
+    for path in (old, living, others):
+        os.utime(path, (1e9, 1e9))
+    with living.open("rb") as file:
+        assert lock(file.fileno())
+        write_whole(tmp_path / "a.json", b"{}")
+    assert not old.exists()
+    assert young.exists()
+    assert living.exists()
+    assert others.exists()

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.cli import cli
 from npu_memplan.sweep import CaseLimits, Outcome, Result, Store
 from npu_memplan.sweep.results import Cost, Shortage
 
-from .conftest import result
+from .conftest import DIGITS, result
 
 
 def test_a_line_reads_back() -> None:
@@ -96,3 +97,19 @@ def test_writers_at_once_and_killed_leave_whole_lines(tmp_path: Path) -> None:
         assert mine == list(range(len(mine)))
         assert len(mine) > 0
     assert all(one.reason == "r" * 5000 for one in found.values())
+
+
+def test_half_a_line_is_told_and_its_case_is_computed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", str(DIGITS), "--accelerator", "none", "-o", str(tmp_path / "sweep"), "--executor", "processes:1"]
+    assert cli.main(words, standalone_mode=False) in (None, 0)
+    (kept,) = (tmp_path / "sweep" / "results").glob("*.jsonl")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: len(whole) // 2])
+    capsys.readouterr()
+    cli.main([*words, "-q"], standalone_mode=False)
+    said = capsys.readouterr()
+    assert said.out == "1 cases: 1 fits; 1 computed now\n"
+    assert said.err.startswith(f"npu-memplan: 1 lines in {tmp_path / 'sweep' / 'results'} are no results (1 of ")
+    assert len(Store(tmp_path / "sweep" / "results").read()) == 1
+    cli.main([*words, "-q"], standalone_mode=False)
+    assert capsys.readouterr().out == "1 cases: 1 fits; 0 computed now\n"

@@ -43,6 +43,7 @@ class Extents:
             self._analyzer.bind(symbol, ir.Range(0, bound + 1))
         self._split = _divisors(e for shape in shapes for e in shape)
         self._gaps: dict[Any, int] = {}
+        self._met: dict[Any, int] = {}  # symbols in the order in which monomials had them: two may have one name
         self._bounds = bounds
 
     def constant(self, value: int) -> int:
@@ -143,7 +144,7 @@ class Extents:
         total: Polynomial = {}
         if isinstance(expr, tirx.Mul):
             for (m, c), (n, d) in itertools.product(left.items(), right.items()):
-                key = tuple(sorted((*m, *n), key=lambda v: (v.name, hash(v))))
+                key = tuple(sorted((*m, *n), key=lambda v: (v.name, self._met.setdefault(v, len(self._met)))))
                 total[key] = total.get(key, 0) + c * d
         else:
             sign = 1 if isinstance(expr, tirx.Add) else -1

@@ -149,6 +149,7 @@ def _milliseconds(cycles: int | None, clock_hz: float) -> float | None:
 class Table:
     rows: tuple[TableRow, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
+    unreadable: str = ""  # what is to be said of lines of the store that are no results
 
     @property
     def networks(self) -> tuple[str, ...]:

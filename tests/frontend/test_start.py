@@ -1,0 +1,39 @@
+"""What a command leaves out of TVM's import is left out of that alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from npu_memplan.process.python_child import python_child
+
+_TOLD = """
+import json, sys
+if sys.argv[1] == "command":
+    from npu_memplan.frontend.start import _import_less_of_tvm
+    _import_less_of_tvm()
+import tvm
+import tvm.relax
+told = {"attribute": tvm.runtime.disco is None, "kept": sorted(name for name, m in sys.modules.items() if m is None)}
+try:
+    import tvm.runtime.disco as disco
+    told["later"] = disco is not None
+except Exception as error:
+    told["later"] = type(error).__name__
+told["finders"] = [type(finder).__name__ for finder in sys.meta_path]
+print(json.dumps(told))
+"""
+
+
+def told(whose: str) -> dict[str, Any]:
+    """What an interpreter has of TVM."""
+    done = subprocess.run(python_child(_TOLD, whose), capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_command_and_the_library_have_the_same_tvm_in_the_end() -> None:
+    command, library = told("command"), told("library")
+    assert command["kept"] == []
+    assert command == library
