@@ -250,7 +250,7 @@ CAMPAIGNS = {
     ),
     "programs": Campaign(
         damaged_programs,
-        {"simulate": ("simulate", "{case}", "--output", "{out}"), "run": ("run", "{case}", "--output", "{out}"),
+        {"simulate": ("simulate", "{case}", "--output", "{out}.npy"), "run": ("run", "{case}", "--output", "{out}.npy"),
          "disassemble": ("disassemble", "{case}"), "check": ("check", "{case}", "--board", "corstone-320"),
          "report": ("report", "{case}", "-o", "{out}")},
         ("fvp_runner.executorch.command", "fvp_runner.executorch.check", "npu_memplan.commands.simulate",
@@ -345,6 +345,10 @@ def run_campaign(
                     faults.append(f"{command} {label}: {outcome.fault}")
                     if keep is not None:
                         _keep(keep / f"{name}-{command}-{label.split()[0]}", case, outcome)
+                written = [p.name for p in (out, out.with_suffix(".npy")) if p.exists()]
+                if name == "programs" and outcome.code == 2 and written:
+                    faults.append(f"{command} {label}: exit code 2, but {written[0]} was written")
+                out.with_suffix(".npy").unlink(missing_ok=True)
                 if command != "plan":
                     shutil.rmtree(out, ignore_errors=True)
             out.with_suffix(".json").unlink(missing_ok=True)

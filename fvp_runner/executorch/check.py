@@ -80,7 +80,12 @@ def _delegate(one: EthosUCall) -> Iterator[Remark]:
     if data.file_offset % ALIGNMENT:
         yield Remark(Level.WRONG, "alignment", f"{what} begins at byte {data.file_offset:,}, "
                      f"{data.file_offset % ALIGNMENT} beyond a multiple of {ALIGNMENT}: it is refused")  # fmt: skip
-    for tensor in one.network.tensors:
+    for tensor, index in zip(one.network.tensors, one.arguments, strict=True):
+        known = one.method.tensor(index)
+        if known is not None and known.size_bytes != tensor.size_bytes:
+            level = Level.NOTE if tensor.dtype == known.dtype else Level.WRONG  # padded, or another type
+            yield Remark(level, "copies", f"{tensor.name} of {what}: {tensor.dtype}, {tensor.size_bytes:,} bytes, but "
+                         f"{known.dtype}, {known.size_bytes:,} bytes in the method")  # fmt: skip
         end, has = tensor.arena_offset + tensor.size_bytes, one.blocks.scratch_bytes
         if end > has:
             yield Remark(Level.WRONG, "scratch", f"{tensor.name} of {what} ends at byte {end:,} of its scratch, which "

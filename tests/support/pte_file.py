@@ -57,9 +57,10 @@ def pte_file(
     inlined = [write.table({0: write.raw(one)}) for one in data] if inline else []
     held = [write.table({0: write.raw(one)}) for one in (b"", *constants)] if constants else []
     plans = [write.method(one, inline) for one in methods]
+    none = write.table({1: write.numbers("Int64", [0])})  # as ExecuTorch writes it for no constants
     root = write.table({
-        1: write.offsets(plans), 2: write.offsets(held), 3: write.offsets(inlined), 4: write.offsets(spans),
-        7: write.offsets(names),
+        **({} if constants else {5: none}), 1: write.offsets(plans), 2: write.offsets(held),
+        3: write.offsets(inlined), 4: write.offsets(spans), 7: write.offsets(names),
     })  # fmt: skip
     program = write.finish(root, b"ET12")
     size = len(program) + 32
@@ -115,7 +116,7 @@ class _Writer:
         return int(self.builder.EndVector())
 
     def numbers(self, kind: str, values: Sequence[float]) -> int:
-        width = {"Int32": 4, "Int64": 8, "Uint8": 1, "Float64": 8}[kind]
+        width = {"Int32": 4, "Int64": 8, "Uint8": 1, "Float64": 8, "Uint64": 8}[kind]
         self.builder.StartVector(width, len(values), width)
         for value in reversed(values):
             getattr(self.builder, f"Prepend{kind}")(value)

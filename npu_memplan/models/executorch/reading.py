@@ -90,7 +90,7 @@ class _Reader:
 
     def _offsets(self, table: FlatTable) -> _Offsets | None:
         offsets = tuple(table.numbers("<Q", 1))
-        if not offsets:
+        if len(offsets) <= 1:  # the first stands for tensors without data
             return None
         return _Offsets(self.parts.part(_at(self.segments, table.number("<I", 0), "segment")), offsets)
 

@@ -1,0 +1,188 @@
+"""Programs in ExecuTorch's own runtime, on memory that is poisoned first; the NPU model in place of the driver.
+
+Invariant: a stream gets the memory that the runtime gives the backend, nothing is copied to memory of its own; bytes of
+the scratch count as written only where an input was copied or the stream wrote them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.stream.container import parse_payload
+from npu_memplan.models.executorch.program import ExecutorchProgram, Method
+from npu_memplan.models.executorch.reading import read_program
+
+from ...base import POISON
+from ...npu_model.errors import UninitialisedReadError
+from ...npu_model.model import NpuModel, RunStats
+from ...npu_model.spec.layout import Bytes
+from .building import BenchError, build_library
+
+_STEPS = {
+    1: "the program cannot be loaded", 2: "there is no such method", 3: "planned buffers are missing",
+    4: "the method cannot be loaded", 5: "the method has another number of inputs or outputs",
+    6: "an input has another size or no planned memory", 7: "the method does not run",
+    8: "an output has another size",
+}  # fmt: skip
+_METHOD_BYTES = 1 << 20  # of the method allocator, on a host of 64 bits
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_uint64))
+
+
+class _Span(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("size", ctypes.c_uint64))
+
+
+class _Job(ctypes.Structure):
+    _fields_ = (
+        ("commands", ctypes.c_void_p), ("command_bytes", ctypes.c_uint64), ("bases", ctypes.c_void_p * 3),
+        ("sizes", ctypes.c_uint64 * 3), ("given", ctypes.POINTER(_Span)), ("given_count", ctypes.c_uint64),
+        ("taken", ctypes.POINTER(_Span)), ("taken_count", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+_DRIVER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Job))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BenchRun:
+    """What one inference gave."""
+
+    outputs: tuple[NDArray[Any], ...]
+    stats: tuple[RunStats, ...]  # of each call of a delegate
+    copied_in_bytes: int
+    copied_out_bytes: int
+    scratch_bytes: int  # most that one call asked of the temporary allocator
+    method_bytes: int  # of the method allocator, on this host
+
+
+@dataclass(frozen=True, slots=True)
+class BenchMemory:
+    """The memory a firmware gives: sizes of the planned buffers (None: as the method asks) and of the temporary
+    allocator (None: the largest scratch); `temp_at`: it lies at this byte of the first planned buffer."""
+
+    planned_bytes: Sequence[int] | None = None
+    temp_bytes: int | None = None
+    temp_at: int | None = None
+    fast_bytes: int = 384 * 1024
+
+
+class RuntimeBench:
+    """ExecuTorch's runtime in this process; `folder` keeps the library that is built."""
+
+    def __init__(self, folder: Path, checks: bool = True) -> None:
+        import executorch.kernels.quantized
+        import executorch.runtime  # noqa: F401  registers kernels, as the one before
+
+        self.checks = checks
+        self._library = ctypes.CDLL(str(build_library(folder)))
+        self._driver = _DRIVER(self._drive)
+        self._models: dict[str, NpuModel] = {}
+        self._stats: list[RunStats] = []
+        self._fault: list[BaseException] = []
+
+    def run(
+        self, data: bytes, inputs: Sequence[NDArray[Any]], method: str = "", memory: BenchMemory | None = None
+    ) -> BenchRun:
+        """One inference of the program in `data`. `BenchError` with the runtime's error, or the NPU model's error."""
+        asked = memory or BenchMemory()
+        program = read_program(data)
+        chosen = program.method(method)
+        whole = _aligned(len(data))
+        whole[:] = np.frombuffer(data, np.uint8)
+        planned = [_aligned(size) for size in self._planned(chosen, asked)]
+        scratch = _scratch(program, chosen) if asked.temp_bytes is None else asked.temp_bytes
+        temp = _aligned(scratch) if asked.temp_at is None else planned[0][asked.temp_at : asked.temp_at + scratch]
+        fast, own = _aligned(asked.fast_bytes), _aligned(_METHOD_BYTES)
+        given = [np.ascontiguousarray(value) for value in inputs]
+        outputs = [_output(chosen, index) for index in chosen.outputs]
+        self._stats, self._fault = [], []
+        self._library.npu_memplan_set_driver(
+            self._driver, ctypes.c_void_p(fast.ctypes.data), ctypes.c_uint64(len(fast))
+        )
+        used, counters = ctypes.c_uint64(), (ctypes.c_uint64 * 3)()
+        code = self._library.npu_memplan_run(
+            _memories([whole]), chosen.name.encode(), _memories(planned), ctypes.c_uint64(len(planned)),
+            _memories([own, temp]), _memories(given), ctypes.c_uint64(len(given)), _memories(outputs),
+            ctypes.c_uint64(len(outputs)), ctypes.byref(used),
+        )  # fmt: skip
+        self._library.npu_memplan_counters(counters)
+        if self._fault:
+            raise self._fault[0]
+        if code:
+            raise BenchError(f"{_STEPS[code & 255]} (ExecuTorch's error {code >> 8:#x})")
+        inside, outside, most = (int(counter) for counter in counters)
+        return BenchRun(tuple(outputs), tuple(self._stats), inside, outside, most, int(used.value))
+
+    def _planned(self, method: Method, asked: BenchMemory) -> list[int]:
+        if asked.planned_bytes is not None:
+            return list(asked.planned_bytes)
+        return [method.planned_bytes.get(memory, 0) for memory in range(1, max(method.planned_bytes, default=0) + 1)]
+
+    def _drive(self, job: Any) -> int:
+        """The driver's part; what is wrong is kept, as an exception cannot go through the runtime."""
+        try:
+            self._stats.append(self._run(job.contents))
+        except NpuMemplanError as error:
+            self._fault.append(error)
+            return 1
+        return 0
+
+    def _run(self, job: _Job) -> RunStats:
+        payload = parse_payload(ctypes.string_at(job.commands, job.command_bytes))
+        model = self._models.setdefault(payload.accelerator.name, NpuModel(payload.accelerator, self.checks))
+        regions = [_view(job.bases[i], job.sizes[i]) for i in range(3)]
+        defined = [np.zeros(len(region), np.bool_) for region in regions]
+        defined[0][:] = True
+        filled = np.ones(len(regions[1]), np.bool_)
+        for span in job.given[: job.given_count]:
+            filled[span.offset : span.offset + span.size] = False
+            defined[1][span.offset : span.offset + span.size] = True
+        regions[1][filled] = POISON
+        stats = model.run(payload.words, regions, defined if self.checks else None)
+        for span in job.taken[: job.taken_count] if self.checks else ():
+            if not defined[1][span.offset : span.offset + span.size].all():
+                raise UninitialisedReadError(f"an output at byte {span.offset} of the scratch was not written whole")
+        return stats
+
+
+def _aligned(size: int) -> Bytes:
+    """Poisoned memory that begins at a multiple of 16 bytes."""
+    whole = np.full(size + 16, POISON, np.uint8)
+    start = -whole.ctypes.data % 16
+    return whole[start : start + size]
+
+
+def _view(address: int | None, size: int) -> Bytes:
+    if not address or not size:
+        return np.zeros(0, np.uint8)
+    held: Any = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(held, np.uint8)
+
+
+def _memories(arrays: Sequence[NDArray[Any]]) -> Any:
+    return (_Memory * max(len(arrays), 1))(*(_Memory(a.ctypes.data, a.nbytes) for a in arrays))
+
+
+def _output(method: Method, index: int) -> NDArray[Any]:
+    tensor = method.tensor(index)
+    if tensor is None:
+        raise BenchError(f"value {index}, an output of method {method.name!r}, is no tensor")
+    return np.zeros(tensor.shape, tensor.dtype)
+
+
+def _scratch(program: ExecutorchProgram, method: Method) -> int:
+    from npu_memplan.models.executorch.vela_network import npu_calls
+
+    sizes = [one.blocks.scratch_bytes for one in npu_calls(program) if one.method is method]
+    return max(sizes, default=0) + 16 if sizes else 16
