@@ -1,7 +1,7 @@
 """Compares operators of one value with their reference over many pairs of (scale, zero point), all inputs each.
 
 Usage: python -m benchmarks.scale_pairs [--pairs 2000] [--kinds EXP,LOG] [--types int8,uint8,int16]
-       [--ways host,lowered,vela]
+       [--ways host,lowered,vela,tables]
 
 Invariant: exit code 0 means that every operator was as its claim says.
 """
@@ -12,7 +12,7 @@ import argparse
 import sys
 import time
 
-from tests.support.scale_pairs import KINDS, TYPES, WAYS, compare, false_claims, pairs
+from tests.support.scale_pairs import KINDS, TABLES, TYPES, WAYS, compare, compare_tables, false_claims, pairs
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--types", default=",".join(TYPES))
-    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--ways", default=",".join((*WAYS, "tables")))
     given = parser.parse_args()
     print("| operator | type | way | runs on | claim | operators | that differ | elements | that differ | by |")
     print("|---" * 10 + "|")
@@ -31,8 +31,10 @@ def main() -> int:
             some = pairs(kind, dtype, given.pairs)
             for way in given.ways.split(","):
                 began = time.monotonic()
+                if way == "tables" and (kind not in TABLES or dtype == "int16"):
+                    continue
                 try:
-                    found = compare(kind, dtype, way, some)
+                    found = compare_tables(kind, dtype, some) if way == "tables" else compare(kind, dtype, way, some)
                 except Exception as error:
                     print(f"| {kind} | {dtype} | {way} | refused: {str(error).splitlines()[0][:100]} |", flush=True)
                     continue

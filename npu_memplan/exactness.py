@@ -98,15 +98,15 @@ EXACT_AS_A_WHOLE = _names(
 # who made the code -> type of the activations -> operators that equal their reference
 EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
-        "int8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC TANH")) | MOVES | _VELAS | _REAL_TABLES | _names(
+        "int8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC TANH")) | MOVES | _VELAS | (_REAL_TABLES - {"GELU"}) | _names(
             "TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE PRELU ABS HARD_SWISH RSQRT SOFTMAX ARG_MAX "
             "RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
         ),
         "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU RELU")) | MOVES | _VELAS | _names(
             "TRANSPOSE_CONV SQUARED_DIFFERENCE ABS EXP RESIZE_BILINEAR"
         ),
-        "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - _names("TRANSPOSE EXPAND_DIMS")) | _VELAS | _names(
-            "PRELU SOFTMAX ARG_MAX RESIZE_BILINEAR HARD_SWISH RELU_0_TO_1 RELU_N1_TO_1"
+        "uint8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC")) | (MOVES - _names("TRANSPOSE EXPAND_DIMS")) | _names(
+            "REDUCE_MAX REDUCE_MIN TILE PRELU SOFTMAX ARG_MAX RESIZE_BILINEAR HARD_SWISH RELU_0_TO_1 RELU_N1_TO_1"
         ),
     },
     Code.LOWERED: {
@@ -155,6 +155,7 @@ STEP: dict[tuple[Code, str, str], str] = {
     (Code.LIFTED, "FULLY_CONNECTED", "int16"): _VELA_MULTIPLIES,
     (Code.LIFTED, "ELU", "int8"): _VELA_DOUBLES,
     (Code.LIFTED, "EXP", "int8"): _VELA_DOUBLES,
+    (Code.LIFTED, "GELU", "int8"): _VELA_DOUBLES,
     (Code.LIFTED, "LOGISTIC", "int8"): _VELA_TABLES,
     (Code.LIFTED, "TANH", "int8"): _VELA_TABLES,
     (Code.LIFTED, "LEAKY_RELU", "int16"): _VELA_ROUNDS,
@@ -162,6 +163,7 @@ STEP: dict[tuple[Code, str, str], str] = {
     (Code.LIFTED, "RELU", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "PRELU", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "SOFTMAX", "int16"): _VELA_ROUNDS,
+    (Code.LIFTED, "LOGISTIC", "uint8"): _VELA_DOUBLES,
     (Code.LIFTED, "FULLY_CONNECTED", "uint8"): "the reference rounds once, Vela's stream twice",
 }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import tempfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,8 @@ import numpy as np
 from fvp_runner.host.runner import HostRunner
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.ethosu.lower import tables
+from npu_memplan.ethosu.lower.tensors import LayerTensor
 from npu_memplan.exactness import Exactness
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
@@ -219,13 +220,40 @@ def _compared(
     for operator, pair, ours, theirs in zip(artifact.operators, some, made, wanted, strict=True):
         runner = "npu" if operator.agent is Agent.NPU else "host"
         tally = found.setdefault((runner, operator.claim.exactness.value), Tally())
-        apart = np.abs(ours.astype(np.int64) - theirs.reshape(ours.shape).astype(np.int64))
-        tally.operators += 1
-        tally.elements += apart.size
-        tally.differing += int(np.count_nonzero(apart))
-        tally.operators_differing += bool(apart.any())
-        if int(apart.max()) > tally.largest:
-            tally.largest, tally.worst = int(apart.max()), pair
+        _count(tally, pair, ours, theirs)
+
+
+Table = Callable[[LayerTensor, LayerTensor, Pair], tuple[int, ...]]
+TABLES: dict[str, Table] = {
+    "EXP": lambda x, y, pair: tables.exponential(x, y),
+    "HARD_SWISH": lambda x, y, pair: tables.hard_swish(x, y),
+    "LEAKY_RELU": lambda x, y, pair: tables.leaky_relu(x, y, pair.fields["Alpha"]),
+    "LOGISTIC": lambda x, y, pair: tables.sigmoid(x, y),
+    "RSQRT": lambda x, y, pair: tables.rsqrt(x, y),
+    "TANH": lambda x, y, pair: tables.tanh(x, y),
+}
+
+
+def compare_tables(kind: str, dtype: str, some: Sequence[Pair]) -> dict[tuple[str, str], Tally]:
+    """The same of native lowering's tables themselves, without a compile or a run."""
+    tally = Tally()
+    for first in range(0, len(some), AT_ONCE):
+        for part, wanted, given in _referenced(kind, dtype, some[first : first + AT_ONCE]):
+            for pair, theirs, asked in zip(part, wanted, given, strict=True):
+                x, y = (LayerTensor(name, (1,), dtype, *q) for name, q in (("x", pair.source), ("y", pair.made)))
+                ours = np.array(TABLES[kind](x, y, pair))[asked.astype(np.int64) - np.iinfo(dtype).min]
+                _count(tally, pair, ours, theirs)
+    return {("npu", Exactness.EXACT.value): tally}
+
+
+def _count(tally: Tally, pair: Pair, ours: np.ndarray, theirs: np.ndarray) -> None:
+    apart = np.abs(ours.astype(np.int64) - theirs.reshape(ours.shape).astype(np.int64))
+    tally.operators += 1
+    tally.elements += apart.size
+    tally.differing += int(np.count_nonzero(apart))
+    tally.operators_differing += bool(apart.any())
+    if int(apart.max()) > tally.largest:
+        tally.largest, tally.worst = int(apart.max()), pair
 
 
 def false_claims(found: dict[tuple[str, str], Tally]) -> list[str]:
@@ -236,11 +264,3 @@ def false_claims(found: dict[tuple[str, str], Tally]) -> list[str]:
         for (runner, claim), tally in found.items()
         if tally.largest > most.get(claim, 1 << 16)
     ]
-
-
-def agents(found: dict[tuple[str, str], Tally]) -> Counter[str]:
-    """Operators by who runs them."""
-    counted: Counter[str] = Counter()
-    for (runner, _), tally in found.items():
-        counted[runner] += tally.operators
-    return counted

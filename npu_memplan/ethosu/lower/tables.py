@@ -23,7 +23,6 @@ from ...fixed_point.multiplier import (
     round_half_away,
     rounding_shift,
 )
-from ...fixed_point.multiplier import quantise_multiplier as multiplier_and_shift
 from .scaling import Scale, double, quantise_multiplier
 from .tensors import Arithmetic, LayerTensor
 
@@ -76,13 +75,22 @@ def sigmoid(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithme
     """1 / (1 + exp(-x)); TFLite of int8 in fixed point with the scale 1/256 from -128 on, whatever `out` says."""
     if arithmetic is Arithmetic.TFLITE and ifm.dtype == "int8" and out.zero_point == -128:
         return sigmoid_int8(ifm)
+    if arithmetic is Arithmetic.TFLITE and ifm.dtype == "uint8":
+        return float32_function(_logistic32, ifm, out)
     return real_function(lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, ifm, out)
+
+
+def _logistic32(x: float) -> float:
+    exponential = np.float32(math.exp(-x) if x > -80 else math.inf)
+    return float(np.float32(1) / (np.float32(1) + exponential))
 
 
 def tanh(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
     """tanh(x); TFLite of int8 in fixed point with the scale 1/128 around 0, whatever `out` says."""
     if arithmetic is Arithmetic.TFLITE and ifm.dtype == "int8":
         return tanh_int8(ifm)
+    if arithmetic is Arithmetic.TFLITE and ifm.dtype == "uint8":
+        return float32_function(math.tanh, ifm, out)
     return real_function(math.tanh, ifm, out)
 
 
@@ -143,9 +151,9 @@ def leaky_relu(
     if arithmetic is Arithmetic.REAL:
         return float_function(lambda x: np.where(x >= 0, x, np.float32(alpha) * x), ifm, out)
     identity = quantise_multiplier(double(ifm.scale) / double(out.scale))
-    slope = multiplier_and_shift(double(ifm.scale) * double(alpha) / double(out.scale))  # which may be negative
-    values = _values(ifm)
-    scaled = np.where(values >= 0, _scaled(values, identity), multiply_by_quantised(values, *slope))
+    slope = quantise_multiplier(abs(double(ifm.scale) * double(alpha) / double(out.scale)))
+    values, sign = _values(ifm), -1 if alpha < 0 else 1  # of a negative slope the reference rounds the size
+    scaled = np.where(values >= 0, _scaled(values, identity), sign * _scaled(values, slope))
     return _table(scaled + out.zero_point, out)
 
 
