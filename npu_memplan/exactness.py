@@ -98,9 +98,9 @@ EXACT_AS_A_WHOLE = _names(
 # who made the code -> type of the activations -> operators that equal their reference
 EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
-        "int8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC TANH")) | MOVES | _VELAS | (_REAL_TABLES - {"GELU"}) | _names(
-            "TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE PRELU ABS HARD_SWISH RSQRT SOFTMAX ARG_MAX "
-            "RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
+        "int8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC TANH")) | MOVES | _VELAS | _names(
+            "LOG RELU_0_TO_1 RELU_N1_TO_1 TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE PRELU ABS HARD_SWISH RSQRT "
+            "SOFTMAX ARG_MAX RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
         ),
         "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU RELU")) | MOVES | _VELAS | _names(
             "TRANSPOSE_CONV SQUARED_DIFFERENCE ABS EXP RESIZE_BILINEAR"
