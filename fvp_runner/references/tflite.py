@@ -5,6 +5,8 @@ Invariant: it is of a file that Vela has not made.
 
 from __future__ import annotations
 
+from npu_memplan.models.folding import with_static_shapes
+
 from .base import KeptStates, tflite_source
 from .composed import ComposedReference, has_own_operators
 from .kernels import KernelsReference
@@ -14,7 +16,9 @@ class TFLiteReference(KernelsReference):
     """The reference of a .tflite file."""
 
     def __init__(self, model: bytes, name: str = "reference") -> None:
-        super().__init__(model, tflite_source(model, name))
+        tflite_source(model, name)  # what is no such file is refused first
+        static = with_static_shapes(model, name)  # the interpreters take a file's shapes as they stand
+        super().__init__(static, tflite_source(static, name))
 
     def _choice(self) -> KeptStates:
         own = has_own_operators(self.network)

@@ -31,6 +31,7 @@ class TensorSpec:
     data: np.ndarray | None = None
     is_variable: bool = False
     name: str = ""  # empty: after its number
+    signature: tuple[int, ...] = ()  # the shape with -1 where it is left to the run time
 
 
 class ModelBuilder:
@@ -141,6 +142,7 @@ class ModelBuilder:
 
     def _tensor(self, b: flatbuffers.Builder, index: int, spec: TensorSpec, buffer: int) -> int:
         name, shape = b.CreateString(spec.name or f"t{index}"), _ints(b, spec.shape)
+        signature = _ints(b, spec.signature) if spec.signature else None
         quantization = None
         if spec.scale is not None:
             scales = np.atleast_1d(np.asarray(spec.scale, np.float32))
@@ -151,6 +153,8 @@ class ModelBuilder:
             }
             quantization = _table(b, "QuantizationParameters", values)
         fields = {"Shape": shape, "Type": _TYPES[spec.dtype], "Buffer": buffer, "Name": name}
+        if signature is not None:
+            fields["ShapeSignature"] = signature
         if quantization is not None:
             fields["Quantization"] = quantization
         if spec.is_variable:

@@ -1,13 +1,15 @@
-"""Operators of constants, computed when a file is read: shapes that a network computes for itself, and halves.
+"""Operators of constants, computed when a file is read: shapes that a network computes for itself, and halves; and
+shapes that a file leaves to the run time, though they follow from those of its inputs.
 
 Invariant: the folded file has the tensors of the original, at their indices; some that operators made are constants in
-it, with the bytes that the reference would make, and these operators are gone. What is returned by the network itself
-stays computed. Files with NPU calls are as they were.
+it, with the bytes that the reference would make, and these operators are gone, others have the shape that they have
+when it runs. What is returned by the network itself stays computed. Files with NPU calls are as they were.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +18,9 @@ from ...errors import NpuMemplanError
 from ..network import CpuOperator, Network
 from ..tensor import Tensor
 from ..tflite import read_network
+from .shapes import Shape, open_shapes, output_shape
 from .values import EVALUATORS, Arrays
-from .writing import with_constants
+from .writing import with_constants, with_shapes
 
 _MOST_GROWTH_BYTES = 1 << 16  # of constants that are larger than what they are made of
 _WIDENS = "DEQUANTIZE"  # halves have no code: they become float32, whatever their size
@@ -28,11 +31,48 @@ def folded(data: bytes, name: str = "network") -> bytes:
     """`data`, a file that `read_network` reads, with operators of constants folded; itself where there are none."""
     if data[4:8] != b"TFL3":
         return data
+    data = with_static_shapes(data, name)
     network = read_network(data, name)
     if network.npu_calls:
         return data
     made = [_made(graph) for graph in network.subgraphs]
     return with_constants(data, made) if any(made) else data
+
+
+@functools.lru_cache(maxsize=2)
+def with_static_shapes(data: bytes, name: str = "network") -> bytes:
+    """`data`, a TFLite file, with the shapes that tensors have when it runs, where the file leaves them open and they
+    follow from what it says; itself where there are none."""
+    import tflite
+
+    network = read_network(data, name)
+    if network.npu_calls:
+        return data
+    model = tflite.Model.GetRootAsModel(data, 0)
+    unsaid = [open_shapes(model.Subgraphs(i)) for i in range(len(network.subgraphs))]
+    found = [_shapes(graph, left) if left else {} for graph, left in zip(network.subgraphs, unsaid, strict=True)]
+    return with_shapes(data, found) if any(found) else data
+
+
+def _shapes(graph: Network, unsaid: set[int]) -> dict[int, Shape]:
+    """Shapes of tensors, of those whose shape is left open, as far as they are known before it runs."""
+    tensors = list(graph.tensors)
+    found: dict[int, Shape] = {}
+    for operator in graph.operators:
+        if not isinstance(operator, CpuOperator):
+            continue
+        inputs = [tensors[i] if i >= 0 else None for i in operator.inputs]
+        shape = output_shape(operator, inputs) if set(operator.outputs) & unsaid else None
+        if shape is not None:
+            (index,) = operator.outputs
+            tensors[index], found[index] = replace(tensors[index], shape=shape), shape
+        results = _results(replace(graph, tensors=tuple(tensors)), operator, unsaid - set(found))
+        for index, value in zip(operator.outputs, results or (), strict=False):
+            content = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
+            tensors[index] = replace(tensors[index], shape=value.shape, data=content)
+            if index in unsaid:
+                found[index] = value.shape
+    return {index: shape for index, shape in found.items() if shape != graph.tensors[index].shape}
 
 
 def _made(graph: Network) -> dict[int, dict[int, bytes]]:
@@ -53,8 +93,9 @@ def _made(graph: Network) -> dict[int, dict[int, bytes]]:
     return found
 
 
-def _results(graph: Network, operator: CpuOperator) -> Arrays | None:
-    """What `operator` makes; None where that is known only when it runs, or where the file contradicts it."""
+def _results(graph: Network, operator: CpuOperator, unsaid: Collection[int] = ()) -> Arrays | None:
+    """What `operator` makes; None where that is known only when it runs, or where the file contradicts it. Tensors of
+    `unsaid` may have any shape."""
     if operator.name not in EVALUATORS or not operator.outputs:
         return None
     outputs = [graph.tensors[i] for i in operator.outputs]
@@ -69,7 +110,8 @@ def _results(graph: Network, operator: CpuOperator) -> Arrays | None:
     if results is None or len(results) != len(outputs):
         return None
     for tensor, value in zip(outputs, results, strict=True):
-        if tensor.is_variable or value.shape != tensor.shape or value.dtype.name != tensor.dtype:
+        fits = value.shape == tensor.shape or tensor.index in unsaid
+        if tensor.is_variable or not fits or value.dtype.name != tensor.dtype:
             return None
     grown = sum(t.size_bytes for t in outputs) - sum(t.size_bytes for t in inputs if t is not None)
     return results if operator.name == _WIDENS or grown <= _MOST_GROWTH_BYTES else None

@@ -1,4 +1,4 @@
-"""A file again, with constants in place of operators.
+"""A file again, with constants in place of operators, or with other shapes.
 
 Invariant: everything else is copied field by field; tensors and buffers keep their indices, new buffers come last.
 """
@@ -40,4 +40,22 @@ def with_constants(source: bytes, made: Sequence[Made]) -> bytes:
         graphs.append(write.copy("SubGraph", graph._tab.Pos, fields))
     fields = {"Subgraphs": write.tables(graphs), "Buffers": write.tables(buffers)}
     write.builder.Finish(write.copy("Model", model._tab.Pos, fields), b"TFL3")
+    return bytes(write.builder.Output())
+
+
+def with_shapes(source: bytes, found: Sequence[Mapping[int, Sequence[int]]]) -> bytes:
+    """`source` whose tensors have these shapes, one mapping a subgraph, and no signature that leaves them open."""
+    import tflite
+
+    model = tflite.Model.GetRootAsModel(source, 0)
+    write = TableWriter(source)
+    graphs = []
+    for number, shapes in enumerate(found):
+        graph = model.Subgraphs(number)
+        tensors = []
+        for index in range(graph.TensorsLength()):
+            replaced = {"Shape": write.numbers(shapes[index]), "ShapeSignature": 0} if index in shapes else {}
+            tensors.append(write.copy("Tensor", graph.Tensors(index)._tab.Pos, replaced))
+        graphs.append(write.copy("SubGraph", graph._tab.Pos, {"Tensors": write.tables(tensors)}))
+    write.builder.Finish(write.copy("Model", model._tab.Pos, {"Subgraphs": write.tables(graphs)}), b"TFL3")
     return bytes(write.builder.Output())
