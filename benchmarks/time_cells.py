@@ -22,8 +22,8 @@ from npu_memplan.ethosu.arch import Architecture, Language, accelerator
 from npu_memplan.ethosu.stream.commands import Command
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.time import Direction, Estimate, Memory, MemoryMap, System, estimate, load_system
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.target_data import load_memory_mode
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 MEASURED = Path(__file__).parents[1] / "tests" / "golden" / "u85_streams_of_vela_5_0.npz"
 MARK = "<!-- made by benchmarks/time_cells.py -->"

@@ -93,18 +93,18 @@ def test_the_page_says_what_the_record_has(on_host: Path) -> None:
     assert "<script>alert" not in page(evil)
 
 
-@pytest.mark.parametrize("old, new, said", [
+@pytest.mark.parametrize("old, new, message", [
     ('"mismatches": 0', '"mismatches": 1', "was changed after it was made"),
     ('"cycles": ', '"cycles": 1', "was changed after it was made"),
     ("npu_memplan evidence 1", "npu_memplan evidence 2", "this version reads 'npu_memplan evidence 1'"),
     ('"runs": [', '"runs": {', "is no record of evidence"),
 ])  # fmt: skip
-def test_a_changed_record_is_refused(on_host: Path, tmp_path: Path, old: str, new: str, report_progress: str) -> None:
+def test_a_changed_record_is_refused(on_host: Path, tmp_path: Path, old: str, new: str, message: str) -> None:
     text = (on_host / "evidence.json").read_text(encoding="utf-8")
     assert old in text
     changed = tmp_path / "changed.json"
     changed.write_text(text.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(EvidenceError, match=re.escape(report_progress)):
+    with pytest.raises(EvidenceError, match=re.escape(message)):
         read_record(changed)
 
 

@@ -15,12 +15,12 @@ from tvm.script import tirx as T
 
 from npu_memplan import planners
 from npu_memplan.errors import InternalError
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite import lifted
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import AccessHistory, BranchPoints, BufferAccess, Pool, Problem
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.verify import Constraint, verify
 from tests.states.test_cross_call_tensors import conv
 from tests.support.tflite_builder import ModelBuilder

@@ -193,7 +193,7 @@ def test_kept_weights_are_read_from_afar_once() -> None:
     assert kept.cycles < 0.5 * plain.cycles
 
 
-@pytest.mark.parametrize(("npu", "turns"), [("ethos-u55-256", True), ("ethos-u55-32", False)])
+@pytest.mark.parametrize(("npu", "interleaved"), [("ethos-u55-256", True), ("ethos-u55-32", False)])
 def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, interleaved: bool) -> None:
     chain = Chain(5, (16, 8, 8))
     for _ in range(9):
