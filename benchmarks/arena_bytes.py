@@ -1,4 +1,4 @@
-"""README's table of arena bytes, by a sweep: every model by each of our compilers, beside legacy TVM and Vela.
+"""The table of arena bytes in docs/reference.md, by a sweep: every model by each compiler, legacy TVM and Vela.
 
     python -m benchmarks.arena_bytes [MODEL.tflite ...] [-o FOLDER] [--executor processes:2]
 

@@ -96,18 +96,18 @@ class ExecutorchPlanner:
         self, alignment: int, specs: Sequence[Spec], graph: Graph, signature: Any, padding: int
     ) -> tuple[Any, list[tuple[Spec, Spec]]]:
         greedy = exir.greedy_plan(alignment, specs, graph, signature, padding)
-        posed = _Posed(self.banks, alignment, specs, graph, padding)
-        pairs = posed.in_place() if self.in_place else []
-        problem = posed.problem(pairs)
+        extracted = _Extracted(self.banks, alignment, specs, graph, padding)
+        pairs = extracted.in_place() if self.in_place else []
+        problem = extracted.problem(pairs)
         try:
             found = plan(problem, self.planner, self.time_limit_s)
         except PlanningError as error:
             raise BankError(f"the tensors of the graph do not fit the banks: {error}") from error
-        sizes = posed.sizes(found)
+        sizes = extracted.sizes(found)
         bound = sum(usage.lower_bound_bytes for usage in found.usage)
         greedy_fits = _fits(specs, greedy, self.banks)
         kept = greedy_fits and sum(greedy.sizes) < sum(sizes)
-        places = greedy.places if kept else posed.places(found)
+        places = greedy.places if kept else extracted.places(found)
         chosen = greedy.sizes if kept else sizes
         self.reports.append(PlannedGraph(len(specs), sum(chosen), sum(greedy.sizes), bound, found.status.value, kept))
         return exir.algorithm_result(specs, places, chosen), [] if kept else pairs
@@ -122,7 +122,7 @@ def _fits(specs: Sequence[Spec], greedy: exir.GreedyPlan, banks: Mapping[int, in
     return all(memory in banks if spec.mem_id is None else memory == spec.mem_id for spec, (memory, _) in placed)
 
 
-class _Posed:
+class _Extracted:
     """The tensors of a graph as a planning problem.
 
     The bodies of control flow use the start of their buffers. What they leave there may be their results, which are

@@ -25,7 +25,7 @@ _SOURCES = {".py", ".c", ".h", ".js", ".html", ".css", ".toml", ".md"}
 
 # Names that a standard term replaced, as patterns.
 FORMER = [
-    r"\bunposed\b", r"\b[Pp]osed?(_again)?\b", r"\b[Hh]asten", r"Travell?er", r"\b[Tt]ravel(s|led|ling)?\b",
+    r"\bunposed\b", r"\b_?[Pp]osed?(_again)?\b", r"\b[Hh]asten", r"Travell?er", r"\b[Tt]ravel(s|led|ling)?\b",
     r"\bRace\b", r"\bEntrant", r"\b[Cc]ontests?\b", r"\bCourse(Step)?\b", r"\bItinerar", r"\bParcel", r"\bHeld\b",
     r"\bVolume\b", r"\bcrowded\b", r"\bresliced\b", r"\bTurns\b", r"\b[Tt]akes?\sturns\b", r"\bRing\b",
     r"\b[Oo]wn\slowering\b", r"\bmakers?\b", r"\bAim\b", r"\bEmission", r"\b[Hh]and(s|ed)?[-_]over", r"\bPassage",
