@@ -26,6 +26,7 @@ class OptionError(NpuMemplanError):
 NO_NPU = "none"
 AUTO = "auto"  # both NPU compilers compete where a pool has a size
 USUAL = "ethos-u55-256"
+EFFORTS = ("quick", "normal", "max")
 
 
 def usual_accelerator(board: str) -> str:
@@ -41,7 +42,8 @@ def _flags(*names: str) -> dict[str, str]:
 # How the command line says each of `CompileOptions`: by a value, by NAME=SIZE once a pool, or by being there.
 _VALUES = _flags(
     "board", "accelerator", "system_config", "vela_ini", "memory_mode", "optimise", "arena_cache_size_bytes",
-    "host_ops", "operators", "npu_compiler", "objective", "max_ms", "planner", "time_limit_s", "seed", "launch", "name",
+    "host_ops", "operators", "npu_compiler", "objective", "effort", "max_ms", "planner", "time_limit_s", "seed",
+    "launch", "name",
 )  # fmt: skip
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
@@ -70,7 +72,10 @@ class CompileOptions:
     operators: tuple[str, ...] = ()  # Python files that describe operators of the user's own
     external: Mapping[str, int | None] = field(default_factory=dict)  # operators that others' C runs: scratch bytes
     npu_compiler: str = AUTO  # "vela", "tvm", or both where `competes`
-    objective: str = "auto"  # "cycles": the fewest that fit; "bytes": the least memory; "auto": by `for_cycles`
+    objective: str = (
+        "auto"  # "cycles": the fewest that fit; "bytes": the least memory; "auto": bytes within 1 % of cycles
+    )
+    effort: str = "normal"  # how far the tuning searches: "quick", "normal" or "max"
     max_ms: float | None = None  # the least memory in which the NPU takes no longer, by the estimate
     planner: str = "auto"
     time_limit_s: float | None = None
@@ -89,8 +94,14 @@ class CompileOptions:
 
     @property
     def for_cycles(self) -> bool:
-        """Whether the fewest cycles that fit are wanted: who names neither a size nor a board asks for few bytes."""
-        return self.objective == "cycles" or (self.objective == "auto" and self._has_goal)
+        """Whether the fewest cycles that fit are wanted."""
+        return self.objective == "cycles" or (self.objective == "auto" and (self._has_goal or self.by_default))
+
+    @property
+    def by_default(self) -> bool:
+        """Whether the memory is not said, so that Vela's is the limit."""
+        given = self._has_goal or self.stripes or self.prefetch or self.accelerator == NO_NPU
+        return self.objective != "bytes" and not given
 
     @property
     def sized(self) -> bool:
@@ -105,12 +116,14 @@ class CompileOptions:
     def competes(self) -> bool:
         """Whether both NPU compilers make the program: where cycles count, and bytes are given to compare them in."""
         requested = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
-        return requested and self.for_cycles and self._has_goal
+        return requested and self.for_cycles and (self._has_goal or self.by_default)
 
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
         if self.board and not self.board.endswith(".toml") and (name := load_board(self.board).name) != self.board:
             return replace(self, board=name).resolved()  # it was a product's name
+        if self.effort not in EFFORTS:
+            raise OptionError(f"--effort {self.effort!r} is unknown; choose one of: {', '.join(EFFORTS)}")
         self._check_stripes()
         self._check_speed()
         if self.npu_compiler == AUTO and not self.competes:

@@ -65,7 +65,7 @@ def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
         with paused():  # nothing is searched
             return lower(read(model, request(requested)))
 
-    best = None if beyond else tune(options, load, model.name)
+    best = None if beyond else tune(options, load, model.name, extract_problem)
     if best is not None:
         return build(best)
     with paused():

@@ -32,6 +32,7 @@ EVERYTHING = CompileOptions(
     external={"Smooth": 18, "SOFTMAX": None},
     npu_compiler="tvm",
     objective="bytes",
+    effort="quick",
     max_ms=2.5,
     planner="hill-climb",
     time_limit_s=0.5,
@@ -66,7 +67,8 @@ def test_every_option_is_said_in_one_line() -> None:
         "--board corstone-300-u65 --accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --vela-ini my.ini "
         "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
         "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --npu-compiler tvm "
-        "--objective bytes --max-ms 2.5 --planner hill-climb --time-limit 0.5 --seed 3 --launch arm-core-driver "
+        "--objective bytes --effort quick --max-ms 2.5 --planner hill-climb --time-limit 0.5 --seed 3 "
+        "--launch arm-core-driver "
         "--name 'two words' --pool sram=98304 --pool dram=1048576 "
         "--constant-pool flash=524288 --constant-pool rest --external Smooth=18 "
         "--external SOFTMAX --no-overlap --reorder --stripes --prefetch "

@@ -25,7 +25,7 @@ from ..command_line.values import PLACE, by_name, name_and_size, names
 from ..exactness import Exactness
 from ..files.arrays import InputError
 from ..files.staging import check_place
-from ..options import CompileOptions, OptionError, usual_accelerator
+from ..options import EFFORTS, CompileOptions, OptionError, usual_accelerator
 from ..process.incidents import strictly
 from ..report.text.verdict import verdict
 from ..sizes import parse_named_size, parse_size
@@ -80,8 +80,10 @@ def _operators(text: str) -> tuple[str, ...]:
        help="An operator that a C function of yours runs: declared in the header, called with SIZE bytes of "
        "scratch.")  # fmt: skip
 @_goal("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
-       help="cycles: the fewest that fit each --pool or the board, or the bytes that a plan needs without; bytes: the "
-       "least memory; auto: cycles where sizes are known, else bytes.")  # fmt: skip
+       help="cycles: the fewest in the memory that is given, or in Vela's arena; auto: the same, then the fewest bytes "
+       "within 1 % of them where no memory is given; bytes: the least memory.")  # fmt: skip
+@_goal("--effort", type=click.Choice(EFFORTS), default="normal", show_default=True, help="How far "
+       "the tuning searches: quick takes about Vela's own time, max several times as long as normal.")  # fmt: skip
 @_goal("--max-ms", type=click.FloatRange(min=0, min_open=True), metavar="MS", help="The least memory in which the NPU "
        "takes at most so long, by the estimate, of the pool that feature maps lie in.")  # fmt: skip
 @_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "

@@ -5,7 +5,7 @@ Invariant: whoever made the module, the stages behind it see the same form.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..models.tosa import is_tosa
-from ..options import NO_NPU
+from ..models.vela import NpuCall
+from ..options import NO_NPU, CompileOptions
 from ..process.phases import report_phase
 from ..request import Loaded, Request
 from ..vela.compiler import VelaResult
@@ -67,13 +68,19 @@ def read(path: Path, request: Request) -> Loaded:
 
 def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaResult) -> Loaded:
     """A lifted module, with Vela's own arena and time beside it."""
-    memory_map = request.options.memory_map()
-    calls = vela.parsed.npu_calls if memory_map else ()
-    streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
-    ours = sum_bounds(estimate(commands, npu, memory_map) for commands, npu in streams if memory_map)
+    ours = stream_bounds(vela.parsed.npu_calls, request.options)
     return Loaded(
         request, path, data, module, _comparable_arenas(vela), vela_cycles=vela.cycles, vela_stream_bounds=ours
     )
+
+
+def stream_bounds(calls: Iterable[NpuCall], options: CompileOptions) -> Mapping[str, int]:
+    """Our estimate of the streams of a file that Vela compiled: cycles by cause; empty without an NPU."""
+    memory_map = options.memory_map()
+    if memory_map is None:
+        return {}
+    streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
+    return sum_bounds(estimate(commands, npu, memory_map) for commands, npu in streams)
 
 
 def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:

@@ -29,6 +29,7 @@ from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
 from ..vocabulary import is_npu
 from .bounds import bound_of, port_bound
+from .budget import BUDGETS, SearchBudget
 from .candidate import ProgramCandidate
 from .cascades import CascadeChoice, at_limit, pareto_front
 from .prefetch_candidate import PrefetchCandidate
@@ -38,38 +39,44 @@ from .weight_prefetch import PrefetchSearch, fast_pool, is_ended, read_in_place,
 
 VELA, OURS, STRIPES = "Vela's stream", "native lowering", "native lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
-_SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
-_FAR = _SHARES[:2]  # where constants are read in place
-_AGAIN = _SHARES[1:2]  # where they are read once
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
 _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
 
 @planners.gc_paused()  # what programs leave behind in cycles are some tens of megabytes
-def select_fastest(options: CompileOptions, memory_map: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
-    """The best program of the producers asked for, in pools of the sizes given; `load` reads and lowers the model.
+def select_fastest(
+    options: CompileOptions,
+    memory_map: MemoryMap,
+    load: Callable[[CompileOptions], Loaded],
+    slack: float = 1.0,
+    extract: Callable[[Loaded], Extracted] = extract_problem,
+) -> Planned:
+    """The best program of the backends asked for, in pools of the sizes given; `load` reads and lowers the model,
+    `extract` states its planning problem. `slack`: of programs within so many times the fewest cycles, the one with
+    the fewest bytes.
 
     Raises what the first producer raises where none can be planned.
     """
-    rank, attempts = Ranking(memory_map), Attempts()
+    rank, attempts, budget = Ranking(memory_map), Attempts(), BUDGETS[options.effort]
     lifted: list[Planned] = []
     ours: list[Planned] = []
     if options.npu_compiler != "tvm":
         requested = replace(options, npu_compiler="vela", stripes=False)
         with attempts.of(VELA):
-            lifted = [_lifted(_named(load(requested), VELA))]
+            lifted = [_lifted(extract(_named(load(requested), VELA)))]
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
-            prefetch_search = PrefetchSearch(lifted, rank) if bound_of(lifted[0], rank) <= least else None
+            prefetch_search = PrefetchSearch(lifted, rank, budget) if bound_of(lifted[0], rank) <= least else None
             if prefetch_search is not None and prefetch_search.best.rank[0] <= least:
-                return _said(prefetch_search, rank, options)
+                return _said(prefetch_search, rank, options, slack)
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].extracted) if lifted else None
         with attempts.of(OURS):
-            for made in _ours(load, replace(options, npu_compiler="tvm", stripes=False), memory_map, most):
+            native = replace(options, npu_compiler="tvm", stripes=False)
+            for made in _ours(lambda wanted: extract(_named(load(wanted), OURS)), native, memory_map, most):
                 ours.append(made)  # they stay if a later one fails
     attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # who fits, and is read, competes
-    return _said(PrefetchSearch([*lifted, *ours], rank), rank, options)
+    return _said(PrefetchSearch([*lifted, *ours], rank, budget), rank, options, slack)
 
 
 def _on_host(extracted: Extracted) -> int:
@@ -81,9 +88,9 @@ def _named(loaded: Loaded, backend: str) -> Loaded:
     return replace(loaded, backend=backend)
 
 
-def _lifted(loaded: Loaded) -> Planned:
+def _lifted(extracted: Extracted) -> Planned:
     """The program as its compiler made it; without the copies that it makes where they do not fit."""
-    extracted, options = extract_problem(loaded), loaded.request.options
+    options = extracted.loaded.request.options
     try:
         return Planned(extracted, prefetch.plan(extracted.problem, options.planner, options.time_limit_s, options.seed))
     except PlanningError:
@@ -94,7 +101,10 @@ def _lifted(loaded: Loaded) -> Planned:
 
 
 def _ours(
-    load: Callable[[CompileOptions], Loaded], options: CompileOptions, memory_map: MemoryMap, most_on_host: int | None
+    load: Callable[[CompileOptions], Extracted],
+    options: CompileOptions,
+    memory_map: MemoryMap,
+    most_on_host: int | None,
 ) -> Iterator[Planned]:
     """Native lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
     where it leaves more calls to the host than `most_on_host`.
@@ -105,7 +115,7 @@ def _ours(
     few_bytes = replace(options, objective="bytes", max_ms=None)
     forms: list[Extracted] = []
     for requested in (options, few_bytes):
-        made = extract_problem(_named(load(requested), OURS))
+        made = load(requested)
         if most_on_host is not None and _on_host(made) > most_on_host:
             break
         forms.append(_ordered(made, memory_map))
@@ -115,7 +125,7 @@ def _ours(
         del forms[1:]
     missed: PlanningError | None = None
     some = False
-    for made in (*forms, *_striped(forms, memory_map)):
+    for made in (*forms, *_striped(forms, memory_map, BUDGETS[options.effort])):
         if some and made is forms[-1]:
             continue
         if some and is_ended():
@@ -238,7 +248,7 @@ class _Form:
         return rows, deep if deep.rank < rows.rank else rows
 
 
-def _striped(forms: Sequence[Extracted], memory_map: MemoryMap) -> Iterator[Extracted]:
+def _striped(forms: Sequence[Extracted], memory_map: MemoryMap, budget: SearchBudget) -> Iterator[Extracted]:
     """The model in stripes, by rows alone and by channels: for each share of the pool the form that is better in it,
     whose constants are copied into what stripes leave; then for larger shares, whose constants are read where they
     are but for those that groups keep, or are read once.
@@ -250,7 +260,11 @@ def _striped(forms: Sequence[Extracted], memory_map: MemoryMap) -> Iterator[Extr
     slices: dict[bytes, Slices] = {}
     known = [_Form(extracted, memory_map, slices) for extracted in forms]
     seen: list[object] = []
-    for constants, shares in ((_Constants.NEAR, _SHARES), (_Constants.FAR, _FAR), (_Constants.ONCE, _AGAIN)):
+    for constants, shares in (
+        (_Constants.NEAR, budget.shares),
+        (_Constants.FAR, budget.in_place_shares),
+        (_Constants.ONCE, budget.read_once_shares),
+    ):
         limits = [int(size * share) for share in shares]
         ordered = sorted(known, key=lambda form: form.least_cycles(constants))
         for index in range(len(limits)):
@@ -274,13 +288,11 @@ def _better(forms: Sequence[_Form], constants: _Constants, limits: Sequence[int]
     return best
 
 
-def _said(prefetch_search: PrefetchSearch, rank: Ranking, requested: CompileOptions) -> Planned:
+def _said(prefetch_search: PrefetchSearch, rank: Ranking, requested: CompileOptions, slack: float) -> Planned:
     """The best, with the line that says why, as what was asked for."""
-    best, others = (
-        prefetch_search.best,
-        [candidate for candidate in prefetch_search.candidates if _lifts(candidate) != _lifts(prefetch_search.best)],
-    )
-    made = prefetch_search.made
+    prefetch_search.prefer_bytes(slack)
+    best, made = prefetch_search.best, prefetch_search.made
+    others = [candidate for candidate in prefetch_search.candidates if _lifts(candidate) != _lifts(best)]
     text = f"{_backend(best)}, {_figures(best.rank)}, {bound_of(made, rank):,} at least"
     if others:
         other = min(others, key=lambda candidate: candidate.rank)

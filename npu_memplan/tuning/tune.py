@@ -14,17 +14,22 @@ from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
 from ..process.phases import report_phase
 from ..request import Loaded
-from ..stages import Planned
+from ..stages import Extracted, Planned
 
 if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap
 
 
-def tune(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name: str) -> Planned | None:
+def tune(
+    options: CompileOptions,
+    load: Callable[[CompileOptions], Loaded],
+    name: str,
+    extract: Callable[[Loaded], Extracted],
+) -> Planned | None:
     """The best of all programs of a model; None where one alone is asked for, or none fits.
 
-    `load` reads and lowers the model, called `name`, as the options it is given ask. Raises `SpeedError` where none
-    is as fast as was asked for.
+    `load` reads and lowers the model, called `name`, as the options it is given ask; `extract` states its problem.
+    Raises `SpeedError` where none is as fast as was asked for.
     """
     options = options.resolved()
     memory_map = _memories(options)
@@ -38,12 +43,16 @@ def tune(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name
         from .latency import fast_enough
 
         return fast_enough(options, memory_map, load, name)
+    if memory_map is not None and options.by_default:
+        from .default import tune_within_vela
+
+        return tune_within_vela(options, memory_map, load, extract)
     if memory_map is None or not (options.competes or (options.stripes and options.sized)):
         return None
     from .selection import select_fastest
 
     try:
-        best = select_fastest(options, memory_map, load)
+        best = select_fastest(options, memory_map, load, extract=extract)
     except PlanningError:
         return None
     verify.check_own(best.extracted.problem, best.plan)

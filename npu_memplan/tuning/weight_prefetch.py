@@ -15,13 +15,13 @@ from ..compiled import compiled
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.reads import in_place
-from ..ethosu.schedule.prefetch.search import WORK
 from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.prefetch.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import Fallback, contained, fall_back
 from ..stages import Extracted, Planned
+from .budget import BUDGETS, SearchBudget
 from .candidate import ProgramCandidate
 from .placed import npu_calls
 from .prefetch_candidate import PrefetchCandidate, planned_again
@@ -31,10 +31,6 @@ from .rebuild import Cutters, called_once, rebuild_problem, slicers
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
 _WHOLE = 1 << 40  # bytes of a slice: more than any weights
-_CUT_AGAIN = 2  # programs
-_ROUNDS = ((16, 10), (8, 4), (4, 2))  # how many of the best candidates are searched on, to which part of WORK
-_FURTHER = 2  # times WORK, for the best candidate, when some are allocated
-_PLACED = 4  # part of WORK for copies that are allocated
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
@@ -44,9 +40,14 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    made = PrefetchSearch((planned,), rank).made
+    made = PrefetchSearch((planned,), rank, budget_of(planned)).made
     report_slow_search()
     return made
+
+
+def budget_of(planned: Planned) -> SearchBudget:
+    """How far to search, as the compile's options say."""
+    return BUDGETS[planned.extracted.loaded.request.options.effort]
 
 
 def report_slow_search() -> None:
@@ -70,8 +71,8 @@ class PrefetchSearch:
     size is no larger than the largest of the programs makes it.
     """
 
-    def __init__(self, programs: Sequence[Planned], rank: Ranking) -> None:
-        self._rank = rank
+    def __init__(self, programs: Sequence[Planned], rank: Ranking, budget: SearchBudget) -> None:
+        self._rank, self._budget = rank, budget
         self.candidates = [ProgramCandidate(program, rank(program)) for program in programs]
         self.prefetch_candidates: list[PrefetchCandidate] = []
         # what each is cut from, and into slices of how many bytes
@@ -81,6 +82,15 @@ class PrefetchSearch:
         fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
         if fast is not None:
             self._run(programs, fast, max(_limit(program, fast) for program in programs))
+
+    def prefer_bytes(self, slack: float) -> None:
+        """Make the program with the fewest bytes the best, of those within `slack` times the fewest cycles."""
+        most = self.best.rank[0] * slack
+        near = [one for one in self.candidates if one.rank[0] <= most and one.rank[1] < self.best.rank[1]]
+        for candidate in sorted(near, key=lambda one: (one.rank[1], one.rank[0])):
+            with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
+                self.made, self.best = candidate.made(self._rank), candidate
+                return
 
     def _enter(self, candidates: Sequence[ProgramCandidate]) -> None:
         """Who becomes the best has to satisfy the constraints: the plan of a program with copies is verified here
@@ -99,21 +109,22 @@ class PrefetchSearch:
     def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:
         self.prefetch_candidates = self._starting(_different(programs, fast, limit), fast, limit)
         searched = self.prefetch_candidates
-        for count, part in _ROUNDS:
+        for count, work in self._budget.rounds:
             searched = sorted(searched, key=_optimistic_cycles)[:count]
             for prefetch_candidate in searched:
                 if not is_ended():
-                    prefetch_candidate.search(WORK // part)
+                    prefetch_candidate.search(work)
         allocation_penalties: dict[
             PrefetchCandidate, float
         ] = {}  # parts of estimates that were lost when they were given places
         found = sorted(searched, key=_optimistic_cycles)
-        found = [*(self._with_tuned_slices(found[0]) if found and not is_ended() else ()), *found]
+        tuned = found and self._budget.tunes_slices and not is_ended()
+        found = [*(self._with_tuned_slices(found[0]) if tuned else ()), *found]
         for prefetch_candidate in found:
             self._allocate(prefetch_candidate, allocation_penalties)
-        for prefetch_candidate in found[:1] if not is_ended() else ():
+        for prefetch_candidate in found[:1] if self._budget.last_work and not is_ended() else ():
             before = prefetch_candidate.optimistic_cycles
-            prefetch_candidate.search(_FURTHER * WORK)
+            prefetch_candidate.search(self._budget.last_work)
             if prefetch_candidate.optimistic_cycles < before:
                 self._allocate(prefetch_candidate, allocation_penalties)
 
@@ -127,7 +138,7 @@ class PrefetchSearch:
             1 + allocation_penalties.get(prefetch_candidate, min(allocation_penalties.values(), default=0) / _HOPE)
         )
         if max(prefetch_candidate.bound, hoped) < self.best.rank[0]:
-            made = list(prefetch_candidate.candidates(WORK // _PLACED))
+            made = list(prefetch_candidate.candidates(self._budget.allocation_work))
             self._enter(made)
             if made:
                 allocation_penalties[prefetch_candidate] = max(
@@ -154,7 +165,7 @@ class PrefetchSearch:
             if one.bound_in_slices < min(map(_optimistic_cycles, self._forms)):
                 cut(self._forms[one][0], (_PART,))
         forms = (self._forms[one][0] for one in sorted(self._forms, key=_optimistic_cycles))
-        for form in list(dict.fromkeys(forms))[:_CUT_AGAIN]:
+        for form in list(dict.fromkeys(forms))[: self._budget.sliced_forms]:
             cut(form, _OTHER_PARTS)
         return sorted(self._forms, key=_optimistic_cycles)
 
@@ -164,7 +175,7 @@ class PrefetchSearch:
         others = form.whole.tune_slices(form.cutters, most, prefetch_candidate)
         made = form.cut(most, others) if any(others.values()) else None
         if made is not None:
-            made.search(WORK // _ROUNDS[-1][1])
+            made.search(self._budget.rounds[-1][1])
             if made.optimistic_cycles < prefetch_candidate.optimistic_cycles:
                 yield made
 

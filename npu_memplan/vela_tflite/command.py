@@ -43,6 +43,9 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "arena_bytes": emitted.arena_bytes,
         "fast_memory_bytes": emitted.fast_bytes,
         "vela_arena_bytes": emitted.vela_arena_bytes or None,  # null: unknown
+        "estimated_cycles": emitted.cycles,
+        "estimated_ms": 1000 * emitted.cycles / emitted.clock_hz,
+        "vela_estimated_cycles": emitted.vela_cycles or None,
         "status": emitted.planned.plan.status.value,
         "planner": emitted.planned.plan.planner,
         "file_bytes": len(emitted.content),
@@ -54,12 +57,19 @@ def summary(emitted: Emitted) -> dict[str, Any]:
     }
 
 
+def _time(emitted: Emitted) -> str:
+    vela = f"; Vela's own stream: {emitted.vela_cycles:,}" if emitted.vela_cycles else ""
+    milliseconds = 1000 * emitted.cycles / emitted.clock_hz
+    return f"time       {emitted.cycles:,} cycles of the NPU, {milliseconds:.3f} ms (estimated){vela}"
+
+
 def _lines(emitted: Emitted, output: Path) -> list[str]:
     vela = f"; Vela's own: {emitted.vela_arena_bytes:,}" if emitted.vela_arena_bytes else ""
     lines = [
         f"{output.name}: {emitted.accelerator}, {len(emitted.content):,} bytes",
         f"arena      {emitted.arena_bytes:,} bytes planned ({emitted.planned.plan.status.value}){vela}",
         "           TFLite Micro adds its own structures and the scratch of its kernels",
+        _time(emitted),
         f"operators  {', '.join(emitted.operators)}: the resolver has to know these",
         f"NPU        {emitted.payload_bytes:,} bytes of payloads and {emitted.constants_bytes:,} of constants",
     ]

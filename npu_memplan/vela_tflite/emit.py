@@ -20,14 +20,18 @@ from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.stream.container import build_payload, payload_of
 from ..extract.program import Invoke, View
+from ..frontend.load import stream_bounds
 from ..models.file import read_file
 from ..models.network import CpuOperator
 from ..models.tflite import read_network
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
-from ..options import NO_NPU, CompileOptions
+from ..options import AUTO, NO_NPU, CompileOptions
 from ..request import Loaded, request
 from ..rewrite import rewrite
 from ..stages import Extracted, Planned
+from ..tuning.ranking import Ranking
+from ..tuning.selection import VELA
+from ..tuning.tune import tune
 from ..vocabulary import ACCELERATOR
 from .module import as_module, step_name
 from .parts import Divided, NpuPart, as_network, divided
@@ -49,7 +53,10 @@ class Emitted:
     accelerator: str
     arena_bytes: int  # of the planned tensors; TFLite Micro adds its own structures and the scratch of kernels
     fast_bytes: int  # of memory to give to the driver's ethosu_init; 0: none
-    vela_arena_bytes: int  # Vela's own; 0: it was not asked
+    vela_arena_bytes: int  # Vela's own; 0: unknown
+    cycles: int  # of the NPU for one inference, estimated
+    vela_cycles: int  # the same of Vela's own file; 0: unknown
+    clock_hz: float
     payload_bytes: int
     constants_bytes: int
     operators: tuple[str, ...]  # to register, by TFLite's names; the NPU's first
@@ -58,18 +65,40 @@ class Emitted:
 
 def emit(model: Path, options: CompileOptions) -> Emitted:
     """The file of `model` in memory. Raises what `compile_model` raises, and `EmitError`."""
-    requested = request(replace(options, npu_compiler="vela") if options.competes else options)
-    _check(requested.options, model)
     data = read_file(model)
+    if options.npu_compiler == AUTO and not options.stripes and read_network(data, model.name).npu_calls:
+        options = replace(options, npu_compiler="vela")  # there is nothing left to lower
+    options = options.resolved()
+    _check(options, model)
     if (subgraphs := len(read_network(data, model.name).subgraphs)) > 1:
         raise EmitError(f"{model.name} has {subgraphs} subgraphs; --emit vela-tflite writes files of one")
-    parts = divided(data, model.name, requested)
-    if not any(isinstance(step, NpuPart) for step in parts.steps):
-        raise EmitError(f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is")
-    loaded = pipeline.lower(Loaded(requested, model, data, as_module(parts), {}))
-    extracted = pipeline.extract_problem(loaded)
-    planned = pipeline.prefetch_weights(pipeline.plan(extracted.under_terms(_for_tflite_micro)))
-    return _written(parts, planned, rewrite(planned.extracted.loaded.module, planned.extracted.problem, planned.plan))
+    forms: dict[str, Divided] = {}
+
+    def load(wanted: CompileOptions) -> Loaded:
+        requested = request(wanted)
+        parts = divided(data, model.name, requested)
+        if not any(isinstance(step, NpuPart) for step in parts.steps):
+            raise EmitError(
+                f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is"
+            )
+        forms[wanted.npu_compiler] = parts
+        arena = {requested.pools[0].name: parts.vela_arena_bytes} if parts.vela_arena_bytes else {}
+        bounds = stream_bounds(parts.network.npu_calls, wanted)
+        return pipeline.lower(
+            Loaded(requested, model, data, as_module(parts), arena, parts.notes, vela_stream_bounds=bounds)
+        )
+
+    planned = tune(options, load, model.name, _extracted)
+    if planned is None:
+        alone = replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
+        planned = pipeline.prefetch_weights(pipeline.plan(_extracted(load(alone))))
+    native = "tvm" in forms and planned.extracted.loaded.backend != VELA
+    module = rewrite(planned.extracted.loaded.module, planned.extracted.problem, planned.plan)
+    return _written(forms["tvm" if native else "vela"], planned, module)
+
+
+def _extracted(loaded: Loaded) -> Extracted:
+    return pipeline.extract_problem(loaded).under_terms(_for_tflite_micro)
 
 
 def _check(options: CompileOptions, model: Path) -> None:
@@ -109,6 +138,9 @@ def _for_tflite_micro(extracted: Extracted) -> Any:
 
 def _written(parts: Divided, planned: Planned, module: Any) -> Emitted:
     plan, extracted = planned.plan, planned.extracted
+    memory_map = extracted.loaded.request.options.memory_map()
+    assert memory_map is not None  # there is an NPU
+    vela = extracted.loaded
     used = [usage.used_bytes for usage in plan.usage]
     arena_bytes = -(-used[0] // _ARENA_ALIGNMENT) * _ARENA_ALIGNMENT
     fast_bytes = used[1] if len(used) > 1 else 0
@@ -132,9 +164,11 @@ def _written(parts: Divided, planned: Planned, module: Any) -> Emitted:
     npu = [step for step in steps if isinstance(step, NpuOperator)]
     (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}
     return Emitted(
-        content, planned, accelerator(target).name, arena_bytes, fast_bytes, parts.vela_arena_bytes,
+        content, planned, accelerator(target).name, arena_bytes, fast_bytes,
+        sum(vela.vela_arena_bytes.values()), Ranking(memory_map)(planned)[0], sum(vela.vela_stream_bounds.values()),
+        memory_map.clock_hz,
         sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
-        ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})), parts.notes,
+        ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})), vela.notes,
     )  # fmt: skip
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ethosu.lower.lower import LoweringTarget
 from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import BufferRole
 from ..extract import prepare
 from ..extract.program import Fixed, View, result_views
 from ..extract.relax.walk import walk
 from ..frontend.attributes import operators_of
+from ..frontend.load import lowered_for
 from ..frontend.start import vela_options
 from ..frontend.tflite.lifted import compiled_by_vela
 from ..models.network import CpuOperator, Network
@@ -102,7 +102,7 @@ def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
     from ..frontend.tflite.lowered import build_module
 
     options = request.options
-    lowering_target = LoweringTarget(request.fast_region, options.memory_map())
+    lowering_target = lowered_for(request)
     whole = build_module(data, options.accelerator, options.host_ops, name, lowering_target).module
     network = read_network(data, name)
     on_npu = [operator.on_npu for operator in operators_of(whole["main"])]
@@ -134,7 +134,7 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     name = f"{network.name}, operators {operators[0].index} to {operators[-1].index}"
     cut = rebuilt(data, operators, given, results)
     alone = read_network(cut, name)
-    lowering_target = LoweringTarget(request.fast_region, request.options.memory_map())
+    lowering_target = lowered_for(request)
     module = build_module(cut, request.options.accelerator, (), name, lowering_target).module
     program = walk(prepare(module))
     if [is_npu(call.primfunc) for call in program.calls] != [True]:

@@ -41,7 +41,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def compile_digits(*host_ops: str) -> Path:
         if host_ops not in made:
             folder = tmp_path_factory.mktemp("digits") / "build"
-            compile_model(EXAMPLE, CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops), folder)
+            compile_model(
+                EXAMPLE, CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops, objective="bytes"), folder
+            )
             assert Artifact.load(folder).host_operations >= len(host_ops)
             made[host_ops] = folder
         return made[host_ops]
@@ -64,7 +66,7 @@ def staged(digits: Callable[..., Path]) -> Callable[..., Any]:
         from npu_memplan.pipeline import extract_problem, lower, read
         from npu_memplan.request import request
 
-        options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops)
+        options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops, objective="bytes")
         return extract_problem(lower(read(EXAMPLE, request(options)))), digits(*host_ops)
 
     return load

@@ -180,7 +180,7 @@ def test_c_that_hangs_does_not_keep_the_command(hanging, how, words):
         time.sleep(1.5)  # it may still compile; then it is ended there
         ours.send_signal(how)
         said = ours.communicate()[1]
-    assert (first.split()[0], said.split()) == ("compile", [words])
+    assert (first.split()[0], said.split()) == ("compile", "--objective", "bytes", [words])
     assert ours.returncode in (128 + how, -how)
 
 
@@ -220,7 +220,7 @@ def test_reads_of_what_nobody_wrote_are_found(digits, tmp_path):
 def test_states_start_at_their_zero_point_and_are_kept(shared_model, tmp_path):
     model = shared_model("keyword_scrambled_8bit")
     folder = tmp_path / "keyword"
-    compile_model(model, CompileOptions(accelerator="ethos-u55-128"), folder)
+    compile_model(model, CompileOptions(accelerator="ethos-u55-128", objective="bytes"), folder)
     runs = host.HostRunner(folder)
     inputs = [_inputs(folder, seed) for seed in range(4)]
     from tflite_micro.python.tflite_micro import runtime

@@ -51,7 +51,7 @@ def hostile_model(name: str) -> bytes:
 def test_what_is_written_of_a_model(name: str, tmp_path: Path) -> None:
     path, folder = tmp_path / "m.tflite", tmp_path / "out"
     path.write_bytes(hostile_model(name))
-    artifact = compile_model(path, CompileOptions(npu_compiler="tvm"), folder)
+    artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), folder)
     assert artifact.inputs[0].name == printable(name)
     check_artifact(folder, artifact)
     texts = [p for p in folder.rglob("*") if p.suffix in (".txt", ".csv", ".c", ".h", ".json", ".html", ".py", ".svg")]

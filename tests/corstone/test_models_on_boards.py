@@ -70,7 +70,7 @@ def all_agree(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_exact_on_the_cortex_m55_and_on_the_cortex_m33(name: str, model_file: Any, tmp_path: Path) -> None:
-    artifact = compile_model(model_file(name), CompileOptions(), tmp_path / name)
+    artifact = compile_model(model_file(name), CompileOptions(objective="bytes"), tmp_path / name)
     results = all_agree(model_file(name), tmp_path / name, ("qemu", "unicorn"))
     assert (artifact.host_operations > 0) == (name == "keyword_scrambled")
     assert results["qemu"].npu_cycles == results["unicorn"].npu_cycles > 0
@@ -78,7 +78,7 @@ def test_exact_on_the_cortex_m55_and_on_the_cortex_m33(name: str, model_file: An
 
 def test_an_lstm_without_vela_is_wholly_on_the_npu(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     model = shared_model("trained_lstm_int8")
-    artifact = compile_model(model, CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    artifact = compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     all_agree(model, tmp_path / "out", ("qemu",))
     assert artifact.host_operations == 0
     assert [slot.dtype for slot in artifact.states] == ["int8", "int16"]
@@ -94,7 +94,7 @@ def test_every_memory_mode_lands_where_the_board_says(
 ) -> None:
     from fvp_runner.emulators.device import pool_spans
 
-    options = CompileOptions(accelerator=accelerator, memory_mode=mode)
+    options = CompileOptions(accelerator=accelerator, memory_mode=mode, objective="bytes")
     compile_model(model_file("kws"), options, tmp_path / "kws")
     all_agree(model_file("kws"), tmp_path / "kws", ("qemu",))
     firmware = create("qemu", tmp_path / "kws").firmware  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ def test_a_model_without_an_npu_runs_too(model_file: Any, tmp_path: Path) -> Non
 
 def test_a_broken_plan_gives_wrong_results_as_firmware_too(model_file: Any, tmp_path: Path) -> None:
     """Two live feature maps at one offset: nothing between plan and pools hides it."""
-    extracted = extract_problem(lower(read(model_file("kws"), request(CompileOptions()))))
+    extracted = extract_problem(lower(read(model_file("kws"), request(CompileOptions(objective="bytes")))))
     problem = extracted.problem
     plan = planners.plan(problem, "first-fit")
     maps = [b for b in problem.buffers if b.kind is BufferKind.NPU_INTERNAL]
@@ -142,7 +142,7 @@ def test_ethos_u85_is_exact_on_the_memory_map_of_corstone_320(
     npu: str, interrupt: bool, model_file: Any, tmp_path: Path
 ) -> None:
     """Unicorn takes the map of any board; no QEMU has one with this NPU."""
-    compile_model(model_file("kws"), CompileOptions(npu), tmp_path / "kws")
+    compile_model(model_file("kws"), CompileOptions(npu, objective="bytes"), tmp_path / "kws")
     results = all_agree(model_file("kws"), tmp_path / "kws", ("unicorn",), interrupt=interrupt)
     assert results["unicorn"].npu_cycles > 30_000
 
@@ -150,5 +150,5 @@ def test_ethos_u85_is_exact_on_the_memory_map_of_corstone_320(
 @pytest.mark.parametrize("interrupt", [False, True])
 def test_ethos_u85_is_exact_on_a_stand_in_that_qemu_has(interrupt: bool, model_file: Any, tmp_path: Path) -> None:
     """Corstone-300's machine with our Ethos-U85 at the place of its NPU: no such hardware exists."""
-    compile_model(model_file("kws"), CompileOptions("ethos-u85-256"), tmp_path / "kws")
+    compile_model(model_file("kws"), CompileOptions("ethos-u85-256", objective="bytes"), tmp_path / "kws")
     all_agree(model_file("kws"), tmp_path / "kws", ("qemu",), ethos_u85_board(tmp_path), interrupt)

@@ -146,4 +146,4 @@ def test_own_lowering_is_refused_with_what_can_be_done(tmp_path: Any) -> None:
     model = tmp_path / "m.tflite"
     model.write_bytes(b"any")
     with pytest.raises(AcceleratorError, match="ethos-u85-256: operators are not lowered for it; compile a TFLite"):
-        compile_model(model, CompileOptions("ethos-u85-256", npu_compiler="tvm"), tmp_path / "build")
+        compile_model(model, CompileOptions("ethos-u85-256", npu_compiler="tvm", objective="bytes"), tmp_path / "build")

@@ -36,19 +36,25 @@ def model(
 BOUNDS = ([0, 0, 0, 1, 0], [1, 1, 4, 5, 8], [1] * 5)
 PADS = [[0, 0], [1, 1], [1, 1], [0, 0]]
 POOL = {"Padding": 1, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
-TVM = CompileOptions(npu_compiler="tvm")
+TVM = CompileOptions(npu_compiler="tvm", objective="bytes")
 
 
 @pytest.mark.parametrize(
     ("made", "options"),
     [
-        (model("STRIDED_SLICE", (1, 1, 4, 4, 8), "StridedSliceOptions", *BOUNDS, NewAxisMask=2), CompileOptions()),
-        (model("REDUCE_MAX", (1, 4, 6), "ReducerOptions", [3], KeepDims=False), CompileOptions()),
-        (model("REDUCE_MIN", (1, 4, 8), "ReducerOptions", [2], KeepDims=False), CompileOptions()),
-        (model("RELU6", SHAPE, None, other=True), CompileOptions()),
+        (
+            model("STRIDED_SLICE", (1, 1, 4, 4, 8), "StridedSliceOptions", *BOUNDS, NewAxisMask=2),
+            CompileOptions(objective="bytes"),
+        ),
+        (model("REDUCE_MAX", (1, 4, 6), "ReducerOptions", [3], KeepDims=False), CompileOptions(objective="bytes")),
+        (model("REDUCE_MIN", (1, 4, 8), "ReducerOptions", [2], KeepDims=False), CompileOptions(objective="bytes")),
+        (model("RELU6", SHAPE, None, other=True), CompileOptions(objective="bytes")),
         (model("RELU6", SHAPE, None, other=True), TVM),
-        (model("PAD", (1, 6, 8, 8), "PadOptions", PADS, other=True), CompileOptions()),
-        (model("SLICE", (1, 2, 2, 8), "SliceOptions", [0, 1, 1, 0], [1, 2, 2, 8], other=True), CompileOptions()),
+        (model("PAD", (1, 6, 8, 8), "PadOptions", PADS, other=True), CompileOptions(objective="bytes")),
+        (
+            model("SLICE", (1, 2, 2, 8), "SliceOptions", [0, 1, 1, 0], [1, 2, 2, 8], other=True),
+            CompileOptions(objective="bytes"),
+        ),
     ],
 )
 def test_the_host_runs_it(made: bytes, options: CompileOptions, tmp_path: Path) -> None:
@@ -62,7 +68,7 @@ def test_exponentials_beyond_31_bits_are_the_hosts(scale: float, agent: Agent, n
     b = ModelBuilder()
     x, y = b.tensor((1, 16, 16, 4), "int8", scale, 0), b.tensor((1, 16, 16, 4), "int8", 1.0, -128)
     b.operator("EXP", [x], [y], "ExpOptions", 2)
-    options = CompileOptions(npu, npu_compiler="vela")
+    options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
     (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options).operators
     claimed = Exactness.STEP if agent is Agent.NPU else Exactness.EXACT
     assert (operator.agent, operator.claim.exactness) == (agent, claimed)
@@ -71,7 +77,7 @@ def test_exponentials_beyond_31_bits_are_the_hosts(scale: float, agent: Agent, n
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_vela_divides_no_quantised_numbers(dtype: str, tmp_path: Path) -> None:
     """Its stream for Ethos-U85 has neither scales nor zero points."""
-    options = CompileOptions("ethos-u85-256", npu_compiler="vela")
+    options = CompileOptions("ethos-u85-256", npu_compiler="vela", objective="bytes")
     (operator,) = equals_reference(row("DIV", dtype).build(), tmp_path, 1, options).operators
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
@@ -87,27 +93,27 @@ def test_depthwise_results_of_uint8_with_a_multiplier_are_clamped_as_uint8(zero_
     b.operator(
         "DEPTHWISE_CONV_2D", [x, weights, bias], [y], "DepthwiseConv2DOptions", FusedActivationFunction=1, **fields
     )
-    equals_reference(b.made([x], [y]).finish(), tmp_path, 1, CompileOptions(npu_compiler="vela"))
+    equals_reference(b.made([x], [y]).finish(), tmp_path, 1, CompileOptions(npu_compiler="vela", objective="bytes"))
 
 
 @pytest.mark.parametrize("slicer", ["SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE"])
 @pytest.mark.parametrize("consumer", ["CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D"])
 def test_parts_of_several_images_are_made_on_the_host(slicer: str, consumer: str, tmp_path: Path) -> None:
     """Vela lets the window operator read the part where it lies, and finds the first image alone."""
-    made = equals_reference(split_then(consumer, 2, 3, slicer), tmp_path, 1, CompileOptions())
+    made = equals_reference(split_then(consumer, 2, 3, slicer), tmp_path, 1, CompileOptions(objective="bytes"))
     assert [(o.kind, o.agent) for o in made.operators] == [(slicer, Agent.HOST), (consumer, Agent.NPU)]
 
 
 @pytest.mark.parametrize(("consumer", "batch", "axis"), [("CONV_2D", 1, 3), ("ADD", 2, 2), ("CONV_2D", 2, 0)])
 def test_other_parts_stay_on_the_npu(consumer: str, batch: int, axis: int, tmp_path: Path) -> None:
-    made = equals_reference(split_then(consumer, batch, axis), tmp_path, 1, CompileOptions())
+    made = equals_reference(split_then(consumer, batch, axis), tmp_path, 1, CompileOptions(objective="bytes"))
     assert {o.agent for o in made.operators} == {Agent.NPU}
 
 
 def test_what_the_host_has_no_code_for_is_called_unproven(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(model("MAX_POOL_2D", (1, 2, 3, 8), "Pool2DOptions", other=True, **POOL))
-    (operator,) = compile_model(path, CompileOptions(), tmp_path / "out").operators
+    (operator,) = compile_model(path, CompileOptions(objective="bytes"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
     assert operator.claim.reason == (
         "an NPU rescales it, from scale 0.05 and zero point 3 to 0.07 and 1, and the reference does not"
@@ -158,7 +164,7 @@ def test_slopes_that_no_reference_takes_are_called_unproven(tmp_path: Path) -> N
     assert made.check.verdict is CheckVerdict.NOT_CHECKED
 
 
-@pytest.mark.parametrize("options", [CompileOptions(), TVM])
+@pytest.mark.parametrize("options", [CompileOptions(objective="bytes"), TVM])
 def test_products_whose_reference_is_undefined_are_called_unproven(options: CompileOptions, tmp_path: Path) -> None:
     b = ModelBuilder()
     x, y, z = (b.tensor(SHAPE, "uint8", scale) for scale in (0.0235, 0.0039, 3e-35))
@@ -179,5 +185,5 @@ def test_scales_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
     b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", 2, **POOL)
     path = tmp_path / "model.tflite"
     path.write_bytes(b.made([x], [y]).finish())
-    (operator,) = compile_model(path, CompileOptions(), tmp_path / "out").operators
+    (operator,) = compile_model(path, CompileOptions(objective="bytes"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.EXACT)

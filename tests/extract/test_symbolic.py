@@ -71,7 +71,9 @@ def planned(module):
     assert sample is not None
     symbols = sorted({v for t in program.inputs for v in t.shape if isinstance(v, tirx.Var)}, key=lambda v: v.name)
     problem, _ = build(
-        program, Request(CompileOptions(NO_NPU), (Pool("any"),), io_in_pools=False, alignment=64), sample
+        program,
+        Request(CompileOptions(NO_NPU, objective="bytes"), (Pool("any"),), io_in_pools=False, alignment=64),
+        sample,
     )
     return problem, sample, symbols, plan_symbolic(problem, sample, "auto", 0)
 

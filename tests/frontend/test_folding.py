@@ -17,7 +17,7 @@ from npu_memplan.options import CompileOptions
 from tests.support.in_steps import HOST, equals_reference
 from tests.support.tflite_builder import ModelBuilder
 
-WAYS = [CompileOptions(), CompileOptions(npu_compiler="tvm")]
+WAYS = [CompileOptions(objective="bytes"), CompileOptions(npu_compiler="tvm", objective="bytes")]
 
 
 def started() -> tuple[ModelBuilder, int, int]:
@@ -111,7 +111,9 @@ def test_commands_count_the_operators_that_are_left(tmp_path: Path) -> None:
     path.write_bytes(twice_as_large().finish())
     listed = json.loads(runner.invoke(cli, ["operators", str(path), "--json"]).output)
     assert {o["kind"]: o["count"] for o in listed["operators"]} == {"RELU": 1, "RESIZE_NEAREST_NEIGHBOR": 1}
-    assert runner.invoke(cli, ["compile", str(path), "-o", str(tmp_path / "out")]).exit_code == 0
+    assert (
+        runner.invoke(cli, ["compile", "--objective", "bytes", str(path), "-o", str(tmp_path / "out")]).exit_code == 0
+    )
     words = ["run", str(tmp_path / "out"), "--on", "host", "--layers", "--json", "--reference", str(path)]
     layers = json.loads(runner.invoke(cli, words).output)["operators"]
     assert [(o["kind"], o["verdict"]) for o in layers] == [("RELU", "equal"), ("RESIZE_NEAREST_NEIGHBOR", "equal")]

@@ -107,7 +107,13 @@ def test_random_inputs_of_a_compiled_model(tmp_path: Path) -> None:
     b.made([x, i], [y, gathered(b, i)])
     path = tmp_path / "model.tflite"
     path.write_bytes(b.finish())
-    for number, options in enumerate((CompileOptions(), CompileOptions(npu_compiler="tvm"), CompileOptions("none"))):
+    for number, options in enumerate(
+        (
+            CompileOptions(objective="bytes"),
+            CompileOptions(npu_compiler="tvm", objective="bytes"),
+            CompileOptions("none"),
+        )
+    ):
         folder = tmp_path / f"out{number}"
         artifact = compile_model(path, options, folder)
         assert [slot.index_range for slot in artifact.inputs] == [None, (0, 7)]

@@ -57,19 +57,19 @@ def test_all_inputs_equal_the_reference(kind: str) -> None:
 @pytest.mark.parametrize("kind", STANDARD)
 def test_native_lowering_runs_it_exactly(kind: str, tmp_path: Path) -> None:
     made = model(kind, [(1 / 128, 0)], STANDARD[kind]).finish()
-    (operator,) = equals_reference(made, tmp_path, 1, CompileOptions(npu_compiler="tvm")).operators
+    (operator,) = equals_reference(made, tmp_path, 1, CompileOptions(npu_compiler="tvm", objective="bytes")).operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.EXACT)
 
 
 @pytest.mark.parametrize("kind", STANDARD)
 def test_velas_tables_are_not_called_exact(kind: str, tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(model(kind, [(1 / 128, 0)], STANDARD[kind]).finish())
-    options = CompileOptions(npu_compiler="vela")
+    options = CompileOptions(npu_compiler="vela", objective="bytes")
     (operator,) = compile_model(tmp_path / "m.tflite", options, tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.STEP)
 
 
 def test_other_output_scales_are_kept_from_vela(tmp_path: Path) -> None:
     made = model("TANH", [(1 / 16, 0)], (1 / 100, 4)).finish()
-    (operator,) = equals_reference(made, tmp_path, 1, CompileOptions(npu_compiler="vela")).operators
+    (operator,) = equals_reference(made, tmp_path, 1, CompileOptions(npu_compiler="vela", objective="bytes")).operators
     assert operator.agent is Agent.HOST

@@ -133,7 +133,7 @@ def test_a_fault_on_one_board_is_told_in_its_row(monkeypatch: pytest.MonkeyPatch
         return plan(model, options, beyond)
 
     monkeypatch.setattr(pipeline, "plan_model", planned)
-    broken, sound = on_boards(HELLO, CompileOptions(), ("alif-e7-he", "alif-e7-hp"))
+    broken, sound = on_boards(HELLO, CompileOptions(objective="bytes"), ("alif-e7-he", "alif-e7-hp"))
     assert not broken.fits
     assert broken.verdict.startswith("internal fault: --board alif-e7-he ")
     assert broken.verdict.endswith(": KeyError: 'no such view'")
@@ -148,7 +148,7 @@ def test_a_row_of_the_page_is_what_the_tool_says() -> None:
     boards = [cell.strip() for cell in header.split("|")[2:-1]]
     row = next(text for text in page if text.startswith("| hello_world_int8 |"))
     assert set(boards) == set(board_names())
-    assert row == line("hello_world_int8", on_boards(HELLO, CompileOptions(), boards))
+    assert row == line("hello_world_int8", on_boards(HELLO, CompileOptions(objective="bytes"), boards))
     assert len([text for text in page if text.startswith("| ")]) == 11
 
 
@@ -171,7 +171,7 @@ def test_a_board_has_its_own_npus_only() -> None:
 
 
 def test_a_compile_without_output_says_so(cli) -> None:
-    made = cli("compile", HELLO)
+    made = cli("compile", "--objective", "bytes", HELLO)
     assert made.code == 2
     assert "Missing option '-o'" in made.err
 

@@ -24,13 +24,24 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from npu_memplan.pipeline import CompileOptions, compile_model
 
     out = tmp_path_factory.mktemp("digits") / "out"
-    compile_model(MODEL, CompileOptions(), out)
+    compile_model(MODEL, CompileOptions(objective="bytes"), out)
     return out
 
 
 def test_compile_prints_the_plan_and_run_says_bit_exact(cli, tmp_path) -> None:
     out = tmp_path / "digits"
-    made = cli("compile", MODEL, "--accelerator", "ethos-u55-256", "--memory-mode", "Shared_Sram", "-o", out)
+    made = cli(
+        "compile",
+        "--objective",
+        "bytes",
+        MODEL,
+        "--accelerator",
+        "ethos-u55-256",
+        "--memory-mode",
+        "Shared_Sram",
+        "-o",
+        out,
+    )
     assert made.code == 0
     assert "Plan: optimal" in made.out
     assert "Vela's own sram arena: 6,144 bytes; this plan: 6,144 bytes" in made.out
@@ -73,7 +84,7 @@ def test_the_planned_module_reads_back_from_its_text(compiled: Path) -> None:
 
 def test_the_same_input_gives_the_same_bytes(compiled: Path, tmp_path: Path, cli) -> None:
     out = tmp_path / "again"
-    assert cli("compile", MODEL, "-o", out).code == 0
+    assert cli("compile", "--objective", "bytes", MODEL, "-o", out).code == 0
     files = sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file())
     assert files == sorted(p.relative_to(compiled) for p in compiled.rglob("*") if p.is_file())
     for path in files:
@@ -81,7 +92,7 @@ def test_the_same_input_gives_the_same_bytes(compiled: Path, tmp_path: Path, cli
 
 
 def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
-    made = cli("compile", MODEL, "-o", tmp_path / "out", "--json")
+    made = cli("compile", "--objective", "bytes", MODEL, "-o", tmp_path / "out", "--json")
     assert made.code == 0
     document = made.json
     assert document["status"] == "optimal"
@@ -97,7 +108,7 @@ def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
 
 def test_vela_is_not_compared_where_it_counts_other_things(cli, tmp_path: Path) -> None:
     """Its figure leaves out what host operators need."""
-    made = cli("compile", MODEL, "-o", tmp_path / "out", "--host-ops", "SOFTMAX")
+    made = cli("compile", "--objective", "bytes", MODEL, "-o", tmp_path / "out", "--host-ops", "SOFTMAX")
     assert made.code == 0
     assert "Vela's own sram arena" not in made.out
     assert Artifact.load(tmp_path / "out").vela_arena_bytes == {}
@@ -150,7 +161,7 @@ def test_real_digits_are_recognised(cli, compiled: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("planner", ["first-fit", "greedy-by-size", "greedy-by-conflicts", "hill-climb", "linear"])
 def test_every_planner_runs_right(cli, tmp_path: Path, planner: str) -> None:
     out = tmp_path / planner
-    made = cli("compile", MODEL, "-o", out, "--planner", planner, "--json")
+    made = cli("compile", "--objective", "bytes", MODEL, "-o", out, "--planner", planner, "--json")
     assert made.code == 0
     assert made.json["planner"] == planner
     if planner == "linear":
@@ -188,7 +199,7 @@ def test_every_option_runs_right(cli, tmp_path: Path, options: tuple[str, ...]) 
 
 def test_host_operators_share_the_arena_with_the_npu(cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert cli("compile", MODEL, "-o", out, "--host-ops", "FULLY_CONNECTED,SOFTMAX").code == 0
+    assert cli("compile", "--objective", "bytes", MODEL, "-o", out, "--host-ops", "FULLY_CONNECTED,SOFTMAX").code == 0
     artifact = Artifact.load(out)
     kinds = {b.kind for b in artifact.problem.buffers}
     assert kinds >= {BufferKind.TENSOR, BufferKind.HOST_SCRATCH, BufferKind.NPU_INTERNAL}

@@ -45,7 +45,7 @@ def test_a_run_on_constant_pools_is_bit_exact(cli, tmp_path, options) -> None:
 def test_firmware_finds_constant_pools_in_their_sections(cli, tmp_path) -> None:
     pytest.importorskip("unicorn")
     out = tmp_path / "out"
-    assert cli("compile", MODEL, "--constant-pool", "flash", "-o", out).code == 0
+    assert cli("compile", "--objective", "bytes", MODEL, "--constant-pool", "flash", "-o", out).code == 0
     ran = cli("run", out, "--on", "unicorn", "--reference", MODEL)
     if "no compiler" in ran.err or "not installed" in ran.err:
         pytest.skip(ran.err)
@@ -54,7 +54,7 @@ def test_firmware_finds_constant_pools_in_their_sections(cli, tmp_path) -> None:
 
 
 def test_without_a_constant_pool_the_plan_is_as_before(cli, tmp_path) -> None:
-    assert cli("compile", MODEL, "-o", tmp_path / "out").code == 0
+    assert cli("compile", "--objective", "bytes", MODEL, "-o", tmp_path / "out").code == 0
     document = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert [p["name"] for p in document["pools"]] == ["sram"]
     assert "constant" not in {b["kind"] for b in document["buffers"]}
@@ -62,7 +62,7 @@ def test_without_a_constant_pool_the_plan_is_as_before(cli, tmp_path) -> None:
 
 
 def test_too_large_constants_are_refused_with_the_numbers(cli, tmp_path) -> None:
-    refused = cli("compile", MODEL, "--constant-pool", "flash=1KiB", "-o", tmp_path / "out")
+    refused = cli("compile", "--objective", "bytes", MODEL, "--constant-pool", "flash=1KiB", "-o", tmp_path / "out")
     assert refused.code == 2
     assert "digits does not fit pool flash:" in refused.err
     assert "available  1,024 bytes (1.00 KiB)" in refused.err
@@ -72,6 +72,6 @@ def test_too_large_constants_are_refused_with_the_numbers(cli, tmp_path) -> None
 
 
 def test_a_constant_pool_has_a_name_of_its_own(cli, tmp_path) -> None:
-    refused = cli("compile", MODEL, "--constant-pool", "sram", "-o", tmp_path / "out")
+    refused = cli("compile", "--objective", "bytes", MODEL, "--constant-pool", "sram", "-o", tmp_path / "out")
     assert refused.code == 2
     assert "--constant-pool sram has the name of a pool for other buffers; give it another name" in refused.err

@@ -82,7 +82,7 @@ def test_what_cannot_be_asked_together_is_said(
 
 def test_more_memory_is_never_slower() -> None:
     """Of limit_search one after the other: what won in less memory is in every later one."""
-    options = CompileOptions().resolved()
+    options = CompileOptions(objective="bytes").resolved()
     memory_map = options.memory_map()
     assert memory_map is not None
     auto = CompileOptions(pools={"sram": 1}).resolved()

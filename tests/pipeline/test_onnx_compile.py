@@ -71,7 +71,7 @@ def ours(folder: Path, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
 @pytest.mark.parametrize("accelerator", ["ethos-u55-256", "ethos-u65-256"])
 def test_a_quantised_model_runs_on_npu_and_host_within_one_step(dtype: type, accelerator: str, tmp_path: Path) -> None:
     model = quantised(tmp_path / "q.onnx", dtype)
-    options = CompileOptions(accelerator=accelerator, npu_compiler="tvm")
+    options = CompileOptions(accelerator=accelerator, npu_compiler="tvm", objective="bytes")
     artifact = compile_model(model, options, tmp_path / "out")
     kinds = {(o.kind, o.agent) for o in artifact.operators}
     assert {("Conv", Agent.NPU), ("Add", Agent.NPU), ("Gemm", Agent.NPU), ("Erf", Agent.HOST)} <= kinds
@@ -86,7 +86,9 @@ def test_operators_are_the_nodes_of_the_file(tmp_path: Path) -> None:
     model = onnx.load(quantised(tmp_path / "q.onnx"))
     model.graph.node[[n.op_type for n in model.graph.node].index("Erf")].name = "/body/Erf"
     onnx.save(model, tmp_path / "q.onnx")
-    artifact = compile_model(tmp_path / "q.onnx", CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    artifact = compile_model(
+        tmp_path / "q.onnx", CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out"
+    )
     border = "it converts what operators on the host read or write"
     assert [(o.name, o.kind, o.reason) for o in artifact.operators] == [
         ("x_q", "QuantizeLinear", border),
@@ -112,7 +114,9 @@ def test_operators_are_the_nodes_of_the_file(tmp_path: Path) -> None:
 
 def test_host_ops_are_onnx_operators(tmp_path: Path) -> None:
     model = quantised(tmp_path / "q.onnx")
-    artifact = compile_model(model, CompileOptions(npu_compiler="tvm", host_ops=("ADD", "GEMM")), tmp_path / "out")
+    artifact = compile_model(
+        model, CompileOptions(npu_compiler="tvm", host_ops=("ADD", "GEMM"), objective="bytes"), tmp_path / "out"
+    )
     agents = {o.name: (o.agent, o.reason) for o in artifact.operators}
     assert agents["sum"] == agents["logits"] == (Agent.HOST, "kept on the CPU by --host-ops")
     assert agents["c2"] == (Agent.NPU, "")
@@ -120,7 +124,9 @@ def test_host_ops_are_onnx_operators(tmp_path: Path) -> None:
     (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"image": inputs[0]})
     assert np.abs(found - wanted).max() <= OUT_STEP * 1.001
     with pytest.raises(HostOpsError, match=r"'SUB'.*it has: Add, Conv, Erf, Flatten, Gemm, GlobalAveragePool, Relu$"):
-        compile_model(model, CompileOptions(npu_compiler="tvm", host_ops=("SUB",)), tmp_path / "other")
+        compile_model(
+            model, CompileOptions(npu_compiler="tvm", host_ops=("SUB",), objective="bytes"), tmp_path / "other"
+        )
 
 
 def test_a_float_model_becomes_plain_c(tmp_path: Path) -> None:
@@ -230,13 +236,15 @@ def test_absolute_values_have_a_c_form(tmp_path: Path) -> None:
 
 def test_vela_cannot_read_onnx(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"add --npu-compiler tvm .* or --accelerator none"):
-        compile_model(floating(tmp_path / "m.onnx"), CompileOptions(npu_compiler="vela"), tmp_path / "out")
+        compile_model(
+            floating(tmp_path / "m.onnx"), CompileOptions(npu_compiler="vela", objective="bytes"), tmp_path / "out"
+        )
 
 
 def test_onnx_is_lowered_by_us_where_nobody_is_asked_for(tmp_path: Path) -> None:
     model = floating(tmp_path / "m.onnx")
-    artifact = compile_model(model, CompileOptions(), tmp_path / "out")
-    compile_model(model, CompileOptions(npu_compiler="tvm"), tmp_path / "asked")
+    artifact = compile_model(model, CompileOptions(objective="bytes"), tmp_path / "out")
+    compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "asked")
     assert artifact.target.npu_compiler == "tvm"
     assert (tmp_path / "out" / "plan.json").read_bytes() == (tmp_path / "asked" / "plan.json").read_bytes()
 

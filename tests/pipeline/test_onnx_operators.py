@@ -96,7 +96,7 @@ def compiled(
     result = g.stored(build(g, g.stored("image", "x", STEP, 3)), "y", *RESULTS.get(build, (STEP, 3)))
     g.node("Identity", [result], "out")
     model = g.save(folder / "m.onnx", result=shape)
-    artifact = compile_model(model, CompileOptions(npu_compiler="tvm"), folder / "out")
+    artifact = compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), folder / "out")
     return model, [(o.name, o.kind, o.agent) for o in artifact.operators]
 
 
@@ -135,7 +135,7 @@ def test_a_pool_that_is_not_quantised_stays_on_the_host(tmp_path: Path) -> None:
     a = g.stored(g.conv(g.stored("image", "x", STEP, 3), "a", (8, 3, 3, 3), STEP), "as", STEP, 3)
     g.node("MaxPool", [a], "out", kernel_shape=[2, 2], strides=[2, 2])
     model = g.save(tmp_path / "m.onnx", result=(1, 8, 4, 4))
-    artifact = compile_model(model, CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    artifact = compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     (pool,) = (o for o in artifact.operators if o.kind == "MaxPool")
     assert (pool.agent, pool.reason) == (Agent.HOST, "its tensor of type float32 is not quantised")
 

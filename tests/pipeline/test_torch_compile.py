@@ -21,7 +21,7 @@ from tests.support.digits_network import digits
 from tests.support.inputs import load_inputs
 from tests.support.torch_digits import digits_net, needs_torch, quantised_program
 
-TVM = CompileOptions(npu_compiler="tvm")
+TVM = CompileOptions(npu_compiler="tvm", objective="bytes")
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,13 @@ def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(TorchFileError, match=r"^reading m.pt2 needs PyTorch: pip install 'npu_memplan\[torch\]'$"):
         compile_model(path, TVM, tmp_path / "out")
     with pytest.raises(FormatError, match=r"m.pt2 is a PyTorch program, and Vela reads TFLite only; add --npu-comp"):
-        compile_model(path, CompileOptions(npu_compiler="vela"), tmp_path / "out")
+        compile_model(path, CompileOptions(npu_compiler="vela", objective="bytes"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @needs_torch
 def test_a_program_runs_on_npu_and_host(program: Path, tmp_path: Path, cli: Callable[..., Any]) -> None:
-    made = cli("compile", program, "--npu-compiler", "tvm", "-o", tmp_path / "out", "--json")
+    made = cli("compile", "--objective", "bytes", program, "--npu-compiler", "tvm", "-o", tmp_path / "out", "--json")
     assert made.code == 0, made.err
     artifact = Artifact.load(tmp_path / "out")
     host = [(o.name, o.kind) for o in artifact.operators if o.agent is Agent.HOST]
@@ -76,11 +76,15 @@ def test_the_host_alone_computes_what_pytorch_computes(program: Path, tmp_path: 
 
 @needs_torch
 def test_host_ops_are_operators_of_the_program(program: Path, tmp_path: Path) -> None:
-    artifact = compile_model(program, CompileOptions(npu_compiler="tvm", host_ops=("ADD",)), tmp_path / "out")
+    artifact = compile_model(
+        program, CompileOptions(npu_compiler="tvm", host_ops=("ADD",), objective="bytes"), tmp_path / "out"
+    )
     (add,) = (o for o in artifact.operators if o.kind == "add")
     assert (add.agent, add.reason) == (Agent.HOST, "kept on the CPU by --host-ops")
     with pytest.raises(HostOpsError, match=r"'CONV'.*it has: _softmax, add, addmm, avg_pool2d, constant_pad_nd, conv"):
-        compile_model(program, CompileOptions(npu_compiler="tvm", host_ops=("CONV",)), tmp_path / "other")
+        compile_model(
+            program, CompileOptions(npu_compiler="tvm", host_ops=("CONV",), objective="bytes"), tmp_path / "other"
+        )
 
 
 @needs_torch

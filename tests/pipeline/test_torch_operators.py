@@ -55,7 +55,9 @@ def test_on_the_npu_within_one_step(middle: Callable[[Any, Any], Any], channels:
     samples = [torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(i)) for i in range(8)]
     program = quantised_program(network(middle, channels), samples, per_channel=True)
     torch.export.save(program, tmp_path / "m.pt2")
-    artifact = compile_model(tmp_path / "m.pt2", CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    artifact = compile_model(
+        tmp_path / "m.pt2", CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out"
+    )
     assert [call.agent for call in artifact.calls] == [Agent.HOST, Agent.NPU, Agent.HOST]
     npu = runner.create("host", tmp_path / "out")
     inputs = load_inputs(npu.artifact, ["random:1"])

@@ -79,7 +79,7 @@ def broken(module, rng):
     """`module` planned, but with one storage at other bytes; and which one."""
     module = prepare(Legalize()(module))
     program = walk(module)
-    problem, _ = build(program, Request(CompileOptions(NO_NPU), (Pool("sram"),), io_in_pools=False))
+    problem, _ = build(program, Request(CompileOptions(NO_NPU, objective="bytes"), (Pool("sram"),), io_in_pools=False))
     found = plan(problem)
     pools, slots = pools_of(problem, found, program)
     aliases = {name: group for group in problem.aliases for name, _ in group.members}

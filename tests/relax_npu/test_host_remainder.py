@@ -121,7 +121,7 @@ def test_what_the_user_keeps_on_the_host_is_exact(
 
 def test_states_outlive_a_run(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     path = shared_model("keyword_scrambled_8bit")
-    artifact = compile_model(path, CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     machine, wanted = HostRunner(tmp_path / "out"), open_interpreter(path.read_bytes(), path.name)
     machine.reset()
     for seed in range(4):
@@ -162,7 +162,7 @@ def test_operators_without_exact_code_run_in_float_and_the_artifact_says_so(tmp_
     case = Case("unsigned", "binary", lambda rng: binary(rng, name="SQUARED_DIFFERENCE", dtype="uint8"))
     path = tmp_path / "model.tflite"
     path.write_bytes(case.build())
-    artifact = compile_model(path, CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     (operator,) = artifact.operators
     assert operator.claim == Claim(reason="TVM's float form, as a rule within a step of TFLite")
     assert summary([(operator.kind, operator.claim)]) == [

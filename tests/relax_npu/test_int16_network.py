@@ -62,7 +62,7 @@ def network(last: str) -> bytes:
 def test_equals_the_reference(last: str, on_host: list[str], tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(network(last))
-    artifact = compile_model(path, CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     assert [o.kind for o in artifact.operators if o.agent is Agent.HOST] == on_host
     assert artifact.notes == ()
     machine, reference = runner.create("host", tmp_path / "out"), Reference(path.read_bytes())

@@ -128,9 +128,10 @@ def compiled(
 
     def compile(name: str, **options: Any) -> tuple[Artifact, Path]:
         key = (name, tuple(sorted((k, str(v)) for k, v in options.items())))
+        usual = {} if {"pools", "board"} & options.keys() else {"objective": "bytes"}
         if key not in made:
             folder = tmp_path_factory.mktemp("artifact") / name
-            made[key] = compile_model(shared_model(name), CompileOptions(**options), folder), folder
+            made[key] = compile_model(shared_model(name), CompileOptions(**{**usual, **options}), folder), folder
         return made[key]
 
     return compile

@@ -24,8 +24,8 @@ from npu_memplan.process.incidents import STRICT, contained
 from npu_memplan.report.text.does_not_fit import does_not_fit
 from npu_memplan.report.text.explain import explain_peak
 
-U55 = CompileOptions().resolved()
-U65 = CompileOptions("ethos-u65-256", memory_mode="Shared_Sram").resolved()
+U55 = CompileOptions(npu_compiler="vela").resolved()
+U65 = CompileOptions("ethos-u65-256", npu_compiler="vela", memory_mode="Shared_Sram").resolved()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tests.support.real_data import shared_folder
 from tests.support.tflite_builder import ModelBuilder
 
 R = np.random.default_rng(17)
-NPU = CompileOptions()
+NPU = CompileOptions(objective="bytes")
 
 
 def halves(depth: int = 8, parts: int = 2) -> bytes:
@@ -52,7 +52,9 @@ def conv(graph: ModelBuilder, data: int, shape: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("parts", [2, 3])
 @pytest.mark.parametrize("accelerator", ["ethos-u55-256", "ethos-u65-512"])
 def test_parts_of_a_tensor_reach_it_from_several_calls(parts, accelerator, tmp_path):
-    artifact = equals_reference(halves(16, parts), tmp_path, 2, CompileOptions(accelerator=accelerator))
+    artifact = equals_reference(
+        halves(16, parts), tmp_path, 2, CompileOptions(accelerator=accelerator, objective="bytes")
+    )
     assert any("cross_call" in buffer.name for buffer in artifact.problem.buffers)
     assert artifact.host_operations >= parts
 
@@ -166,5 +168,5 @@ def test_parts_of_a_tensor_that_calls_write_before_and_after_a_host_operator(
     accelerator, parts, axis, reader, tmp_path
 ):
     model = in_parts(parts, axis, reader)
-    artifact = equals_reference(model, tmp_path, 1, CompileOptions(accelerator=accelerator))
+    artifact = equals_reference(model, tmp_path, 1, CompileOptions(accelerator=accelerator, objective="bytes"))
     assert [call.agent.value for call in artifact.calls][:3] == ["npu", "host", "npu"]

@@ -71,7 +71,10 @@ def run_together(
     """The outputs of each network for its inputs; states start at their zero points."""
     module = module_of_all(networks)
     extracted = extract_problem(
-        Loaded.given(Request(CompileOptions(NO_NPU), (Pool("sram", None, agents=frozenset((Agent.HOST,))),)), module)
+        Loaded.given(
+            Request(CompileOptions(NO_NPU, objective="bytes"), (Pool("sram", None, agents=frozenset((Agent.HOST,))),)),
+            module,
+        )
     )
     problem = extracted.problem
     placed = plan(problem, "first-fit")

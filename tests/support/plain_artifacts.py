@@ -78,7 +78,7 @@ def plain_artifact(
         name=name,
         source=f"{name}.tflite",
         source_sha256="",
-        target=CompileOptions(accelerator, "Ethos_U55_High_End_Embedded", "Shared_Sram"),
+        target=CompileOptions(accelerator, "Ethos_U55_High_End_Embedded", "Shared_Sram", objective="bytes"),
         problem=problem,
         plan=Plan((Placement("arena", "sram", 0),), usage, PlanStatus.FEASIBLE, "by hand"),
         regions=(1,),

@@ -29,8 +29,8 @@ from tests.support.tflite_builder import ModelBuilder
 
 WAYS = {
     "host": CompileOptions("none"),
-    "lowered": CompileOptions(npu_compiler="tvm"),
-    "vela": CompileOptions(npu_compiler="vela"),
+    "lowered": CompileOptions(npu_compiler="tvm", objective="bytes"),
+    "vela": CompileOptions(npu_compiler="vela", objective="bytes"),
 }
 TYPES = ("int8", "uint8", "int16")
 AT_ONCE = 100  # operators of a model

@@ -63,7 +63,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_one_worker_is_killed_and_one_comes_late(cluster: Cluster, tmp_path: Path) -> None:
-    options = [CompileOptions(name, seed=seed) for name in ("ethos-u55-128", "none") for seed in range(6)]
+    options = [
+        CompileOptions(name, seed=seed, objective="bytes") for name in ("ethos-u55-128", "none") for seed in range(6)
+    ]
     every = cases([DIGITS, real_model("hello_world_int8")], options)
     for _ in range(2):
         cluster.add()
@@ -96,7 +98,7 @@ def test_a_worker_imports_nothing_from_the_folder_it_runs_in(tmp_path: Path) -> 
     cluster = Cluster(tmp_path, hostile)
     try:
         cluster.add()
-        every = cases([DIGITS], [CompileOptions("ethos-u55-128", npu_compiler="vela")])
+        every = cases([DIGITS], [CompileOptions("ethos-u55-128", npu_compiler="vela", objective="bytes")])
         swept = run(every, cluster.address.replace("tcp:", "dask:"))
     finally:
         cluster.close()

@@ -90,7 +90,9 @@ def test_any_executor_any_order_the_same_table(small_sweep: Any, tmp_path: Path)
 def test_what_crashes_hangs_or_eats_is_a_result_and_the_others_are_unharmed(small_sweep: Any, tmp_path: Path) -> None:
     every, _, results = small_sweep
     planners = ("crash", "hang", "eat", "defect", "auto")
-    bad = cases([DIGITS], [CompileOptions("ethos-u55-128", planner=name) for name in planners], plugins=[BAD])
+    bad = cases(
+        [DIGITS], [CompileOptions("ethos-u55-128", planner=name, objective="bytes") for name in planners], plugins=[BAD]
+    )
     limits = CaseLimits(seconds=6, memory_bytes=600 << 20)
     swept = run([*bad, every[0], every[4]], "processes:1", store=tmp_path, limits=limits)
     told = [(swept.results[case.key].outcome, swept.results[case.key].reason) for case in bad]
@@ -114,7 +116,7 @@ def test_a_fault_and_a_fallback_inside_a_case_are_in_its_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv(STRICT)
-    (case,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="half")], plugins=[BAD])
+    (case,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="half", objective="bytes")], plugins=[BAD])
     found = run([case], "processes:1", store=tmp_path).results[case.key]
     assert found.outcome is Outcome.FITS
     assert found.incidents == (
@@ -130,7 +132,7 @@ def test_a_fault_and_a_fallback_inside_a_case_are_in_its_result(
 def test_where_nobody_can_watch_an_allocation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without /proc the memory is not seen, and the limit of what is writable ends it."""
     monkeypatch.setattr("npu_memplan.sweep.worker.guard.resident_bytes", lambda process: 0)
-    greedy = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="eat")], plugins=[BAD])
+    greedy = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="eat", objective="bytes")], plugins=[BAD])
     (found,) = run(greedy, "processes:1", limits=CaseLimits(60, 500 << 20)).results.values()
     assert (found.outcome, found.reason) == (Outcome.OUT_OF_MEMORY, "an allocation was refused")
     assert not found.holds_for(CaseLimits(60, 501 << 20))
@@ -227,7 +229,7 @@ def test_a_lost_worker_is_tried_again(losses: int, outcome: Outcome, tmp_path: P
 def test_what_runs_is_ended_when_it_is_cancelled() -> None:
     """Also a process that is still starting; another executor's goes on."""
     (job, model), patience = (job_of(small_cases()[3], CaseLimits()), model_of(small_cases()[3])), CaseLimits(300)
-    (hang,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="hang")], plugins=[BAD])
+    (hang,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="hang", objective="bytes")], plugins=[BAD])
     with LocalProcesses(1) as other, LocalProcesses(2) as executor:
         assert other.submit(solve, job, model).result(60).outcome is Outcome.REFUSED
         mine = children()

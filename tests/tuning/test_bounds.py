@@ -63,7 +63,7 @@ def timed_program_of(chain: Chain, npu: str) -> TimedProgram:
 
 
 def timed_program_in(program: NpuProgram, npu: str) -> TimedProgram:
-    memory_map = CompileOptions(f"ethos-{npu}", memory_mode="Shared_Sram").resolved().memory_map()
+    memory_map = CompileOptions(f"ethos-{npu}", memory_mode="Shared_Sram", objective="bytes").resolved().memory_map()
     assert memory_map is not None
     return TimedProgram(
         program, constant_blocks(program), places(program, memory_map), DemandCache(program.accelerator, memory_map), 1

@@ -29,7 +29,9 @@ class Sliced:
 
     def __init__(self, planned: Planned, tight: int) -> None:
         (self.slicer,) = (slicer for _, slicer in slicers(planned.extracted, {}).values())
-        memory_map = CompileOptions("ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram").memory_map()
+        memory_map = CompileOptions(
+            "ethos-u55-256", npu_compiler="tvm", memory_mode="Shared_Sram", objective="bytes"
+        ).memory_map()
         assert memory_map is not None
         self.memory_map, program = memory_map, self.slicer.program
         self.held = [OccupiedRange(0, len(program.operations) - 1, 0, tight)]

@@ -137,7 +137,7 @@ def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
 
 def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[[Planned], Any]) -> None:
     """Vela's for Size would fit; this one is for its Performance's arena."""
-    requested = CompileOptions("ethos-u65-512", npu_compiler="vela", memory_mode="Shared_Sram")
+    requested = CompileOptions("ethos-u65-512", npu_compiler="vela", memory_mode="Shared_Sram", objective="bytes")
     small, large = (replace(requested, pools={"sram": size}).resolved() for size in (5968, 7120))
     memory_map = small.memory_map()
     assert memory_map is not None

@@ -171,7 +171,7 @@ def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> 
     problem = Problem(tuple(buffers), (Pool("sram"),), name="main")
     used = used_bytes(problem, placements)["sram"]
     plan = Plan(tuple(placements), (PoolUsage("sram", used, 0),), PlanStatus.FEASIBLE, "by hand")
-    target = CompileOptions("ethos-u55-256", "", "Shared_Sram", npu_compiler="tvm")
+    target = CompileOptions("ethos-u55-256", "", "Shared_Sram", npu_compiler="tvm", objective="bytes")
     artifact = Artifact(
         "legacy", "legacy", "0" * 64, target, problem, plan, (1,), tuple(inputs), tuple(outputs), npu_operations=1
     )

@@ -15,7 +15,9 @@ MODEL = str(real_model("micro_speech_quantized"))
 
 
 def compiled(output: Path, *more: str) -> Result:
-    return CliRunner().invoke(cli, ["compile", MODEL, "--emit", "vela-tflite", "-o", str(output), *more])
+    return CliRunner().invoke(
+        cli, ["compile", MODEL, "--emit", "vela-tflite", "--objective", "bytes", "-o", str(output), *more]
+    )
 
 
 def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:

@@ -23,19 +23,20 @@ from tests.support.real_data import real_model, shared_folder
 from tests.support.tflm_npu import MicroWithNpu
 
 pytest.importorskip("tflite_micro")
-OWN = CompileOptions(npu_compiler="tvm")
+OWN = CompileOptions(npu_compiler="tvm", objective="bytes")
 WAYS = {
-    "vela": CompileOptions(),
+    "vela": CompileOptions(npu_compiler="vela", objective="bytes"),
     "tvm": OWN,
     "stripes": replace(OWN, stripes=True),
-    "own memory": CompileOptions("ethos-u65-512", memory_mode="Dedicated_Sram_256KB"),
+    "own memory": CompileOptions("ethos-u65-512", memory_mode="Dedicated_Sram_256KB", objective="bytes"),
+    "default": CompileOptions(),
 }
 # arena in bytes by way, at most; with CPU operators their kernels' scratch comes on top in TFLite Micro
 ARENAS = {
-    "kws_ref_model": {"vela": 20752, "tvm": 16000, "stripes": 10880},
+    "kws_ref_model": {"vela": 20752, "tvm": 16000, "stripes": 10880, "default": 22192},
     "micro_speech_quantized": {"vela": 5968, "tvm": 5968, "stripes": 4368},
     "trained_lstm_int8": {"vela": 1072, "tvm": 1184},
-    "keyword_scrambled_8bit": {"vela": 288, "tvm": 288},
+    "keyword_scrambled_8bit": {"vela": 288, "tvm": 288, "default": 320},
 }
 CASES = [(name, way) for name, ways in ARENAS.items() for way in ways]
 
@@ -79,7 +80,7 @@ def test_the_interpreter_takes_the_plan_and_computes_the_same(name: str, way: st
 @pytest.mark.parametrize("way", ["vela", "tvm"])
 def test_in_a_pool_of_a_size_weights_travel(way: str) -> None:
     name, arena = "kws_ref_model", 22192
-    slow, made = emitted(name, way), emit(real_model(name), replace(WAYS[way], pools={"sram": arena}))
+    slow, made = emitted(name, way), emit(real_model(name), replace(WAYS[way], pools={"sram": arena}, objective="auto"))
     assert made.arena_bytes <= arena
     assert made.payload_bytes > slow.payload_bytes  # of the transfers
     memory_map = WAYS[way].memory_map()
@@ -171,7 +172,7 @@ def test_a_memory_of_the_npus_own_is_not_in_the_arena() -> None:
 def test_a_file_of_velas_is_planned_anew(foreign_stream: Callable[[str], Path], name: str) -> None:
     path = foreign_stream(name)
     before = read_network(path.read_bytes(), name)
-    made = emit(path, CompileOptions(accelerator=before.npu_calls[0].accelerator.name))
+    made = emit(path, CompileOptions(accelerator=before.npu_calls[0].accelerator.name, objective="bytes"))
     after = read_network(made.content, name)
     assert made.arena_bytes <= made.vela_arena_bytes == max(c.scratch_bytes for c in before.npu_calls)
     assert [after.tensors[i].name for i in after.inputs] == [before.tensors[i].name for i in before.inputs]
@@ -210,7 +211,7 @@ def test_what_parts_pass_in_the_arena_alone_is_a_tensor_of_the_file() -> None:
     path = shared_folder("zoo") / "hand_landmark_3d_256.tflite"
     if not path.is_file():
         pytest.skip(f"needs {path} (set NPU_MEMPLAN_SHARED)")
-    made = emit(path, CompileOptions())
+    made = emit(path, CompileOptions(objective="bytes"))
     network = read_network(made.content, "x")
     handed = [t for t in network.tensors if t.name.startswith("cross_call")]
     assert handed
@@ -254,10 +255,25 @@ def test_the_same_model_gives_the_same_bytes() -> None:
     "options, said",
     [
         (CompileOptions("none"), "--emit vela-tflite is a file with NPU operators; choose an --accelerator"),
-        (CompileOptions(constant_pools={"flash": None}), "keeps constants in the file"),
-        (CompileOptions(host_ops=("FULLY_CONNECTED",)), "nothing of hello_world_int8.tflite runs on the NPU"),
+        (CompileOptions(constant_pools={"flash": None}, objective="bytes"), "keeps constants in the file"),
+        (
+            CompileOptions(host_ops=("FULLY_CONNECTED",), objective="bytes"),
+            "nothing of hello_world_int8.tflite runs on the NPU",
+        ),
     ],
 )
 def test_what_has_no_such_form_is_refused(options: CompileOptions, said: str) -> None:
     with pytest.raises(EmitError, match=said):
         emit(real_model("hello_world_int8"), options)
+
+
+def test_the_default_is_as_fast_as_the_path_to_c() -> None:
+    from npu_memplan.pipeline import plan_model
+
+    made, in_c = (
+        emitted("kws_ref_model", "default"),
+        plan_model(real_model("kws_ref_model"), CompileOptions()).artifact,
+    )
+    assert made.cycles <= 1.02 * (in_c.estimated_cycles or 0)
+    assert made.cycles < made.vela_cycles
+    assert made.arena_bytes <= made.vela_arena_bytes

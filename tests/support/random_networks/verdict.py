@@ -130,7 +130,7 @@ class Trial:
     def compile_and_run(
         self, options: CompileOptions, report_phase: Callable[[str], None] = lambda stage: None, strict: bool = False
     ) -> Outcome:
-        """What came of one way; `entering` is told each stage, for those whose process may end in it."""
+        """What came of one way; `report_phase` is told each stage, for those whose process may end in it."""
         with tempfile.TemporaryDirectory() as temporary:
             path, folder = Path(temporary) / "network.tflite", Path(temporary) / "artifact"
             path.write_bytes(self.model)

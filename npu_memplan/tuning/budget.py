@@ -1,0 +1,41 @@
+"""How far the tuning searches, by `--effort`; one record, with the origin of each number.
+
+Invariant: all limits are units of work, never seconds, so that an effort gives the same program on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ethosu.schedule.prefetch.search import WORK
+
+# Tried by hand on the benchmark networks, whose winners lie at all of them; nothing says that they are the best.
+_SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBudget:
+    """`work` counts operations on the timing model, in which `prefetch.search.WORK` is about a CPU second in Python."""
+
+    rounds: tuple[tuple[int, int], ...]  # so many of the best candidates are searched on, to so much work each
+    allocation_work: int  # of copies that get addresses
+    last_work: int  # of the best candidate, once some have addresses; 0: none
+    tunes_slices: bool  # of single operations
+    shares: tuple[float, ...]  # of the pool, for stripes whose weights are prefetched
+    in_place_shares: tuple[float, ...]  # the same, whose weights are read in place
+    read_once_shares: tuple[float, ...]  # the same, whose weights are prefetched where they are read again
+    sliced_forms: int  # candidates that are cut into slices of other sizes
+
+
+# `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, without stripes.
+BUDGETS = {
+    "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 0, False, (), (), (), 0),
+    "normal": SearchBudget(
+        ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 2 * WORK, True, _SHARES, _SHARES[:2],
+        _SHARES[1:2], 2,
+    ),
+    "max": SearchBudget(
+        ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 8 * WORK, True,
+        (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], 4,
+    ),
+}  # fmt: skip

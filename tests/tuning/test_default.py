@@ -1,0 +1,47 @@
+"""The default compile: never above Vela's bytes or cycles, by the same estimate for both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from npu_memplan import verify
+from npu_memplan.options import CompileOptions, OptionError
+from npu_memplan.pipeline import plan_model
+from npu_memplan.tuning.budget import BUDGETS
+from tests.support.real_data import real_model
+
+NETWORKS = ("kws_ref_model", "micro_speech_quantized", "keyword_scrambled_8bit", "hello_world_int8")
+
+
+@pytest.mark.parametrize("effort", ["quick", "normal"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_bytes_and_cycles_are_at_most_velas(name: str, effort: str) -> None:
+    made = plan_model(real_model(name), CompileOptions(effort=effort)).artifact
+    verify.check(made.problem, made.plan)
+    assert made.timing is not None
+    assert (made.estimated_cycles or 0) <= sum(made.timing.vela_stream_bounds.values())
+    for pool, arena in made.vela_arena_bytes.items():
+        assert made.pool_bytes(pool) <= arena
+    assert all(pool.size_bytes is None for pool in made.problem.pools if pool.name == "sram")  # no size was asked for
+
+
+def test_the_fewest_bytes_are_still_to_be_had() -> None:
+    fast, small = (
+        plan_model(real_model("kws_ref_model"), CompileOptions(objective=o)).artifact for o in ("auto", "bytes")
+    )
+    assert small.pool_bytes("sram") < fast.pool_bytes("sram")
+    assert (fast.estimated_cycles or 0) < 0.85 * (small.estimated_cycles or 0)
+
+
+def test_the_same_input_gives_the_same_program() -> None:
+    options = CompileOptions(effort="quick")
+    one, other = (plan_model(real_model("micro_speech_quantized"), options).artifact for _ in range(2))
+    assert one.to_json() == other.to_json()
+
+
+def test_an_effort_has_a_name() -> None:
+    assert set(BUDGETS) == {"quick", "normal", "max"}
+    with pytest.raises(OptionError, match="--effort 'huge' is unknown; choose one of: quick, normal, max"):
+        replace(CompileOptions(), effort="huge").resolved()
