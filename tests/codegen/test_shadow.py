@@ -11,12 +11,13 @@ import pytest
 from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import HostRunner
 from fvp_runner.host.shadow import UnwrittenInputError
-from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.frontend.tflite import lifted
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, compile_model, extract_problem, lower, plan, read, write
 from npu_memplan.problem import BufferKind
-from npu_memplan.stages import Planned, request
+from npu_memplan.request import request
+from npu_memplan.stages import Planned
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.verify import constraints
 from tests.extract.test_accesses import joined_by_two_calls
 from tests.pipeline.test_broken_plan import on_top
