@@ -13,6 +13,10 @@ def _t(*shape: int) -> TensorSpec:
     return TensorSpec(shape, "int8", 0.1)
 
 
+_VALID_3 = {"Padding": 1, "StrideH": 1, "StrideW": 1, "FilterHeight": 3, "FilterWidth": 3}
+_BLOCK, _CROPS = constant([2, 2]), constant([[0, 0], [0, 0]])
+_FIVE = ("OneHotOptions", {"Axis": 5})
+_INDICES, _NUMBER = constant([0, 0, 1, 1]), constant(1, "int8", 0.1)
 TANH = TensorSpec((1, 4, 5), "int8", 1 / 128, 0)
 CASES = {
     "a larger output": ("TANH", [_t(1, 4, 4)], [TANH], None),
@@ -20,6 +24,14 @@ CASES = {
     "other extents": ("TRANSPOSE", [_t(4, 6), constant([1, 0])], [_t(7, 4)], None),
     "an axis left out": ("SUM", [_t(4, 6), constant([1])], [_t(1, 6)], ("ReducerOptions", {"KeepDims": True})),
     "parts of a smaller whole": ("UNPACK", [_t(2, 3)], [_t(4), _t(4)], ("UnpackOptions", {"Num": 2, "Axis": 0})),
+    "more windows than fit": ("AVERAGE_POOL_2D", [_t(1, 4, 4, 2)], [_t(1, 4, 4, 2)], ("Pool2DOptions", _VALID_3)),
+    "other channels": ("BATCH_TO_SPACE_ND", [_t(4, 2, 2, 3), _BLOCK, _CROPS], [_t(1, 4, 4, 5)], None),
+    "another extent": ("BATCH_TO_SPACE_ND", [_t(4, 2, 2, 3), _BLOCK, _CROPS], [_t(1, 4, 9, 3)], None),
+    "a larger image": ("DEPTH_TO_SPACE", [_t(1, 2, 2, 4)], [_t(1, 4, 6, 1)], ("DepthToSpaceOptions", {"BlockSize": 2})),
+    "more than it pads": ("PAD", [_t(5, 6), constant([[1, 2], [0, 1]])], [_t(8, 10)], None),
+    "fewer times": ("TILE", [_t(3, 3), constant([3, 3])], [_t(3, 9)], None),
+    "an axis too far": ("ONE_HOT", [_INDICES, constant(2), _NUMBER, _NUMBER], [_t(4, 2)], _FIVE),
+    "no such mode": ("MIRROR_PAD", [_t(4), constant([[1, 1]])], [_t(6)], ("MirrorPadOptions", {"Mode": 3})),
 }  # fmt: skip
 
 
@@ -30,3 +42,13 @@ def test_a_contradiction_is_refused(case: str) -> None:
     reason = unsupported_reason(network, network.operators[0])
     assert reason is not None
     assert any(character.isdigit() for character in reason), "it says no extents"
+
+
+def test_an_access_that_no_check_expects_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most contradictions are named before an operator is lowered: one that is not, is found in its code."""
+    monkeypatch.setattr("npu_memplan.frontend.host_ops.activation.require_same_shape", lambda data, output: None)
+    name, inputs, outputs, options = CASES["a larger output"]
+    network = read_network(write_model(name, inputs, outputs, options))
+    reason = unsupported_reason(network, network.operators[0])
+    assert reason is not None
+    assert "input" in reason

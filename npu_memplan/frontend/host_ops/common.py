@@ -131,7 +131,12 @@ class ImageAxis:
 
     @classmethod
     def padded(cls, same: bool, size: int, windows: int, kernel: int, stride: int, dilation: int = 1) -> ImageAxis:
-        """With padding SAME, or VALID: none."""
+        """With padding SAME, or VALID: none. Refuses other windows than these that fit into the image."""
+        reach = (kernel - 1) * dilation + 1
+        require(min(kernel, stride, dilation) > 0, f"a kernel of {kernel}, stride {stride}, dilation {dilation}")
+        fitting = -(-size // stride) if same else max(size - reach + stride, 0) // stride
+        how = f"padding {'SAME' if same else 'VALID'} and stride {stride} give {fitting}"
+        require(windows == fitting, f"{windows} windows of {reach} along {size} elements, where {how}")
         total = (windows - 1) * stride + (kernel - 1) * dilation + 1 - size
         return cls(size, windows, kernel, stride, dilation, max(total, 0) // 2 if same else 0)
 

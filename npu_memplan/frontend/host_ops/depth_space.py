@@ -19,8 +19,11 @@ def depth_and_space(work: Lowering) -> None:
     block = options.BlockSize()
     data, output = pair(work)
     require(block > 0, f"a block of {block}")
-    shape4(data), shape4(output)
-    depth = shape4(output if to_space else data)[3]  # channels on the side with the larger image
+    packed_shape, spread_shape = (shape4(data), shape4(output)) if to_space else (shape4(output), shape4(data))
+    images, height, width, depth = spread_shape
+    fits = height % block == width % block == 0
+    fits = fits and packed_shape == (images, height // block, width // block, depth * block * block)
+    require(fits, f"blocks of {block} do not turn {list(data.shape)} into {list(output.shape)}")
     function = work.function
     source, target = work.read(0, "input"), work.write()
     with function.grid(output.shape if to_space else data.shape, "nyxc") as (n, y, x, c):
@@ -37,10 +40,13 @@ def batch_and_space(work: Lowering) -> None:
     data, output = pair(work)
     block, borders = flat_values(work, 1), flat_values(work, 2)
     image, batch = (data, output) if to_batch else (output, data)
-    images, height, width, _ = shape4(image)
+    images, height, width, channels = shape4(image)
     batches, rows, columns, depth = shape4(batch)
     fits = len(block) == 2 and len(borders) == 4 and images > 0 and batches == images * block[0] * block[1]
     require(fits, f"blocks {block} do not turn {images} images into {batches}")
+    extents = tuple(extent + sum(borders[2 * i : 2 * i + 2]) for i, extent in enumerate((height, width)))
+    fits = channels == depth and min(*block, *borders, 1) >= 0 and extents == (rows * block[0], columns * block[1])
+    require(fits, f"blocks {block} and borders {borders} do not turn {list(data.shape)} into {list(output.shape)}")
     # The padding value is not initialised: TFLite Micro gives other numbers from run to run.
     require(not to_batch or not any(borders), "it pads, and the reference kernel does not say with what")
     function = work.function

@@ -84,6 +84,8 @@ def pad(work: Lowering) -> None:
         len(output.shape) == len(data.shape),
         f"its input has {len(data.shape)} dimensions, its output {len(output.shape)}",
     )
+    padded = [b + size + a for b, size, a in zip(before, data.shape, flat_values(work, 1)[1::2], strict=True)]
+    require(padded == list(output.shape), f"its input padded is {padded}, its output {list(output.shape)}")
     value: float = output.zero_point if data.dtype in EIGHT_BITS else 0
     if work.optional(2) is not None:
         values = np.asarray(work.constant(2, "the value that it pads with")).reshape(-1)

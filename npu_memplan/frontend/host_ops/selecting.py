@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...models.tensor import Tensor
+from .common import flat_values
 from .elementwise import broadcast
 from .movement import chosen, move, pair, same_type
 from .operator import Lowering, lowering, require
@@ -80,7 +81,9 @@ def one_hot(work: Lowering) -> None:
     _require_indices(indices)
     rank = len(output.shape)
     require(rank, "its output has no axis")
-    axis = work.options("OneHotOptions").Axis() % rank
+    axis = work.options("OneHotOptions").Axis()
+    require(-1 <= axis < rank, f"its axis is {axis}, its output {list(output.shape)}")
+    axis %= rank
     require(rank == len(indices.shape) + 1, f"indices {list(indices.shape)} do not give {list(output.shape)}")
     function = work.function
     places, on, off, target = work.read(0, "indices"), work.read(2, "on"), work.read(3, "off"), work.write()
@@ -145,6 +148,9 @@ def tile(work: Lowering) -> None:
     data, output = pair(work)
     fits = len(data.shape) == len(output.shape) and all(data.shape)
     fits = fits and not any(o % max(i, 1) for i, o in zip(data.shape, output.shape, strict=True))
+    if work.tensor(1).data is not None:
+        times = flat_values(work, 1)
+        fits = fits and [i * n for i, n in zip(data.shape, times, strict=False)] == list(output.shape)
     require(fits, f"{list(data.shape)} does not fill {list(output.shape)}")
 
     def origin(place: list[Expr]) -> list[Expr]:
