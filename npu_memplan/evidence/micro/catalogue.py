@@ -71,21 +71,30 @@ def _few_blocks(
     return writer.finish()
 
 
-def _copies(name: str, npu: Architecture, memory_map: MemoryMap, size: int, early: int) -> MicroStream:
-    """32 copies: each awaited by the kernel that reads it, or all before the kernels."""
+def _copies(name: str, npu: Architecture, memory_map: MemoryMap, size: int, early: int, times: int) -> MicroStream:
+    """So many copies: each awaited by the kernel that reads it, or all before the kernels."""
     writer = StreamWriter(name, npu, memory_map, (1, 1, 16))
     at, weights = "given", writer.weights(16, 1, 1, 16)
-    for turn in range(32):
-        at = writer.convolve(at, 16, weights=weights, early=early, copy_bytes=size, last=turn == 31)
+    for turn in range(times):
+        at = writer.convolve(at, 16, weights=weights, early=early, copy_bytes=size, last=turn == times - 1)
     return writer.finish()
 
 
 def _starts(name: str, npu: Architecture, memory_map: MemoryMap, dependent: bool) -> MicroStream:
-    """64 sums of 16 elements: each of the one before, or all of the input."""
+    """256 sums of 16 elements: each of the one before, or all of the input."""
     writer = StreamWriter(name, npu, memory_map, (1, 1, 16))
     at = "given"
-    for turn in range(64):
-        at = writer.add(at if dependent else "given", "given", last=turn == 63)
+    for turn in range(256):
+        at = writer.add(at if dependent else "given", "given", last=turn == 255)
+    return writer.finish()
+
+
+def _in_place(name: str, npu: Architecture, memory_map: MemoryMap) -> MicroStream:
+    """256 dependent kernels of 16 elements whose weights stay where they are."""
+    writer = StreamWriter(name, npu, memory_map, (1, 1, 16))
+    at, far = "given", writer.weights(16, 1, 1, 16)
+    for turn in range(256):
+        at = writer.convolve(at, 16, weights=far, last=turn == 255)
     return writer.finish()
 
 
@@ -125,15 +134,16 @@ MICRO_STREAMS: Mapping[str, Described] = {
     "flash beside": Described(_SHARING, partial(_shared_flash, copy_bytes=8592)),
     "flash alone": Described(_SHARING, partial(_shared_flash, copy_bytes=0)),
     "sram kernels": Described(_SRAM, partial(_full_sram, copy_bytes=0)),
-    "sram kernels, copies": Described(_SRAM, partial(_full_sram, copy_bytes=32768)),
+    "sram kernels beside": Described(_SRAM, partial(_full_sram, copy_bytes=32768)),
     "blocks 10x6": Described(_BLOCKS, partial(_few_blocks, height=10, width=6, slices=1)),
     "blocks 26x8": Described(_BLOCKS, partial(_few_blocks, height=26, width=8, slices=1)),
     "slices": Described(f"{_BLOCKS}, in two slices", partial(_few_blocks, height=10, width=6, slices=2)),
-    "copies 512, awaited": Described(_DMA, partial(_copies, size=512, early=0)),
-    "copies 4096, awaited": Described(_DMA, partial(_copies, size=4096, early=0)),
-    "copies 512 in a row": Described(_DMA, partial(_copies, size=512, early=_FIRST)),
+    "copies 512 awaited": Described(_DMA, partial(_copies, size=512, early=0, times=128)),
+    "copies 4096 awaited": Described(_DMA, partial(_copies, size=4096, early=0, times=32)),
+    "copies 512 in a row": Described(_DMA, partial(_copies, size=512, early=_FIRST, times=64)),
     "sums in a row": Described(_KERNEL, partial(_starts, dependent=True)),
     "sums apart": Described(_KERNEL, partial(_starts, dependent=False)),
+    "kernels in place": Described(_KERNEL, _in_place),
     "weights ahead": Described("how far ahead weights are read", _weights_ahead),
     "windows gathered": Described(_WINDOWS, partial(_windows, direct=False)),
     "windows direct": Described(_WINDOWS, partial(_windows, direct=True)),

@@ -24,6 +24,8 @@ from ...ethosu.stream.isa import ElementwiseMode, Op, Rounding
 from ...ethosu.stream.isa import Register as R
 from ...ethosu.time import MemoryMap
 
+_FEW = 4  # maps of a stream whose maps are alike and small
+_SMALL = 16  # elements
 SHIFT = 7  # of a convolution's sums
 _CLAMP = (-128, 127)
 _HALVING = Scale(1 << 30, 30 + SHIFT)
@@ -54,6 +56,7 @@ class StreamWriter:
         self.maps: dict[str, Values] = {}
         self._copies: list[_Copy] = []
         self._kernels = 0
+        self._few: list[str] = []  # maps that results take in turn
         self._given = self._map("given", given, BufferRole.INPUT)
         self.maps[self._given] = self._random.integers(-128, 128, given, np.int8)
         self._output = ""
@@ -64,7 +67,14 @@ class StreamWriter:
         self._operands[buffer] = Operand(TensorView.dense(buffer, shape, 1), "int8")
         return buffer
 
-    def _result(self, shape: tuple[int, int, int], last: bool) -> str:
+    def _result(self, shape: tuple[int, int, int], last: bool, few: bool = False) -> str:
+        """A map for a result; one of a `few` in turn, so that a long stream needs no more."""
+        if not last and few:
+            if len(self._few) < _FEW:
+                self._few.append(self._map("map", shape, BufferRole.FEATURE_MAP))
+                return self._few[-1]
+            self._few.append(self._few.pop(0))
+            return self._few[-1]
         if not last:
             return self._map("map", shape, BufferRole.FEATURE_MAP)
         self._output = self._map("made", shape, BufferRole.OUTPUT)
@@ -93,7 +103,8 @@ class StreamWriter:
         shape = (rows, columns, depth)
         if weights is None:
             weights = self.weights(depth, *kernel, channels)
-        target, values = self._result(shape, last), np.empty(shape, np.int8)
+        few = self.maps[source].size <= _SMALL
+        target, values = self._result(shape, last, few), np.empty(shape, np.int8)
         each = depth // slices
         for first in range(0, depth, each):
             part = weights[first : first + each]
@@ -123,7 +134,7 @@ class StreamWriter:
     def add(self, first: str, second: str, *, last: bool = False) -> str:
         """The saturated sum of two maps."""
         shape = self.maps[first].shape
-        target = self._result((shape[0], shape[1], shape[2]), last)
+        target = self._result((shape[0], shape[1], shape[2]), last, True)
         left, right, made = (self._operands[name] for name in (first, second, target))
         self._builder.elementwise(
             ElementwiseMode.ADD, left, right, made, Output(_CLAMP, UNITY, Rounding.NATURAL), operand_scales=(1, 1)
@@ -153,14 +164,14 @@ def _with_copies(program: NpuProgram, constants: bytes, copies: list[_Copy]) -> 
     if not copies:
         return program, constants
     operations: list[NpuOperation] = list(program.operations)
-    content, buffers = bytearray(constants), list[NpuBuffer]()
+    content, buffers, names = bytearray(constants), list[NpuBuffer](), list[str]()
     starts: dict[int, list[NpuOperation]] = {}
     shared: dict[object, dict[R, tuple[str, int]]] = {}  # where the weights of copies that come first lie
     parts = [part for core in range(program.accelerator.cores) for part in (SCALES[core], WEIGHTS[core])]
     for copy in copies:
         kernel = operations[copy.kernel]
         spans = tuple((kernel.addresses[part.base][1], kernel.registers[part.length]) for part in parts)
-        at, begin, name = max(0, copy.kernel - copy.early), len(content), f"copied_{len(buffers)}"
+        at, begin, name = max(0, copy.kernel - copy.early), len(content), f"copied_{len(names)}"
         key = spans if at == 0 and not copy.least_bytes else copy
         if key not in shared:
             shared[key] = {}
@@ -170,7 +181,12 @@ def _with_copies(program: NpuProgram, constants: bytes, copies: list[_Copy]) -> 
             content += bytes(max(0, begin + copy.least_bytes - len(content)))
             content += bytes(-len(content) % 16)
             size = len(content) - begin
-            buffers.append(NpuBuffer(name, size, BufferRole.WEIGHTS))
+            if not copy.early:  # awaited at once: two buffers do for all
+                name = f"awaited_{len(names) % 2}"
+                shared[key] = {base: (name, offset) for base, (_, offset) in shared[key].items()}
+            names.append(name)
+            if name not in (buffer.name for buffer in buffers):
+                buffers.append(NpuBuffer(name, size, BufferRole.WEIGHTS))
             ends = {R.DMA0_SRC: (CONSTANTS, begin), R.DMA0_DST: (name, 0)}
             starts.setdefault(at, []).append(NpuOperation(Op.DMA_START, 0, {R.DMA0_LEN: size}, ends))
         operations[copy.kernel] = replace(kernel, addresses={**kernel.addresses, **shared[key]})
