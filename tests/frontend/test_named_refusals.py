@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from npu_memplan.errors import InternalError
 from npu_memplan.frontend.errors import TvmFrontendError, imported
-from npu_memplan.frontend.tflite.lifted import import_host_only
+from npu_memplan.frontend.tflite.lifted import import_host_only, import_tflite
+from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from tests.frontend.test_folding import to_a_matrix
 from tests.support.operator_table import row
 from tests.support.tflite_builder import ModelBuilder
 
@@ -74,3 +77,16 @@ def test_streams_that_the_target_does_not_take_are_refused(target: str, tmp_path
         UnsupportedModelError, match=rf"compiled for an NPU already .*--accelerator {target} cannot run"
     ):
         compile_model(model, CompileOptions(target, objective="bytes"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("take", [import_host_only, import_tflite, partial(build_module, accelerator="ethos-u55-256")])
+def test_messages_have_the_numbers_of_the_file(take: Callable[[bytes], object]) -> None:
+    """Also where operators of constants are gone, or Vela has made a file of its own."""
+    b = to_a_matrix()
+    y = b.tensor((1, 192), "int8", 0.05, 3)
+    b.operator("custom:Odd", b.outputs, [y])
+    b.outputs = [y]
+    with pytest.raises(UnsupportedModelError) as error:
+        take(b.finish())
+    named = f"  operator 5 Odd\n    tensors: {y - 1} 't{y - 1}' int8[1, 192]; {y} 't{y}' int8[1, 192]\n"
+    assert named in str(error.value)

@@ -63,14 +63,14 @@ def import_tflite(
     Raises `NetworkError` (no TFLite file, damaged), `UnsupportedModelError` (operators that neither side can run),
     `HostOpsError`, `VelaError`, `LiftError`.
     """
-    data, name = read_folded(model, name)
+    file, data, name = read_folded(model, name)
     source = completed(read_network(data, name), external)
     if options is not None:
         _check_target(source, options.accelerator)
     host_ops = (*host_ops, *external_builtins(source, external))
     if not source.npu_calls:
         floats = float_operators(source)
-        check_on_host(source, floats)
+        check_on_host(source, floats, file)
         if len(floats) == len(source.operators):
             forced_operators(source, host_ops)
             return Imported(from_network(source), source, notes=(f"{name} {ONLY_FLOATS}",))
@@ -79,7 +79,7 @@ def import_tflite(
         return Imported(from_network(source), source)
     # branches are run by the host, whatever Vela has made of them
     network = replace(completed(found.network, external), subgraphs=source.subgraphs)
-    check_host_operators(network, found.vela.messages, found.kept)
+    check_host_operators(network, found.vela.messages, found.kept, file)
     module = from_network(network, source, found.vela.messages, found.kept, found.vela.operators)
     return Imported(module, network, found.vela)
 
@@ -153,11 +153,11 @@ def _clamps_apart(source: Network, operator: CpuOperator) -> bool:
 
 def import_host_only(model: bytes | Path, name: str = "", external: Mapping[str, int | None] = NONE) -> Imported:
     """Import a TFLite model with every operator on the CPU; `external` as for `import_tflite`."""
-    data, name = read_folded(model, name)
+    file, data, name = read_folded(model, name)
     network = completed(read_network(data, name), external)
     _check_target(network, NO_NPU)
     external_builtins(network, external)
-    check_host_operators(network, (), {})
+    check_host_operators(network, (), {}, file)
     return Imported(from_network(network), network)
 
 
@@ -173,11 +173,11 @@ def _check_target(network: Network, target: str) -> None:
             )
 
 
-def read_folded(model: bytes | Path, name: str) -> tuple[bytes, str]:
-    """The file, operators of constants folded, and what to call it."""
+def read_folded(model: bytes | Path, name: str) -> tuple[bytes, bytes, str]:
+    """The file, the same with operators of constants folded, and what to call it."""
     data = model if isinstance(model, bytes) else read_file(model)
     name = name or ("model" if isinstance(model, bytes) else model.name)
-    return folded(data, name), name
+    return data, folded(data, name), name
 
 
 def from_network(

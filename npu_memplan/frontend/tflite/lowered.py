@@ -50,7 +50,7 @@ def build_module(
     from .operators import import_operators
     from .repairs import round_integer_averages
 
-    data, name = read_folded(model, name)
+    file, data, name = read_folded(model, name)
     network = completed(read_network(data, name), external)
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
@@ -61,15 +61,15 @@ def build_module(
         doubted = doubt(Code.LOWERED, network, operator)
         if doubted and host_reason(network, operator) is None:
             forced.setdefault(operator.index, doubted)
-    check_on_host(network, forced)
+    check_on_host(network, forced, file)
     if len(floats) == len(network.operators):
         return Imported(from_network(network), network, notes=(f"{name} {ONLY_FLOATS}",))
-    imported = import_operators(data, network, forced)
+    imported = import_operators(data, network, forced, file)
     partitioned = _partitioned(imported, accelerator, forced)
     left = _left(partitioned, imported)
     exact = {i: why for i, why in left.items() if host_reason(network, network.cpu_operators[i]) is None}
     if exact.keys() - imported.on_host.keys():
-        imported = import_operators(data, network, forced | exact)
+        imported = import_operators(data, network, forced | exact, file)
         partitioned = _partitioned(imported, accelerator, forced)
         left = _left(partitioned, imported)
     left |= forced

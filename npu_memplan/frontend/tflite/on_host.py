@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...models.file import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import FLOATS, Tensor
+from ...models.tflite import read_network
 from ...models.variables import DONE_BEFORE, OF_VARIABLES
 from ...vocabulary import TFLITE_RESHAPING
 from .branches import subgraphs_of
 
 
-def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str]) -> None:
+def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str], file: bytes) -> None:
     """Refuse networks with host operators that have no exact lowering; one error for all of them.
 
-    `kept` are kinds of operators that were kept off the NPU, and why.
+    `kept` are kinds of operators that were kept off the NPU, and why; `file` is the user's.
     """
     why = refusals(messages)
     reasons = {}
@@ -28,17 +30,20 @@ def check_host_operators(network: Network, messages: Sequence[str], kept: Mappin
         output = network.tensors[operator.outputs[0]].name if operator.outputs else ""
         found = kept.get(operator.name) or unsupported_reason(why, operator.name, output)
         reasons[operator.index] = found or "Vela left it to the CPU"
-    check_on_host(network, reasons)
+    check_on_host(network, reasons, file)
 
 
-def check_on_host(network: Network, reasons: Mapping[int, str]) -> None:
-    """Refuse operators without an exact host lowering; `reasons` are why the NPU does not run them, by index."""
+def check_on_host(network: Network, reasons: Mapping[int, str], file: bytes) -> None:
+    """Refuse operators without an exact host lowering; `reasons` are why the NPU does not run them, by index.
+
+    Messages have the numbers of the user's `file`, of which constants may have been folded or Vela's result made.
+    """
     found = []
     for operator in network.cpu_operators:
         if operator.index not in reasons or (reason := host_reason(network, operator)) is None:
             continue
-        tensors = "; ".join(described(t) for t in network.tensors_of(operator))
-        found.append(f"  operator {operator.index} {operator.name}\n    tensors: {tensors}\n"
+        number, tensors = _as_in(file, network, operator)
+        found.append(f"  operator {number} {operator.name}\n    tensors: {tensors}\n"
                      f"    NPU: {reasons[operator.index]}\n    host: {reason}")  # fmt: skip
     if found:
         raise UnsupportedModelError(
@@ -47,6 +52,23 @@ def check_on_host(network: Network, reasons: Mapping[int, str]) -> None:
             + "\nreplace them in the model, or quantise them in a way that one side supports; or leave them to C "
             f"functions of your own: {_external(network, reasons)}"
         )
+
+
+def _as_in(file: bytes, network: Network, operator: CpuOperator) -> tuple[str, str]:
+    """The number of an operator, and its tensors, in `file`: the operator of its kind that makes tensors of its names;
+    what is not in the file has no number."""
+    numbers = {tensor.name: tensor.index for tensor in reversed(read_network(file, network.name).tensors)}
+    made = [network.tensors[i].name for i in operator.outputs]
+    number = next(
+        (
+            str(known.index)
+            for known in read_network(file, network.name).cpu_operators
+            if known.name == operator.name and [numbers.get(name) for name in made] == list(known.outputs)
+        ),
+        "(not of the file)",
+    )
+    tensors = network.tensors_of(operator)
+    return number, "; ".join(described(replace(t, index=numbers.get(t.name, -1))) for t in tensors)
 
 
 def _external(network: Network, reasons: Mapping[int, str]) -> str:
@@ -104,7 +126,8 @@ def _branch_reason(network: Network, operator: CpuOperator) -> str | None:
 
 def described(tensor: Tensor) -> str:
     """A tensor for a message."""
-    return f"{tensor.index} {tensor.name!r} {tensor.dtype}{list(tensor.shape)}"
+    number = f"{tensor.index} " if tensor.index >= 0 else ""
+    return f"{number}{tensor.name!r} {tensor.dtype}{list(tensor.shape)}"
 
 
 _OPERATOR = re.compile(r"operator: (?P<kind>\w+), ofm: '(?P<tensor>.*)'")

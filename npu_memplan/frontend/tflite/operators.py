@@ -36,13 +36,13 @@ class RelaxImport:
     updates: int = 0  # results of main, behind the outputs, that are what states become
 
 
-def import_operators(model: bytes, network: Network, host: Mapping[int, str]) -> RelaxImport:
+def import_operators(model: bytes, network: Network, host: Mapping[int, str], file: bytes | None = None) -> RelaxImport:
     """Import `model`, which `network` was read from; `host` are operators that stay on the host, and why.
 
     Stateful operators and those that TVM's frontend cannot import become host code too, which partitioning may
     still take for the NPU. `UnsupportedModelError` names operators that `host_ops` cannot do either.
     """
-    return _OperatorImporter(model, network, host).run()
+    return _OperatorImporter(model, network, host, model if file is None else file).run()
 
 
 class _NotImportedError(RefusalError):
@@ -50,8 +50,8 @@ class _NotImportedError(RefusalError):
 
 
 class _OperatorImporter:
-    def __init__(self, model: bytes, network: Network, host: Mapping[int, str]) -> None:
-        self.network = network
+    def __init__(self, model: bytes, network: Network, host: Mapping[int, str], file: bytes) -> None:
+        self.network, self.file = network, file
         self.main = MainBuilder(network, branches=False)
         self.kept = frozenset(host)
         self.host = dict(host)
@@ -64,7 +64,7 @@ class _OperatorImporter:
             reason = self._not_convertible(operator)
             if reason is not None:
                 self.host.setdefault(operator.index, reason)
-        check_on_host(network, self.host)
+        check_on_host(network, self.host, file)
 
     def _not_convertible(self, operator: CpuOperator) -> str | None:
         """Why TVM's converter need not be tried; None when it may know the operator."""
@@ -91,7 +91,7 @@ class _OperatorImporter:
                 self._convert(operator)
             except _NotImportedError as reason:
                 self.host[operator.index] = str(reason)
-                check_on_host(self.network, {operator.index: str(reason)})
+                check_on_host(self.network, {operator.index: str(reason)}, self.file)
         if operator.index in self.host:
             self.main.host_operator(operator, for_good=operator.index in self.kept)
         made = operator.outputs or operator.inputs[:1]  # an update makes its state anew
