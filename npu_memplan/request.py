@@ -85,6 +85,7 @@ class Loaded:
     backend: str = ""  # of the NPU's operations, where several compete
     vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
+    vela_stream_cycles: tuple[int, ...] = ()  # ours of the same, under each of `ethosu.time.MODELS`
 
     @classmethod
     def given(cls, request: Request, module: Any) -> Loaded:

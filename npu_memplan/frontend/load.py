@@ -5,15 +5,17 @@ Invariant: whoever made the module, the stages behind it see the same form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import RefusalError
-from ..ethosu.arch import accelerator, require_native_lowering
+from ..ethosu.arch import Architecture, accelerator, require_native_lowering
 from ..ethosu.lower.lower import LoweringTarget
+from ..ethosu.stream.commands import Command
 from ..ethosu.stream.decode import decode
-from ..ethosu.time import estimate, sum_bounds
+from ..ethosu.time import MODELS, estimate, sum_bounds, timeline
 from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
@@ -69,9 +71,16 @@ def read(path: Path, request: Request) -> Loaded:
 def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaResult) -> Loaded:
     """A lifted module, with Vela's own arena and time beside it."""
     ours = stream_bounds(vela.parsed.npu_calls, request.options)
-    return Loaded(
+    loaded = Loaded(
         request, path, data, module, _comparable_arenas(vela), vela_cycles=vela.cycles, vela_stream_bounds=ours
     )
+    memory_map = request.options.memory_map()
+    if memory_map is None:
+        return loaded
+    streams = _streams(vela.parsed.npu_calls)
+    maps = [replace(memory_map, assumptions=model) for model in MODELS]
+    by_model = tuple(sum(timeline(commands, npu, where).total for commands, npu in streams) for where in maps)
+    return replace(loaded, vela_stream_cycles=by_model)
 
 
 def stream_bounds(calls: Iterable[NpuCall], options: CompileOptions) -> Mapping[str, int]:
@@ -79,8 +88,11 @@ def stream_bounds(calls: Iterable[NpuCall], options: CompileOptions) -> Mapping[
     memory_map = options.memory_map()
     if memory_map is None:
         return {}
-    streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
-    return sum_bounds(estimate(commands, npu, memory_map) for commands, npu in streams)
+    return sum_bounds(estimate(commands, npu, memory_map) for commands, npu in _streams(calls))
+
+
+def _streams(calls: Iterable[NpuCall]) -> list[tuple[Sequence[Command], Architecture]]:
+    return [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
 
 
 def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:

@@ -6,10 +6,11 @@ Invariant: `rank` is that of the program that `made` makes, whose copies lie whe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import planners
 from ..ethosu.program.program import NpuProgram
+from ..ethosu.time import MODELS, MemoryMap
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
 from ..stages import Extracted, Planned
 from ..verify import check_own
@@ -49,6 +50,22 @@ class ProgramCandidate:
 
 def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> ProgramCandidate:
     """`plain` with the programs of `moved`, which differ from those of their calls in copies to pool `fast`."""
+    cycles = _cycles(plain, moved, fast, ranking, ranking.memory_map)
+    used = {usage.pool: usage.used_bytes for usage in plain.plan.usage}
+    pool = plain.extracted.problem.pools[fast].name
+    for m in moved:
+        sizes = {b.name: b.size_bytes for b in m.program.buffers}
+        used[pool] = max([used[pool], *(at + sizes[name] for name, at in m.places.items())])
+    return ProgramCandidate(plain, (cycles, sum(used.values())), tuple(moved), fast)
+
+
+def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int, ...]:
+    """Of a program, under each model of what no count decides."""
+    maps = (replace(ranking.memory_map, assumptions=model) for model in MODELS)
+    return tuple(_cycles(candidate.plain, candidate.moved, candidate.fast, ranking, memories) for memories in maps)
+
+
+def _cycles(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking, memory_map: MemoryMap) -> int:
     problem, plan = plain.extracted.problem, plain.plan
     changed = {m.call.first: m for m in moved}
     cycles = 0
@@ -58,13 +75,8 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
         if call.first in changed:
             program = changed[call.first].program
             places |= {name: (fast + 1, at) for name, at in changed[call.first].places.items()}
-        cycles += stream_cycles(program, places, ranking.memory_map, known)
-    used = {usage.pool: usage.used_bytes for usage in plan.usage}
-    pool = problem.pools[fast].name
-    for m in moved:
-        sizes = {b.name: b.size_bytes for b in m.program.buffers}
-        used[pool] = max([used[pool], *(at + sizes[name] for name, at in m.places.items())])
-    return ProgramCandidate(plain, (cycles, sum(used.values())), tuple(moved), fast)
+        cycles += stream_cycles(program, places, memory_map, known)
+    return cycles
 
 
 def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:

@@ -100,7 +100,11 @@ def _compacted(planned: Planned, most_cycles: int, rank: Ranking) -> Planned:
     except PlanningError:
         return planned
     cycles, used = rank(smaller)
-    return smaller if used < rank(planned)[1] and cycles <= most_cycles else planned
+    if used >= rank(planned)[1] or cycles > most_cycles:
+        return planned
+    loaded = planned.extracted.loaded
+    notes = (*loaded.notes, f"planned again for fewer bytes: {used:,} bytes, {cycles:,} cycles")
+    return replace(smaller, extracted=replace(smaller.extracted, loaded=replace(loaded, notes=notes)))
 
 
 def _beside_vela(planned: Planned, models: _Models) -> Planned:

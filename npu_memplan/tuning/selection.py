@@ -302,6 +302,9 @@ def _said(prefetch_search: PrefetchSearch, rank: Ranking, requested: CompileOpti
         optimistic, backend = min(estimates, default=(other.rank[0], ""))
         about = f"{backend}, about {optimistic:,}"  # it was not searched further
         text += f"; {about if optimistic < other.rank[0] else f'{_backend(other)}, {_figures(other.rank)}'}"
+    if prefetch_search.cycles and _lifts(prefetch_search.candidates[0]):
+        low, high = min(prefetch_search.cycles), max(prefetch_search.cycles)
+        text += f"; {low:,} to {high:,} by how memories are shared, at most {prefetch_search.ratio:.3f} of {VELA}"
     loaded = replace(made.extracted.loaded, request=replace(made.extracted.loaded.request, options=requested))
     said = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
     report_slow_search()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
 
 from ..clock import is_over
 from ..compiled import compiled
@@ -22,7 +23,7 @@ from ..problem import Pool
 from ..process.incidents import Fallback, contained, fall_back
 from ..stages import Extracted, Planned
 from .budget import BUDGETS, SearchBudget
-from .candidate import ProgramCandidate
+from .candidate import ProgramCandidate, cycles_by_model
 from .placed import npu_calls
 from .prefetch_candidate import PrefetchCandidate, planned_again
 from .ranking import Rank, Ranking
@@ -32,6 +33,7 @@ _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
 _WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
+_FINALISTS = 8  # besides the first program, by their nominal cycles
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -80,16 +82,24 @@ class PrefetchSearch:
         self.best = min(self.candidates, key=_rank)
         self.made = self.best.plain
         fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
+        self.cycles: tuple[int, ...] = ()  # of the best, under each model of what no count decides
+        self._reference: tuple[int, ...] = ()  # Vela's own stream, or the first program, under the same models
+        self.ratio = 1.0  # of the best to Vela's own stream, or to the first program, where that is worst
         if fast is not None:
             self._run(programs, fast, max(_limit(program, fast) for program in programs))
+        self._settle()
 
     def prefer_bytes(self, slack: float) -> None:
-        """Make the program with the fewest bytes the best, of those within `slack` times the fewest cycles."""
+        """Make the program with the fewest bytes the best, of those within `slack` times its cycles under each model."""
         most = self.best.rank[0] * slack
         near = [one for one in self.candidates if one.rank[0] <= most and one.rank[1] < self.best.rank[1]]
         for candidate in sorted(near, key=lambda one: (one.rank[1], one.rank[0])):
+            cycles = cycles_by_model(candidate, self._rank)
+            if any(one > slack * best for one, best in zip(cycles, self.cycles, strict=True)):
+                continue
             with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
-                self.made, self.best = candidate.made(self._rank), candidate
+                self.made, self.best, self.cycles = candidate.made(self._rank), candidate, cycles
+                self.ratio = max(map(_ratio, cycles, self._reference))
                 return
 
     def _enter(self, candidates: Sequence[ProgramCandidate]) -> None:
@@ -105,6 +115,27 @@ class PrefetchSearch:
                     continue
                 self.made, self.best = made, candidate
             self.candidates.append(candidate)
+
+    def _settle(self) -> None:
+        """Of the finalists, the best is that whose worst ratio to Vela's own stream, or to the first program, is least.
+        The first program, as its compiler made it, is replaced only where all models agree.
+        """
+        first, *others = self.candidates
+        finalists = [first, *sorted(others, key=_rank)[:_FINALISTS]]
+        known = {id(one): cycles_by_model(one, self._rank) for one in finalists}
+        stays = known[id(first)]
+        reference = first.plain.extracted.loaded.vela_stream_cycles or stays
+        self._reference = reference
+        ratios = {one: max(map(_ratio, cycles, reference)) for one, cycles in known.items()}
+        agreed = [one for one in finalists if all(map(le, known[id(one)], stays))]
+        for one in sorted(agreed, key=lambda one: (ratios[id(one)], one.rank)):
+            made = self.made if one is self.best else None
+            if made is None:
+                with contained(f"{one.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
+                    made = one.made(self._rank)
+            if made is not None:
+                self.best, self.made, self.cycles, self.ratio = one, made, known[id(one)], ratios[id(one)]
+                return
 
     def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:
         self.prefetch_candidates = self._starting(_different(programs, fast, limit), fast, limit)
@@ -216,6 +247,10 @@ def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Plann
             if all(calls != known for known, _ in found):
                 found.append((calls, made))
     return [made for _, made in found]
+
+
+def _ratio(cycles: int, reference: int) -> float:
+    return cycles / reference if reference else 1.0
 
 
 def _rank(candidate: ProgramCandidate) -> Rank:

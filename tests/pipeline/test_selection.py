@@ -28,12 +28,14 @@ def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path
     (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
     found = re.fullmatch(
         r"taken: native lowering(?: in stripes)?, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; "
-        r"Vela's stream, about ([\d,]+)",
+        r"Vela's stream, about ([\d,]+); ([\d,]+) to ([\d,]+) by how memories are shared, at most (0\.\d+) of "
+        r"Vela's stream",
         note,
     )
     assert found is not None, note
-    taken, least, about = (int(text.replace(",", "")) for text in found.groups())
+    taken, least, about, low, high = (int(text.replace(",", "")) for text in found.groups()[:5])
     assert least < taken == cycles["auto"] < about
+    assert low <= taken < high
     assert about == pytest.approx(cycles["vela"], rel=0.2)  # before it was searched
     ran = cli("run", tmp_path / "auto", "--on", "host", "--input", "random:3", "--reference", model)
     assert ran.code == 0, ran.err

@@ -6,6 +6,9 @@ published (docs/time.md). `systems` and `boards` read the memories, `work` the r
 what an operation needs, `cost` of which memory, `timeline` when, `estimate` why; `lanes` draws it.
 """
 
+from .assumptions import MODELS as MODELS
+from .assumptions import NOMINAL as NOMINAL
+from .assumptions import Assumptions as Assumptions
 from .boards import Needs as Needs
 from .boards import board_map as board_map
 from .boards import constants_home as constants_home

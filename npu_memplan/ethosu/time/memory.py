@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
+from .assumptions import NOMINAL, Assumptions
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -103,6 +105,7 @@ class MemoryMap:
     regions: Mapping[int, Memory]
     stream: Memory
     clock_hz: float = 0.0  # of the NPU; 0: unknown
+    assumptions: Assumptions = NOMINAL
 
     def with_constants_near(self) -> MemoryMap:
         """The same with constants in the NPU's own memory, that of the last region: for who is going to copy them."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import inf
 
+from .assumptions import NOMINAL, Assumptions
+
 
 class Client(IntEnum):
     """Who uses a memory."""
@@ -72,12 +74,15 @@ class SharedMemory:
         queue = self.clients[client]
         queue.settled = queue.begin = queue.end
 
-    def take(self, client: Client, start: float, occupied: float, latency: float) -> float:
+    def take(
+        self, client: Client, start: float, occupied: float, latency: float, assumptions: Assumptions = NOMINAL
+    ) -> float:
         """When so many cycles of the memory have passed for the client's last operation, asked for from `start` on."""
         mine, other = self.clients[client], self.clients[client.other]
-        begin = max(start, mine.settled, other.settled)
+        begin = max(start, mine.settled, other.end if assumptions.in_turn else other.settled)
         alone = min(occupied, max(0.0, other.begin - begin))
         shared = min(occupied - alone, max(0.0, other.end - max(begin, other.begin)))
+        shared *= 2 * assumptions.contention - 1
         mine.begin, mine.end, mine.latency = begin, begin + occupied + shared, latency
         other.end += shared
         return mine.end + latency

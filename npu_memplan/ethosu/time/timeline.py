@@ -15,6 +15,7 @@ from ..hazards.blockdep import MAX_BLOCKDEP
 from ..stream.commands import Command, Operation, Wait
 from ..stream.encode import chained_maps, needed_anew
 from ..stream.isa import Op, Register
+from .assumptions import NOMINAL, Assumptions
 from .cost import MemoryTraffic, ResourceUse, ResourceUseCache
 from .memory import Memory, MemoryMap
 from .sharing import Client, SharedMemory
@@ -80,12 +81,12 @@ class TimingModel:
     asking: dict[Channel, float] = field(default_factory=dict)  # reader -> until when it asks
     commands: _Commands = field(default_factory=_Commands)
     fetches: dict[int, float] = field(default_factory=dict)  # words -> cycles of the memory; the same for all forks
+    assumptions: Assumptions = NOMINAL
 
     @classmethod
     def of(cls, accelerator: Architecture, memory_map: MemoryMap) -> TimingModel:
-        return cls(
-            accelerator, memory_map.stream, 0 if accelerator.command_fetch_bytes else memory_map.stream.latency(False)
-        )
+        begin = 0 if accelerator.command_fetch_bytes else memory_map.stream.latency(False)
+        return cls(accelerator, memory_map.stream, begin, assumptions=memory_map.assumptions)
 
     def fork(self) -> TimingModel:
         engines = self.engines  # replaced as a whole, never changed
@@ -101,6 +102,7 @@ class TimingModel:
             dict(self.asking),
             replace(self.commands),
             self.fetches,
+            self.assumptions,
         )
 
     @property
@@ -137,7 +139,7 @@ class TimingModel:
         for memory, occupied, latency in needs.memories:
             shared = self._shared(memory)
             before = shared.passed(client.other)
-            stop = max(stop, shared.take(client, start, occupied, latency))
+            stop = max(stop, shared.take(client, start, occupied, latency, self.assumptions))
             if shared.passed(client.other) > before:
                 self._delay(client.other, shared)
         for channel, latency, asking in needs.requested:
@@ -184,7 +186,7 @@ class TimingModel:
         limit = self.accelerator.max_outstanding_dma
         if len(self.transfers) >= limit:
             self.now = max(self.now, self.transfers[-limit])
-        start, traffic = self.now, needs.traffic
+        start, traffic = self.now + self.assumptions.transfer_start, needs.traffic
         self._settle(Client.TRANSFERS, traffic)
         stop = self.take(traffic, start, Client.TRANSFERS) + traffic.output_latency
         self.transfers.append(max(stop, self.transfers[-1] if self.transfers else 0))
@@ -203,7 +205,8 @@ class TimingModel:
         n, jobs, traffic = needs.blocks, needs.jobs, needs.traffic
         self._settle(Client.KERNELS, traffic)
         before = self.engines
-        start = max(self.now, before.fetch, before.end - needs.depends * before.block) + self.accelerator.launch_cycles
+        start = max(self.now, before.fetch, before.end - needs.depends * before.block)
+        start += self.accelerator.launch_cycles + self.assumptions.kernel_start
         first = start + traffic.input_latency + traffic.input_asking / jobs
         multiply = max(first, before.write)
         fetched = max(first, _alone(traffic.inputs, start))

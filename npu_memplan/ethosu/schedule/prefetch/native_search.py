@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import accumulate, chain, islice
 
 from ....compiled import Struct, compiled, floats, int32s, int64s, structure, verdict
-from ...time import ResourceUse, TimingModel
+from ...time import NOMINAL, ResourceUse, TimingModel
 from .bounds import least_work
 from .free_space import FreeCapacity
 from .greedy import Choice, Copy, DmaSchedule
@@ -49,6 +49,7 @@ class NativeLocalSearch(LocalSearch):
             accelerator.command_fetch_bytes
             or accelerator.in_flight_bytes
             or len(names) > MEMORIES
+            or timed.memory_map.assumptions != NOMINAL
             or compiled().missing
         )
 

@@ -1,0 +1,27 @@
+"""What no published count decides of the time that a program takes, as models to compare programs under.
+
+Invariant: `NOMINAL` is what every figure is of unless it says otherwise; the others only say by how much it may be
+off, and a program is taken only where it is better under all of them. Source of their figures: settings of an
+independent simulation that the counts of FVPs still allow (docs/time_validation.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """A model of how operations share a memory and begin."""
+
+    name: str
+    in_turn: bool = False  # a memory serves kernels and transfers one after the other; else both by halves
+    contention: float = 1.0  # times the cycles of a memory while kernels and transfers share it
+    kernel_start: int = 0  # cycles before a kernel's first request
+    transfer_start: int = 0  # cycles before a transfer's first request
+
+
+NOMINAL = Assumptions("shared by halves")
+IN_TURN = Assumptions("memories in turn", in_turn=True)
+CONTENDED = Assumptions("shared port 1.25, slow starts", contention=1.25, kernel_start=60, transfer_start=100)
+MODELS = (NOMINAL, IN_TURN, CONTENDED)
