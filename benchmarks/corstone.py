@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from fvp_runner import runner
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from tests.support.inputs import load_inputs
 
 

@@ -18,8 +18,8 @@ from typing import Any
 from fvp_runner.base import RunOptions
 from fvp_runner.emulators.unicorn import create
 from npu_memplan.artifact import Artifact
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 
 
 def instructions(code: bytes) -> int:

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from npu_memplan.compiler import compile_model
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite.lifted import import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.planners import plan
 from npu_memplan.problem import BufferKind, Problem
 from npu_memplan.request import StripeOptions

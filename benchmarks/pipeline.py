@@ -23,7 +23,8 @@ import numpy as np
 from fvp_runner.base import RunOptions
 from fvp_runner.host import runner as host
 from npu_memplan.artifact import Artifact
-from npu_memplan.pipeline import CompileOptions, compile_model
+from npu_memplan.compiler import compile_model
+from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 HERE = Path(__file__).resolve().parent

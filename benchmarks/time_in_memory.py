@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from npu_memplan import pipeline
+from npu_memplan import compiler, pipeline
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
@@ -47,7 +47,7 @@ def rows(model: Path, options: CompileOptions) -> Iterator[tuple[str, float]]:
     ):
         started = time.process_time()
         try:
-            made = pipeline.plan_model(model, replace(options, pools={"sram": limit})).artifact
+            made = compiler.plan_model(model, replace(options, pools={"sram": limit})).artifact
         except NpuMemplanError as error:
             yield f"{name:10} {limit:>9,} Vela {theirs:>9,}: {str(error).splitlines()[0][:90]}", math.nan
             continue

@@ -106,7 +106,7 @@ def test_flags_and_the_command_line_are_inverse(options: CompileOptions) -> None
 
 @pytest.mark.slow
 def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
-    from npu_memplan.pipeline import compile_model
+    from npu_memplan.compiler import compile_model
 
     requested = CompileOptions(
         npu_compiler="tvm", constant_pools={"flash": None}, overlaps=False, reorder=True, reuse_inputs=False, seed=4

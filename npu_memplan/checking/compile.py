@@ -16,13 +16,13 @@ from pathlib import Path
 from ..artifact import Artifact
 from ..artifact.check import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp
 from ..clock import limited, paused
+from ..compiler import plan_model
 from ..errors import InternalError, RefusalError
 from ..ethosu.arch import accelerator, has_native_lowering
 from ..files.owned_folder import scratch_folder
 from ..files.staging import staged_directory
 from ..fit.trials import FitResult, compile_to_fit
 from ..options import AUTO, NO_NPU, CompileOptions
-from ..pipeline import plan_model
 from ..process.incidents import Fallback, contained, fall_back, gathering, report_fault
 from ..process.phases import report_phase
 from ..report.text.checked import difference, why_given_up

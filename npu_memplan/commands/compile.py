@@ -196,8 +196,8 @@ def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output
 
 def where_it_fits(model: Path, options: CompileOptions, as_json: bool, verbosity: Verbosity) -> None:
     """`--all-boards`: print a row a board."""
+    from ..fit.board_table import print_fits
     from ..fit.boards import on_boards
-    from ..report.text.boards import print_fits
 
     with progress(f"compiling {model.name}", verbosity) as shown:
         rows = on_boards(model, options, report_progress=shown.part)

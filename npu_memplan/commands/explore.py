@@ -18,6 +18,7 @@ from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
 from ..files.staging import check_place, staged_directory
 from ..options import USUAL, CompileOptions
+from ..request import request
 from ..sizes import parse_size
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def command(
     sizes: str | None, run_too: bool, verbosity: Verbosity,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
+    from ..pipeline import lower, read
     from ..report.page.front import front_page
     from ..tuning.pareto import explore
 
@@ -53,7 +55,7 @@ def command(
     options = CompileOptions(accelerator, system_config=system_config, memory_mode=memory_mode)
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
     with progress(f"exploring {model.name}", verbosity) as shown:
-        front = explore(model, options, limits, shown.part)
+        front = explore(model, options, lambda wanted: lower(read(model, request(wanted))), limits, shown.part)
     document = front.to_dict()
     sink = io.StringIO()
     rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
@@ -93,8 +95,8 @@ def _run(model: Path, options: CompileOptions, output: Path, limits: list[int], 
     from dataclasses import replace
 
     from ..commands.run import command as run
+    from ..compiler import compile_model
     from ..options import AUTO
-    from ..pipeline import compile_model
 
     output.mkdir()
     wrong = []

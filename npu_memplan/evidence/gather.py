@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..artifact import Artifact
+from ..compiler import compile_model
 from ..errors import NpuMemplanError
 from ..ethosu.arch import Architecture, accelerator, has_native_lowering
 from ..ethosu.stream.commands import Command, Operation, Wait
@@ -24,7 +25,6 @@ from ..ethosu.stream.isa import Op, Register
 from ..files.arrays import read_inputs
 from ..files.owned_folder import scratch_folder
 from ..options import CompileOptions
-from ..pipeline import compile_model
 from ..report.facts.bricks import command_streams
 from ..report.facts.work import estimates
 from .networks import PROGRAMS, ListedNetwork, networks

@@ -1,1 +1,2 @@
-"""A pool that is too small: what could be asked for instead (`knobs`), and all of it compared (`trials`)."""
+"""A pool that is too small: all that could be requested instead, compared (`trials`), and
+one model on many boards (`boards`)."""

@@ -112,7 +112,7 @@ class _Made:
 
 
 def _plan(model: Path, wanted: CompileOptions) -> Compiled | str:
-    from ..pipeline import plan_model
+    from ..compiler import plan_model
 
     try:
         return plan_model(model, wanted)

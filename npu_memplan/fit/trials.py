@@ -16,12 +16,12 @@ from ..artifact import Artifact
 from ..clock import limited
 from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..exactness import Exactness
+from ..knobs import by_one, further, trials
 from ..options import NO_NPU, CompileOptions
 from ..problem import PlanStatus
 from ..process.incidents import FAULT, gathering, report_fault
 from ..sizes import both, parse_named_size, parse_size
 from ..text_table import align
-from .knobs import by_one, further, trials
 
 if TYPE_CHECKING:
     from ..stages import Compiled
@@ -126,8 +126,8 @@ def compile_to_fit(
     `options` are left alone when they fit. `say` is told what is being tried, `write` writes what was chosen. Nothing
     is written when nothing fits (`FitError`).
     """
+    from ..compiler import plan_model
     from ..files.staging import staged_directory
-    from ..pipeline import plan_model
 
     pool, size = parse_named_size(budget) if "=" in budget else ("sram", parse_size(budget))
     options = options.resolved()

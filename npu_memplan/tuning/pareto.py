@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import RefusalError
 from ..options import AUTO, CompileOptions
-from ..request import request
+from ..request import Loaded
 from .bounds import bound_of
 from .limit_search import LimitSearch
 from .ranking import Ranking
@@ -55,16 +55,15 @@ class ParetoFront:
 def explore(
     model: Path,
     options: CompileOptions,
+    load: Callable[[CompileOptions], Loaded],
     limits: Iterable[int] = (),
     report_progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> ParetoFront:
-    """The front at `limits` bytes of the last pool; without any, at shares of the arena that Vela needs. `said` is
-    told of each limit, after how many, of how many.
+    """The front at `limits` bytes of the last pool; without any, at shares of the arena that Vela needs. `load`
+    reads and lowers the model; `report_progress` is called with each limit, after how many, of how many.
 
     Raises the frontends' errors, and `ExploreError` when nothing fits.
     """
-    from ..pipeline import lower, read
-
     options = replace(options.resolved(), npu_compiler=AUTO, objective="auto")
     memory_map = options.memory_map()
     if memory_map is None:
@@ -72,7 +71,7 @@ def explore(
     pool = options.planned_pools()[-1].name
     clock = memory_map.clock_hz
 
-    limit_search = LimitSearch(options, memory_map, lambda requested: lower(read(model, request(requested))))
+    limit_search = LimitSearch(options, memory_map, load)
     vela = []
     for optimise in ("Performance", "Size"):
         report_progress(f"Vela's own points, {optimise}", 0, 0)

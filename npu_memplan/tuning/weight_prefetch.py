@@ -90,7 +90,7 @@ class PrefetchSearch:
         self._settle()
 
     def prefer_bytes(self, slack: float) -> None:
-        """Make the program with the fewest bytes the best, of those within `slack` times its cycles under each model."""
+        """Make the program with the fewest bytes the best, of those within `slack` times its cycles by each model."""
         most = self.best.rank[0] * slack
         near = [one for one in self.candidates if one.rank[0] <= most and one.rank[1] < self.best.rank[1]]
         for candidate in sorted(near, key=lambda one: (one.rank[1], one.rank[0])):

@@ -18,10 +18,11 @@ from ..codegen.interface_c import ModuleInterface
 from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
 from ..options import NO_NPU, CompileOptions
-from ..pipeline import extract_problem, lower, plan, prefetch_weights, read
+from ..pipeline import extract_problem, lower, plan, read
 from ..problem import BufferKind, Plan, Pool, Problem, used_bytes
 from ..request import Request
 from ..rewrite import rewrite
+from ..tuning.tune import prefetch_weights
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS, is_npu
 from . import TvmcError
 from .options import TvmcOptions

@@ -31,7 +31,7 @@ from ..rewrite import rewrite
 from ..stages import Extracted, Planned
 from ..tuning.ranking import Ranking
 from ..tuning.selection import VELA
-from ..tuning.tune import tune
+from ..tuning.tune import prefetch_weights, tune
 from ..vocabulary import ACCELERATOR
 from .module import as_module, step_name
 from .parts import Divided, NpuPart, as_network, divided
@@ -91,7 +91,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     planned = tune(options, load, model.name, _extracted)
     if planned is None:
         alone = replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
-        planned = pipeline.prefetch_weights(pipeline.plan(_extracted(load(alone))))
+        planned = prefetch_weights(pipeline.plan(_extracted(load(alone))))
     native = "tvm" in forms and planned.extracted.loaded.backend != VELA
     module = rewrite(planned.extracted.loaded.module, planned.extracted.problem, planned.plan)
     return _written(forms["tvm" if native else "vela"], planned, module)

@@ -33,8 +33,8 @@ def shared_object(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`digits(host_ops=...)` -> an artifact directory of the example model, compiled once."""
+    from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions
-    from npu_memplan.pipeline import compile_model
 
     made: dict[tuple[str, ...], Path] = {}
 

@@ -21,8 +21,8 @@ from fvp_runner.host import runner as host
 from fvp_runner.runner import RUNNERS, create, missing
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.cli import cli, main
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.target_data import load_board
 from tests.support.plain_artifacts import plain_artifact, write
 

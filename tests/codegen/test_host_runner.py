@@ -21,9 +21,11 @@ from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import build, compile_model, write
+from npu_memplan.pipeline import build
 from npu_memplan.problem import Placement, used_bytes
+from npu_memplan.report.writing import write
 from npu_memplan.stages import Planned
 from npu_memplan.verify import verify
 from tests.support.inputs import load_inputs

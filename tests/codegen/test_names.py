@@ -14,9 +14,9 @@ import pytest
 
 from npu_memplan.cli import main
 from npu_memplan.codegen.c_names import comment, member
+from npu_memplan.compiler import compile_model
 from npu_memplan.names import identifier, printable, printable_lines
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.process.setup import only_printable
 from tests.support.tflite_builder import ModelBuilder
 from tests.support.warnings_of_c import check_artifact, check_warnings

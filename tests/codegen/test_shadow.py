@@ -11,10 +11,12 @@ import pytest
 from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import HostRunner
 from fvp_runner.host.shadow import UnwrittenInputError
+from npu_memplan.compiler import compile_model
 from npu_memplan.frontend.tflite import lifted
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import build, compile_model, extract_problem, lower, plan, read, write
+from npu_memplan.pipeline import build, extract_problem, lower, plan, read
 from npu_memplan.problem import BufferKind
+from npu_memplan.report.writing import write
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite

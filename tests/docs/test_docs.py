@@ -212,8 +212,8 @@ def test_every_page_is_in_the_list_of_pages() -> None:
 
 def test_reference_names_every_key_of_plan_json(shared_model: Callable[[str], Path]) -> None:
     from npu_memplan.artifact import Artifact
+    from npu_memplan.compiler import plan_model
     from npu_memplan.options import CompileOptions
-    from npu_memplan.pipeline import plan_model
     from npu_memplan.problem import BufferKind
 
     artifact: Artifact = plan_model(shared_model("ad01_int8"), CompileOptions()).artifact

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.arena_bytes import COLUMNS
-from npu_memplan.pipeline import plan_model
+from npu_memplan.compiler import plan_model
 from tests.support.real_data import REPOSITORY
 
 FILES = {"mobilenet_v2": "mobilenet_v2_pt2tflite_int8"}

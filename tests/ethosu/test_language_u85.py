@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.arch import ACCELERATORS, AcceleratorError, Language, accelerator, accelerator_of_config
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.ethosu.stream.commands import Operation
@@ -19,7 +20,6 @@ from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from tests.support.real_data import shared_folder
 
 U85 = accelerator("ethos-u85-256")

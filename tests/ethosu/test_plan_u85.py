@@ -172,8 +172,8 @@ def test_a_kernel_behind_one_that_stores_turned_waits_for_it(compiled: Callable[
 
 def test_commands_take_a_compiled_program(tmp_path: Path) -> None:
     """In a small pool, in a report."""
+    from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions
-    from npu_memplan.pipeline import compile_model
     from npu_memplan.report.files import write_reports
     from npu_memplan.report.text.explain import explain_peak
     from tests.support.real_data import REPOSITORY
@@ -189,8 +189,8 @@ def test_commands_take_a_compiled_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("npu", "on_host"), [("ethos-u85-512", True), ("ethos-u55-256", False)])
 def test_multipliers_that_vela_cuts_keep_a_convolution_on_the_host(npu: str, on_host: bool, tmp_path: Path) -> None:
     """int16 data with biases of 32 bits: Vela 5.2 makes multipliers of 31 bits, and writes 15 of them for Ethos-U85."""
+    from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions
-    from npu_memplan.pipeline import compile_model
     from npu_memplan.problem import Agent
     from tests.support.single_operators import all_cases
 
@@ -203,8 +203,8 @@ def test_multipliers_that_vela_cuts_keep_a_convolution_on_the_host(npu: str, on_
 
 @pytest.mark.parametrize("dtype", ["int16", "uint8"])
 def test_what_velas_compiler_refuses_stays_on_the_host(dtype: str, tmp_path: Path) -> None:
+    from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions
-    from npu_memplan.pipeline import compile_model
     from npu_memplan.problem import Agent
     from tests.support.operator_table import three
 

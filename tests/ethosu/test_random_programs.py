@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from npu_memplan.ethosu.program.overlap_search import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.planners import plan
@@ -76,7 +77,7 @@ def test_random_programs_compute_the_same_when_planned_anew(made_up: tuple[list[
             first = 0 if buffer.role is BufferRole.INPUT else first
             last = end if buffer.role is BufferRole.OUTPUT else last
             buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last + 1),)))
-    overlaps = tuple(o.allowed for o in program.overlaps())
+    overlaps = tuple(o.allowed for o in find_overlaps(program))
     problem = Problem(tuple(buffers), (Pool("sram"),), overlaps=overlaps)
     made = plan(problem, planner="first-fit")
     assert verify(problem, made) == ()

@@ -10,9 +10,9 @@ import pytest
 
 import npu_memplan as nm
 from npu_memplan.artifact.check import CheckVerdict
+from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import Exactness
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.in_steps import equals_reference
 from tests.support.operator_table import row

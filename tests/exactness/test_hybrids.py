@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import LITERT, Exactness
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from tests.support.many_operators import run_together
 from tests.support.tflite_builder import ModelBuilder
 

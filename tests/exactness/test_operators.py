@@ -12,10 +12,10 @@ import pytest
 from fvp_runner import runner
 from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import EXACT, MICRO, NOT_BY_VELA, STEP, Code, Exactness, claim, reference_of
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.against_reference import equals_reference

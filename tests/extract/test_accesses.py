@@ -14,11 +14,11 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from npu_memplan import planners
+from npu_memplan.compiler import compile_model
 from npu_memplan.errors import InternalError
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite import lifted
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import AccessHistory, BranchPoints, BufferAccess, Pool, Problem
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.verify import Constraint, verify

@@ -16,12 +16,13 @@ import tvm
 from tvm import relax
 
 from npu_memplan import planners, verify
+from npu_memplan.compiler import plan_model
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.primfunc import encode_primfunc, from_primfunc, to_primfunc
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
-from npu_memplan.pipeline import CompileOptions, plan_model
+from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, BufferKind, Lifetime, Pool
 from npu_memplan.rewrite import rewrite
 from npu_memplan.vocabulary import REGIONS

@@ -14,8 +14,8 @@ import pytest
 
 from fvp_runner.base import RunOptions
 from fvp_runner.emulators.own_elf import run_elf
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from tests.firmware.test_own_elf import BOARD, RUN_AND_TELL, expected_line
 from tests.support.emulated_boards import ethos_u85_board
 from tests.support.real_data import real_model

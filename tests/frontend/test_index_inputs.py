@@ -12,10 +12,10 @@ from fvp_runner import runner
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import ArtifactError
+from npu_memplan.compiler import compile_model
 from npu_memplan.files.arrays import read_inputs, read_steps
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from tests.support.inputs import load_inputs
 from tests.support.tflite_builder import ModelBuilder
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.compiler import compile_model
 from npu_memplan.errors import InternalError
 from npu_memplan.frontend.errors import TvmFrontendError, imported
 from npu_memplan.frontend.tflite.lifted import import_host_only, import_tflite
@@ -16,7 +17,6 @@ from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.frontend.test_folding import to_a_matrix
 from tests.support.operator_table import row

@@ -295,7 +295,8 @@ def test_operators_of_a_module_are_plain_data(digits: Path) -> None:
 
 def test_the_command_compiles_what_the_library_compiles(digits: Path, tmp_path: Path) -> None:
     """The command starts Vela early and imports less of TVM: another process, the same bytes."""
-    from npu_memplan.pipeline import CompileOptions, compile_model
+    from npu_memplan.compiler import compile_model
+    from npu_memplan.options import CompileOptions
 
     compile_model(digits, CompileOptions(host_ops=("SOFTMAX",), objective="bytes"), tmp_path / "library")
     command = [sys.executable, "-m", "npu_memplan.cli", "compile", str(digits), "--host-ops", "SOFTMAX"]

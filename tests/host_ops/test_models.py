@@ -8,8 +8,8 @@ import pytest
 from fvp_runner.host.runner import HostRunner
 from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from tests.support.inputs import load_inputs
 
 MODELS = [

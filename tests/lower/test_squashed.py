@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.lower import tables
 from npu_memplan.ethosu.lower.tensors import LayerTensor
 from npu_memplan.exactness import Exactness
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.in_steps import equals_reference
 from tests.support.tflite_builder import ModelBuilder

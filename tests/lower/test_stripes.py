@@ -14,6 +14,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.program.overlap_search import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
@@ -104,7 +105,7 @@ def test_a_row_closer_than_proven_is_caught(make: Callable[[], tuple[Chain, tupl
     chain, ends = make()
     lowered, program = _striped(chain, ends, upwards)
     output = next(b.name for b in program.buffers if b.role is BufferRole.OUTPUT)
-    (overlap,) = (o.allowed for o in program.overlaps() if (o.allowed.first, o.allowed.second) == ("x", output))
+    (overlap,) = (o.allowed for o in find_overlaps(program) if (o.allowed.first, o.allowed.second) == ("x", output))
     limit = overlap.lowest if upwards else overlap.highest
     assert limit is not None
     inputs = random_inputs(chain.graph(), 3)

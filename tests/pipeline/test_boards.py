@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.boards import line
-from npu_memplan import pipeline
+from npu_memplan import compiler
 from npu_memplan.artifact import Artifact
 from npu_memplan.ethosu.time import Needs
 from npu_memplan.fit.boards import on_boards
@@ -125,14 +125,14 @@ def test_all_boards_say_where_it_fits(cli, tmp_path: Path) -> None:
 
 def test_a_fault_on_one_board_is_told_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(STRICT)
-    plan = pipeline.plan_model
+    plan = compiler.plan_model
 
     def planned(model: Path, options: CompileOptions, beyond: str = "") -> Any:
         if options.accelerator == "ethos-u55-128":
             raise KeyError("no such view")
         return plan(model, options, beyond)
 
-    monkeypatch.setattr(pipeline, "plan_model", planned)
+    monkeypatch.setattr(compiler, "plan_model", planned)
     broken, sound = on_boards(HELLO, CompileOptions(objective="bytes"), ("alif-e7-he", "alif-e7-hp"))
     assert not broken.fits
     assert broken.verdict.startswith("internal fault: --board alif-e7-he ")

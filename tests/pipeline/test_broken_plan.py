@@ -15,8 +15,9 @@ from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.micro import Reference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import build, extract_problem, lower, plan, read, write
+from npu_memplan.pipeline import build, extract_problem, lower, plan, read
 from npu_memplan.problem import Buffer, Plan, Problem
+from npu_memplan.report.writing import write
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.verify import VerificationError, check, verify

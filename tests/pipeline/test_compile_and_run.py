@@ -21,7 +21,8 @@ Cli = Callable[..., object]
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example, compiled once with the defaults."""
-    from npu_memplan.pipeline import CompileOptions, compile_model
+    from npu_memplan.compiler import compile_model
+    from npu_memplan.options import CompileOptions
 
     out = tmp_path_factory.mktemp("digits") / "out"
     compile_model(MODEL, CompileOptions(objective="bytes"), out)

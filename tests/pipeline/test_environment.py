@@ -25,8 +25,8 @@ def chain(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions
-    from npu_memplan.pipeline import compile_model
 
     folder = tmp_path_factory.mktemp("digits") / "out"
     compile_model(MODEL, CompileOptions(accelerator="none"), folder)

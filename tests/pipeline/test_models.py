@@ -12,7 +12,8 @@ from fvp_runner.base import RunOptions
 from fvp_runner.host import runner as host
 from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact
-from npu_memplan.pipeline import CompileOptions, compile_model
+from npu_memplan.compiler import compile_model
+from npu_memplan.options import CompileOptions
 from npu_memplan.problem import BufferKind
 from npu_memplan.verify import verify
 

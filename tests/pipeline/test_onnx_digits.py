@@ -11,8 +11,8 @@ onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install n
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
+from npu_memplan.compiler import compile_model  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
-from npu_memplan.pipeline import compile_model  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
 from tests.support.digits_network import digits  # noqa: E402
 from tests.support.digits_onnx import exported  # noqa: E402

@@ -13,8 +13,8 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
+from npu_memplan.compiler import compile_model  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
-from npu_memplan.pipeline import compile_model  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
 from tests.support.inputs import load_inputs  # noqa: E402
 from tests.support.onnx_graph import Graph  # noqa: E402

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.inputs import load_inputs
 from tests.support.torch_digits import needs_torch, quantised_program

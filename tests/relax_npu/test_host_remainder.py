@@ -15,6 +15,7 @@ from fvp_runner.host.runner import HostRunner
 from fvp_runner.references.micro import open_interpreter
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.artifact import Artifact
+from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.lower.lower import LoweringTarget
 from npu_memplan.exactness import Claim, summary
 from npu_memplan.extract import extract
@@ -23,7 +24,6 @@ from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent, BufferKind, Pool
 from tests.support.arithmetic_models import binary
 from tests.support.inputs import load_inputs

@@ -10,8 +10,8 @@ import pytest
 
 from fvp_runner import runner
 from fvp_runner.references.micro import Reference
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.inputs import load_inputs
 from tests.support.tflite_builder import ModelBuilder

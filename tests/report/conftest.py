@@ -121,8 +121,8 @@ def compiled(
     shared_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., tuple[Artifact, Path]]:
     """`compiled("vww_96_int8", optimise="Size")`: a real artifact and its directory, made once a session."""
+    from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions
-    from npu_memplan.pipeline import compile_model
 
     made: dict[object, tuple[Artifact, Path]] = {}
 

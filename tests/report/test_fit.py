@@ -15,8 +15,8 @@ import pytest
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import Operator
 from npu_memplan.errors import InternalError, NpuMemplanError, RefusalError
-from npu_memplan.fit.knobs import ALL, knobs, trials
 from npu_memplan.fit.trials import FitError, FitResult, fit
+from npu_memplan.knobs import ALL, knobs, trials
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent, PlanStatus

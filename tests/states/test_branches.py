@@ -7,9 +7,9 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.compiler import compile_model
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from tests.support.in_steps import HOST, any_value, equals_reference
 from tests.support.tflite_builder import ModelBuilder
 

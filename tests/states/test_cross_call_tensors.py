@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npu_memplan.compiler import compile_model
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela.cross_call import with_cross_call_tensors
 from npu_memplan.vela.lift import LiftError

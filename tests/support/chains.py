@@ -18,6 +18,7 @@ from npu_memplan.ethosu.layers.pool import PoolKind, PoolLayer
 from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.layer import Layer
 from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
+from npu_memplan.ethosu.program.overlap_search import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode
@@ -201,7 +202,7 @@ def problem_of(program: NpuProgram) -> Problem:
             first = 0 if buffer.role is BufferRole.INPUT else first
             last = end if buffer.role is BufferRole.OUTPUT else last + 1
             buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last),)))
-    overlaps = tuple(o.allowed for o in program.overlaps())
+    overlaps = tuple(o.allowed for o in find_overlaps(program))
     return Problem(tuple(buffers), (Pool("arena"),), overlaps=overlaps)
 
 

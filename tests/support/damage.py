@@ -15,6 +15,7 @@ import numpy as np
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.hazards.waits import schedule
+from npu_memplan.ethosu.program.overlap_search import find_overlaps
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.describe import describe
@@ -69,7 +70,7 @@ class Target:
         return {
             "run": lambda: NpuModel(npu).run(words, self.memory()),
             "describe": lambda: list(describe(words, npu)),
-            "lift": lambda: lift(self.network, call).overlaps(),
+            "lift": lambda: find_overlaps(lift(self.network, call)),
             "schedule": lambda: schedule(commands(), npu),
             "estimate": lambda: estimate(decode(words, npu.language), npu, default_memory_map(npu)),
         }

@@ -15,8 +15,8 @@ from fvp_runner.references.tflite import TFLiteReference
 from fvp_runner.steps import reference_steps, run_steps
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 
 HOST = CompileOptions(accelerator="none")
 Draw = Callable[[np.random.Generator, TensorSlot], np.ndarray]

@@ -19,11 +19,11 @@ import numpy as np
 from fvp_runner.host.runner import HostRunner
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.lower import tables
 from npu_memplan.ethosu.lower.tensors import LayerTensor
 from npu_memplan.exactness import Exactness
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.tflite_builder import ModelBuilder
 

@@ -13,7 +13,7 @@ def excess_cycles(slots: Iterable[Slot]) -> float:
     """The most that operations inside a window need of one memory above the window's length; 0: every one has it."""
     used: dict[str, list[tuple[float, float, float]]] = {}
     for slot in slots:
-        for memory, occupied, _ in slot.demand.passage.memories:
+        for memory, occupied, _ in slot.resource_use.traffic.memories:
             used.setdefault(memory, []).append((slot.requested, slot.stop, occupied))
     most = 0.0
     for rows in used.values():

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import plan_model
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, run
 from npu_memplan.sweep.executors.specs import LocalProcesses

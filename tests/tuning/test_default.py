@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from npu_memplan import verify
+from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions, OptionError
-from npu_memplan.pipeline import plan_model
 from npu_memplan.tuning.budget import BUDGETS
 from tests.support.real_data import real_model
 

@@ -20,6 +20,7 @@ from npu_memplan.request import Loaded, request
 from npu_memplan.stages import Planned
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.tuning.selection import select_fastest
+from npu_memplan.tuning.tune import prefetch_weights
 from npu_memplan.tuning.weight_prefetch import search_prefetching
 from npu_memplan.verify import verify
 from tests.support.windows import excess_cycles
@@ -51,7 +52,7 @@ def test_less_time_in_the_same_bytes_and_the_same_results(
     at_most: float,
 ) -> None:
     before = planned(name, npu_compiler, sram_bytes)
-    after = pipeline.prefetch_weights(before)
+    after = prefetch_weights(before)
     limit = sram_bytes or before.plan.usage[0].used_bytes
     assert after.plan.usage[0].used_bytes <= limit
     assert verify(after.extracted.problem, after.plan) == ()
@@ -75,12 +76,12 @@ def test_who_asks_for_bytes_gets_what_was_planned(
     planned: Callable[..., Planned], bytes_only: Callable[[Planned], Planned]
 ) -> None:
     before = bytes_only(planned("kws_ref_model"))
-    assert pipeline.prefetch_weights(before) is before
+    assert prefetch_weights(before) is before
 
 
 def test_the_same_input_gives_the_same_copies(planned: Callable[..., Planned]) -> None:
     before = planned("kws_ref_model", "vela", 22192)
-    first, second = pipeline.prefetch_weights(before), pipeline.prefetch_weights(before)
+    first, second = prefetch_weights(before), prefetch_weights(before)
     assert first.plan == second.plan
     assert first.extracted.problem == second.extracted.problem
 
@@ -94,7 +95,7 @@ def test_constants_that_lie_in_the_same_memory_stay(stream: Callable[[Planned], 
     options = CompileOptions(memory_mode="Sram_Only", npu_compiler="tvm", objective="cycles")
     loaded = pipeline.lower(pipeline.read(MODELS / "hello_world_int8.tflite", request(options)))
     before = pipeline.plan(pipeline.extract_problem(loaded))
-    assert pipeline.prefetch_weights(before) is before
+    assert prefetch_weights(before) is before
 
 
 @pytest.mark.parametrize(("npu_compiler", "pool_bytes"), [("vela", 22192), ("tvm", 18_000)])
@@ -102,7 +103,7 @@ def test_no_wait_around_copies_can_be_left_out(
     planned: Callable[..., Planned], stream: Callable[[Planned], Any], npu_compiler: str, pool_bytes: int
 ) -> None:
     """A kernel that reads a copy before it has arrived, a transfer over bytes that a kernel still reads."""
-    made = stream(pipeline.prefetch_weights(planned("kws_ref_model", npu_compiler, pool_bytes)))
+    made = stream(prefetch_weights(planned("kws_ref_model", npu_compiler, pool_bytes)))
     commands = made.commands
     waits = [i for i, command in enumerate(commands) if isinstance(command, Wait)]
     assert {commands[i].op for i in waits} == {Op.DMA_WAIT, Op.KERNEL_WAIT}
@@ -159,7 +160,7 @@ def test_memories_keep_their_rate_beside_copies(
     planned: Callable[..., Planned], stream: Callable[[Planned], Any], name: str, pool_bytes: int, npu_compiler: str
 ) -> None:
     """The search looks for copies that cost nothing: it finds what the clock forgets to count."""
-    hastened = pipeline.prefetch_weights(planned(name, npu_compiler, pool_bytes))
+    hastened = prefetch_weights(planned(name, npu_compiler, pool_bytes))
     memory_map = hastened.extracted.loaded.request.options.resolved().memory_map()
     timed = timeline(stream(hastened).commands, accelerator("ethos-u55-256"), memory_map)
     assert any(slot.resource_use.is_transfer for slot in timed.slots)

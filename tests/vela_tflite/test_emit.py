@@ -268,7 +268,7 @@ def test_what_has_no_such_form_is_refused(options: CompileOptions, said: str) ->
 
 
 def test_the_default_is_as_fast_as_the_path_to_c() -> None:
-    from npu_memplan.pipeline import plan_model
+    from npu_memplan.compiler import plan_model
 
     made, in_c = (
         emitted("kws_ref_model", "default"),

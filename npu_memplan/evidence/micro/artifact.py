@@ -18,7 +18,8 @@ from ...ethosu.program.primfunc import to_primfunc
 from ...frontend.attributes import Quantised, main_attributes
 from ...names import identifier
 from ...options import CompileOptions
-from ...pipeline import build, extract_problem, lower, plan, write
+from ...pipeline import build, extract_problem, lower, plan
+from ...report.writing import write
 from ...request import Loaded, request
 from .stream import MicroStream
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...artifact import Artifact
-from ...fit.knobs import ORDER, SEARCH, SECOND_MEMORY, SIZE, TuningKnob
+from ...knobs import ORDER, SEARCH, SECOND_MEMORY, SIZE, TuningKnob
 from ...problem import Buffer, BufferKind
 from ..facts.bricks import NpuFindings
 from ..facts.memory import PoolView

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from ...fit.knobs import knobs
+from ...knobs import knobs
 from ...options import CompileOptions
 from ...planners.errors import PlanningError
 from ...problem import Problem

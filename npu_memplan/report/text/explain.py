@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
-from ...fit.knobs import knobs
+from ...knobs import knobs
 from ...problem import Agent
 from ...sizes import both, kib, percent
 from ...text_table import align

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...artifact.board_fit import fit_of
+from ...compiler import plan_model
 from ...errors import NpuMemplanError
 from ...exactness import Exactness
 from ...files.owned_folder import scratch_folder
-from ...pipeline import plan_model, write
 from ...planners import PlanningError
 from ...process.incidents import gathering
+from ...report.writing import write
 from ..results import Outcome, Result, Runs, Shortage
 from ..versions import versions
 from .job import CaseJob, SentFile

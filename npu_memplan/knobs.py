@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..models.onnx import is_onnx
-from ..models.torch import is_torch
-from ..options import AUTO, NO_NPU, CompileOptions
-from ..target_data import accelerator_system
+from .models.onnx import is_onnx
+from .models.torch import is_torch
+from .options import AUTO, NO_NPU, CompileOptions
+from .target_data import accelerator_system
 
 Changes = Mapping[str, object]  # of `CompileOptions`, by field name
 _SECOND = "Dedicated_Sram"

@@ -1,0 +1,58 @@
+"""From a model file to an artifact directory: the stages of `pipeline`, and the best of the programs that they make.
+
+Invariant: `compile`, `--fit`, boards and sweeps all compile here; every error leaves the output as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from . import planners
+from .artifact import Artifact
+from .clock import limited, paused
+from .files.staging import staged_directory
+from .options import CompileOptions
+from .pipeline import build, extract_problem, lower, plan, read
+from .process.incidents import gathering
+from .report.text.does_not_fit import does_not_fit
+from .report.writing import write
+from .request import Loaded, request
+from .stages import Compiled
+from .tuning.fallback import read_by_one
+from .tuning.tune import prefetch_weights, tune
+
+
+def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
+    """Compile the file `model` into the directory `output`; every error leaves `output` as it was."""
+    with staged_directory(Path(output), force) as folder:
+        return write(plan_model(Path(model), options), folder)
+
+
+def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compiled:
+    """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it.
+
+    What went otherwise than it should is told in its notes; with `strictly`, faults of ours are raised.
+    """
+    with gathering() as incidents, limited(options.time_limit_s):
+        made = _made(model, options, beyond)
+    return replace(made, artifact=replace(made.artifact, notes=(*made.artifact.notes, *incidents.lines)))
+
+
+def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
+    def load(requested: CompileOptions) -> Loaded:
+        with paused():  # nothing is searched
+            return lower(read(model, request(requested)))
+
+    best = None if beyond else tune(options, load, model.name, extract_problem)
+    if best is not None:
+        return build(best)
+    with paused():
+        extracted = extract_problem(lower(read_by_one(model, options, beyond)))
+    try:
+        return build(prefetch_weights(plan(extracted)))
+    except planners.PlanningError as error:
+        loaded = extracted.loaded
+        raise does_not_fit(
+            error, replace(extracted.problem, name=loaded.name), str(model), loaded.request.options
+        ) from None
