@@ -165,6 +165,8 @@ class PrefetchSearch:
         """Allocate a candidate whose optimistic cycles, plus its own allocation penalty or half the smallest one seen,
         beat the best.
         """
+        if not prefetch_candidate.optimistic_cycles:
+            return  # nothing runs on the NPU
         hoped = prefetch_candidate.optimistic_cycles * (
             1 + allocation_penalties.get(prefetch_candidate, min(allocation_penalties.values(), default=0) / _HOPE)
         )

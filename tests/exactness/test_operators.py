@@ -139,7 +139,7 @@ def test_some_steps_are_there() -> None:
     assert differences("FULLY_CONNECTED", "uint8").any()
 
 
-@pytest.mark.parametrize(("kind", "dtype"), NOT_BY_VELA)
+@pytest.mark.parametrize(("kind", "dtype"), sorted(NOT_BY_VELA.keys() - {("DIV", "int16")}))  # no reference has it
 def test_what_vela_computes_wrongly_stays_on_the_host(kind: str, dtype: str, tmp_path: Path) -> None:
     assert whole_way(kind, dtype, tmp_path) == [(kind, Agent.HOST, Exactness.EXACT)] * 3
 
