@@ -30,7 +30,7 @@ def test_every_operator_has_its_time_under_its_name(
     name: str, flags: tuple[str, ...], cli, shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = shared_model(name)
-    made = cli("compile", model, *flags, "-o", tmp_path / "out")
+    made = cli("compile", model, "--objective", "bytes", *flags, "-o", tmp_path / "out")
     assert made.code == 0, made.err
     artifact = Artifact.load(tmp_path / "out")
     source = read_network(model.read_bytes())
