@@ -298,7 +298,7 @@ def test_the_command_compiles_what_the_library_compiles(digits: Path, tmp_path: 
     from npu_memplan.compiler import compile_model
     from npu_memplan.options import CompileOptions
 
-    compile_model(digits, CompileOptions(host_ops=("SOFTMAX",), objective="bytes"), tmp_path / "library")
+    compile_model(digits, CompileOptions(host_ops=("SOFTMAX",)), tmp_path / "library")
     command = [sys.executable, "-m", "npu_memplan.cli", "compile", str(digits), "--host-ops", "SOFTMAX"]
     environment = {k: v for k, v in os.environ.items() if k != "TVM_DEVICE_BACKEND_AUTOLOAD"}
     subprocess.run([*command, "-o", str(tmp_path / "command")], check=True, capture_output=True, env=environment)
