@@ -48,6 +48,8 @@ def tune_within_vela(
     except PlanningError:
         return None
     rank = Ranking(memory_map)
+    if not rank(best)[0]:
+        return None  # nothing runs on the NPU
     best = _compacted(best, int(rank(best)[0] * slack), rank)
     return _beside_vela(_as_requested(best, options), models)
 

@@ -36,7 +36,7 @@ def completed(line: str) -> list[str]:
     return [f"{item.type},{item.value}" for item in found]
 
 
-@pytest.mark.parametrize("name", ["compile", "--objective", "bytes", "run"])
+@pytest.mark.parametrize("name", ["compile", "run"])
 def test_every_option_stands_in_one_group(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert isinstance(command, GroupedCommand)

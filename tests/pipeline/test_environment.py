@@ -97,7 +97,8 @@ def test_any_cc_is_answered(artifact: Path, tmp_path: Path, value: str, words: s
     assert words in ran.stderr
     assert "Traceback" not in ran.stderr
     compiled = shell('"$@"', "compile", MODEL, "-o", tmp_path / "out", "--accelerator", "none", CC=value)
-    assert (compiled.returncode, compiled.stderr) == (0, "")
+    assert compiled.returncode == 0
+    assert words in compiled.stderr  # the searches are Python then, which is told
 
 
 ANNOUNCED = "import npu_memplan.__main__ as program; print('up', flush=True); program.main()"

@@ -49,7 +49,7 @@ def compiled_equals_reference(model: bytes, folder: Path, **options: Any) -> Art
     """The artifact, after two runs of it equalled the reference's element by element."""
     path = folder / "model.tflite"
     path.write_bytes(model)
-    artifact = compile_model(path, CompileOptions(npu_compiler="tvm", **options), folder / "out")
+    artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes", **options), folder / "out")
     machine, wanted = runner.create("host", folder / "out"), TFLiteReference(model)
     for seed in (1, 2):
         inputs = load_inputs(artifact, [f"random:{seed}"])

@@ -67,5 +67,7 @@ def test_arenas_are_below_the_legacy_ones(name: str, shared_model: Callable[[str
         buffers=tuple(b for b in problem.buffers if b.name not in outside),
         overlaps=tuple(o for o in problem.overlaps if not {o.first, o.second} & outside),
         conflicts=tuple(c for c in problem.conflicts if not set(c) & outside),
+        accesses=(),
+        branches=(),
     )
     assert plan(inside).usage[0].used_bytes < LEGACY_BYTES[name]
