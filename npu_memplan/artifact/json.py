@@ -80,6 +80,7 @@ class Document:
     seed: int
     budget: str
     stopped_early: bool
+    backend: str = ""
     pools: tuple[PoolRow, ...]
     vela_arena_bytes: Mapping[str, Count]
     constants_bytes: Count

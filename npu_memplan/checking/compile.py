@@ -150,7 +150,7 @@ def _other(
 
 def _alternatives(options: CompileOptions, artifact: Artifact, result: CheckResult) -> Iterator[CompileOptions]:
     """Options for other programs: the other producer where nobody named one, then the suspects on the host."""
-    made_by = artifact.target.npu_compiler
+    made_by = _backend(artifact)
     if options.accelerator == NO_NPU or result.first is None:
         return
     if options.npu_compiler == AUTO and not options.stripes and has_native_lowering(accelerator(options.accelerator)):
@@ -163,20 +163,29 @@ def _alternatives(options: CompileOptions, artifact: Artifact, result: CheckResu
 
 def _gone(artifact: Artifact, result: CheckResult) -> GivenUp:
     assert result.first is not None
-    return GivenUp(_flags(artifact.target), result.reference, result.first)
+    return GivenUp(_flags(artifact.target, _backend(artifact)), result.reference, result.first)
 
 
-def _flags(target: CompileOptions) -> tuple[str, ...]:
+def _backend(artifact: Artifact) -> str:
+    """What made the NPU's operations, as --npu-compiler says it."""
+    if artifact.target.npu_compiler != AUTO or not artifact.backend:
+        return artifact.target.npu_compiler
+    from ..tuning.selection import VELA
+
+    return "vela" if artifact.backend == VELA else "tvm"
+
+
+def _flags(target: CompileOptions, npu_compiler: str = "") -> tuple[str, ...]:
     """The options that tell programs of one compile from each other."""
     return (
         "--npu-compiler",
-        target.npu_compiler,
+        npu_compiler or target.npu_compiler,
         *(("--host-ops", ",".join(target.host_ops)) if target.host_ops else ()),
     )
 
 
 def _noted(artifact: Artifact, result: CheckResult) -> Artifact:
-    notes = tuple(why_given_up(gone, _flags(artifact.target)) for gone in result.given_up)
+    notes = tuple(why_given_up(gone, _flags(artifact.target, _backend(artifact))) for gone in result.given_up)
     for gone, note in zip(result.given_up, notes, strict=True):
         if gone.flags[1] == "vela":
             fall_back(Fallback.PROGRAM, note)

@@ -49,6 +49,7 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
             Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
             for o in operators_of(main)
         ),
+        backend=loaded.backend,
         vela_arena_bytes=loaded.vela_arena_bytes,
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
         notes=loaded.notes + ((plan.note,) if plan.note else ()),

@@ -19,11 +19,11 @@ from npu_memplan.checking.budget import too_much, work
 from npu_memplan.checking.judge import suspects, with_result
 from npu_memplan.checking.mode import CheckMode, CheckModeError, check_mode
 from npu_memplan.cli import cli
+from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite import described
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.report.text.checked import results
-from npu_memplan.vela import compiler as vela
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
@@ -118,9 +118,9 @@ def test_where_nothing_is_right_it_says_not_exact(
 @pytest.mark.usefixtures("lenient")
 def test_a_sabotaged_lowering_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every shift in its scale tables is one too small."""
-    encode = vela.encode_scales
+    encode = weight_codec.encode_scales
     monkeypatch.setattr(
-        vela, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
+        weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
     )
     model = tmp_path / "conv.tflite"
     model.write_bytes(split_then("CONV_2D", batch=1))

@@ -79,7 +79,7 @@ def test_many_violations_are_cut(run: Callable[..., tuple[int, str, str]], tmp_p
     (tmp_path / "plan.csv").write_text("id,offset\n" + "".join(f"b{k},0\n" for k in range(15)))
     code, out, _ = run("verify", tmp_path / "x.csv", tmp_path / "plan.csv")
     assert code == 1
-    assert "105 broken constraints" in out
+    assert "105 violated constraints" in out
     assert "and 55 more" in out
 
 
