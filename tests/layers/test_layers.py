@@ -44,7 +44,7 @@ class Compiled:
     """A compiled model on the host, random inputs, and what the reference makes of them."""
 
     def __init__(self, name: str, way: str, folder: Path) -> None:
-        compile_model(real_model(name), folder, **WAYS[way])
+        compile_model(real_model(name), folder, **{"objective": "bytes", **WAYS[way]})
         self.runner = HostRunner(folder, RunOptions(pools_after=False))
         rng = np.random.default_rng(0)
         slots = self.runner.artifact.inputs

@@ -43,8 +43,8 @@ def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Callable[[str
     milliseconds = artifact.timing.milliseconds(artifact.estimated_cycles)
     used = artifact.pool_bytes("sram")
     assert " ".join(head[:2]) == (
-        f"{artifact.name}: fits on alif-e7-hp; sram {used:,} of 4,194,304 bytes, {artifact.plan.status.value}; NPU about "
-        f"{milliseconds:.3f} ms (estimated)"
+        f"{artifact.name}: fits on alif-e7-hp; sram {used:,} of 4,194,304 bytes, {artifact.plan.status.value}; "
+        f"NPU about {milliseconds:.3f} ms (estimated)"
     )
     assert head[3] == "Memories of alif-e7-hp"
     assert re.fullmatch(rf"SRAM0 +pool sram +{used:,} +4,194,304 +99\.4 %", head[6].rstrip())
