@@ -57,7 +57,7 @@ def test_regressions_exit_with_one(swept: Path, tmp_path: Path) -> None:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     worse = call("report", swept, "--against", old)
     assert worse.exit_code == 1
-    assert "worse: digits on ethos-u55-128: sram bytes 6,128 -> 6,144 (+0.3 %)" in worse.output
+    assert "worse: digits on ethos-u55-128 --objective bytes: sram bytes 6,128 -> 6,144 (+0.3 %)" in worse.output
     assert json.loads((swept / "sweep_table.json").read_text())["against"]["regressions"] == 5
     assert call("report", old, "--against", swept).exit_code == 0
 
@@ -133,7 +133,7 @@ def test_parts_of_other_sweeps_do_not_merge(swept: Path, tmp_path: Path) -> None
         case["key"] = "0" * 64
     (other / "sweep.json").write_text(json.dumps(document))
     said = refused("merge", swept, other, "-o", tmp_path / "all")
-    assert "have different cases for digits on ethos-u55-128: they were made with vela 5" in said
+    assert "have different cases for digits on ethos-u55-128 --objective bytes: they were made with vela 5" in said
     document["cases"][0]["network"] = 5
     (other / "sweep.json").write_text(json.dumps(document))
     assert "sweep.json: cases[0].network is 5: expected `str`" in refused("report", other)
