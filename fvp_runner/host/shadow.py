@@ -194,6 +194,8 @@ class PoolShadows:
 
     def _fresh(self, number: int) -> Sequence[Spans]:
         """By pool, the bytes of what begins to live in an NPU call, but for those in which something was before."""
+        if not self._artifact.problem.accesses:
+            return ((),) * len(self._pools)  # a plan by hand does not say what is written where
         if number not in self._fresh_of:
             made: list[list[tuple[int, int]]] = [[] for _ in self._pools]
             kept: list[list[tuple[int, int]]] = [[] for _ in self._pools]
