@@ -20,8 +20,8 @@ from npu_memplan.sweep.table.rows import TableRow
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COLUMNS = {
-    "lifted": CompileOptions(),
-    "native lowering": CompileOptions(npu_compiler="tvm"),
+    "lifted": CompileOptions(npu_compiler="vela", objective="bytes"),
+    "native lowering": CompileOptions(npu_compiler="tvm", objective="bytes"),
     "in stripes": CompileOptions(npu_compiler="tvm", stripes=True),
     "host only": CompileOptions(accelerator="none"),
 }

@@ -70,7 +70,7 @@ def measure(
     model: Path, npu: str, compiler: str, module: Any, folder: Path, stripes: bool = False
 ) -> tuple[int, int, int]:
     """(bytes in the arena, bytes outside, estimated cycles) by one of our producers."""
-    options = CompileOptions(accelerator=npu, npu_compiler=compiler, stripes=stripes).resolved()
+    options = CompileOptions(accelerator=npu, npu_compiler=compiler, stripes=stripes, objective="bytes").resolved()
     directory = folder / f"{model.stem}-{compiler}"
     artifact = compile_model(model, options, directory, force=True)
     inside = sum(u.used_bytes for u in artifact.plan.usage)
