@@ -168,11 +168,10 @@ def _gone(artifact: Artifact, result: CheckResult) -> GivenUp:
 
 def _backend(artifact: Artifact) -> str:
     """What made the NPU's operations, as --npu-compiler says it."""
-    if artifact.target.npu_compiler != AUTO or not artifact.backend:
-        return artifact.target.npu_compiler
-    from ..tuning.selection import VELA
+    from ..tuning.selection import COMPILERS
 
-    return "vela" if artifact.backend == VELA else "tvm"
+    made_by = artifact.target.npu_compiler
+    return COMPILERS.get(artifact.backend, made_by) if made_by == AUTO else made_by
 
 
 def _flags(target: CompileOptions, npu_compiler: str = "") -> tuple[str, ...]:

@@ -38,7 +38,7 @@ _target = group("Target")
          help="As for compile.")  # fmt: skip
 @_target("--system-config", default="", metavar="NAME", help="As for compile.")
 @_target("--memory-mode", default="", metavar="NAME", shell_complete=completion.memory_modes, help="As for compile.")
-@click.option("--sizes", metavar="SIZE,SIZE", help="LimitSearch of the pool; default: shares of Vela's own arena.")
+@click.option("--sizes", metavar="SIZE,SIZE", help="Limits of the pool; default: shares of Vela's own arena.")
 @click.option("--run", "run_too", is_flag=True, help="Compile every point into points/ and run it on the host against "
               "the model's reference.")  # fmt: skip
 @verbosity

@@ -15,13 +15,13 @@ from ..ethosu.arch import Architecture, accelerator, require_native_lowering
 from ..ethosu.lower.lower import LoweringTarget
 from ..ethosu.stream.commands import Command
 from ..ethosu.stream.decode import decode
-from ..ethosu.time import MODELS, estimate, sum_bounds, timeline
+from ..ethosu.time import MODELS, MemoryMap, estimate, sum_bounds, timeline
 from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..models.tosa import is_tosa
 from ..models.vela import NpuCall
-from ..options import NO_NPU, CompileOptions
+from ..options import NO_NPU
 from ..process.phases import report_phase
 from ..request import Loaded, Request
 from ..vela.compiler import VelaResult
@@ -70,29 +70,26 @@ def read(path: Path, request: Request) -> Loaded:
 
 def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaResult) -> Loaded:
     """A lifted module, with Vela's own arena and time beside it."""
-    ours = stream_bounds(vela.parsed.npu_calls, request.options)
-    loaded = Loaded(
-        request, path, data, module, _comparable_arenas(vela), vela_cycles=vela.cycles, vela_stream_bounds=ours
-    )
+    loaded = Loaded(request, path, data, module, _comparable_arenas(vela), vela_cycles=vela.cycles)
     memory_map = request.options.memory_map()
     if memory_map is None:
         return loaded
-    streams = _streams(vela.parsed.npu_calls)
+    streams = decoded_streams(vela.parsed.npu_calls)
     maps = [replace(memory_map, assumptions=model) for model in MODELS]
-    by_model = tuple(sum(timeline(commands, npu, where).total for commands, npu in streams) for where in maps)
-    return replace(loaded, vela_stream_cycles=by_model)
+    by_model = tuple(sum(timeline(commands, npu, memories).total for commands, npu in streams) for memories in maps)
+    return replace(loaded, vela_stream_bounds=stream_bounds(streams, memory_map), vela_stream_cycles=by_model)
 
 
-def stream_bounds(calls: Iterable[NpuCall], options: CompileOptions) -> Mapping[str, int]:
-    """Our estimate of the streams of a file that Vela compiled: cycles by cause; empty without an NPU."""
-    memory_map = options.memory_map()
-    if memory_map is None:
-        return {}
-    return sum_bounds(estimate(commands, npu, memory_map) for commands, npu in _streams(calls))
-
-
-def _streams(calls: Iterable[NpuCall]) -> list[tuple[Sequence[Command], Architecture]]:
+def decoded_streams(calls: Iterable[NpuCall]) -> list[tuple[Sequence[Command], Architecture]]:
+    """The streams of a file that Vela compiled."""
     return [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
+
+
+def stream_bounds(
+    streams: Iterable[tuple[Sequence[Command], Architecture]], memory_map: MemoryMap
+) -> Mapping[str, int]:
+    """Our estimate of them: cycles by cause."""
+    return sum_bounds(estimate(commands, npu, memory_map) for commands, npu in streams)
 
 
 def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:

@@ -10,17 +10,17 @@ Invariant: the result is a verified plan within the limit; no pool keeps the lim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from .. import planners, verify
+from .. import planners
 from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..planners import PlanningError
 from ..request import Loaded
 from ..stages import Extracted, Planned
-from .limit_search import ENDLESS
+from .models import ENDLESS, ModelCache, without_limits
 from .ranking import Ranking
 from .selection import select_fastest
 
@@ -37,8 +37,10 @@ def tune_within_vela(
     """The program for resolved `options`; None where nothing fits the limit. `load` and `extract` as for
     `select_fastest`.
     """
-    models = _Models(options, load)
-    limits = _limits(models, extract)
+    sizes = {pool.name: pool.size_bytes for pool in options.planned_pools()}
+    free = [name for name, size in sizes.items() if size is None]
+    models = ModelCache(load, {**options.pools, **dict.fromkeys(free, ENDLESS)})
+    limits = _limits(models, options, free, extract)
     if not limits:
         return None
     sized = replace(options, pools={**options.pools, **limits})
@@ -51,36 +53,16 @@ def tune_within_vela(
     if not rank(best)[0]:
         return None  # nothing runs on the NPU
     best = _compacted(best, int(rank(best)[0] * slack), rank)
-    return _beside_vela(_as_requested(best, options), models)
+    return _beside_vela(without_limits(best, options, sizes), models)
 
 
-class _Models:
-    """The model as each backend makes it, read once: nothing that is read or lowered follows from a pool's size."""
-
-    def __init__(self, options: CompileOptions, load: Callable[[CompileOptions], Loaded]) -> None:
-        self.options, self._load = options, load
-        self._known: dict[tuple[str, bool], Loaded | RefusalError] = {}
-
-    def loaded(self, wanted: CompileOptions) -> Loaded:
-        key = wanted.npu_compiler, wanted.for_cycles
-        if key not in self._known:
-            try:
-                pools = {**wanted.pools, **{p.name: ENDLESS for p in wanted.planned_pools() if p.size_bytes is None}}
-                self._known[key] = self._load(replace(wanted, pools=pools))
-            except RefusalError as refused:
-                self._known[key] = refused
-        known = self._known[key]
-        if isinstance(known, RefusalError):
-            raise known
-        return replace(known, request=replace(known.request, options=wanted, pools=wanted.planned_pools()))
-
-
-def _limits(models: _Models, extract: Callable[[Loaded], Extracted]) -> Mapping[str, int]:
-    """Bytes by pool, of those that have no size of their own."""
-    free = [pool.name for pool in models.options.planned_pools() if pool.size_bytes is None]
+def _limits(
+    models: ModelCache, options: CompileOptions, free: Collection[str], extract: Callable[[Loaded], Extracted]
+) -> Mapping[str, int]:
+    """Bytes by pool, of the pools `free`, which have no size of their own."""
     for compiler in ("vela", "tvm"):
         try:
-            loaded = models.loaded(replace(models.options, npu_compiler=compiler))
+            loaded = models.loaded(replace(options, npu_compiler=compiler))
         except RefusalError:
             continue
         arenas = {name: size for name, size in loaded.vela_arena_bytes.items() if name in free and size}
@@ -109,10 +91,10 @@ def _compacted(planned: Planned, most_cycles: int, rank: Ranking) -> Planned:
     return replace(smaller, extracted=replace(smaller.extracted, loaded=replace(loaded, notes=notes)))
 
 
-def _beside_vela(planned: Planned, models: _Models) -> Planned:
+def _beside_vela(planned: Planned, models: ModelCache) -> Planned:
     """With Vela's own figures, whichever program was taken."""
     try:
-        vela = models.loaded(replace(models.options, npu_compiler="vela"))
+        vela = models.loaded(replace(planned.extracted.loaded.request.options, npu_compiler="vela"))
     except RefusalError:
         return planned
     loaded = replace(
@@ -122,15 +104,3 @@ def _beside_vela(planned: Planned, models: _Models) -> Planned:
         vela_stream_bounds=vela.vela_stream_bounds,
     )
     return replace(planned, extracted=replace(planned.extracted, loaded=loaded))
-
-
-def _as_requested(planned: Planned, options: CompileOptions) -> Planned:
-    """With the pools and options that were asked for, in place of the limits."""
-    loaded = planned.extracted.loaded
-    loaded = replace(loaded, request=replace(loaded.request, options=options, pools=options.planned_pools()))
-    sizes = {pool.name: pool.size_bytes for pool in options.planned_pools()}
-    problem = planned.extracted.problem
-    pools = tuple(replace(p, size_bytes=sizes.get(p.name, p.size_bytes)) for p in problem.pools)
-    problem = replace(problem, pools=pools)
-    verify.check_own(problem, planned.plan)
-    return replace(planned, extracted=replace(planned.extracted, loaded=loaded, problem=problem))

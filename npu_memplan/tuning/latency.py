@@ -7,16 +7,15 @@ smaller limits that were looked at are too slow, or nothing fits them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from .. import verify
 from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..request import Loaded
 from ..stages import Planned
 from .bounds import bound_of
-from .limit_search import ENDLESS, LimitSearch, Winner
+from .limit_search import LimitSearch, Winner
+from .models import ENDLESS, without_limits
 from .ranking import Ranking
 from .weight_prefetch import is_ended
 
@@ -65,18 +64,11 @@ def fast_enough(
 def _said(found: Winner, slow: int, limits: LimitSearch) -> Planned:
     """The program as what was asked for, with a line that says why."""
     options, clock = limits.options, limits.memory_map.clock_hz
-    planned = found.planned
-    loaded = planned.extracted.loaded
     text = (
         f"--max-ms {options.max_ms:g}: {1000 * found.cycles / clock:.3g} ms in {found.size_bytes:,} bytes of "
         f"{limits.pool}; {slow:,} bytes are not enough"
     )
-    loaded = replace(loaded, notes=(*loaded.notes, text), request=replace(loaded.request, options=options))
-    given = options.pools.get(limits.pool)
-    pools = tuple(replace(p, size_bytes=given) if p.name == limits.pool else p for p in planned.extracted.problem.pools)
-    problem = replace(planned.extracted.problem, pools=pools)
-    verify.check_own(problem, planned.plan)
-    return replace(planned, extracted=replace(planned.extracted, loaded=loaded, problem=problem))
+    return without_limits(found.planned, options, {limits.pool: options.pools.get(limits.pool)}, (text,))
 
 
 def _too_slow(first: Winner, limits: LimitSearch, name: str) -> str:

@@ -12,12 +12,11 @@ from .. import verify
 from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
-from ..request import Loaded, request
+from ..request import Loaded
 from ..stages import Planned
+from .models import ENDLESS, ModelCache
 from .ranking import Ranking
 from .selection import select_fastest
-
-ENDLESS = 1 << 40  # bytes of a pool whose size does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Winner:
 
 
 class LimitSearch:
-    """LimitSearch of the programs that resolved `options` ask for; `load` reads and lowers the model, once for each."""
+    """The fastest of the programs that resolved `options` ask for; `load` reads and lowers the model, once for each."""
 
     def __init__(
         self, options: CompileOptions, memory_map: MemoryMap, load: Callable[[CompileOptions], Loaded]
@@ -39,16 +38,8 @@ class LimitSearch:
         self.options, self.memory_map = options, memory_map
         self.pool = options.planned_pools()[-1].name
         self.error: RefusalError | None = None  # of the last limit at which nothing could be made
-        self._load = load
-        self._loaded: dict[tuple[str, str, bool], Loaded] = {}
+        self.loaded = ModelCache(load, {**options.pools, self.pool: ENDLESS}).loaded
         self._won: list[Winner] = []
-
-    def loaded(self, wanted: CompileOptions) -> Loaded:
-        """The model as `wanted`: nothing that is read or lowered follows from the size of a pool."""
-        key = (wanted.npu_compiler, wanted.optimise, wanted.for_cycles)
-        if key not in self._loaded:
-            self._loaded[key] = self._load(replace(wanted, pools={**self.options.pools, self.pool: ENDLESS}))
-        return replace(self._loaded[key], request=request(wanted))
 
     def at(self, limit_bytes: int) -> Winner | None:
         """The fastest in so many bytes; None where nothing fits, or no program can be made."""

@@ -38,6 +38,7 @@ from .rebuild import Cutters, rebuild_problem, slicers
 from .weight_prefetch import PrefetchSearch, fast_pool, is_ended, read_in_place, report_slow_search
 
 VELA, OURS, STRIPES = "Vela's stream", "native lowering", "native lowering in stripes"
+COMPILERS = {VELA: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
 _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes

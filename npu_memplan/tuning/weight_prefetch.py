@@ -69,8 +69,8 @@ def is_ended() -> bool:
 class PrefetchSearch:
     """Programs of one model, each as it is and with its constants copied otherwise; the fastest is the `best`, `made`.
 
-    Who cannot win by its bound is not searched, nor who estimates less than another has reached. A pool that has no
-    size is no larger than the largest of the programs makes it.
+    A program whose bound cannot beat the best is not searched, nor one whose optimistic cycles cannot. A pool without
+    a size is no larger than the largest of the programs makes it.
     """
 
     def __init__(self, programs: Sequence[Planned], rank: Ranking, budget: SearchBudget) -> None:
@@ -97,10 +97,17 @@ class PrefetchSearch:
             cycles = cycles_by_model(candidate, self._rank)
             if any(one > slack * best for one, best in zip(cycles, self.cycles, strict=True)):
                 continue
-            with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
-                self.made, self.best, self.cycles = candidate.made(self._rank), candidate, cycles
+            made = self._made(candidate)
+            if made is not None:
+                self.made, self.best, self.cycles = made, candidate, cycles
                 self.ratio = max(map(_ratio, cycles, self._reference))
                 return
+
+    def _made(self, candidate: ProgramCandidate) -> Planned | None:
+        """The program of a candidate; None, and the fault is told, where its plan violates a constraint."""
+        with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
+            return candidate.made(self._rank)
+        return None
 
     def _enter(self, candidates: Sequence[ProgramCandidate]) -> None:
         """Who becomes the best has to satisfy the constraints: the plan of a program with copies is verified here
@@ -108,9 +115,7 @@ class PrefetchSearch:
         """
         for candidate in sorted(candidates, key=_rank):
             if candidate.rank < self.best.rank:
-                made = None
-                with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
-                    made = candidate.made(self._rank)
+                made = self._made(candidate)
                 if made is None:
                     continue
                 self.made, self.best = made, candidate
@@ -122,19 +127,18 @@ class PrefetchSearch:
         """
         first, *others = self.candidates
         finalists = [first, *sorted(others, key=_rank)[:_FINALISTS]]
-        known = {id(one): cycles_by_model(one, self._rank) for one in finalists}
-        stays = known[id(first)]
-        reference = first.plain.extracted.loaded.vela_stream_cycles or stays
-        self._reference = reference
-        ratios = {one: max(map(_ratio, cycles, reference)) for one, cycles in known.items()}
-        agreed = [one for one in finalists if all(map(le, known[id(one)], stays))]
-        for one in sorted(agreed, key=lambda one: (ratios[id(one)], one.rank)):
-            made = self.made if one is self.best else None
-            if made is None:
-                with contained(f"{one.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
-                    made = one.made(self._rank)
+        known = [(one, cycles_by_model(one, self._rank)) for one in finalists]
+        stays = known[0][1]
+        self._reference = first.plain.extracted.loaded.vela_stream_cycles or stays
+        agreed = [
+            (max(map(_ratio, cycles, self._reference)), one, cycles)
+            for one, cycles in known
+            if all(map(le, cycles, stays))
+        ]
+        for ratio, one, cycles in sorted(agreed, key=lambda row: (row[0], row[1].rank)):
+            made = self.made if one is self.best else self._made(one)
             if made is not None:
-                self.best, self.made, self.cycles, self.ratio = one, made, known[id(one)], ratios[id(one)]
+                self.best, self.made, self.cycles, self.ratio = one, made, cycles, ratio
                 return
 
     def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:

@@ -20,7 +20,7 @@ from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.stream.container import build_payload, payload_of
 from ..extract.program import Invoke, View
-from ..frontend.load import stream_bounds
+from ..frontend.load import decoded_streams, stream_bounds
 from ..models.file import read_file
 from ..models.network import CpuOperator
 from ..models.tflite import read_network
@@ -30,7 +30,7 @@ from ..request import Loaded, request
 from ..rewrite import rewrite
 from ..stages import Extracted, Planned
 from ..tuning.ranking import Ranking
-from ..tuning.selection import VELA
+from ..tuning.selection import COMPILERS
 from ..tuning.tune import prefetch_weights, tune
 from ..vocabulary import ACCELERATOR
 from .module import as_module, step_name
@@ -83,18 +83,19 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
             )
         forms[wanted.npu_compiler] = parts
         arena = {requested.pools[0].name: parts.vela_arena_bytes} if parts.vela_arena_bytes else {}
-        bounds = stream_bounds(parts.network.npu_calls, wanted)
+        memory_map = wanted.memory_map()
+        bounds = stream_bounds(decoded_streams(parts.network.npu_calls), memory_map) if memory_map else {}
         return pipeline.lower(
             Loaded(requested, model, data, as_module(parts), arena, parts.notes, vela_stream_bounds=bounds)
         )
 
     planned = tune(options, load, model.name, _extracted)
+    alone = replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
     if planned is None:
-        alone = replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
         planned = prefetch_weights(pipeline.plan(_extracted(load(alone))))
-    native = "tvm" in forms and planned.extracted.loaded.backend != VELA
-    module = rewrite(planned.extracted.loaded.module, planned.extracted.problem, planned.plan)
-    return _written(forms["tvm" if native else "vela"], planned, module)
+    loaded = planned.extracted.loaded
+    module = rewrite(loaded.module, planned.extracted.problem, planned.plan)
+    return _written(forms[COMPILERS.get(loaded.backend, alone.npu_compiler)], planned, module)
 
 
 def _extracted(loaded: Loaded) -> Extracted:
