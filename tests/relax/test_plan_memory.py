@@ -246,29 +246,6 @@ def test_options_that_can_only_be_mistakes_are_refused(options, message, zoo):
         PlanMemory(**options)(zoo.ZOO["dynamic_convs"]().module)
 
 
-def test_the_pipeline_plans_what_is_not_planned(zoo):
-    module = zoo.ZOO["mlp"]().module
-
-    def storages(text: str) -> int:
-        return text.split("@main")[-1].count("vm.builtin.alloc_storage")
-
-    planned, own, none = (
-        storages(tvm.compile(m, target="llvm", relax_pipeline=p).as_text())
-        for m, p in (
-            (PlanMemory()(module), nm.relax_pipeline(plan=False)),
-            (module, nm.relax_pipeline()),
-            (module, nm.relax_pipeline(plan=False)),
-        )
-    )
-    assert planned == own < none
-
-
-def test_a_planned_module_goes_through_the_pipeline_as_it_is(zoo):
-    module = PlanMemory([Pool("fast", 24 * 1024), Pool("slow")])(zoo.ZOO["cnn_nhwc"]().module)
-    again, once = (nm.relax_pipeline(plan=plan)(module) for plan in (True, False))
-    tvm.ir.assert_structural_equal(again, once)
-
-
 def test_legacy_pools_map_one_to_one():
     properties = PoolInfoProperties(
         size_hint_bytes=1 << 20,
