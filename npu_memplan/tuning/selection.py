@@ -35,7 +35,15 @@ from .cascades import CascadeChoice, at_limit, pareto_front
 from .prefetch_candidate import PrefetchCandidate
 from .ranking import Rank, Ranking
 from .rebuild import Cutters, rebuild_problem, slicers
-from .weight_prefetch import PrefetchSearch, fast_pool, is_ended, read_in_place, report_slow_search
+from .weight_prefetch import (
+    SearchResult,
+    fast_pool,
+    is_ended,
+    prefer_bytes,
+    read_in_place,
+    report_slow_search,
+    search_programs,
+)
 
 VELA, OURS, STRIPES = "Vela's stream", "native lowering", "native lowering in stripes"
 COMPILERS = {VELA: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it
@@ -67,9 +75,9 @@ def select_fastest(
             lifted = [_lifted(extract(_named(load(requested), VELA)))]
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
-            prefetch_search = PrefetchSearch(lifted, rank, budget) if bound_of(lifted[0], rank) <= least else None
-            if prefetch_search is not None and prefetch_search.best.rank[0] <= least:
-                return _said(prefetch_search, rank, options, slack)
+            searched = search_programs(lifted, rank, budget) if bound_of(lifted[0], rank) <= least else None
+            if searched is not None and searched.best.rank[0] <= least:
+                return _explained(searched, rank, options, slack)
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].extracted) if lifted else None
         with attempts.of(OURS):
@@ -77,7 +85,7 @@ def select_fastest(
             for made in _ours(lambda wanted: extract(_named(load(wanted), OURS)), native, memory_map, most):
                 ours.append(made)  # they stay if a later one fails
     attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # who fits, and is read, competes
-    return _said(PrefetchSearch([*lifted, *ours], rank, budget), rank, options, slack)
+    return _explained(search_programs([*lifted, *ours], rank, budget), rank, options, slack)
 
 
 def _on_host(extracted: Extracted) -> int:
@@ -289,27 +297,25 @@ def _better(forms: Sequence[_Form], constants: _Constants, limits: Sequence[int]
     return best
 
 
-def _said(prefetch_search: PrefetchSearch, rank: Ranking, requested: CompileOptions, slack: float) -> Planned:
+def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, slack: float) -> Planned:
     """The best, with the line that says why, as what was asked for."""
-    prefetch_search.prefer_bytes(slack)
-    best, made = prefetch_search.best, prefetch_search.made
-    others = [candidate for candidate in prefetch_search.candidates if _lifts(candidate) != _lifts(best)]
+    found = prefer_bytes(found, slack, rank)
+    best, made = found.best, found.made
+    others = [candidate for candidate in found.candidates if _lifts(candidate) != _lifts(best)]
     text = f"{_backend(best)}, {_figures(best.rank)}, {bound_of(made, rank):,} at least"
     if others:
         other = min(others, key=lambda candidate: candidate.rank)
-        estimates = [
-            (t.optimistic_cycles, _backend(t)) for t in prefetch_search.prefetch_candidates if _lifts(t) != _lifts(best)
-        ]
+        estimates = [(t.optimistic_cycles, _backend(t)) for t in found.estimated if _lifts(t) != _lifts(best)]
         optimistic, backend = min(estimates, default=(other.rank[0], ""))
         about = f"{backend}, about {optimistic:,}"  # it was not searched further
         text += f"; {about if optimistic < other.rank[0] else f'{_backend(other)}, {_figures(other.rank)}'}"
-    if prefetch_search.cycles and _lifts(prefetch_search.candidates[0]):
-        low, high = min(prefetch_search.cycles), max(prefetch_search.cycles)
-        text += f"; {low:,} to {high:,} by how memories are shared, at most {prefetch_search.ratio:.3f} of {VELA}"
+    if found.cycles and _lifts(found.candidates[0]):
+        low, high = min(found.cycles), max(found.cycles)
+        text += f"; {low:,} to {high:,} by how memories are shared, at most {found.ratio:.3f} of {VELA}"
     loaded = replace(made.extracted.loaded, request=replace(made.extracted.loaded.request, options=requested))
-    said = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
+    loaded = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
     report_slow_search()
-    return replace(made, extracted=replace(made.extracted, loaded=said))
+    return replace(made, extracted=replace(made.extracted, loaded=loaded))
 
 
 def _backend(one: ProgramCandidate | PrefetchCandidate) -> str:

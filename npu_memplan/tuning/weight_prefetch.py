@@ -8,11 +8,12 @@ taken; its plan is a plan like any other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import le
 
 from ..clock import is_over
 from ..compiled import compiled
+from ..errors import InternalError
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.reads import in_place
@@ -42,7 +43,7 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    made = PrefetchSearch((planned,), rank, budget_of(planned)).made
+    made = search_programs((planned,), rank, budget_of(planned)).made
     report_slow_search()
     return made
 
@@ -66,155 +67,173 @@ def is_ended() -> bool:
     return is_over()
 
 
-class PrefetchSearch:
-    """Programs of one model, each as it is and with its constants copied otherwise; the fastest is the `best`, `made`.
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Programs of one model that were compared; `made` is the plan of the `best`, which satisfies the constraints."""
+
+    best: ProgramCandidate
+    made: Planned
+    candidates: tuple[ProgramCandidate, ...]  # the first program as its compiler made it comes first
+    estimated: tuple[PrefetchCandidate, ...]  # all that were searched for copies, some of them not to the end
+    cycles: tuple[int, ...]  # of the best, under each model of what no count decides
+    reference: tuple[int, ...]  # Vela's own stream, or the first program, under the same models
+
+    @property
+    def ratio(self) -> float:
+        """Cycles of the best to the reference's, under the model where that is worst."""
+        return _worst_ratio(self.cycles, self.reference)
+
+
+def search_programs(programs: Sequence[Planned], rank: Ranking, budget: SearchBudget) -> SearchResult:
+    """The fastest of `programs`, each as it is and with its constants copied otherwise.
 
     A program whose bound cannot beat the best is not searched, nor one whose optimistic cycles cannot. A pool without
     a size is no larger than the largest of the programs makes it.
     """
+    incumbent = _Incumbent([ProgramCandidate(program, rank(program)) for program in programs], rank)
+    fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
+    estimated: list[PrefetchCandidate] = []
+    if fast is not None:
+        limit = max(_limit(program, fast) for program in programs)
+        forms = _cut_forms(_different(programs, fast, limit), rank, fast, limit, budget)
+        estimated = sorted(forms, key=_optimistic_cycles)
+        _search_copies(forms, incumbent, budget)
+    return _settle(incumbent, tuple(estimated), rank)
 
-    def __init__(self, programs: Sequence[Planned], rank: Ranking, budget: SearchBudget) -> None:
-        self._rank, self._budget = rank, budget
-        self.candidates = [ProgramCandidate(program, rank(program)) for program in programs]
-        self.prefetch_candidates: list[PrefetchCandidate] = []
-        # what each is cut from, and into slices of how many bytes
-        self._forms: dict[PrefetchCandidate, tuple[_Uncut, int]] = {}
-        self.best = min(self.candidates, key=_rank)
+
+def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchResult:
+    """With the program of the fewest bytes as the best, of those within `slack` times its cycles by each model."""
+    most = result.best.rank[0] * slack
+    near = [one for one in result.candidates if one.rank[0] <= most and one.rank[1] < result.best.rank[1]]
+    for candidate in sorted(near, key=lambda one: (one.rank[1], one.rank[0])):
+        cycles = cycles_by_model(candidate, rank)
+        if any(one > slack * best for one, best in zip(cycles, result.cycles, strict=True)):
+            continue
+        made = _made(candidate, rank)
+        if made is not None:
+            return replace(result, best=candidate, made=made, cycles=cycles)
+    return result
+
+
+def _made(candidate: ProgramCandidate, rank: Ranking) -> Planned | None:
+    """The program of a candidate; None, and the fault is reported, where its plan violates a constraint."""
+    with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
+        return candidate.made(rank)
+    return None
+
+
+class _Incumbent:
+    """The best candidate so far, by its nominal cycles, and all that it was compared with."""
+
+    def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking) -> None:
+        self.candidates, self._ranking = list(candidates), rank
+        self.best = min(candidates, key=_rank)
         self.made = self.best.plain
-        fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
-        self.cycles: tuple[int, ...] = ()  # of the best, under each model of what no count decides
-        self._reference: tuple[int, ...] = ()  # Vela's own stream, or the first program, under the same models
-        self.ratio = 1.0  # of the best to Vela's own stream, or to the first program, where that is worst
-        if fast is not None:
-            self._run(programs, fast, max(_limit(program, fast) for program in programs))
-        self._settle()
 
-    def prefer_bytes(self, slack: float) -> None:
-        """Make the program with the fewest bytes the best, of those within `slack` times its cycles by each model."""
-        most = self.best.rank[0] * slack
-        near = [one for one in self.candidates if one.rank[0] <= most and one.rank[1] < self.best.rank[1]]
-        for candidate in sorted(near, key=lambda one: (one.rank[1], one.rank[0])):
-            cycles = cycles_by_model(candidate, self._rank)
-            if any(one > slack * best for one, best in zip(cycles, self.cycles, strict=True)):
-                continue
-            made = self._made(candidate)
-            if made is not None:
-                self.made, self.best, self.cycles = made, candidate, cycles
-                self.ratio = max(map(_ratio, cycles, self._reference))
-                return
-
-    def _made(self, candidate: ProgramCandidate) -> Planned | None:
-        """The program of a candidate; None, and the fault is told, where its plan violates a constraint."""
-        with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
-            return candidate.made(self._rank)
-        return None
-
-    def _enter(self, candidates: Sequence[ProgramCandidate]) -> None:
-        """Who becomes the best has to satisfy the constraints: the plan of a program with copies is verified here
-        first.
-        """
+    def enter(self, candidates: Sequence[ProgramCandidate]) -> None:
+        """Compare more; the plan of one that becomes the best is verified first."""
         for candidate in sorted(candidates, key=_rank):
             if candidate.rank < self.best.rank:
-                made = self._made(candidate)
+                made = _made(candidate, self._ranking)
                 if made is None:
                     continue
                 self.made, self.best = made, candidate
             self.candidates.append(candidate)
 
-    def _settle(self) -> None:
-        """Of the finalists, the best is that whose worst ratio to Vela's own stream, or to the first program, is least.
-        The first program, as its compiler made it, is replaced only where all models agree.
-        """
-        first, *others = self.candidates
-        finalists = [first, *sorted(others, key=_rank)[:_FINALISTS]]
-        known = [(one, cycles_by_model(one, self._rank)) for one in finalists]
-        stays = known[0][1]
-        self._reference = first.plain.extracted.loaded.vela_stream_cycles or stays
-        agreed = [
-            (max(map(_ratio, cycles, self._reference)), one, cycles)
-            for one, cycles in known
-            if all(map(le, cycles, stays))
-        ]
-        for ratio, one, cycles in sorted(agreed, key=lambda row: (row[0], row[1].rank)):
-            made = self.made if one is self.best else self._made(one)
-            if made is not None:
-                self.best, self.made, self.cycles, self.ratio = one, made, cycles, ratio
-                return
 
-    def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:
-        self.prefetch_candidates = self._starting(_different(programs, fast, limit), fast, limit)
-        searched = self.prefetch_candidates
-        for count, work in self._budget.rounds:
-            searched = sorted(searched, key=_optimistic_cycles)[:count]
-            for prefetch_candidate in searched:
-                if not is_ended():
-                    prefetch_candidate.search(work)
-        allocation_penalties: dict[
-            PrefetchCandidate, float
-        ] = {}  # parts of estimates that were lost when they were given places
-        found = sorted(searched, key=_optimistic_cycles)
-        tuned = found and self._budget.tunes_slices and not is_ended()
-        found = [*(self._with_tuned_slices(found[0]) if tuned else ()), *found]
-        for prefetch_candidate in found:
-            self._allocate(prefetch_candidate, allocation_penalties)
-        for prefetch_candidate in found[:1] if self._budget.last_work and not is_ended() else ():
-            before = prefetch_candidate.optimistic_cycles
-            prefetch_candidate.search(self._budget.last_work)
-            if prefetch_candidate.optimistic_cycles < before:
-                self._allocate(prefetch_candidate, allocation_penalties)
-
-    def _allocate(
-        self, prefetch_candidate: PrefetchCandidate, allocation_penalties: dict[PrefetchCandidate, float]
-    ) -> None:
-        """Allocate a candidate whose optimistic cycles, plus its own allocation penalty or half the smallest one seen,
-        beat the best.
-        """
-        if not prefetch_candidate.optimistic_cycles:
-            return  # nothing runs on the NPU
-        hoped = prefetch_candidate.optimistic_cycles * (
-            1 + allocation_penalties.get(prefetch_candidate, min(allocation_penalties.values(), default=0) / _HOPE)
-        )
-        if max(prefetch_candidate.bound, hoped) < self.best.rank[0]:
-            made = list(prefetch_candidate.candidates(self._budget.allocation_work))
-            self._enter(made)
-            if made:
-                allocation_penalties[prefetch_candidate] = max(
-                    0, min(one.rank[0] for one in made) / prefetch_candidate.optimistic_cycles - 1
-                )
-
-    def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[PrefetchCandidate]:
-        """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""
-        slices: dict[bytes, Slices] = {}
-        whole = sorted(
-            (PrefetchCandidate(program, self._rank, fast, limit) for program in programs), key=_optimistic_cycles
-        )
-        for one in whole:
-            self._forms[one] = _Uncut(one, slicers(one.plain.extracted, slices), []), _WHOLE
-
-        def cut(form: _Uncut, parts: Sequence[int]) -> None:
-            for part in parts:
-                most = max(limit // part, _LEAST_POOL // part, _LEAST_SLICE)
-                made = form.cut(most, {})
-                if made is not None:
-                    self._forms[made] = form, most
-
-        for one in whole:
-            if one.bound_in_slices < min(map(_optimistic_cycles, self._forms)):
-                cut(self._forms[one][0], (_PART,))
-        forms = (self._forms[one][0] for one in sorted(self._forms, key=_optimistic_cycles))
-        for form in list(dict.fromkeys(forms))[: self._budget.sliced_forms]:
-            cut(form, _OTHER_PARTS)
-        return sorted(self._forms, key=_optimistic_cycles)
-
-    def _with_tuned_slices(self, prefetch_candidate: PrefetchCandidate) -> Iterator[PrefetchCandidate]:
-        """The same with slices of other sizes for some operations, if that estimates less."""
-        form, most = self._forms[prefetch_candidate]
-        others = form.whole.tune_slices(form.cutters, most, prefetch_candidate)
-        made = form.cut(most, others) if any(others.values()) else None
+def _settle(incumbent: _Incumbent, estimated: tuple[PrefetchCandidate, ...], rank: Ranking) -> SearchResult:
+    """Of the finalists, the best is that whose worst ratio to Vela's own stream, or to the first program, is least.
+    The first program, as its compiler made it, is replaced only where all models agree.
+    """
+    first, *others = incumbent.candidates
+    finalists = [first, *sorted(others, key=_rank)[:_FINALISTS]]
+    known = [(one, cycles_by_model(one, rank)) for one in finalists]
+    stays = known[0][1]
+    reference = first.plain.extracted.loaded.vela_stream_cycles or stays
+    agreed = [(_worst_ratio(cycles, reference), one, cycles) for one, cycles in known if all(map(le, cycles, stays))]
+    for _, one, cycles in sorted(agreed, key=lambda row: (row[0], row[1].rank)):
+        made = incumbent.made if one is incumbent.best else _made(one, rank)
         if made is not None:
-            made.search(self._budget.rounds[-1][1])
-            if made.optimistic_cycles < prefetch_candidate.optimistic_cycles:
-                yield made
+            return SearchResult(one, made, tuple(incumbent.candidates), estimated, cycles, reference)
+    raise InternalError("the first program, which needs no new plan, was not among the finalists")
+
+
+def _search_copies(forms: _Forms, incumbent: _Incumbent, budget: SearchBudget) -> None:
+    """Search in rounds for copies of ever fewer candidates, and allocate those of the last round."""
+    searched = sorted(forms, key=_optimistic_cycles)
+    for count, work in budget.rounds:
+        searched = sorted(searched, key=_optimistic_cycles)[:count]
+        for candidate in searched:
+            if not is_ended():
+                candidate.search(work)
+    found = sorted(searched, key=_optimistic_cycles)
+    tuned = found and budget.tunes_slices and not is_ended()
+    found = [*(_with_tuned_slices(found[0], forms, budget) if tuned else ()), *found]
+    penalties: dict[PrefetchCandidate, float] = {}  # the part of its estimate that each lost when it was allocated
+    for candidate in found:
+        _allocate(candidate, penalties, incumbent, budget)
+    for candidate in found[:1] if budget.last_work and not is_ended() else ():
+        before = candidate.optimistic_cycles
+        candidate.search(budget.last_work)
+        if candidate.optimistic_cycles < before:
+            _allocate(candidate, penalties, incumbent, budget)
+
+
+def _allocate(
+    candidate: PrefetchCandidate,
+    penalties: dict[PrefetchCandidate, float],
+    incumbent: _Incumbent,
+    budget: SearchBudget,
+) -> None:
+    """Allocate a candidate whose optimistic cycles, plus its own allocation penalty or half the smallest one seen, beat
+    the best.
+    """
+    optimistic = candidate.optimistic_cycles
+    if not optimistic:
+        return  # nothing runs on the NPU
+    hoped = optimistic * (1 + penalties.get(candidate, min(penalties.values(), default=0) / _HOPE))
+    if max(candidate.bound, hoped) < incumbent.best.rank[0]:
+        made = list(candidate.candidates(budget.allocation_work))
+        incumbent.enter(made)
+        if made:
+            penalties[candidate] = max(0, min(one.rank[0] for one in made) / optimistic - 1)
+
+
+def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int, budget: SearchBudget) -> _Forms:
+    """All programs, whole and with much weight in slices, the best of them in slices of other sizes."""
+    slices: dict[bytes, Slices] = {}
+    forms: _Forms = {}
+    whole = sorted((PrefetchCandidate(program, rank, fast, limit) for program in programs), key=_optimistic_cycles)
+    for one in whole:
+        forms[one] = _Uncut(one, slicers(one.plain.extracted, slices), []), _WHOLE
+
+    def cut(form: _Uncut, parts: Sequence[int]) -> None:
+        for part in parts:
+            most = max(limit // part, _LEAST_POOL // part, _LEAST_SLICE)
+            made = form.cut(most, {})
+            if made is not None:
+                forms[made] = form, most
+
+    for one in whole:
+        if one.bound_in_slices < min(map(_optimistic_cycles, forms)):
+            cut(forms[one][0], (_PART,))
+    best_first = (forms[one][0] for one in sorted(forms, key=_optimistic_cycles))
+    for form in list(dict.fromkeys(best_first))[: budget.sliced_forms]:
+        cut(form, _OTHER_PARTS)
+    return forms
+
+
+def _with_tuned_slices(
+    candidate: PrefetchCandidate, forms: _Forms, budget: SearchBudget
+) -> Iterator[PrefetchCandidate]:
+    """The same with slices of other sizes for some operations, if that estimates less."""
+    form, most = forms[candidate]
+    others = form.whole.tune_slices(form.cutters, most, candidate)
+    made = form.cut(most, others) if any(others.values()) else None
+    if made is not None:
+        made.search(budget.rounds[-1][1])
+        if made.optimistic_cycles < candidate.optimistic_cycles:
+            yield made
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -243,6 +262,9 @@ class _Uncut:
         return self.whole.instead(rebuild_problem(self.whole.plain.extracted, changed, constants)) if changed else None
 
 
+_Forms = dict[PrefetchCandidate, tuple[_Uncut, int]]  # what each is cut from, and into slices of how many bytes
+
+
 def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Planned]:
     """The programs that read their constants in place, each once, in pools that are no larger."""
     found: list[tuple[list[NpuProgram], Planned]] = []
@@ -255,8 +277,8 @@ def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Plann
     return [made for _, made in found]
 
 
-def _ratio(cycles: int, reference: int) -> float:
-    return cycles / reference if reference else 1.0
+def _worst_ratio(cycles: Sequence[int], reference: Sequence[int]) -> float:
+    return max(one / other if other else 1.0 for one, other in zip(cycles, reference, strict=True))
 
 
 def _rank(candidate: ProgramCandidate) -> Rank:

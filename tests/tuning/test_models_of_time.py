@@ -13,7 +13,7 @@ from npu_memplan.tuning import weight_prefetch
 from npu_memplan.tuning.budget import BUDGETS
 from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model
 from npu_memplan.tuning.ranking import Ranking
-from npu_memplan.tuning.weight_prefetch import PrefetchSearch
+from npu_memplan.tuning.weight_prefetch import search_programs
 
 
 def ranking(planned: Planned) -> Ranking:
@@ -29,7 +29,7 @@ def test_what_is_taken_is_faster_under_every_model(
     planned: Callable[..., Planned], name: str, npu_compiler: str, pool_bytes: int | None
 ) -> None:
     plain = planned(name, npu_compiler, pool_bytes)
-    search = PrefetchSearch((plain,), ranking(plain), BUDGETS["normal"])
+    search = search_programs((plain,), ranking(plain), BUDGETS["normal"])
     before = cycles_by_model(search.candidates[0], ranking(plain))
     assert all(after <= cycles for after, cycles in zip(search.cycles, before, strict=True))
     own = plain.extracted.loaded.vela_stream_cycles
@@ -43,17 +43,17 @@ def test_copies_that_one_model_finds_slower_are_not_taken(
     planned: Callable[..., Planned], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = planned("kws_ref_model", "vela", 22192)
-    assert PrefetchSearch((plain,), ranking(plain), BUDGETS["normal"]).made is not plain
+    assert search_programs((plain,), ranking(plain), BUDGETS["normal"]).made is not plain
 
     def doubtful(candidate: ProgramCandidate, rank: Ranking) -> tuple[int, ...]:
-        return candidate.rank[0], 100_000 + bool(candidate.moved)
+        return candidate.rank[0], 100_000 + bool(candidate.moved), 100_000
 
     monkeypatch.setattr(weight_prefetch, "cycles_by_model", doubtful)
-    assert PrefetchSearch((plain,), ranking(plain), BUDGETS["normal"]).made is plain
+    assert search_programs((plain,), ranking(plain), BUDGETS["normal"]).made is plain
 
 
 def test_models_differ_and_none_is_faster_than_sharing_without_cost(planned: Callable[..., Planned]) -> None:
     plain = planned("kws_ref_model", "vela", 22192)
-    nominal, in_turn, contended = PrefetchSearch((plain,), ranking(plain), BUDGETS["normal"]).cycles
+    nominal, in_turn, contended = search_programs((plain,), ranking(plain), BUDGETS["normal"]).cycles
     assert nominal < contended
     assert in_turn != nominal
