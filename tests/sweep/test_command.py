@@ -106,8 +106,10 @@ def test_bad_use_is_said(swept: Path, tmp_path: Path) -> None:
     told = {
         ("report", tmp_path / "none"): "is no sweep: cannot read",
         ("report", swept, "--against", tmp_path / "none"): "make one with: npu-memplan sweep MODEL... -o",
-        (DIGITS, *out, "--executor", "threads"): "--executor 'threads' is unknown; give one of: processes[:N], dask://",
-        (DIGITS, *out, "--executor", "processes:0"): "--executor 'processes:0' is unknown",
+        (DIGITS, *out, "--executor", "threads"): "--executor 'threads' is unknown; give NAME or NAME:PARAMETERS "
+        "with one of the names dask, processes, slurm",
+        (DIGITS, *out, "--executor", "processes:0"): "--executor processes:0: give processes or processes:N",
+        (DIGITS, *out, "--executor", "dask:8786"): "--executor dask:8786: give dask://HOST:PORT",
         (DIGITS, *out, "--executor", "dask://127.0.0.1:1"): "no dask scheduler answers at tcp://127.0.0.1:1",
         (DIGITS, *out, "--executor", "slurm:many"): "give slurm:JOBS,KEY=VALUE,...",
         (DIGITS, *out, "--shard", "3"): "--shard 3: give K/N, as in 3/16",

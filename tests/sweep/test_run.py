@@ -19,7 +19,7 @@ from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, run
-from npu_memplan.sweep.executors.specs import LocalProcesses
+from npu_memplan.sweep.executors.specs import LocalProcesses, open_executor
 from npu_memplan.sweep.results import Cost
 from npu_memplan.sweep.table.export import csv_of, json_of
 from npu_memplan.sweep.worker.guard import family, solve
@@ -304,3 +304,24 @@ def _alive(process: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+def test_a_package_adds_an_executor_by_an_entry_point(
+    small_sweep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metadata of an installed package, on the path: one new name, and one of ours, which stays ours."""
+    info = tmp_path / "somebody-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[npu_memplan.executors]\nthreads = threads_of_somebody:make\nprocesses = threads_of_somebody:make\n"
+    )
+    (tmp_path / "threads_of_somebody.py").write_text(
+        "from concurrent.futures import ThreadPoolExecutor\nmake = lambda text: ThreadPoolExecutor(int(text))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    every, store, _ = small_sweep
+    there, own = run(every[:2], "threads:1", store=tmp_path / "store"), run(every[:2], store=store)
+    assert csv_of(there.table()) == csv_of(own.table())
+    with open_executor("processes:1") as ours:
+        assert isinstance(ours, LocalProcesses)

@@ -5,12 +5,20 @@ Invariant: nothing but bytes goes to the workers; the scheduler computes the cas
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
 from ..case import SweepError
 from ..worker.job import SentFile
+
+
+def dask_executor(text: str) -> DaskExecutor:
+    """`//HOST:PORT` of a scheduler."""
+    if not re.fullmatch(r"//[^/\s]+:[0-9]+/?", text):
+        raise SweepError(f"--executor dask:{text}: give dask://HOST:PORT")
+    return DaskExecutor(f"tcp:{text.rstrip('/')}")
 
 
 class DaskExecutor(Executor):

@@ -9,28 +9,45 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from importlib.metadata import EntryPoint, entry_points
 
 from ..case import SweepError
 from ..worker.guard import end_all
 
-SPECS = "processes[:N], dask://HOST:PORT, slurm[:JOBS[,KEY=VALUE...]]"
+GROUP = "npu_memplan.executors"  # entry points: functions of what follows the colon, which return an executor
 
 
 def open_executor(spec: str) -> Executor:
-    """The executor that `spec` names; `SweepError` when there is none, or its package is not installed."""
-    kind, _, rest = spec.partition(":")
-    if kind == "processes" and re.fullmatch("[1-9][0-9]{0,4}|", rest):
-        return LocalProcesses(int(rest or cores()))
-    if kind == "dask" and re.fullmatch(r"//[^/\s]+:[0-9]+/?", rest):
-        from .dask import DaskExecutor
+    """The executor that `spec`, `NAME` or `NAME:REST`, names; `SweepError` when there is none, or it cannot be made."""
+    name, _, rest = spec.partition(":")
+    registered = _registered()
+    if name not in registered:
+        known = ", ".join(sorted(registered))
+        raise SweepError(f"--executor {spec!r} is unknown; give NAME or NAME:PARAMETERS with one of the names {known}")
+    make: Callable[[str], Executor] = registered[name].load()
+    return make(rest)
 
-        return DaskExecutor(f"tcp:{rest.rstrip('/')}")
-    if kind == "slurm":
-        from .slurm import slurm_executor
 
-        return slurm_executor(rest)
-    raise SweepError(f"--executor {spec!r} is unknown; give one of: {SPECS}")
+def _registered() -> dict[str, EntryPoint]:
+    """Our own, and those of other packages, which cannot replace one of ours."""
+    own = {
+        name: EntryPoint(name, f"{__package__}.{module}:{function}", GROUP)
+        for name, module, function in (
+            ("processes", "specs", "local_processes"),
+            ("dask", "dask", "dask_executor"),
+            ("slurm", "slurm", "slurm_executor"),
+        )
+    }
+    return {**{entry.name: entry for entry in entry_points(group=GROUP)}, **own}
+
+
+def local_processes(text: str) -> LocalProcesses:
+    """`N` processes of this machine; nothing: as many as it has cores."""
+    if not re.fullmatch("[1-9][0-9]{0,4}|", text):
+        raise SweepError(f"--executor processes:{text}: give processes or processes:N, N from 1 to 99999")
+    return LocalProcesses(int(text or cores()))
 
 
 class LocalProcesses(ThreadPoolExecutor):
