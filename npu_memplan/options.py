@@ -26,7 +26,13 @@ class OptionError(NpuMemplanError):
 NO_NPU = "none"
 AUTO = "auto"  # both NPU compilers compete where a pool has a size
 USUAL = "ethos-u55-256"
-EFFORTS = ("quick", "normal", "max")
+CHOICES = {
+    "npu_compiler": ("vela", "tvm", AUTO),
+    "optimise": ("Performance", "Size"),
+    "objective": ("auto", "cycles", "bytes"),
+    "effort": ("quick", "normal", "max"),
+    "launch": ("small-driver", "arm-core-driver"),
+}  # what these fields may say
 
 
 def usual_accelerator(board: str) -> str:
@@ -122,8 +128,9 @@ class CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
         if self.board and not self.board.endswith(".toml") and (name := load_board(self.board).name) != self.board:
             return replace(self, board=name).resolved()  # it was a product's name
-        if self.effort not in EFFORTS:
-            raise OptionError(f"--effort {self.effort!r} is unknown; choose one of: {', '.join(EFFORTS)}")
+        for field_name, allowed in CHOICES.items():
+            if (value := getattr(self, field_name)) not in allowed:
+                raise OptionError(f"{_VALUES[field_name]} {value!r} is unknown; choose one of: {', '.join(allowed)}")
         self._check_stripes()
         self._check_speed()
         if self.npu_compiler == AUTO and not self.competes:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Artifact:
     """A compiled model. `regions[i]` is the NPU region of `problem.pools[i]`; `target` is everything that was asked."""
 
@@ -51,6 +51,14 @@ class Artifact:
     files: Mapping[str, str] = field(default_factory=dict)  # role -> path relative to the directory
     check: CheckResult = NOT_REQUESTED  # of its results
     notes: tuple[str, ...] = ()  # what the user should know of this compile
+
+    def __repr__(self) -> str:
+        """One line: `<Artifact kws: ethos-u55-256, sram 22,096 bytes, optimal, about 41,966 NPU cycles, 0 on host>`."""
+        where = self.target.board or self.target.accelerator
+        pools = ", ".join(f"{pool.name} {self.pool_bytes(pool.name):,} bytes" for pool in self.run_pools)
+        cycles = "" if self.estimated_cycles is None else f"about {self.estimated_cycles:,} NPU cycles, "
+        status = self.plan.status.value
+        return f"<Artifact {self.name}: {where}, {pools}, {status}, {cycles}{self.host_operations} on host>"
 
     @property
     def host_operations(self) -> int:

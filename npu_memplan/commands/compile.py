@@ -25,7 +25,7 @@ from ..command_line.values import PLACE, by_name, name_and_size, names
 from ..exactness import Exactness
 from ..files.arrays import InputError
 from ..files.staging import check_place
-from ..options import EFFORTS, CompileOptions, OptionError, usual_accelerator
+from ..options import CHOICES, CompileOptions, OptionError, usual_accelerator
 from ..process.incidents import strictly
 from ..report.text.verdict import verdict
 from ..sizes import parse_named_size, parse_size
@@ -67,10 +67,10 @@ def _operators(text: str) -> tuple[str, ...]:
          "the NPU compiler aims at; KiB, MiB.")  # fmt: skip
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
-@_work("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="auto", show_default=True, help="Who "
+@_work("--npu-compiler", type=click.Choice(CHOICES["npu_compiler"]), default="auto", show_default=True, help="Who "
        "makes the NPU's operations: Vela's stream, lifted; native lowering; auto: with a --pool or --board the better "
        "of both, with --stripes our own, else Vela's, or our own of what Vela refuses.")  # fmt: skip
-@_work("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
+@_work("--optimise", type=click.Choice(CHOICES["optimise"]), default="Performance", show_default=True,
        help="Vela's meaning.")  # fmt: skip
 @_work("--host-ops", default="", type=_operators, metavar="OP,OP", help="Operators to keep on the CPU, e.g. "
        "SOFTMAX,FULLY_CONNECTED.")  # fmt: skip
@@ -79,10 +79,10 @@ def _operators(text: str) -> tuple[str, ...]:
 @_work("--external", "external", multiple=True, type=name_and_size, callback=by_name, metavar="OP[=SIZE]",
        help="An operator that a C function of yours runs: declared in the header, called with SIZE bytes of "
        "scratch.")  # fmt: skip
-@_goal("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
+@_goal("--objective", type=click.Choice(CHOICES["objective"]), default="auto", show_default=True,
        help="cycles: the fewest in the memory that is given, or in Vela's arena; auto: the same, then the fewest bytes "
        "within 1 % of them where no memory is given; bytes: the least memory.")  # fmt: skip
-@_goal("--effort", type=click.Choice(EFFORTS), default="normal", show_default=True, help="How far "
+@_goal("--effort", type=click.Choice(CHOICES["effort"]), default="normal", show_default=True, help="How far "
        "the tuning searches: quick takes about Vela's own time, max several times as long as normal.")  # fmt: skip
 @_goal("--max-ms", type=click.FloatRange(min=0, min_open=True), metavar="MS", help="The least memory in which the NPU "
        "takes at most so long, by the estimate, of the pool that feature maps lie in.")  # fmt: skip
@@ -108,7 +108,7 @@ def _operators(text: str) -> tuple[str, ...]:
 @_output("--name", default="", help="Name of the model in C; default: from the file name.")
 @_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
          ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
-@_output("--launch", type=click.Choice(["small-driver", "arm-core-driver"]), default="small-driver", show_default=True,
+@_output("--launch", type=click.Choice(CHOICES["launch"]), default="small-driver", show_default=True,
          help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, with payloads and the "
          "glue.")  # fmt: skip
 @_output("--incbin", is_flag=True, help="Large constants as files beside the C, which the assembler takes in.")

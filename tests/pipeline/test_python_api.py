@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
 import npu_memplan
 from npu_memplan.artifact import Artifact
+from npu_memplan.options import CompileOptions
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -28,3 +31,39 @@ def test_what_is_wrong_is_the_one_error_and_nothing_is_written(tmp_path: Path) -
     with pytest.raises(npu_memplan.NpuMemplanError, match="does not fit pool sram"):
         npu_memplan.compile(MODEL, tmp_path / "api", pools={"sram": 1024})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_option_is_a_keyword_with_the_same_default() -> None:
+    keywords = inspect.signature(npu_memplan.compile).parameters
+    assert {"compile", "Artifact"} <= set(npu_memplan.__all__)
+    for field in fields(CompileOptions):
+        if field.name != "accelerator" and field.default is not MISSING:  # the board's where none is named
+            assert keywords[field.name].default == field.default, field.name
+    assert {field.name for field in fields(CompileOptions)} < keywords.keys()
+
+
+@pytest.mark.parametrize(
+    "keywords, message",
+    [
+        ({"bord": "alif-e7-hp"}, "no keyword 'bord'; did you mean 'board'"),
+        ({"zzz": 1}, "no keyword 'zzz'; it has: board, accelerator"),
+        ({"pools": {"sram": "64Kib/s"}}, "cannot read the size"),
+        ({"pools": 65536}, "pools is 65536: expected"),
+        ({"max_ms": "0.2"}, "max_ms is '0.2': expected"),
+        ({"objective": "fast"}, "--objective 'fast' is unknown; choose one of: auto, cycles, bytes"),
+    ],
+)
+def test_a_wrong_keyword_or_value_is_named(tmp_path: Path, keywords: dict, message: str) -> None:
+    with pytest.raises(npu_memplan.NpuMemplanError, match=message):
+        npu_memplan.compile(MODEL, tmp_path / "api", **keywords)
+
+
+def test_sizes_are_text_too_and_the_result_prints_on_one_line(tmp_path: Path) -> None:
+    made = npu_memplan.compile(MODEL, tmp_path, board="himax-we2", pools={"sram": "64KiB"}, host_ops="SOFTMAX")
+    assert made.target.pools == {"sram": 65536}
+    assert made.target.accelerator == "ethos-u55-64"
+    assert made.target.host_ops == ("SOFTMAX",)
+    shown = repr(made)
+    assert "\n" not in shown
+    assert len(shown) < 200
+    assert f"{made.pool_bytes('sram'):,} bytes" in shown
