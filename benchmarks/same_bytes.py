@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -25,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-ZOO = REPOSITORY / "tests" / "support" / "zoo.py"  # for both sides: the text of a constant names the file it came from
 CACHE = REPOSITORY / "build" / "same_bytes"
 ACCELERATORS = ("ethos-u55-128", "ethos-u55-256", "ethos-u65-256")
 WAYS = {
@@ -74,13 +73,9 @@ def planned_zoo() -> Iterator[tuple[str, Digests]]:
     from npu_memplan.problem import Pool
     from npu_memplan.transform import PlanMemory
 
-    spec = importlib.util.spec_from_file_location("npu_memplan_zoo", ZOO)
-    assert spec is not None
-    assert spec.loader is not None
-    zoo = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = zoo
-    spec.loader.exec_module(zoo)
-    for name, build in zoo.ZOO.items():
+    sys.path.insert(0, str(REPOSITORY))  # this tree's zoo for both sides: constants' texts name the file they came from
+    zoo = importlib.import_module("tests.support.zoo").ZOO
+    for name, build in zoo.items():
         if (entry := build()) is not None:
             planned = PlanMemory([Pool("sram")])(entry.module)
             yield f"zoo/{name}", {"script": sha256(planned.script(show_meta=True).encode())}

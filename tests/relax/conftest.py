@@ -43,7 +43,7 @@ def run_on_vm(
 
 @pytest.fixture(scope="session")
 def zoo() -> Any:
-    """tests/support/zoo.py."""
+    """tests/support/zoo."""
     return zoo_of_programs
 
 

@@ -1,13 +1,7 @@
-"""Programs of every kind the planner must serve, with inputs: shared by tests and benchmarks.
-
-`ZOO` maps a name to a function that builds an `Entry`, or returns None when what it needs (a
-model file, an optional package) is not there.
-"""
+"""Programs of every kind the planner must serve, written for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,50 +12,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from tests.support.real_data import real_model
-
-
-@dataclass
-class Entry:
-    """A module and sets of inputs for its `main`."""
-
-    module: Any
-    inputs: list[list[Any]]
-    notes: str = ""
-    slow: bool = False
-    bounds: dict[str, int] = field(default_factory=dict)  # upper bounds of its shape symbols, where it has any
-
-
-ZOO: dict[str, Callable[[], Entry | None]] = {}
-
-
-def entry(build: Callable[[], Entry | None]) -> Callable[[], Entry | None]:
-    """Registers a program under the name of its function."""
-    ZOO[build.__name__] = build
-    return build
-
-
-def random(shape: Sequence[int], dtype: str = "float32", seed: int = 0) -> Any:
-    """Reproducible input values of any dtype."""
-    generator = np.random.default_rng([seed, *shape])
-    if dtype.startswith("float"):
-        return generator.standard_normal(shape).astype(dtype)
-    if dtype == "bool":
-        return np.array(generator.integers(0, 2, shape), dtype)
-    info = np.iinfo(dtype)
-    return generator.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
-
-
-def for_parameters(module: Any, count: int = 2) -> list[list[Any]]:
-    """Random inputs for every parameter of `main`."""
-    return [
-        [
-            random([int(e) for e in p.ty.shape.values], str(p.ty.dtype), seed * 100 + i)
-            for i, p in enumerate(module["main"].params)
-        ]
-        for seed in range(count)
-    ]
-
+from tests.support.zoo.entries import Entry, entry, for_parameters, random
 
 # -- straight lines ------------------------------------------------------------------------------
 
@@ -398,87 +349,3 @@ def dynamic_match_cast() -> Entry:
             return (e, b)
 
     return Entry(Module, [[random((n, 4)), random((n, 4), seed=9)] for n in (1, 3, 7)], bounds={"n": 8})
-
-
-# -- real models ---------------------------------------------------------------------------------
-
-
-def _tflite(name: str) -> Entry | None:
-    path = real_model(name)
-    if not path.is_file():
-        return None
-    import tflite
-    from tvm.relax.frontend.tflite import from_tflite
-
-    module = from_tflite(tflite.Model.GetRootAsModel(path.read_bytes(), 0))
-    return Entry(module, for_parameters(module, 1), slow=name not in ("hello_world_int8", "ad01_int8"))
-
-
-for _name in (
-    "hello_world_int8",
-    "ad01_int8",
-    "kws_ref_model",
-    "str_ww_ref_model",
-    "pretrainedResnet_quant",
-    "vww_96_int8",
-):
-    ZOO[_name] = lambda name=_name: _tflite(name)  # type: ignore[misc]
-
-
-@entry
-def onnx_cnn() -> Entry | None:
-    try:
-        import onnx
-    except ImportError:
-        return None
-    from onnx import TensorProto, helper, numpy_helper
-    from tvm.relax.frontend.onnx import from_onnx
-
-    weights = {"w0": random((8, 3, 3, 3), seed=3), "w1": random((8, 8, 3, 3), seed=4), "w2": random((8, 10), seed=5)}
-    nodes = [
-        helper.make_node("Conv", ["x", "w0"], ["a"], pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Conv", ["b", "w1"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Add", ["b", "c"], ["d"]),
-        helper.make_node("GlobalAveragePool", ["d"], ["e"]),
-        helper.make_node("Flatten", ["e"], ["f"]),
-        helper.make_node("MatMul", ["f", "w2"], ["g"]),
-        helper.make_node("Softmax", ["g"], ["y"], axis=1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "cnn",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
-    onnx.checker.check_model(model)
-    module = from_onnx(model)
-    return Entry(module, for_parameters(module))
-
-
-@entry
-def torch_exported() -> Entry | None:
-    try:
-        import torch
-    except ImportError:
-        return None
-    from tvm.relax.frontend.torch import from_exported_program
-
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = torch.nn.Conv2d(3, 8, 3, padding=1)
-            self.second = torch.nn.Conv2d(8, 8, 3, padding=1)
-            self.last = torch.nn.Linear(8, 10)
-
-        def forward(self, x: Any) -> Any:
-            a = torch.relu(self.first(x))
-            b = a + torch.relu(self.second(a))
-            return torch.softmax(self.last(b.mean(dim=(2, 3))), dim=1)
-
-    torch.manual_seed(0)
-    x = random((1, 3, 16, 16))
-    module = from_exported_program(torch.export.export(Model().eval(), (torch.from_numpy(x),)))
-    return Entry(module, [[x]])
