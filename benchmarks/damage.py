@@ -252,8 +252,10 @@ CAMPAIGNS = {
         damaged_programs,
         {"simulate": ("simulate", "{case}", "--output", "{out}.npy"), "run": ("run", "{case}", "--output", "{out}.npy"),
          "disassemble": ("disassemble", "{case}"), "check": ("check", "{case}", "--board", "corstone-320"),
-         "report": ("report", "{case}", "-o", "{out}")},
-        ("fvp_runner.executorch.command", "fvp_runner.executorch.check", "npu_memplan.commands.simulate",
+         "report": ("report", "{case}", "-o", "{out}"),
+         "compile": ("compile", "{case}", "-o", "{out}.pte", "--objective", "bytes")},
+        ("fvp_runner.executorch.command", "fvp_runner.executorch.check", "fvp_runner.executorch.compiling",
+         "npu_memplan.commands.compile", "npu_memplan.planners.auto", "npu_memplan.commands.simulate",
          "npu_memplan.commands.run", "npu_memplan.executorch.memory_map", "npu_memplan.report.files"),
     ),
     "references": Campaign(
@@ -345,10 +347,12 @@ def run_campaign(
                     faults.append(f"{command} {label}: {outcome.fault}")
                     if keep is not None:
                         _keep(keep / f"{name}-{command}-{label.split()[0]}", case, outcome)
-                written = [p.name for p in (out, out.with_suffix(".npy")) if p.exists()]
+                made = [out.with_suffix(suffix) for suffix in (".npy", ".pte")]
+                written = [p.name for p in (out, *made) if p.exists()]
                 if name == "programs" and outcome.code == 2 and written:
                     faults.append(f"{command} {label}: exit code 2, but {written[0]} was written")
-                out.with_suffix(".npy").unlink(missing_ok=True)
+                for file in made:
+                    file.unlink(missing_ok=True)
                 if command != "plan":
                     shutil.rmtree(out, ignore_errors=True)
             out.with_suffix(".json").unlink(missing_ok=True)

@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from msgspec import to_builtins
 
 from ..artifact import Artifact
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
-from ..command_line.values import PLACE, by_name, name_and_size, names
+from ..command_line.values import FILE, PLACE, by_name, name_and_size, names
 from ..exactness import Exactness
-from ..files.arrays import InputError
+from ..files.arrays import InputError, check_unused
 from ..files.staging import check_place
+from ..models.executorch.segments import is_program
 from ..options import CHOICES, CompileOptions, OptionError, usual_accelerator
 from ..process.incidents import strictly
 from ..report.text.verdict import verdict
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 
 _target, _memory, _work = group("Target"), group("Memory"), group("Who computes what")
+_OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "as_json", "quiet", "verbose",
+                "strict")  # fmt: skip
 _FIGURES = ("constants_bytes", "npu_operations", "host_operations", "estimated_cycles", "npu_macs", "host_cycles")
 _goal, _search, _output = group("What is best"), group("The planner"), group("What is written")
 
@@ -44,7 +48,7 @@ def _operators(text: str) -> tuple[str, ...]:
 
 
 @click.command(cls=GroupedCommand, help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, "
-               "weights and C.")  # fmt: skip
+               "weights and C. Of an ExecuTorch program (.pte): plan its memory again.")  # fmt: skip
 @click.argument("model", type=PLACE)
 @_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Pools, memories and "
          "clock of a board (npu-memplan boards lists them, or your own file); the fewest cycles that fit.")  # fmt: skip
@@ -108,6 +112,8 @@ def _operators(text: str) -> tuple[str, ...]:
 @_output("--name", default="", help="Name of the model in C; default: from the file name.")
 @_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
          ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
+@_output("--data", "data_files", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte, which "
+         "is written as a .pte again: the same for the firmware, with smaller scratch.")  # fmt: skip
 @_output("--launch", type=click.Choice(CHOICES["launch"]), default="small-driver", show_default=True,
          help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, with payloads and the "
          "glue.")  # fmt: skip
@@ -128,10 +134,15 @@ def command(
     check: bool | None,
     all_boards: bool,
     strict: bool,
+    data_files: tuple[Path, ...],
     verbosity: Verbosity,
     **requested: Any,
 ) -> None:
     click.get_current_context().with_resource(strictly(strict))
+    if _is_program(model):
+        click.echo(_compile_program(model, output, force, data_files, requested["objective"], as_json))
+        return
+    check_unused(model.name, "no .pte", {"--data": data_files})
     options = options_of(**requested)
     if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
         flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"
@@ -178,6 +189,33 @@ def command(
         click.echo(verdict(artifact))
     else:
         _print(artifact, fitted, fit, output)
+
+
+def _is_program(model: Path) -> bool:
+    """Whether a model is ExecuTorch's, by its first bytes."""
+    if not model.is_file():
+        return False
+    with model.open("rb") as file:
+        return is_program(file.read(8))
+
+
+def _compile_program(
+    model: Path, output: Path | None, force: bool, data_files: tuple[Path, ...], objective: str, as_json: bool
+) -> str:
+    """Write a `.pte` again with less memory; what came of it."""
+    from fvp_runner.executorch.compiling import compile_program
+
+    context = click.get_current_context()
+    given = {
+        parameter.opts[-1]: context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        for parameter in command.params
+        if parameter.name not in _OF_PROGRAMS
+    }
+    check_unused(model.name, "a .pte", given)
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
+    made = compile_program(model, output, force, objective, data_files)
+    return json.dumps(made.to_dict()) if as_json else made.to_text()
 
 
 def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output: Path) -> None:

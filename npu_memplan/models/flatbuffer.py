@@ -95,7 +95,7 @@ class FlatTable:
 
     def texts(self, slot: int) -> Iterator[str]:
         """A vector of strings."""
-        return (printable(text_at(self.data, target_at(self.data, place))) for place in self._elements(slot, 4))
+        return (printable(text_at(self.data, target_at(self.data, place))) for place in self.elements(slot, 4))
 
     def table(self, slot: int) -> FlatTable | None:
         """A table; None: it is absent."""
@@ -104,17 +104,18 @@ class FlatTable:
 
     def byte_span(self, slot: int) -> range:
         """Where the bytes of a vector of bytes lie in the file."""
-        return self._elements(slot, 1)
+        return self.elements(slot, 1)
 
     def tables(self, slot: int) -> Iterator[FlatTable]:
         """A vector of tables."""
-        return (FlatTable(self.data, target_at(self.data, place)) for place in self._elements(slot, 4))
+        return (FlatTable(self.data, target_at(self.data, place)) for place in self.elements(slot, 4))
 
     def numbers(self, form: str, slot: int) -> Iterator[int]:
         """A vector of numbers of this `struct` form."""
-        return (number_at(self.data, form, place) for place in self._elements(slot, struct.calcsize(form)))
+        return (number_at(self.data, form, place) for place in self.elements(slot, struct.calcsize(form)))
 
-    def _elements(self, slot: int, width: int) -> range:
+    def elements(self, slot: int, width: int) -> range:
+        """Where the elements of a vector stand, each of `width` bytes."""
         place = self.place(slot)
         return span_at(self.data, target_at(self.data, place), width) if place else range(0)
 

@@ -62,7 +62,7 @@ def test_models(kind: str, count: int, models: list[Path]) -> None:
 @pytest.mark.slow
 def test_programs() -> None:
     folder = REPOSITORY / "tests" / "models"
-    campaign("programs", 40, *(folder / f"three_convolutions_{npu}.pte" for npu in ("u65", "u85")))
+    campaign("programs", 40, *(folder / f"three_convolutions_{npu}.pte" for npu in ("u55", "u65", "u85")))
 
 
 @pytest.mark.slow

@@ -14,12 +14,13 @@ pytest.importorskip("executorch.runtime")
 
 from fvp_runner.executorch.bench.building import BenchError
 from fvp_runner.executorch.bench.runtime import BenchMemory, RuntimeBench
+from fvp_runner.executorch.compiling import compile_program
 from fvp_runner.executorch.model import ExecutorchModel
 from npu_memplan.models.executorch.reading import read_program
 from tests.executorch.test_running import REFERENCE, method, ramp
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
-REAL = ("three_convolutions_u65", "three_convolutions_u85")
+REAL = ("three_convolutions_u55", "three_convolutions_u65", "three_convolutions_u85")
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +72,11 @@ def test_the_scratch_may_lie_in_the_planned_buffer(bench: RuntimeBench) -> None:
     for at, size in ((61440, 61440 + 12288), (16384, 61440)):
         one = BenchMemory(planned_bytes=(size,), temp_bytes=12288, temp_at=at)
         assert bench.run(data, [ramp()], memory=one).outputs[0].ravel().tolist() == list(REFERENCE)
+
+
+def test_compiled_programs_run_in_less_scratch(bench: RuntimeBench, tmp_path: Path) -> None:
+    out = tmp_path / "o.pte"
+    compile_program(MODELS / "three_convolutions_u55.pte", out, objective="bytes")
+    ran = bench.run(out.read_bytes(), [ramp()], memory=BenchMemory(temp_bytes=30256))
+    assert ran.outputs[0].ravel().tolist() == list(REFERENCE)
+    assert ran.scratch_bytes == 30256

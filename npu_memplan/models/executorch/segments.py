@@ -12,7 +12,7 @@ from ..file import NetworkError
 from ..flatbuffer import FlatbufferError, FlatTable, number_at
 
 PROGRAM, BUNDLE, DATA = b"ET12", b"BP08", b"FT01"  # file identifiers
-_PROGRAM_HEADER, _DATA_HEADER = b"eh00", b"FH01"  # magic of the extended headers, at byte 8
+PROGRAM_HEADER, _DATA_HEADER = b"eh00", b"FH01"  # magic of the extended headers, at byte 8
 _SEGMENT_INDEX, _KEY = 1, 0  # slots of NamedData
 
 
@@ -58,7 +58,7 @@ class FileParts:
 def open_parts(data: bytes) -> FileParts:
     """The parts of a program."""
     base = end = len(data)
-    if data[8:12] == _PROGRAM_HEADER:
+    if data[8:12] == PROGRAM_HEADER:
         length = number_at(data, "<I", 12, "the extended header")
         if length < 24:
             raise FlatbufferError(f"the extended header has {length} bytes, at least 24 are needed")

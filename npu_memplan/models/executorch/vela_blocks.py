@@ -7,7 +7,7 @@ a header of 32 bytes (name, size, whether the data is a key of named data), then
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,6 +87,27 @@ def build_blocks(blocks: Mapping[str, bytes]) -> bytes:
     for name, data in {_BEGIN: b"", **blocks, _END: b""}.items():
         found += _HEADER.pack(name.encode(), len(data), 0, bytes(11)) + data + bytes(-len(data) % ALIGNMENT)
     return found
+
+
+def with_blocks(delegate: Delegate, changed: Mapping[str, bytes]) -> bytes:
+    """The bytes of a delegate, which were read, with the data of some blocks replaced; others stay as they are."""
+    data, found, at = delegate.data, b"", 0
+    while at < len(data):
+        label, size, is_key, rest = _HEADER.unpack_from(data, at)
+        name = label.split(b"\0", 1)[0].decode("ascii", "replace")
+        content = bytes(data[at + _HEADER.size : at + _HEADER.size + size])
+        at += _HEADER.size + -(-size // ALIGNMENT) * ALIGNMENT
+        content, is_key = (changed[name], 0) if name in changed else (content, is_key)
+        found += _HEADER.pack(label, len(content), is_key, rest) + content + bytes(-len(content) % ALIGNMENT)
+        if name == _END:
+            break
+    return found
+
+
+def slots_data(slots: Sequence[BlockSlot]) -> bytes:
+    """The data of a block of inputs or outputs."""
+    packed = (_SLOT.pack(*one.shape, one.element_bytes, one.offset_bytes, one.region) for one in slots)
+    return len(slots).to_bytes(4, "little") + b"".join(packed)
 
 
 def _blocks(data: memoryview, named_data: Mapping[str, memoryview]) -> tuple[dict[str, memoryview], tuple[str, ...]]:
