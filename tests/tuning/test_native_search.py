@@ -18,7 +18,7 @@ import pytest
 
 from npu_memplan.c_compiler import compiler
 from npu_memplan.compiled import CFunctions, compiled, library
-from npu_memplan.ethosu.arch import Architecture, accelerator
+from npu_memplan.ethosu.arch import Architecture, Channel, accelerator
 from npu_memplan.ethosu.program.access import Role
 from npu_memplan.ethosu.schedule.prefetch import native_search
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
@@ -30,7 +30,7 @@ from npu_memplan.ethosu.schedule.prefetch.search import CopySearch
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedOp, TimedProgram, TimedRun
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.time import MemoryMap, ResourceUse, Traffic
+from npu_memplan.ethosu.time import MODELS, MemoryMap, ResourceUse, Traffic
 from npu_memplan.ethosu.time.cost import Load
 from npu_memplan.ethosu.time.memory import Direction, Memory
 
@@ -38,8 +38,9 @@ pytestmark = pytest.mark.skipif(bool(compiled().missing), reason="needs a C comp
 
 U55 = accelerator("ethos-u55-256")
 U65 = accelerator("ethos-u65-512")  # two transfers in flight
+U85 = accelerator("ethos-u85-256")  # commands on demand, readers with buffers
 OTHER = replace(U55, launch_cycles=7, awaits_response=True, max_outstanding_kernels=3)
-NPUS = {"u55": U55, "u65": U65, "other": OTHER}
+NPUS = {"u55": U55, "u65": U65, "u85": U85, "other": OTHER}
 DRAWN = 100
 
 
@@ -93,7 +94,8 @@ class Draws:
                 cycles = draw.randrange(1, 1800) / 2 if self.halves else draw.uniform(0.5, 900)
                 memory = self.memory_map.regions[draw.randrange(3)]
                 asking = draw.choice((cycles, 1.5 * cycles))
-                loads.append(Load(role, memory, writes, Traffic(64, 8, 1), cycles, None, asking))
+                channel = draw.choice((None, *Channel)) if self.npu.in_flight_bytes and not writes else None
+                loads.append(Load(role, memory, writes, Traffic(64, 8, 1), cycles, channel, asking))
         blocks = draw.randint(1, 9)
         operation = Operation(op, 0, {Register.BLOCKDEP: draw.randrange(4)})
         work = (0, 0) if op is Op.DMA_START else (draw.randrange(2000), draw.randrange(900))
@@ -177,6 +179,10 @@ MUTANTS = {
         ("later(m->now, m->multipliers)", "m->now"),
         ("line->awaits_response ? stop : written", "written"),
         ("younger < line->most_transfers", "younger < 1"),
+        ("m->needed += 4 * words", "m->needed += words"),
+        ("later(m->arrived, m->now) + line->fetch_latency", "later(m->arrived, m->now)"),
+        ("*asking = begun + line->request[2 * i + 1];", ""),
+        ("begun + line->request[2 * i] + line->request[2 * i + 1]", "begun + line->request[2 * i + 1]"),
     ],
     "free_space.c": [
         ("hole >= size", "hole > size"),
@@ -247,6 +253,8 @@ def test_who_has_no_compiler_is_told(tmp_path: Path) -> None:
     assert "the compiled searches are not available, so copies were searched for less far: no C compiler found" in said
 
 
-@pytest.mark.parametrize("name", ["ethos-u85-256"])
-def test_c_says_what_it_does_not_know(name: str) -> None:
-    assert not NativeLocalSearch.usable(Draws(1, accelerator(name)).timed_program())
+def test_python_searches_where_c_models_the_memories_otherwise() -> None:
+    timed = Draws(1, U85).timed_program()
+    assert NativeLocalSearch.usable(timed)
+    timed.memory_map = replace(timed.memory_map, assumptions=MODELS[-1])
+    assert not NativeLocalSearch.usable(timed)

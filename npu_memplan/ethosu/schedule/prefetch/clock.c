@@ -1,4 +1,5 @@
-/* The NPU's time while a program runs: `Clock` of time/timeline.py, `SharedMemory` of time/sharing.py, and `Run` of course.py. */
+/* The NPU's time while a program runs: `TimingModel` of time/timeline.py, `SharedMemory` of time/sharing.py, and `TimedRun` of
+ * timed_program.py. */
 #include "prefetch.h"
 
 static double later(double a, double b) { return b > a ? b : a; }
@@ -68,7 +69,7 @@ static void await(Moment *m, const double *ends, int64_t count, int64_t unfinish
   }
 }
 
-/* The last operation of `client` ends no max_lead than its loads have passed this memory. */
+/* The last operation of `client` ends no sooner than its loads have passed this memory. */
 static void delay(Clock *clock, Client client, const Queue *queue) {
   Moment *m = &clock->moment;
   double passed = queue->end + queue->latency, stop = passed + m->answer[client];
@@ -82,8 +83,20 @@ static void delay(Clock *clock, Client client, const Queue *queue) {
   }
 }
 
-/* Commands pass the port while others work; they only take of the memory's time. */
-static void fetch_commands(Clock *clock, double cycles) {
+/* Commands that are brought on demand are needed now. */
+static void await_commands(Clock *clock, int64_t words) {
+  const Line *line = clock->line;
+  Moment *m = &clock->moment;
+  m->needed += 4 * words;
+  while (m->there < m->needed) {
+    m->there += line->fetch_bytes;
+    m->arrived = later(m->arrived, m->now) + line->fetch_latency + line->fetch_cycles;
+  }
+  m->now = later(m->now, m->arrived);
+}
+
+/* Commands pass the port while others work; they take of the memory's time. */
+static void fetch_commands(Clock *clock, double cycles, int64_t words) {
   Moment *m = &clock->moment;
   Queue *queue = m->memory[clock->line->stream].client;
   Client last = queue[TRANSFERS].end > queue[KERNELS].end ? TRANSFERS : KERNELS;
@@ -93,6 +106,9 @@ static void fetch_commands(Clock *clock, double cycles) {
     delay(clock, last, queue);
   } else {
     queue->settled = queue->begin = queue->end = later(m->now, queue->end) + cycles;
+  }
+  if (clock->line->fetch_bytes) {
+    await_commands(clock, words);
   }
 }
 
@@ -126,6 +142,12 @@ static double pass(Clock *clock, int32_t n, double start, Client client) {
       other->end += shared;
       delay(clock, !client, other);
     }
+  }
+  for (int32_t i = line->request_at[n]; i < line->request_at[n + 1]; i++) {
+    double *asking = &clock->moment.asking[line->channel[i]];
+    double begun = later(start, *asking);
+    *asking = begun + line->request[2 * i + 1];
+    stop = later(stop, begun + line->request[2 * i] + line->request[2 * i + 1]);
   }
   return stop;
 }
@@ -189,7 +211,7 @@ void clock_send(Clock *clock, int32_t constant, int64_t unfinished) {
   const Line *line = clock->line;
   await(&clock->moment, clock->kernel, clock->moment.kernels, unfinished);
   for (int32_t i = line->span_at[constant]; i < line->span_at[constant + 1]; i++) {
-    fetch_commands(clock, line->copy_fetch);
+    fetch_commands(clock, line->copy_fetch, line->copy_words);
     transfer(clock, line->span[i], -1 - constant);
   }
 }
@@ -210,7 +232,7 @@ void clock_step(Clock *clock, int32_t operation, bool copied) {
   for (int32_t i = line->wait_at[operation]; i < line->wait_at[operation + 1]; i++) {
     await(m, clock->kernel, m->kernels, line->wait[i]);
   }
-  fetch_commands(clock, line->fetch[operation]);
+  fetch_commands(clock, line->fetch[operation], line->words[operation]);
   for (int64_t younger = 0; younger < line->most_transfers && younger < m->transfers; younger++) {
     int32_t tag = clock->started[m->transfers - 1 - younger];
     if ((copied && tag == -1 - line->reads[operation]) || waited_for(line, operation, tag)) {

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import accumulate, chain, islice
 
 from ....compiled import Struct, compiled, floats, int32s, int64s, structure, verdict
+from ...arch import Channel
 from ...time import NOMINAL, ResourceUse, TimingModel
 from .bounds import least_work
 from .free_space import FreeCapacity
@@ -20,7 +21,10 @@ from .local_search import Found, LocalSearch
 from .reads import ConstantBlock
 from .timed_program import COPY_WORDS, TimedProgram
 
-MEMORIES = 8  # of prefetch.h
+MEMORIES = CHANNELS = 8  # of prefetch.h
+
+_CHANNELS = tuple(Channel)
+assert len(_CHANNELS) <= CHANNELS
 
 _HEADER = "ethosu/schedule/prefetch/prefetch.h"
 _Program, _Free, _Wish, _Sent, _Search = (
@@ -43,15 +47,9 @@ class NativeLocalSearch(LocalSearch):
 
     @staticmethod
     def usable(timed: TimedProgram) -> bool:
-        """Whether C can be called, and knows all that this NPU has."""
-        accelerator, names = timed.program.accelerator, _memories(timed)
-        return not (
-            accelerator.command_fetch_bytes
-            or accelerator.in_flight_bytes
-            or len(names) > MEMORIES
-            or timed.memory_map.assumptions != NOMINAL
-            or compiled().missing
-        )
+        """Whether C can be called, and models these memories."""
+        memories = len(_memories(timed))
+        return not (memories > MEMORIES or timed.memory_map.assumptions != NOMINAL or compiled().missing)
 
     def schedule(self, choice: Choice) -> DmaSchedule:
         """What the greedy rule makes of a choice."""
@@ -102,10 +100,15 @@ def _timed(timed: TimedProgram) -> Struct:
         awaits_response=accelerator.awaits_response,
         stream=names.index(timed.memory_map.stream.name),
         far=names.index(timed.memory_map.regions[0].name),
+        fetch_bytes=accelerator.command_fetch_bytes,
+        copy_words=COPY_WORDS,
+        fetch_latency=timed.memory_map.stream.latency(False),
+        fetch_cycles=accelerator.command_fetch_bytes / accelerator.port_bytes,
         begin=clock.now,
         launch=accelerator.launch_cycles,
         copy_fetch=clock.fetching(COPY_WORDS),
         fetch=floats(clock.fetching(step.words) for step in steps),
+        words=int32s(step.words for step in steps),
         reads=int32s(timed.reads.get(index, -1) for index in range(len(timed))),
         slow=int32s([needs.index(step.slow) for step in steps]),
         fast=int32s([needs.index(step.fast) for step in steps]),
@@ -145,6 +148,7 @@ class _Needs:
     def tables(self, names: Sequence[str]) -> dict[str, object]:
         traffics = [needs.traffic for needs in self._all]
         passed = [[(occupied, latency) for _, occupied, latency in p.memories] for p in traffics]
+        requested = [[(latency, asking) for _, latency, asking in p.requested] for p in traffics]
         return {
             "transfers": array("b", [needs.is_transfer for needs in self._all]),
             **{name: floats(getattr(needs, name) for needs in self._all)
@@ -155,6 +159,8 @@ class _Needs:
             **_pairs("weight", [traffic.weights for traffic in traffics]),
             **_pairs("pass", passed),
             "memory": int32s(names.index(name) for traffic in traffics for name, _, _ in traffic.memories),
+            **_pairs("request", requested),
+            "channel": int32s(_CHANNELS.index(channel) for traffic in traffics for channel, _, _ in traffic.requested),
         }  # fmt: skip
 
 

@@ -1,15 +1,15 @@
-/* A program on the estimate's clock, with copies of its constants, as search.py asks for it; made by flat.py.
+/* A program on the timing model, with copies of its constants; made by native_search.py.
  *
- * This is time/timeline.py's clock, room.py's free bytes and greedy.py's rule once more, for the searches that run them
+ * This is time/timeline.py's timing model, free_space.py's free bytes and greedy.py's rule once more, for the searches that run them
  * thousands of times: the same doubles by the same operations in the same order, which tests compare exactly. Times are
- * cycles; left out is what only NPUs have that prefetch no constants (readers' buffers, commands on demand).
+ * cycles.
  */
 #ifndef NPU_MEMPLAN_PREFETCH_H
 #define NPU_MEMPLAN_PREFETCH_H
 
 #include "common.h"
 
-enum { MEMORIES = 8 }; /* at most; flat.py has the same number */
+enum { MEMORIES = 8, CHANNELS = 8 }; /* at most; native_search.py has the same numbers */
 
 /* Operations, constants in the order of their first readers, and what each may need. Tables of pairs say latency or memory
  * time first: `x_at[n] .. x_at[n + 1]` are the entries of need n. */
@@ -18,8 +18,11 @@ typedef struct {
   int64_t most_kernels, most_transfers; /* in flight */
   int64_t awaits_response;
   int64_t stream, far; /* the memories of commands, and of constants */
+  int64_t fetch_bytes, copy_words;      /* of commands, brought on demand; 0: they are there already */
   double begin, launch, copy_fetch;
+  double fetch_latency, fetch_cycles;  /* of commands that are brought on demand */
   const double *fetch;                 /* [operations]: cycles of the stream's memory */
+  const int32_t *words;                /* [operations]: of the stream */
   const int32_t *reads;                /* [operations]: the constant, or -1 */
   const int32_t *slow, *fast;          /* [operations]: what it needs with constants in place, and from a copy */
   const int32_t *wait_at, *wait;       /* [operations + 1]: how many kernels may be unfinished */
@@ -36,6 +39,8 @@ typedef struct {
   const double *input, *weight;        /* pairs: latency, cycles of asking */
   const double *pass;                  /* pairs: cycles in use, latency */
   const int32_t *memory;               /* of each pair of `pass` */
+  const int32_t *request_at, *channel; /* [needs + 1]; of each pair of `request` */
+  const double *request;               /* pairs: latency, cycles of asking; of readers slower than their memories */
 } Line;
 
 /* Bytes that are free before any copy is made. */
@@ -87,6 +92,9 @@ typedef struct {
   double answer[2]; /* latency of the last kernel's and the last transfer's output */
   int64_t kernels, transfers;
   SharedMemory memory[MEMORIES];
+  double asking[CHANNELS]; /* until when each reader asks */
+  int64_t needed, there;   /* bytes of commands */
+  double arrived;          /* when the last of them did */
 } Moment;
 
 typedef struct {
