@@ -1,6 +1,7 @@
 """The NPU's compressed weights and scale tables, by Vela's codec: the one module of ours that loads Vela.
 
-Invariant: what was encoded decodes to the same values in the order of the stream.
+Invariant: what was encoded decodes to the same values in the order of the stream. Vela's Python package puts weights
+into the order of Ethos-U55 and U65 itself; for Ethos-U85 `weight_order` does.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
 from .arch import Architecture
+from .weight_order import WeightArrangement, streams
 
 SCALE_BYTES = 10  # of one channel
 _CODEC_LOSS = 1.05
+# of the fast format: what a header holds, and where; weights of a palette have nine bits, the sign in the lowest
+_HEADER_BYTES, _OFFSET_BIT, _PALETTE_BIT, _PALETTE, _FEW = 32, 104, 112, 16, 4
 
 
 class WeightCodecError(NpuMemplanError):
@@ -56,6 +60,15 @@ def encode_weights(
 
     Raises `WeightCodecError` for values out of range, which the codec would mangle silently.
     """
+    values = _checked(weights)
+    # Depthwise weights have one order: the hardware ignores the part-kernel bit.
+    part_kernel = part_kernel_first and not depthwise
+    made = np.ascontiguousarray(values, np.int16)
+    known = _Weights(made.shape, sha256(made.tobytes()).digest(), made)
+    return _encoded(known, target.name, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
+
+
+def _checked(weights: NDArray[Any]) -> NDArray[Any]:
     values = np.asarray(weights)
     if values.ndim != 4 or values.size == 0:
         raise WeightCodecError(f"weights must have shape [O, H, W, I] and be non-empty, not {list(values.shape)}")
@@ -63,11 +76,50 @@ def encode_weights(
         raise WeightCodecError(
             f"weights from {values.min()} to {values.max()} do not fit the NPU's 9 bits (-255 to 255)"
         )
-    # Depthwise weights have one order: the hardware ignores the part-kernel bit.
-    part_kernel = part_kernel_first and not depthwise
-    made = np.ascontiguousarray(values, np.int16)
-    known = _Weights(made.shape, sha256(made.tobytes()).digest(), made)
-    return _encoded(known, target.name, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
+    return values
+
+
+def encode_ordered(
+    weights: NDArray[Any], target: Architecture, order: WeightArrangement, fast: bool = False
+) -> tuple[bytes, ...]:
+    """Compress weights [O, H, W, I] for Ethos-U85: a stream for each core, or one in the `fast` format for all of
+    them (not of depthwise kernels); each whole 16 bytes.
+    """
+    made = np.ascontiguousarray(_checked(weights), np.int16)
+    return _encoded_in_order(_Weights(made.shape, sha256(made.tobytes()).digest(), made), order, target, fast)
+
+
+@lru_cache(256)
+def _encoded_in_order(
+    weights: _Weights, order: WeightArrangement, target: Architecture, fast: bool
+) -> tuple[bytes, ...]:
+    ordered = streams(weights.values, order, target)
+    if not fast:
+        return tuple(encode_stream(values) for values in ordered)
+    rows = [values.reshape(-1, order.in_a_row // target.cores) for values in ordered]
+    return (_encode_fast(np.stack(rows, axis=1).reshape(-1)),)
+
+
+def _encode_fast(values: NDArray[np.int16]) -> bytes:
+    """A header of 32 bytes, then codes of 2 or 4 bits into a palette, or values of 8 bits less a zero point."""
+    palette = np.unique(values)
+    if len(palette) > _PALETTE:
+        offset = -128 - int(palette[0])
+        if int(palette[-1]) + offset > 127:
+            raise WeightCodecError(f"weights from {palette[0]} to {palette[-1]} do not fit the fast format's 8 bits")
+        body = (values + offset).astype(np.int8).tobytes()
+        header = 1 | (offset & 0xFF) << _OFFSET_BIT
+    else:
+        small = len(palette) <= _FEW
+        width = 2 if small else 4
+        codes = np.searchsorted(palette, values).astype(np.uint8)
+        codes = np.append(codes, np.zeros(-len(codes) % (8 // width), np.uint8)).reshape(-1, 8 // width)
+        shifts = np.arange(8 // width, dtype=np.uint8) * width
+        body = np.bitwise_or.reduce(codes << shifts, axis=1).astype(np.uint8).tobytes()
+        header = small << 1
+        for place, value in enumerate(palette.tolist()):
+            header |= (abs(value) << 1 | (value < 0)) << (_PALETTE_BIT + 9 * place)
+    return header.to_bytes(_HEADER_BYTES, "little") + body + bytes(-len(body) % 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +154,18 @@ def about_encoded_bytes(weights: NDArray[Any]) -> int:
     return round(bits / 8 * _CODEC_LOSS) + 16
 
 
-def encode_scales(biases: Sequence[int], scales: Sequence[int], shifts: Sequence[int]) -> bytes:
-    """Scale table of one core: 10 bytes a channel (40-bit bias, 32-bit scale, 6-bit shift), padded to 16 bytes."""
+def encode_scales(
+    biases: Sequence[int], scales: Sequence[int], shifts: Sequence[int], bias_bits: int = 40, scale_bits: int = 32
+) -> bytes:
+    """Scale table of one core: 10 bytes a channel (bias, scale in whole bytes, 6-bit shift), padded to 16 bytes."""
     table = bytearray()
+    shift_at = bias_bits + -(-scale_bits // 8) * 8
     for bias, scale, shift in zip(biases, scales, shifts, strict=True):
-        if not -(1 << 39) <= bias < 1 << 39 or not 0 <= scale < 1 << 32 or not 0 <= shift < 64:
-            raise WeightCodecError(f"bias {bias}, scale {scale}, shift {shift} do not fit 40, 32 and 6 bits")
-        word = (bias & ((1 << 40) - 1)) | scale << 40 | shift << 72
+        half = 1 << (bias_bits - 1)
+        if not -half <= bias < half or not 0 <= scale < 1 << scale_bits or not 0 <= shift < 64:
+            raise WeightCodecError(
+                f"bias {bias}, scale {scale}, shift {shift} do not fit {bias_bits}, {scale_bits} and 6 bits"
+            )
+        word = (bias & ((1 << bias_bits) - 1)) | scale << bias_bits | shift << shift_at
         table += word.to_bytes(10, "little")
     return bytes(table) + bytes(-len(table) % 16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ...errors import RefusalError
 from .architecture import BANK_BYTES as BANK_BYTES
 from .architecture import Architecture as Architecture
+from .architecture import BlockRams as BlockRams
 from .architecture import Channel as Channel
 from .architecture import Granules as Granules
 from .architecture import Language as Language

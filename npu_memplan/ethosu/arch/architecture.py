@@ -112,6 +112,26 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockRams:
+    """Memories inside an NPU that has one for each use, and the units in which blocks of the input lie in theirs."""
+
+    input_bytes: int
+    accumulator_bytes: int
+    output_bytes: int
+    chaining_bytes: int
+    input_units: tuple[Shape, ...]  # of depths up to 128 bits, up to 256 and beyond; depths in units of 128 bits
+    row_units: tuple[Shape, ...]  # the same for micro-blocks of one row and four columns
+    depthwise_gaps: tuple[int, int]  # zeros behind ten weights of a depthwise kernel: of 8 and of 16 bits
+
+    def input_unit(self, micro: Shape, depth: int, bits: int) -> Shape:
+        """What blocks of input elements, `depth` channels deep, are filled up to."""
+        units = self.row_units if (micro.height, micro.width) == (1, 4) else self.input_units
+        size = depth * bits
+        unit = units[2 if size > 256 else 1 if size > 128 else 0]
+        return Shape(unit.height, unit.width, unit.depth * 128 // bits)
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """One NPU configuration."""
 
@@ -147,6 +167,7 @@ class Architecture:
     decoded_weights: int = 8  # a cycle, of each core that makes blocks of its own
     input_bytes: int = 0  # of input blocks that stay while all depths of output blocks are made; 0: none
     sub_kernel: int = 8  # rows and columns of one pass over a large kernel
+    rams: BlockRams | None = field(default=None, hash=False)  # None: registers hand out SHRAM
 
     @property
     def name(self) -> str:

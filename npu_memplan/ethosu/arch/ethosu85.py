@@ -9,6 +9,7 @@ after looking at published counts (docs/time_validation.md).
 from __future__ import annotations
 
 from .architecture import Architecture, Channel, Language, OutputKind, Product, Rates, Shape
+from .rams85 import RAMS
 
 _STREAM_VERSION = 1
 _KINDS = tuple(OutputKind)[7:]
@@ -59,6 +60,7 @@ def _u85(
         max_block=Shape(128, 128, 1024),
         decoded_weights=max(8 * cores, 16 if macs > 128 else 8),
         input_bytes=(32 if macs == 2048 else 16) * 1024,
+        rams=RAMS[macs],
     )
 
 
