@@ -11,6 +11,7 @@ halves away from zero.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,12 +147,11 @@ class Clamped:
         """The same for rows of `times` pixels at once."""
         if times == 1:
             return self
-        other = object.__new__(Clamped)
+        other = copy(self)
         for name in Clamped.__slots__:
             value = getattr(self, name)
             if isinstance(value, np.ndarray) and value.size > 1:
-                value = np.tile(value, times)
-            setattr(other, name, value)
+                setattr(other, name, np.tile(value, times))
         return other
 
     def __call__(self, sums: NDArray[Any], out: Float64 | None = None) -> NDArray[Any]:

@@ -7,6 +7,7 @@ never meets what was there in both time and bytes either, and ends below the lim
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,8 +54,7 @@ class FreeCapacity:
 
     def copy(self) -> FreeCapacity:
         """The same room, to be filled otherwise."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other._used = self._used.copy()
         return other
 

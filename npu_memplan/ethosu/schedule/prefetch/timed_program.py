@@ -7,6 +7,7 @@ here knows a rate.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from ...hazards.waits import schedule
@@ -96,8 +97,8 @@ class TimedProgram:
 
     def otherwise(self, steps: Sequence[TimedOp]) -> TimedProgram:
         """The same with other needs."""
-        other = object.__new__(TimedProgram)
-        other.__dict__.update(self.__dict__, _steps=list(steps), _forms={})
+        other = copy(self)
+        other._steps, other._forms = list(steps), {}
         return other
 
     def forms(self, index: int) -> tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]:
@@ -131,17 +132,14 @@ class TimedProgram:
 class TimedRun:
     """The clock on its way through a line."""
 
-    def __init__(self, timed: TimedProgram) -> None:
+    def __init__(self, timed: TimedProgram, clock: TimingModel | None = None, started: Sequence[int] = ()) -> None:
         self.timed = timed
-        self.clock = TimingModel.of(timed.program.accelerator, timed.memory_map)
-        self._started: list[int] = []  # transfers: operations, or -1 - constant
+        self.clock = clock or TimingModel.of(timed.program.accelerator, timed.memory_map)
+        self._started = list(started)  # transfers: operations, or -1 - constant
 
     def fork(self) -> TimedRun:
         """The same moment, to go on otherwise."""
-        other = object.__new__(TimedRun)
-        other.timed, other.clock = self.timed, self.clock.fork()
-        other._started = self._started[-self.timed.program.accelerator.max_outstanding_dma :]
-        return other
+        return TimedRun(self.timed, self.clock.fork(), self.under_way)
 
     def copy(self, constant: int, unfinished: int) -> None:
         """Start the transfers of a constant, when no more than so many kernels before it are unfinished."""
