@@ -27,6 +27,37 @@ def identifier(name: str) -> str:
     return f"_{text}" if text[0].isdigit() else text
 
 
+_HEADERS = re.compile(
+    "assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|std(align|arg|atomic|bool|def"
+    "|int|io|lib|noreturn)|string|tgmath|threads|time|uchar|wchar|wctype|ethosu_driver|npu_memplan_(runtime|arm_driver)",
+    re.IGNORECASE,
+)  # of C, of Arm's driver, and those beside a model's own
+_LONGEST_MODEL = 100  # characters; file systems have 255, and functions are called after it
+
+
+def model_name(wanted: str) -> str:
+    """`wanted` as the name of a model in C, whose files and functions begin with it: no header of C has its name."""
+    name = identifier(wanted)[:_LONGEST_MODEL]
+    return f"{name}_" if _HEADERS.fullmatch(name) else name
+
+
+_IN_C = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+def unusable_in_c(names: Iterable[str]) -> str:
+    """Why not all of `names` can be in C, in sections and in names of files; "" if they can."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not _IN_C.fullmatch(name):
+            return (
+                f"{name[:_LONGEST_MODEL]!r} is not a letter and at most 63 letters, digits, '_', '.' and '-' behind it"
+            )
+        other = seen.setdefault(identifier(name).upper(), name)
+        if other != name:
+            return f"{other!r} and {name!r} are the same in C"
+    return ""
+
+
 class Names:
     """Hands out each name once; one that is asked for again gets `_1`, `_2`, ... appended."""
 

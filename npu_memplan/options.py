@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import NpuMemplanError
+from .names import unusable_in_c
 from .problem import Pool
 from .target_data import MemoryMode, accelerator_system, load_board, load_memory_mode
 
@@ -247,4 +248,6 @@ class CompileOptions:
                 raise OptionError(
                     f"--constant-pool {name} has the name of a pool for other buffers; give it another name, e.g. flash"
                 )
+        if fault := unusable_in_c((*taken, *self.constant_pools)):
+            raise OptionError(f"--constant-pool: {fault}; give it another name, e.g. flash")
         return tuple(Pool(name, size, read_only=True) for name, size in self.constant_pools.items())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .names import identifier
+from .names import model_name
 from .options import CompileOptions
 from .problem import Pool
 
@@ -95,4 +95,4 @@ class Loaded:
     @property
     def name(self) -> str:
         """The model's name in C."""
-        return identifier(self.request.options.name or self.path.stem)
+        return model_name(self.request.options.name or self.path.stem)

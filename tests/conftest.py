@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fvp_runner.firmware_build import build as firmware
 from fvp_runner.host import runner as host_runner
 from npu_memplan.artifact import Artifact
 from npu_memplan.process.incidents import STRICT
 from tests.support import browser as chromium
 from tests.support.real_data import REPOSITORY, real_model, shared_folder
-from tests.support.warnings_of_c import check_artifact
+from tests.support.warnings_of_c import arm_compilers, check_artifact, check_warnings
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
 os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
@@ -45,6 +46,15 @@ def strict_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         return build(directory, artifact, *more)
 
     monkeypatch.setattr(host_runner, "build", checked)
+    compiled = firmware._compile
+
+    def compiled_strictly(sources: list[Path], generated: Any, cpu: str, defines: list[str], *more: Any) -> None:
+        compiled(sources, generated, cpu, defines, *more)
+        folders = {more[0], *(source.parent for source in sources)}
+        flags = [f"-mcpu={cpu}", "-mfloat-abi=hard", *(f"-D{d}" for d in defines), *(f"-I{f}" for f in folders)]
+        check_warnings(sources, *flags, f"-Wa,-I,{sources[-1].parent}", compilers=arm_compilers())
+
+    monkeypatch.setattr(firmware, "_compile", compiled_strictly)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -62,7 +62,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     npu = npu_target(artifact)
     config = 0 if npu is None else npu.config
     lines = [
-        f"/* Generated: what main.c needs to know of {artifact.name}. */",
+        f"/* Generated: what main.c needs to know of {name}. */",
         "#ifndef NPU_MEMPLAN_PROGRAM_H",
         "#define NPU_MEMPLAN_PROGRAM_H",
         "",
@@ -110,7 +110,7 @@ def linker_script(artifact: Artifact, layout: BoardLayout) -> str:
         section = f".bss.npu_memplan_pool_{index}"
         pools.append(f"  .pool_{index} (NOLOAD) : ALIGN(16) {{ *({section}) }} > {memory.name} :NONE\n")
     values = {
-        "NAME": artifact.name,
+        "NAME": identifier(artifact.name),
         "BOARD": board.name,
         "MEMORIES": "".join(
             f"  {m.name} : ORIGIN = {m.base:#010x}, LENGTH = {m.size_bytes:#x}\n" for m in board.memories

@@ -45,6 +45,14 @@ def c_type(dtype: str) -> str:
         raise CodegenError(f"no C type for elements of type {dtype}; known: {', '.join(_C_TYPES)}") from None
 
 
+LONG_STRINGS = """\
+/* Long constants are string literals, which compilers read fastest. */
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+#endif
+"""
+"""What stands before the first of them."""
+
 QUALIFIER = "NPU_MEMPLAN_CONSTANT"
 
 

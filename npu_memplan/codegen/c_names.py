@@ -15,6 +15,7 @@ _CPP = """alignas alignof and and_eq asm bitand bitor bool catch class compl con
 dynamic_cast explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private
 protected public reinterpret_cast static_assert static_cast template this thread_local throw true try typeid typename
 using virtual wchar_t xor xor_eq"""  # which reads headers, too
+_OF_HEADERS = re.compile(r"\w+_t|[A-Z0-9]+_[A-Z0-9_]*|NAN|INFINITY|I|EOF|errno|_+[A-Z_]\w*|npu_memplan_\w*")
 _RESERVED = frozenset(f"{_C} {_CPP}".split())
 
 
@@ -22,6 +23,12 @@ def member(name: str) -> str:
     """`name` as an identifier that may stand alone: what C or C++ has a meaning for gets `_` behind it."""
     text = identifier(name)
     return f"{text}_" if text in _RESERVED else text
+
+
+def local(name: str) -> str:
+    """`name` as a variable of a function that uses types of <stdint.h> and macros of <math.h>."""
+    text = member(name)
+    return f"{text}_" if _OF_HEADERS.fullmatch(text) else text
 
 
 def comment(text: str) -> str:

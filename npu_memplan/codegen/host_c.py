@@ -20,6 +20,7 @@ from tvm import ir, s_tir, tirx
 from ..errors import InternalError, NpuMemplanError, said_by
 from . import CodegenError
 from .c_array import c_float
+from .c_names import local
 
 _EXTERN = '(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL '
 _DECLARATION = re.compile(_EXTERN + r"(?P<type>[\w ]+?\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\);\n")
@@ -63,7 +64,7 @@ def print_functions(
 
 def _printed(functions: Mapping[str, Any]) -> str:
     target = tvm.target.Target("c")
-    module = tvm.IRModule({ir.GlobalVar(name): _opaque(f) for name, f in functions.items()})
+    module = tvm.IRModule({ir.GlobalVar(name): _opaque(_named_for_c(f)) for name, f in functions.items()})
     module = _passes(target)(module)
     module = tvm.IRModule(
         {gv: _plain_abi(_stack_scalars(f, gv.name_hint), gv.name_hint) for gv, f in module.functions.items()}
@@ -71,6 +72,22 @@ def _printed(functions: Mapping[str, Any]) -> str:
     module = tirx.transform.LowerIntrin()(module)
     module = tvm.IRModule({gv: _printable(f) for gv, f in module.functions.items()})
     return str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
+
+
+def _named_for_c(function: Any) -> Any:
+    """The PrimFunc with variables that C can name: those of a model may be called anything."""
+
+    def named(variable: Any) -> Any:
+        name = local(variable.name)
+        if _LIBRARY.fullmatch(name):
+            name += "_"
+        return variable if name == variable.name else ir.Var(name, variable.ty)
+
+    table: dict[Any, Any] = {}
+    entry = (ir.Var, lambda variable: table.setdefault(variable, named(variable)))
+    body = tvm_ffi.structural_map(function.body, entry)
+    parameters = [table.setdefault(p, named(p)) for p in function.params]
+    return tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
 
 
 def used_parameters(function: Any) -> tuple[Any, list[int]]:

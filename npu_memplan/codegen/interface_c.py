@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..artifact.parts import TensorSlot
+from ..names import Names
 from . import CodegenError
 from .c_names import comment, member
 from .interface import C_LINKAGE, PoolSpec
@@ -70,6 +71,10 @@ def _macro(interface: ModuleInterface, name: str, suffix: str) -> str:
     return f"{interface.prefix}_{sanitise(name)}_{suffix}".upper()
 
 
+def _size_macro(interface: ModuleInterface, pool: str) -> str:
+    return _macro(interface, pool, "WORKSPACE_POOL_SIZE")
+
+
 def _struct(interface: ModuleInterface, kind: str, members: Sequence[str], what: str) -> list[str]:
     return [
         f"/*! \\brief {what} */",
@@ -100,9 +105,11 @@ def print_header(interface: ModuleInterface, constants: Mapping[str, bytes]) -> 
     check_names(interface)
     guard = f"{interface.prefix}_H_".upper()
     lines = [f"#ifndef {guard}", f"#define {guard}", "#include <stdint.h>", "", C_LINKAGE[0]]
+    macros = Names(_size_macro(interface, pool.name) for pool in interface.public_pools)
+    workspace = macros.unique(f"{interface.prefix.upper()}_WORKSPACE_SIZE")
     for what, tensors in (("Input", interface.inputs), ("Output", interface.outputs)):
         for tensor in tensors:
-            macro = _macro(interface, tensor.name, "SIZE")
+            macro = macros.unique(_macro(interface, tensor.name, "SIZE"))
             lines += [f"/*! \\brief {what} tensor {comment(tensor.name)} size (in bytes) */"]
             lines += [f"#define {macro} {tensor.size_bytes}"]
     lines += _struct(interface, "inputs", [t.name for t in interface.inputs], "Input tensor pointers")
@@ -120,10 +127,10 @@ def print_header(interface: ModuleInterface, constants: Mapping[str, bytes]) -> 
             ]
     lines += ["/*! \\brief Entrypoint of the module */", f"{_signature(interface)};", ""]
     lines += ["/*! \\brief Workspace size (in bytes), all pools */"]
-    lines += [f"#define {interface.prefix.upper()}_WORKSPACE_SIZE {interface.workspace_bytes}"]
+    lines += [f"#define {workspace} {interface.workspace_bytes}"]
     for pool in interface.public_pools:
-        macro = _macro(interface, pool.name, "WORKSPACE_POOL_SIZE")
-        lines += [f"/*! \\brief {comment(pool.name)} size (in bytes) */", f"#define {macro} {pool.size_bytes}"]
+        lines += [f"/*! \\brief {comment(pool.name)} size (in bytes) */"]
+        lines += [f"#define {_size_macro(interface, pool.name)} {pool.size_bytes}"]
     for pool in interface.constant_pools:
         lines += _initialisation(interface, pool.name, constants[pool.name])
     lines += ["", C_LINKAGE[1], f"#endif  // {guard}", ""]

@@ -15,12 +15,12 @@ from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.stream.container import Payload, build_payload
 from ..vocabulary import ACCELERATOR, REGIONS
 from . import CodegenError
-from .c_array import c_array
+from .c_array import LONG_STRINGS, c_array
 from .interface import Interface
 from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgument
 
 _BASES = 6
-SECTION = (
+SECTION = LONG_STRINGS + (
     "#ifndef TVMGEN_CONSTANT_SECTION\n"
     '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
     "#endif\n"

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..names import unusable_in_c
 from ..vocabulary import C_SOURCES, STATE_STARTS
 from . import CodegenError
 from .builds.arm_driver import GLUE, GLUE_TEXT, HEADER_MACRO
@@ -73,6 +74,8 @@ def print_sources(module: Any, interface: Interface) -> Sources:
     Errors: `CodegenError` when the module is not planned, or when its pools are not the
     interface's.
     """
+    if fault := unusable_in_c(pool.name for pool in (*interface.pools, *interface.constant_pools)):
+        raise CodegenError(f"pools of model {interface.name}: {fault}; rename one")
     program = read_program(module, interface.name)
     expected = tuple(pool.size_bytes for pool in interface.pools)
     # A pool that nothing lies in is still an argument; it has one byte in the module.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NpuMemplanError, said_by
+from ..names import Names, printable
 from .file import UnsupportedModelError, read_file
 
 SUFFIX = ".onnx"
@@ -28,7 +29,7 @@ def is_onnx(path: Path) -> bool:
 
 
 def read_onnx(model: bytes | Path, name: str = "") -> Any:
-    """The checked `ModelProto` of a file with static input shapes, its external data loaded.
+    """The checked `ModelProto` of a file with static input shapes, its external data loaded, all names printable.
 
     Raises `OnnxError` (no package, damaged, or not valid ONNX), `DynamicShapeError`, `UnsupportedModelError`
     (control flow).
@@ -54,7 +55,23 @@ def read_onnx(model: bytes | Path, name: str = "") -> Any:
             "control flow, or plan its Relax module with npu_memplan.transform.PlanMemory"
         )
     _check_static(proto, name)
+    _name_printably(proto.graph)
     return proto
+
+
+def _name_printably(graph: Any) -> None:
+    """Give nodes and values whose names have characters without a shape others, as `printable` shows them."""
+    names, shown = Names(), dict[str, str]()
+
+    def of(name: str) -> str:
+        return shown.get(name) or shown.setdefault(name, names.unique(printable(name)) if name else "")
+
+    for node in graph.node:
+        node.name = printable(node.name)
+        node.input[:] = map(of, node.input)
+        node.output[:] = map(of, node.output)
+    for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        value.name = of(value.name)
 
 
 def _check_static(proto: Any, name: str) -> None:

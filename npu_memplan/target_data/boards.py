@@ -37,10 +37,14 @@ class MemorySpeed(Struct, frozen=True):
     source: str = ""
 
 
+_NAME = Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")  # they stand in C and in linker scripts
+_MEMORY_NAME = Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")
+
+
 class BoardMemory(Struct, frozen=True, rename={"agents": "reach"}):
     """One memory of a board: CPU bytes `[base, base + size_bytes)` and who reaches them."""
 
-    name: str
+    name: Annotated[str, _MEMORY_NAME]
     base: Address
     size_bytes: Address
     agents: frozenset[Agent]
@@ -119,7 +123,7 @@ class BoardClock(Struct, frozen=True):
 class BoardFile(Struct, frozen=True, kw_only=True, rename={"memories": "memory", "placements": "placement"}):
     """A board's TOML file; what has no default has to be there."""
 
-    name: str
+    name: Annotated[str, _NAME]
     cpu: str  # GCC's -mcpu
     accelerators: Annotated[tuple[str, ...], Meta(min_length=1)]
     memories: Annotated[tuple[BoardMemory, ...], Meta(min_length=1)]

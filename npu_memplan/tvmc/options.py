@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ..models.onnx import is_onnx
+from ..names import unusable_in_c
 from ..problem import Pool
 from . import TvmcError
 from .config import read_config
@@ -150,6 +151,11 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     clash = next((p.name for p in constant_pools if p.name in {w.name for w in pools}), None)
     if clash is not None:
         raise TvmcError(f"--constant-pools={clash} is a workspace pool too; give constants a pool of their own")
+    for option, names in ((WORKSPACE, pools), (CONSTANT, constant_pools)):
+        if fault := unusable_in_c(pool.name for pool in names):
+            raise TvmcError(f"--{option}: {fault}; give it another name")
+    if fault := unusable_in_c([parsed["module_name"]]):
+        raise TvmcError(f"--module-name: {fault}; give it another name")
     model_format = parsed["model_format"] or ("onnx" if is_onnx(model) else "tflite")
     if model_format == "onnx" and npu == "vela":
         raise TvmcError(

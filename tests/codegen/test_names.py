@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,16 @@ from npu_memplan.cli import main
 from npu_memplan.codegen.c_names import comment, member
 from npu_memplan.compiler import compile_model
 from npu_memplan.names import identifier, printable, printable_lines
-from npu_memplan.options import CompileOptions
+from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.process.setup import only_printable
+from npu_memplan.target_data import TargetDataError, load_board, targets_folder
+from npu_memplan.tvmc import TvmcError
+from npu_memplan.tvmc.options import parse_compile
+from tests.support.demo_library import library
+from tests.support.mlf_host import write_tree
 from tests.support.tflite_builder import ModelBuilder
-from tests.support.warnings_of_c import check_artifact, check_warnings
+from tests.support.tosa_file import tosa_file
+from tests.support.warnings_of_c import check_artifact, check_library, check_warnings
 
 HOSTILE = {
     "a comment": 'x"; system("true"); /*_o',
@@ -35,6 +42,8 @@ HOSTILE = {
     "other letters": "r\u00e9seau \u6c34",
 }
 
+IN_C = ("int", "x" * 300, "NAN", "M_INPUT_0_BYTES", "sinf", "int8_t", "pools")  # keywords, macros, functions, types
+
 
 def hostile_model(name: str) -> bytes:
     """A convolution on the NPU, a layer of the host; all tensors have the name."""
@@ -47,13 +56,27 @@ def hostile_model(name: str) -> bytes:
     return b.made([x], [z]).finish()
 
 
-@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
-def test_what_is_written_of_a_model(name: str, tmp_path: Path) -> None:
-    path, folder = tmp_path / "m.tflite", tmp_path / "out"
-    path.write_bytes(hostile_model(name))
-    artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), folder)
-    assert artifact.inputs[0].name == printable(name)
-    check_artifact(folder, artifact)
+def onnx_model(path: Path, name: str) -> None:
+    """A convolution on the NPU and a sine of the host; the names of all values begin with `name`."""
+    onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install npu_memplan[onnx])")
+    helper, constant = onnx.helper, onnx.numpy_helper.from_array
+    values = [name, *(f"{name}{number}" for number in range(1, 12))]
+    x, xq, xd, w, wd, y, yq, yd, z, scale, zero, none = values
+    weights = np.arange(-3, 3, dtype=np.int8).reshape(2, 3, 1, 1)
+    stored = ((np.float32(0.1), scale), (np.int8(3), zero), (weights, w), (np.int8(0), none))
+    nodes = [
+        ("QuantizeLinear", [x, scale, zero], xq), ("DequantizeLinear", [xq, scale, zero], xd),
+        ("DequantizeLinear", [w, scale, none], wd), ("Conv", [xd, wd], y),
+        ("QuantizeLinear", [y, scale, zero], yq), ("DequantizeLinear", [yq, scale, zero], yd), ("Sin", [yd], z),
+    ]  # fmt: skip
+    made = [helper.make_node(kind, inputs, [output], name=name) for kind, inputs, output in nodes]
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, (1, d, 4, 4)) for n, d in ((x, 3), (z, 2))]
+    graph = helper.make_graph(made, name, ends[:1], ends[1:], [constant(np.asarray(v), n) for v, n in stored])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), path)
+
+
+def check_texts(folder: Path) -> None:
+    """No text of an artifact has characters that do something, no table more cells in one row than in others."""
     texts = [p for p in folder.rglob("*") if p.suffix in (".txt", ".csv", ".c", ".h", ".json", ".html", ".py", ".svg")]
     assert {"memory.txt", "plan.json", "m.h"} <= {p.name for p in texts}
     for text in texts:
@@ -63,6 +86,94 @@ def test_what_is_written_of_a_model(name: str, tmp_path: Path) -> None:
     for table in folder.rglob("*.csv"):
         widths = {len(row) for row in csv.reader(io.StringIO(table.read_text(encoding="utf-8")))}
         assert len(widths) <= 1, f"a row of {table.name} has cells more than others"
+
+
+OPTIONS = CompileOptions(npu_compiler="tvm", objective="bytes")
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_written_of_a_model(name: str, tmp_path: Path) -> None:
+    path, folder = tmp_path / "m.tflite", tmp_path / "out"
+    path.write_bytes(hostile_model(name))
+    artifact = compile_model(path, OPTIONS, folder)
+    assert artifact.inputs[0].name == printable(name)
+    check_artifact(folder, artifact)
+    check_texts(folder)
+
+
+@pytest.mark.parametrize("name", [*HOSTILE.values(), *IN_C], ids=[*HOSTILE, *(n[:9] for n in IN_C)])
+def test_what_is_written_of_an_onnx_model(name: str, tmp_path: Path) -> None:
+    path, folder = tmp_path / "m.onnx", tmp_path / "out"
+    onnx_model(path, name)
+    artifact = compile_model(path, OPTIONS, folder)
+    assert printable(artifact.inputs[0].name) == printable(name)
+    check_artifact(folder, artifact)
+    check_texts(folder)
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_written_of_a_tosa_graph(name: str, tmp_path: Path) -> None:
+    path, folder = tmp_path / "m.tosa", tmp_path / "out"
+    path.write_bytes(tosa_file(names=(name, f"{name}1", f"{name}2")))
+    artifact = compile_model(path, CompileOptions("ethos-u85-256"), folder)
+    check_artifact(folder, artifact)
+    check_texts(folder)
+
+
+@pytest.mark.parametrize("name", [*HOSTILE.values(), *IN_C], ids=[*HOSTILE, *(n[:9] for n in IN_C)])
+@pytest.mark.parametrize("io", [0, 1])
+def test_a_model_library_of_any_names_has_no_warnings(name: str, io: int, tmp_path: Path) -> None:
+    model, tree = tmp_path / "m.tflite", tmp_path / "tree"
+    model.write_bytes(hostile_model(name))
+    made = library(model, "--workspace-pools=sram", f"--pass-config=tir.usmp.use_workspace_io={io}")
+    write_tree(made, tree)
+    check_library(tree)
+    for path, content in made.files.items():
+        text = content.decode("utf-8", "replace")
+        assert path.endswith(".params") or text == printable_lines(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "in_c"),
+    [("stdint", "stdint_"), ("String", "String_"), ("npu_memplan_runtime", "npu_memplan_runtime_"), ("int", "int"),
+     ("x" * 300, "x" * 100), ("/*\x1b", "___"), ("1", "_1")],
+    ids=lambda name: name[:9].replace("\x1b", "ESC"),
+)  # fmt: skip
+def test_a_model_of_any_name_is_c(name: str, in_c: str, tmp_path: Path) -> None:
+    """Its headers stand on the path on which C's own are looked for."""
+    path = tmp_path / "m.tflite"
+    path.write_bytes(hostile_model("x"))
+    artifact = compile_model(path, replace(OPTIONS, name=name), tmp_path / "out")
+    assert artifact.name == in_c
+    check_artifact(tmp_path / "out", artifact)
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [(("a/*b",), "is not a letter and"), (('x"',), "is not a letter"), (("\x1b[1m",), "is not a letter"),
+     (("s" * 65,), "at most 63"), (("a.b", "a_b"), "'a.b' and 'a_b' are the same in C"),
+     (("SRAM",), "'sram' and 'SRAM'")],
+)  # fmt: skip
+def test_names_of_pools_are_refused_that_c_cannot_have(names: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(hostile_model("x"))
+    with pytest.raises(OptionError, match=why):
+        compile_model(path, replace(OPTIONS, constant_pools=dict.fromkeys(names)), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--module-name=../x", "--constant-pools=a/*b", "--workspace-pools=a b"])
+def test_names_in_a_model_library_are_refused_that_c_cannot_have(option: str, tmp_path: Path) -> None:
+    with pytest.raises(TvmcError, match="is not a letter and at most 63"):
+        parse_compile([option, "m.tflite"])
+
+
+def test_a_board_file_has_names_that_c_can_have(tmp_path: Path) -> None:
+    text = (targets_folder() / "boards" / "corstone-300-u55.toml").read_text(encoding="utf-8")
+    for old, new in (('"corstone-300-u55"', '"x\\" /*"'), ('"DTCM"', '"D TCM"')):
+        (tmp_path / "b.toml").write_text(text.replace(old, new), encoding="utf-8")
+        with pytest.raises(TargetDataError, match="name"):
+            load_board(tmp_path / "b.toml")
 
 
 def test_a_refusal_of_a_custom_operator_shows_its_name(tmp_path, monkeypatch, capfd):

@@ -19,6 +19,8 @@ from npu_memplan.codegen.mlf import Library
 from npu_memplan.codegen.mlf_runtime import ETHOSU
 from npu_memplan.ethosu.stream.container import parse_payload
 
+from .warnings_of_c import check_library
+
 LAUNCHER = """
 #include "tvm_ethosu_runtime.h"
 int32_t (*test_hook)(void*, size_t, uint64_t*, size_t*, int);
@@ -59,6 +61,7 @@ class Application:
             tree = folder / f"tree{number}"
             tree.mkdir()
             write_tree(library, tree)
+            check_library(tree)
             sources += sorted((tree / "codegen/host/src").glob("*.c"))
             includes += [tree / "codegen/host/include", tree / ETHOSU, tree / "runtime/include"]
         shared = folder / "application.so"

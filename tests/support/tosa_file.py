@@ -11,17 +11,19 @@ _SHAPE = (2, 3)
 
 
 @functools.cache
-def tosa_file(operator: int = ADD, dtype: int = INT32, inputs: tuple[str, ...] = ("a", "b")) -> bytes:
-    """`c = operator(a, b)` of 2 x 3 numbers; `inputs` are what the graph says that it takes."""
+def tosa_file(
+    operator: int = ADD, dtype: int = INT32, inputs: tuple[str, ...] = (), names: tuple[str, str, str] = ("a", "b", "c")
+) -> bytes:
+    """`c = operator(a, b)` of 2 x 3 numbers; `inputs` are what the graph says that it takes, if not the first two."""
     made = flatbuffers.Builder(512)
-    tensors = [_tensor(made, name, dtype) for name in "abc"]
+    tensors = [_tensor(made, name, dtype) for name in names]
     attribute = _table(made, {})
-    taken, given = _texts(made, ("a", "b")), _texts(made, ("c",))
+    taken, given = _texts(made, names[:2]), _texts(made, names[2:])
     what = _table(
         made, {0: ("u4", operator), 1: ("u1", operator), 2: ("at", attribute), 3: ("at", taken), 4: ("at", given)}
     )
     operators, all_tensors = _vector(made, [what]), _vector(made, tensors)
-    ins, outs, name = _texts(made, inputs), _texts(made, ("c",)), made.CreateString("main")
+    ins, outs, name = _texts(made, inputs or names[:2]), _texts(made, names[2:]), made.CreateString("main")
     block = _table(
         made, {0: ("at", name), 1: ("at", operators), 2: ("at", all_tensors), 3: ("at", ins), 4: ("at", outs)}
     )

@@ -10,13 +10,23 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.codegen.builds.arm_driver import GLUE
 from npu_memplan.codegen.interface import c_files
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+_DRIVER = """#include <stddef.h>
+#include <stdint.h>
+struct ethosu_driver;
+struct ethosu_driver *ethosu_reserve_driver(void);
+void ethosu_release_driver(struct ethosu_driver *driver);
+int ethosu_invoke(struct ethosu_driver *driver, const void *payload, int bytes, uint64_t *bases, const size_t *sizes,
+                  int count);
+"""  # what glue calls of Arm's driver, in the driver's own types
 _clean: set[str] = set()  # digests of what has been looked at: many tests build the same
 
 
@@ -28,21 +38,37 @@ def strict_compilers() -> tuple[str, ...]:
     return found
 
 
-def check_warnings(sources: Iterable[Path], *options: str) -> None:
-    """No compiler warns of any of `sources`."""
+@functools.cache
+def arm_compilers() -> tuple[tuple[str, ...], ...]:
+    """GCC and clang for Arm, those of them that are here; clang takes the C library of GCC's."""
+    gcc = "arm-none-eabi-gcc"
+    if shutil.which(gcc) is None:
+        return ()
+    found: list[tuple[str, ...]] = [(gcc,)]
+    if "clang" in strict_compilers():
+        library = subprocess.run([gcc, "-print-file-name=libc.a"], capture_output=True, text=True, check=True).stdout
+        headers = Path(library.strip()).resolve().parent.parent / "include"
+        found.append(("clang", "--target=arm-none-eabi", "-isystem", str(headers)))
+    return tuple(found)
+
+
+def check_warnings(sources: Iterable[Path], *options: str, compilers: Iterable[tuple[str, ...]] | None = None) -> None:
+    """No compiler warns of any of `sources`; `compilers` are those of this machine, or other commands."""
+    commands = [(name,) for name in strict_compilers()] if compilers is None else [*compilers]
     texts = [path for path in sources if path.suffix == ".c"]
     around = sorted(path for folder in {path.parent for path in texts} for path in folder.glob("*.[ch]"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in (*texts, *around))).hexdigest()
+    contents = [path.read_bytes() for path in (*texts, *around)]
+    digest = hashlib.sha256(b"".join([repr(commands).encode(), *contents])).hexdigest()
     if not texts or digest in _clean:
         return
     running = [
         subprocess.Popen(
-            [name, *STRICT, "-fsyntax-only", f"-I{texts[0].parent}", *options, *map(str, texts)],
+            [*command, *STRICT, "-fsyntax-only", f"-I{texts[0].parent}", *options, *map(str, texts)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for name in strict_compilers()
+        for command in commands
     ]
     said = [process.communicate()[1] for process in running]
     assert [process.returncode for process in running] == [0] * len(running), "".join(said)
@@ -52,5 +78,20 @@ def check_warnings(sources: Iterable[Path], *options: str) -> None:
 def check_artifact(directory: Path, artifact: Artifact) -> None:
     """No compiler warns of an artifact's C; one that lacks files is for the runner to refuse."""
     sources = [directory / "src" / name for name in c_files(artifact)]
-    if all(source.is_file() for source in sources):
-        check_warnings(sources, f"-Wa,-I,{directory / 'src'}")
+    if not all(source.is_file() for source in sources):
+        return
+    check_warnings(sources, f"-Wa,-I,{directory / 'src'}")
+    if (glue := directory / "src" / GLUE).is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "ethosu_driver.h").write_text(_DRIVER)
+            check_warnings([glue], f"-I{folder}")
+
+
+def check_library(tree: Path) -> None:
+    """No compiler warns of the C of a Model Library Format tree: of the model, and of the runtime beside it."""
+    (tree / "ethosu_driver.h").write_text(_DRIVER)
+    runtime = sorted((tree / "runtime").rglob("*.c"))
+    folders = {tree, tree / "codegen/host/include", tree / "runtime/include", *(path.parent for path in runtime)}
+    includes = [f"-I{folder}" for folder in sorted(folders)]
+    check_warnings(sorted((tree / "codegen/host/src").glob("*.c")), *includes)
+    check_warnings(runtime, *includes)
