@@ -110,6 +110,7 @@ def _run() -> int:
 
 
 _INTERNAL = 3  # exit code
+_READER_LEFT = 128 + 13  # what a shell shows of a program that SIGPIPE ended
 _REPORT_IT = (
     "npu-memplan: that is a fault of npu_memplan, not of the model: please report it, with the model, the command and "
     "what `npu-memplan doctor` prints"
@@ -131,9 +132,14 @@ def _ended() -> int:
     except NpuMemplanError as error:
         click.echo(f"npu-memplan: {error}", err=True)
         return 2
-    except BrokenPipeError:  # the reader has enough, as in `| head`; click and rich leave with 1 then too
+    except BrokenPipeError:  # the reader has enough, as in `| head`
         print_nowhere()
-        return 1
+        return _READER_LEFT
+    except SystemExit:  # click and rich leave with 1 then
+        if not getattr(sys.stdout, "reader_left", False):
+            raise
+        print_nowhere()
+        return _READER_LEFT
     except OSError as error:  # a full disk, a file system that is read only
         where = f": {error.filename}" if error.filename else ""
         click.echo(f"npu-memplan: {error.strerror or error}{where}", err=True)

@@ -41,7 +41,7 @@ def check_network(
     found = [
         *container.accelerators(network, board),
         *container.alignments(network, data),
-        *container.operators(network, data, requested.registered),
+        *container.operators(network, data, requested.registered, board),
         *memory.regions(network),
         *memory.arena(network, requested.arena_bytes),
         *memory.fit(network, len(data), board),

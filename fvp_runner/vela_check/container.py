@@ -20,6 +20,11 @@ ALIGNMENT = 16  # of payloads, constants and tensors in the arena: bytes that th
 NPU_OPERATOR = "ethos-u"
 
 
+def compile_command(board: Board) -> str:
+    """The command that makes such a file for a board."""
+    return f"npu-memplan compile MODEL.tflite --board {board.name} --emit vela-tflite -o FILE.tflite"
+
+
 def accelerators(network: Network, board: Board) -> Iterator[Remark]:
     """Whether the board has the NPU that each payload is for, and what the driver compares."""
     for call in network.npu_calls:
@@ -28,7 +33,8 @@ def accelerators(network: Network, board: Board) -> Iterator[Remark]:
             yield Remark(
                 Level.WRONG, "accelerator",
                 f"{what} is compiled for {npu.name} (CONFIG {npu.config_word:#010x}); board {board.name} has "
-                f"{', '.join(board.accelerators)}: its driver refuses the payload; compile for one of these",
+                f"{', '.join(board.accelerators)}: its driver refuses the payload; compile the original model "
+                f"for the board: {compile_command(board)}",
             )  # fmt: skip
             continue
         made, has = _version(call.payload.architecture_id), _version(npu.id_word)
@@ -84,12 +90,14 @@ def alignments(network: Network, data: bytes) -> Iterator[Remark]:
         yield Remark(Level.RIGHT, "alignment", text)
 
 
-def operators(network: Network, data: bytes, registered: Collection[str]) -> Iterator[Remark]:
+def operators(network: Network, data: bytes, registered: Collection[str], board: Board) -> Iterator[Remark]:
     """Whether the firmware's resolver knows every operator: of those given, or of all that TFLite Micro has."""
     needed = dict.fromkeys([*(NPU_OPERATOR for _ in network.npu_calls), *(o.name for o in network.cpu_operators)])
     listed = ", ".join(needed)
     if not network.npu_calls:
-        yield Remark(Level.WRONG, "operators", network.why_nothing_runs_on_the_npu())
+        why = network.why_nothing_runs_on_the_npu()
+        made = "" if network.by_vela else f"; or: {compile_command(board)}"
+        yield Remark(Level.WRONG, "operators", f"{why}{made}")
     missing = [name for name in needed if registered and name not in registered]
     for name in missing:
         yield Remark(

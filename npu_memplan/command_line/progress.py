@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from ..errors import NpuMemplanError
 from ..process.phases import listening
 from .groups import group
 
@@ -34,7 +35,12 @@ def verbosity(command: Any) -> Any:
         if quiet and verbose:
             raise click.UsageError("--quiet and --verbose contradict each other; leave one of them out")
         verbosity = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
-        return command(verbosity=verbosity, **requested)
+        try:
+            return command(verbosity=verbosity, **requested)
+        except NpuMemplanError as error:
+            if verbosity is Verbosity.VERBOSE and error.details:
+                click.echo(error.details, err=True)
+            raise
 
     option = group("What is said")
     quiet = option("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")

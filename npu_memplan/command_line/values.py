@@ -22,6 +22,11 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def several(_: click.Context, parameter: click.Parameter, texts: Iterable[str]) -> str:
+    """Callback of a list of names that may be given more than once: one text with commas between them all."""
+    return ",".join(names(",".join(texts)))
+
+
 def name_and_size(text: str) -> tuple[str, int | None]:
     """`NAME=SIZE`, or `NAME` without a size."""
     return parse_named_size(text) if "=" in text else (text, None)

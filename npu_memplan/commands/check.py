@@ -7,6 +7,8 @@ or a file that is no network.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ import click
 
 from ..command_line import completion
 from ..command_line.values import FILE, PLACE, names
+from ..errors import NpuMemplanError
 from ..files.arrays import check_unused, read_inputs
 from ..models.executorch.segments import is_program
 from ..sizes import parse_named_size, parse_size
@@ -21,6 +24,7 @@ from ..sizes import parse_named_size, parse_size
 if TYPE_CHECKING:
     from fvp_runner.vela_check.remark import Remark
 
+    from ..models.network import Network
     from ..target_data import Board
 
 
@@ -60,35 +64,76 @@ def command(
     if is_program(data):
         check_unused(network.name, "a .pte", {"--arena": arena, "--reference": reference})
         remarks = _program_remarks(network.name, data, description, (registered, dict(pools)), external, inputs)
+        work: dict[str, Any] = {}
     else:
         check_unused(network.name, "no .pte", {"--pool": pools, "--data": external})
-        remarks = _network_remarks(network.name, data, description, (registered, arena, reference), inputs)
+        remarks, work = _network_remarks(network.name, data, board, (registered, arena, reference), inputs)
     wrong = sum(remark.level is Level.WRONG for remark in remarks)
     if as_json:
         rows = [remark.to_dict() for remark in remarks]
-        click.echo(json.dumps({"network": network.name, "board": description.name, "wrong": wrong, "findings": rows}))
+        click.echo(
+            json.dumps({"network": network.name, "board": description.name, "wrong": wrong, **work, "findings": rows})
+        )
     else:
         verdict = f"{wrong} wrong" if wrong else "nothing wrong was found"
-        click.echo(f"{network.name} on {description.name}: {verdict}")
+        click.echo("; ".join((f"{network.name} on {description.name}: {verdict}", *_work_text(work))))
         for remark in remarks:
             click.echo(f"{remark.level.value:5}  {remark.topic:11}  {remark.text}")
     if wrong:
         raise click.exceptions.Exit(1)
 
 
-def _network_remarks(
-    name: str, data: bytes, board: Board, verbosity: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
-) -> list[Remark]:
-    from fvp_runner.vela_check.check import FirmwareFacts, check_network
+def _work_of(network: Network, board: str) -> dict[str, Any]:
+    """Who runs what: operators by side, and the NPU's estimated time on the board, where the board has that NPU."""
+    from ..options import CompileOptions
+    from ..target_data import load_board
+    from .simulate import bounds_of
 
+    milliseconds = None
+    calls = network.npu_calls
+    if calls and all(call.accelerator.name in load_board(board).accelerators for call in calls):
+        where = CompileOptions(calls[0].accelerator.name, board=board).memory_map()
+        assert where is not None
+        with suppress(NpuMemplanError):  # a wrong stream has a finding of its own
+            milliseconds = 1000 * sum(bounds_of(network, where).values()) / where.clock_hz
+    on_cpu = [operator.name for operator in network.cpu_operators]
+    return {"npu_operators": len(calls), "cpu_operators": on_cpu, "npu_ms": milliseconds}
+
+
+def _work_text(work: dict[str, Any]) -> Iterator[str]:
+    """The same for the first line: a file that is right may still leave most of its work to the CPU."""
+    if not work:
+        return
+    if work["npu_ms"] is not None:
+        yield f"NPU about {work['npu_ms']:.3f} ms (estimated)"
+    on_cpu = work["cpu_operators"]
+    if on_cpu:
+        kinds = ", ".join(dict.fromkeys(on_cpu))
+        total = len(on_cpu) + work["npu_operators"]
+        yield f"{len(on_cpu)} of {total} operators on the CPU ({kinds}), whose time is not estimated"
+
+
+def _network_remarks(
+    name: str, data: bytes, where: str, verbosity: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
+) -> tuple[list[Remark], dict[str, Any]]:
+    from fvp_runner.vela_check.check import FirmwareFacts, check_network
+    from fvp_runner.vela_check.remark import Level, Remark
+
+    from ..ethosu.stream.container import ContainerError
     from ..models.file import read_file
     from ..models.tflite import read_network
+    from ..target_data import load_board
 
-    parsed = read_network(data, name)
+    board = load_board(where)
+    try:
+        parsed = read_network(data, name)
+    except ContainerError as error:
+        text = f"{error}: the driver refuses it; nothing else of the file was checked"
+        return [Remark(Level.WRONG, "payload", text)], {}
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
     registered, arena, reference = verbosity
     requested = FirmwareFacts(registered, arena, None if reference is None else read_file(reference))
-    return check_network(parsed, data, board, requested, values)
+    return check_network(parsed, data, board, requested, values), _work_of(parsed, where)
 
 
 def _program_remarks(

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -42,6 +44,25 @@ def _package(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def _pip(*extras: str, only: str = "") -> str:
+    """The command that installs what our own metadata requires: of `extras`, or the one requirement `only`.
+
+    By name of the packages themselves: npu_memplan need not be on the index that pip uses.
+    """
+    try:
+        listed = metadata.requires("npu_memplan") or []
+    except metadata.PackageNotFoundError:  # run from a checkout
+        listed = []
+    found = []
+    for line in listed:
+        requirement, _, marker = (part.strip() for part in line.partition(";"))
+        extra = re.search(r"extra *== *[\"'](\w+)[\"']", marker)
+        name = re.split(r"[^\w.-]", requirement)[0]
+        if (name == only and extra is None) if only else (extra is not None and extra[1] in extras):
+            found.append(requirement)
+    return f"pip install {shlex.join(found or [only or f'.[{chr(44).join(extras)}]'])}"
 
 
 def _tool(*command: str) -> str | None:
@@ -82,21 +103,21 @@ def _fvps() -> Iterator[Finding]:
 
 def look() -> tuple[Finding, ...]:
     """Look for everything, in the order of the report."""
-    package = "pip install npu_memplan"
-    extras = "pip install 'npu_memplan[reference,unicorn]'"
     firmware = _apt("qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi")
     return (
-        Finding("apache-tvm", "compiling", _package("apache-tvm"), package, needed=True),
-        Finding("ethos-u-vela", "compiling for the NPU", _package("ethos-u-vela"), package, needed=True),
+        Finding("apache-tvm", "compiling", _package("apache-tvm"), _pip(only="apache-tvm"), needed=True),
+        Finding(
+            "ethos-u-vela", "compiling for the NPU", _package("ethos-u-vela"), _pip(only="ethos-u-vela"), needed=True
+        ),
         Finding("C compiler", "run --on host, planning well", _c_compiler(), _apt("gcc libc6-dev"), needed=True),
-        Finding("tflite-micro", "reference results", _package("tflite-micro"), extras),
-        Finding("unicorn", "run --on unicorn", _package("unicorn"), extras),
+        Finding("tflite-micro", "reference results", _package("tflite-micro"), _pip("reference")),
+        Finding("unicorn", "run --on unicorn", _package("unicorn"), _pip("unicorn")),
         Finding("arm-none-eabi-gcc", "firmware for every board", _tool("arm-none-eabi-gcc", "--version"), firmware),
         Finding("newlib for Arm", "firmware for every board", _newlib(), firmware),
         Finding("qemu-system-arm", "run --on qemu", _tool("qemu-system-arm", "--version"), firmware),
-        Finding("LiteRT", "reference of uint8", _package("ai-edge-litert"), "pip install 'npu_memplan[litert]'"),
-        Finding("onnx", "compiling ONNX models", _package("onnx"), "pip install 'npu_memplan[onnx]'"),
-        Finding("matplotlib", "report --png", _package("matplotlib"), "pip install 'npu_memplan[plots]'"),
+        Finding("LiteRT", "reference of uint8", _package("ai-edge-litert"), _pip("litert")),
+        Finding("onnx", "compiling ONNX models", _package("onnx"), _pip("onnx")),
+        Finding("matplotlib", "report --png", _package("matplotlib"), _pip("plots")),
         *sorted(_fvps(), key=lambda finding: finding.purpose),
     )
 

@@ -106,7 +106,7 @@ def command(
     save_arrays(outputs, ran.outputs)
     if trace_file is not None:
         write_whole(trace_file, trace(parsed, where).encode())
-    spent = Timing(where.clock_hz, _bounds(parsed, where))
+    spent = Timing(where.clock_hz, bounds_of(parsed, where))
     document = _document(parsed, ran, result, layers) | {"npu_clock_hz": spent.clock_hz, "npu_bounds": spent.bounds}
     document |= {"checks": not no_checks, "fuzzed_schedules": fuzz_schedule}
     if as_json:
@@ -134,7 +134,7 @@ def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]
     return compile_tosa(data, vela_options(CompileOptions(accelerator, **system).resolved()), name).parsed
 
 
-def _bounds(network: Network, where: MemoryMap) -> dict[str, int]:
+def bounds_of(network: Network, where: MemoryMap) -> dict[str, int]:
     """Cycles of all NPU calls by cause."""
     from ..ethosu.stream.decode import decode
     from ..ethosu.time import estimate, sum_bounds

@@ -20,7 +20,7 @@ import click
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, verbosity
-from ..command_line.values import FILE, FOLDER, PLACE, names
+from ..command_line.values import FILE, FOLDER, PLACE, names, several
 from ..ethosu.arch import ACCELERATORS
 from ..options import NO_NPU, CompileOptions
 from ..sizes import parse_size
@@ -55,10 +55,10 @@ _cases, _where, _limits = group("What is compiled"), group("Where"), group("Limi
 @command.command("run", cls=GroupedCommand, help="Compile every MODEL for every target. What DIR has is not "
                  "computed again, so a sweep that was ended goes on. The name `run` may be left out.")  # fmt: skip
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=PLACE)
-@_cases("--accelerator", "accelerators", default="", metavar="NAME,NAME|all", shell_complete=completion.accelerators,
-        help="Such as u55-128,u65-256,none.")  # fmt: skip
-@_cases("--boards", default="", metavar="NAME,FILE.toml|all", shell_complete=completion.boards,
-        help="Their accelerators and memories, in place of --accelerator or for those alone.")  # fmt: skip
+@_cases("--accelerator", "accelerators", multiple=True, callback=several, metavar="NAME,NAME|all",
+        shell_complete=completion.accelerators, help="Such as u55-128,u65-256,none; may be repeated.")  # fmt: skip
+@_cases("--boards", multiple=True, callback=several, metavar="NAME,FILE.toml|all", shell_complete=completion.boards,
+        help="Their memories, with their own accelerators or those of --accelerator; may be repeated.")  # fmt: skip
 @_cases("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
         "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
 @_cases("--run", "runner", type=click.Choice(["host", "qemu", "unicorn"]), help="Run each artifact there and "
@@ -114,9 +114,15 @@ def targets(accelerators: str, boards: str, options: Sequence[str]) -> list[Comp
     npus = accelerator_names(accelerators)
     if boards:
         on = board_names() if boards == "all" else names(boards)
-        first = [words for board in on for words in _on_board(board, npus)]
-        if not first:
-            raise SweepError(f"no board of {boards} has one of: {', '.join(npus)}; leave one of the two out")
+        found = {board: _on_board(board, npus) for board in on}
+        left_out = [board for board, words in found.items() if not words]
+        if left_out and (boards != "all" or len(left_out) == len(on)):
+            has = "; ".join(f"{board} has {', '.join(load_board(board).accelerators)}" for board in left_out)
+            raise SweepError(
+                f"--boards {','.join(left_out)} cannot have --accelerator {','.join(npus)}: {has}; leave them out, add "
+                "one of theirs to --accelerator, or give --boards all for those that have one"
+            )
+        first = [words for each in found.values() for words in each]
     else:
         first = [("--accelerator", name) for name in npus] or [()]
     sets = [tuple(shlex.split(text)) for text in options or [""]]
@@ -153,11 +159,12 @@ def _summary(swept: Swept) -> dict[str, Any]:
 
 
 _NOT_RUN = "results of {:,} are claims, not checked: --run host compares them with their references"
-_SHOWN, _CHEAPEST = 20, 5  # of the cases that failed, of the targets that fit all
+_SHOWN, _CHEAPEST, _TABLE = 20, 5, 40  # of the cases that failed, of the targets that fit all, of the rows
 
 
 def _text(swept: Swept, output: Path) -> str:
     from ..sweep import Outcome
+    from ..sweep.table.rows import Asked, table_of
 
     facts = _summary(swept)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(facts["outcomes"].items()))
@@ -177,7 +184,26 @@ def _text(swept: Swept, output: Path) -> str:
         lines.append(f"  {case.network} on {case.target}: {result.outcome.value}: {reason}")
     if len(failed) > _SHOWN:
         lines.append(f"  and {len(failed) - _SHOWN:,} more")
-    return "\n".join([*lines, f"the table: npu-memplan sweep report {output}"])
+    lines += _rows(table_of([Asked.of(case) for case in swept.cases], found, {}))
+    return "\n".join([*lines, f"as pages, CSV and JSON: npu-memplan sweep report {output}"])
+
+
+def _rows(table: Table) -> list[str]:
+    """The table as text: a line a network and target that fits, or nearly."""
+    from ..sweep import Outcome
+    from ..text_table import align
+
+    rows: list[tuple[str, ...]] = [("network", "target", "SRAM", "flash", "NPU ms", "host calls", "results")]
+    shown = [row for row in table.rows if row.result.outcome in (Outcome.FITS, Outcome.NO_ROOM)]
+    for row in shown[:_TABLE]:
+        figures = (row.sram_bytes, row.flash_bytes, row.milliseconds, row.result.host_operations if row.fits else None)
+        texts = ["-" if f is None else f"{f:.3f}" if isinstance(f, float) else f"{f:,}" for f in figures]
+        results = row.exactness if row.fits else row.result.outcome.value
+        rows.append((row.requested.network, row.requested.target, *texts, results))
+    if not shown:
+        return []
+    more = [f"  and {len(shown) - _TABLE:,} more"] if len(shown) > _TABLE else []
+    return [*align(rows, right={2, 3, 4, 5}), *more]
 
 
 @command.command("report", help="Write sweep.html, sweep_table.json and sweep_table.csv of the sweep in DIR.")
@@ -287,7 +313,7 @@ def report_text(table: Table, changes: Comparison | None, deadline_ms: float | N
     faults = sum(row.result.faulty for row in table.rows)
     if faults:
         lines.append(f"{faults:,} with an internal fault")
-    lines += _cheapest(table, deadline_ms)
+    lines += [*_rows(table), *_cheapest(table, deadline_ms)]
     if changes is not None:
         lines.append(changes.to_text())
     return "\n".join(lines)

@@ -57,7 +57,19 @@ def open_streams() -> None:
 
 
 class _Shown(io.TextIOWrapper):
-    """A stream in which a control character does nothing, whoever brought it here."""
+    """A stream in which a control character does nothing, whoever brought it here.
+
+    `reader_left`: it is a pipe that nobody reads any more.
+    """
+
+    reader_left = False
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except BrokenPipeError:
+            self.reader_left = True
+            raise
 
     def write(self, text: str) -> int:
         super().write(printable_lines(text, styled=self.isatty() or "FORCE_COLOR" in os.environ))

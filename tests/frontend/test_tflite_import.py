@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -214,6 +215,21 @@ def test_operators_that_neither_side_can_run_are_all_named() -> None:
     assert text.startswith("odd.tflite has 2 operators that neither the NPU nor the host can run:")
     for part in ("FLOOR", "for plain numbers only", "int16[1, 8]", "no host operator RANDOM_UNIFORM", "NPU: "):
         assert part in text
+
+
+def test_operators_refused_for_one_reason_are_counted_and_details_have_them_all() -> None:
+    b = ModelBuilder()
+    tensors = [b.tensor((1, 8), "int16", 0.5) for _ in range(31)]
+    for source, target in itertools.pairwise(tensors):
+        b.operator("FLOOR", [source], [target])
+    with pytest.raises(UnsupportedModelError) as caught:
+        import_tflite(b.made([tensors[0]], [tensors[-1]]).finish(), name="odd.tflite")
+    text = str(caught.value)
+    assert "  30 x FLOOR: operators 0, 1, 2, 3, 4, 5, 6, 7 and 22 more\n    tensors of 0: " in text
+    assert len(text.splitlines()) < 8
+    assert "--verbose lists every operator" in text
+    listed = [line.strip() for line in caught.value.details.splitlines() if "FLOOR" in line]
+    assert listed == [f"operator {n} FLOOR" for n in range(30)]
 
 
 @pytest.mark.parametrize(("name", "message"), [

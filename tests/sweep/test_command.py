@@ -36,10 +36,22 @@ def swept(small_sweep: Any, tmp_path: Path) -> Path:
     return tmp_path / "sweep"
 
 
+def test_lists_that_are_repeated_are_joined(tmp_path: Path) -> None:
+    """Only the last one counted. `--stripes` without an NPU is refused at once, so nothing is compiled."""
+    words = [DIGITS, "--accelerator", "none", "--accelerator", "u55-99"]
+    assert "unknown accelerator 'ethos-u55-99'" in str(call(*words, "-o", tmp_path / "x").exception)
+    words = [DIGITS, "--accelerator", "u55-99", "--accelerator", "none"]
+    assert "unknown accelerator 'ethos-u55-99'" in str(call(*words, "-o", tmp_path / "x").exception)
+
+
 def test_the_report_is_beside_the_sweep(swept: Path) -> None:
     done = call("report", swept, "--deadline", 10, "--parquet")
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[0] == "2 networks on 4 targets: 5 fits, 1 no room, 2 refused"
+    printed = done.output.splitlines()
+    at = next(i for i, line in enumerate(printed) if re.fullmatch(r" +network +target +SRAM .*", line))
+    rows = [line.split() for line in printed[at + 1 : at + 7]]
+    assert {row[0] for row in rows} == {"digits", "hello_world_int8"}
     names = {path.name for path in swept.iterdir()}
     assert names >= {"sweep.html", "sweep_table.json", "sweep_table.csv", "sweep_table.parquet"}
     before = (swept / "sweep_table.json").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from dataclasses import replace
 from functools import cache
@@ -76,6 +77,31 @@ def test_another_accelerator(tmp_path: Path) -> None:
     found = wrong_findings(tmp_path, right(), board=U65)
     assert [topic for topic, _ in found] == ["accelerator"]
     assert "operator 0 is compiled for ethos-u55-256 (CONFIG 0x00003008)" in found[0][1]
+
+    assert f"npu-memplan compile MODEL.tflite --board {U65} --emit vela-tflite -o FILE.tflite" in found[0][1]
+
+
+def test_a_damaged_payload_is_a_finding(tmp_path: Path) -> None:
+    """It ended the command, without a table."""
+    (found,) = wrong_findings(tmp_path, right().replace(b"COP1", b"COPX"))
+    assert found[0] == "payload"
+    assert "must begin with COP1 or COP2, this one begins with b'COPX'" in found[1]
+
+
+def test_a_file_that_vela_has_not_compiled_names_our_command(tmp_path: Path) -> None:
+    found = wrong_findings(tmp_path, real_model("micro_speech_quantized").read_bytes())
+    assert any(f"--board {U55} --emit vela-tflite" in text for topic, text in found if topic == "operators")
+
+
+def test_the_verdict_has_the_npus_time_and_the_cpus_operators(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(right("keyword_scrambled_8bit"))
+    first = CliRunner().invoke(cli, ["check", str(path), "--board", U55]).output.splitlines()[0]
+    assert re.search(r"; NPU about \d+\.\d{3} ms \(estimated\); \d+ of \d+ operators on the CPU \(.*SVDF", first), first
+    assert first.endswith("whose time is not estimated")
+    document = json.loads(CliRunner().invoke(cli, ["check", str(path), "--board", U55, "--json"]).output)
+    assert document["npu_ms"] > 0
+    assert "SVDF" in document["cpu_operators"]
 
 
 def test_a_newer_architecture(tmp_path: Path) -> None:

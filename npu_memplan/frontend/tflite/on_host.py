@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...models.file import UnsupportedModelError
 from ...models.network import CpuOperator, Network
@@ -36,22 +36,60 @@ def check_host_operators(network: Network, messages: Sequence[str], kept: Mappin
 def check_on_host(network: Network, reasons: Mapping[int, str], file: bytes) -> None:
     """Refuse operators without an exact host lowering; `reasons` are why the NPU does not run them, by index.
 
-    Messages have the numbers of the user's `file`, of which constants may have been folded or Vela's result made.
+    The message counts them by kind and reasons; its details are all of them. Both have the numbers of the user's
+    `file`, of which constants may have been folded or Vela's result made.
     """
-    found = []
+    groups: dict[tuple[str, str, str], list[_Refused]] = {}
     for operator in network.cpu_operators:
         if operator.index not in reasons or (reason := host_reason(network, operator)) is None:
             continue
-        number, tensors = _as_in(file, network, operator)
-        found.append(f"  operator {number} {operator.name}\n    tensors: {tensors}\n"
-                     f"    NPU: {reasons[operator.index]}\n    host: {reason}")  # fmt: skip
-    if found:
-        raise UnsupportedModelError(
-            f"{network.name} has {len(found)} operators that neither the NPU nor the host can run:\n"
-            + "\n".join(found)
-            + "\nreplace them in the model, or quantise them in a way that one side supports; or leave them to C "
-            f"functions of your own: {_external(network, reasons)}"
-        )
+        refused = _Refused(operator.name, *_as_in(file, network, operator), reasons[operator.index], reason)
+        groups.setdefault(refused.key, []).append(refused)
+    if not groups:
+        return
+    count = sum(map(len, groups.values()))
+    error = UnsupportedModelError(
+        f"{network.name} has {count} operators that neither the NPU nor the host can run:\n"
+        + "\n".join(_group_text(members) for members in groups.values())
+        + "\nreplace them in the model, or quantise them in a way that one side supports; or leave them to C "
+        f"functions of your own: {_external(network, reasons)}"
+        + ("" if count == len(groups) else "; --verbose lists every operator with its tensors")
+    )
+    error.details = "\n".join(_group_text([one]) for members in groups.values() for one in members)
+    raise error
+
+
+_NUMBERS = 8  # of operators in one line
+_OF_ONE = re.compile(r"'[^']*'|\[[^\]]*\]|\b\d+\b")  # names, shapes and figures in a reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """An operator that neither side can run; `number` and `tensors` as in the user's file."""
+
+    kind: str
+    number: str
+    tensors: str
+    npu: str
+    host: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What operators refused for the same reasons share."""
+        return self.kind, _OF_ONE.sub("", self.npu), _OF_ONE.sub("", self.host)
+
+
+def _group_text(members: Sequence[_Refused]) -> str:
+    """Operators of one kind that are refused for the same reasons: their numbers, and the first one's tensors and
+    reasons."""
+    first = members[0]
+    numbers = ", ".join(refused.number for refused in members[:_NUMBERS])
+    more = f" and {len(members) - _NUMBERS} more" if len(members) > _NUMBERS else ""
+    one = len(members) == 1
+    kind = first.kind
+    heading = f"operator {numbers} {kind}" if one else f"{len(members)} x {kind}: operators {numbers}{more}"
+    tensors = f"tensors{'' if one else f' of {first.number}'}: {first.tensors}"
+    return f"  {heading}\n    {tensors}\n    NPU: {first.npu}\n    host: {first.host}"
 
 
 def _as_in(file: bytes, network: Network, operator: CpuOperator) -> tuple[str, str]:
