@@ -20,7 +20,7 @@ from .report.writing import write
 from .request import Loaded, request
 from .stages import Compiled
 from .tuning.fallback import read_by_one
-from .tuning.tune import prefetch_weights, tune
+from .tuning.tune import make_resident, prefetch_weights, tune
 
 
 def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
@@ -46,11 +46,11 @@ def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
 
     best = None if beyond else tune(options, load, model.name, extract_problem)
     if best is not None:
-        return build(best)
+        return build(make_resident(best))
     with paused():
         extracted = extract_problem(lower(read_by_one(model, options, beyond)))
     try:
-        return build(prefetch_weights(plan(extracted)))
+        return build(make_resident(prefetch_weights(plan(extracted))))
     except planners.PlanningError as error:
         loaded = extracted.loaded
         raise does_not_fit(

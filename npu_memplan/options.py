@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .errors import NpuMemplanError
 from .names import unusable_in_c
 from .problem import Pool
+from .sizes import SizeError, parse_size
 from .target_data import MemoryMode, accelerator_system, load_board, load_memory_mode
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _flags(*names: str) -> dict[str, str]:
 _VALUES = _flags(
     "board", "accelerator", "system_config", "vela_ini", "memory_mode", "optimise", "arena_cache_size_bytes",
     "host_ops", "operators", "npu_compiler", "objective", "effort", "max_ms", "planner", "time_limit_s", "seed",
-    "launch", "name",
+    "launch", "name", "resident",
 )  # fmt: skip
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
@@ -58,6 +59,28 @@ _SWITCHES = {
     **_flags("reorder", "stripes", "prefetch", "host_time", "incbin"),
     "reuse_inputs": "--keep-inputs",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """How many constants lie in the fast pool for good: at most `most_bytes` (None: no limit); `whole`: all of them."""
+
+    most_bytes: int | None
+    whole: bool = False
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the pool's size is the only limit."""
+        return self.most_bytes is None and not self.whole
+
+    @classmethod
+    def parse(cls, text: str) -> Resident:
+        """`none`, `auto`, `all` or a size; `OptionError` for anything else."""
+        known = {"none": cls(0), "auto": cls(None), "all": cls(None, whole=True)}
+        try:
+            return known[text] if text in known else cls(parse_size(text))
+        except SizeError as error:
+            raise OptionError(f"--resident {text!r} is none of none, auto, all, and no size ({error})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +114,7 @@ class CompileOptions:
     reorder: bool = False  # independent calls in the order that needs least memory
     stripes: bool = False  # NPU operations cut by rows where that saves memory; of native lowering only
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
+    resident: str = "none"  # constants in the fast pool for good: "none", "auto", "all" or a size
     host_time: bool = False  # the rough cycles of host operators count in sums
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     incbin: bool = False  # large constants as files beside the C
@@ -134,6 +158,7 @@ class CompileOptions:
                 raise OptionError(f"{_VALUES[field_name]} {value!r} is unknown; choose one of: {', '.join(allowed)}")
         self._check_stripes()
         self._check_speed()
+        self._check_resident()
         if self.npu_compiler == AUTO and not self.competes:
             return replace(self, npu_compiler="tvm" if self.stripes else "vela").resolved()
         if self.accelerator == NO_NPU:
@@ -197,6 +222,14 @@ class CompileOptions:
                 "--max-ms chooses the program by its time, in the least memory; leave out "
                 f"{'--prefetch' if self.prefetch else '--objective bytes'}"
             )
+
+    def _check_resident(self) -> None:
+        if Resident.parse(self.resident).most_bytes == 0:
+            return
+        if self.accelerator == NO_NPU:
+            raise OptionError("--resident is of constants that the NPU reads, but --accelerator none has no NPU")
+        if self.max_ms is not None:
+            raise OptionError("--resident gives memory for time, --max-ms time for memory; leave one of them out")
 
     def memory_map(self, regions: Mapping[int, str] | None = None, needs: Needs | None = None) -> MemoryMap | None:
         """Which memory each of the NPU's regions lies in, by pool name; None without an NPU.

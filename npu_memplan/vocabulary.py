@@ -14,6 +14,7 @@ KIND = "npu.kind"
 KIND_ETHOSU = "ethosu"
 ACCELERATOR = "npu.accelerator"  # also of a partitioned main
 PARAM_ROLES, PARAM_REGIONS, PARAM_OFFSETS = "npu.param_roles", "npu.param_regions", "npu.param_offsets"
+RESIDENT = "resident"  # a parameter's role: constants that lie in a writable pool
 OPERATORS = "npu.operators"
 """Of each NPU operation in order, the operator of the source model that it works for, by index; -1: unknown."""
 REGIONS = "npu.regions"  # once planned: the NPU region of each pool parameter; 0 are read-only ones

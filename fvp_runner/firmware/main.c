@@ -69,9 +69,10 @@ static int32_t print_guards(void) {
   return broken;
 }
 
-/* Poison, then states as they start, then the inputs: what the host runner does too. */
+/* Poison, then resident constants and states as they start, then the inputs: what the host runner does too. */
 static const char *fill_pools(void) {
   for (int32_t i = 0; i < PROGRAM_POOLS; i++) memset(pools[i], PROGRAM_POISON, pool_bytes[i]);
+  PROGRAM_INIT(pools);
   PROGRAM_RESET(pools);
   const struct input_image *image = (const struct input_image *)(const void *)npu_memplan_inputs;
   if (image->magic != INPUTS_MAGIC) return "no inputs were put into the image before it was loaded";

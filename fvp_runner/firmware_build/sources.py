@@ -72,6 +72,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         "",
         f'#define PROGRAM_NAME "{name}"',
         f"#define PROGRAM_RUN {name}_run",
+        f"#define PROGRAM_INIT {f'{name}_init' if artifact.has_init else '(void)'}",
         f"#define PROGRAM_RESET {f'{name}_reset' if artifact.states else '(void)'}",
         f"#define PROGRAM_NPU_CONFIG {config:#010x}u /* {artifact.target.accelerator}; 0: no NPU is used */",
         f"#define PROGRAM_POISON {POISON:#04x}",

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.problem import POISON, Agent
+from npu_memplan.problem import POISON, Agent, BufferKind
 
 from ..base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, fitting_inputs, load_artifact
 from ..guards import GuardedPool
@@ -110,18 +110,45 @@ class HostRunner:
         return self.infer(inputs)
 
     def reset(self) -> None:
-        """Poison all pools and let the program set its states to what they start with."""
+        """Poison all pools; let the program load its resident constants and set its states to what they start with."""
         self._check_free()
+        written = self._init(POISON ^ 0xFF) if self.artifact.has_init else []
         for guarded in self._guarded:
             guarded.pool[:] = POISON
             guarded.reset()
         self._shadow.reset()
         if self._sanitizer is not None:
             self._sanitizer.reset()
+        if written:
+            again = self._init(POISON)
+            self._shadow.initialised([one | other for one, other in zip(written, again, strict=True)])
+            self._define_resident()
         if self.artifact.states:
             self._library.reset(self._pointers())
         for slot in self.artifact.states:
             self._define(slot)
+
+    def _init(self, poison: int) -> list[npt.NDArray[np.bool_]]:
+        """Let the program load its resident constants into pools full of `poison`; which bytes are not that any more.
+
+        A byte that was written differs from one of two poisons.
+        """
+        for pool in self.pools:
+            pool[:] = poison
+        status = self._library.init(self._pointers())
+        if self._sanitizer is not None:
+            self._sanitizer.raise_fault()
+        if status != 0:
+            raise RunnerError(f"{self.artifact.name}_init returned {status}; 0 is success")
+        return [pool != poison for pool in self.pools]
+
+    def _define_resident(self) -> None:
+        if self._sanitizer is None:
+            return
+        sizes = {b.name: b.size_bytes for b in self.artifact.problem.buffers if b.kind is BufferKind.RESIDENT}
+        for placement in self.artifact.plan.placements:
+            if placement.buffer in sizes:
+                self._sanitizer.define(placement.pool, placement.offset_bytes, sizes[placement.buffer])
 
     def infer(self, inputs: Sequence[Array]) -> RunOutputs:
         """The next inference: pools and states are as the last one has left them."""

@@ -21,6 +21,7 @@ from npu_memplan.artifact.parts import Call
 from npu_memplan.problem import Agent, Buffer, BufferKind, Plan, Problem
 
 from ..base import RunCheckError
+from .shared_object import INIT
 
 READABLE, WRITABLE, WRITTEN = 1, 2, 4
 _UNWRITTEN, _UNDEFINED = 2, 3  # kinds of findings of `sanitizer.c`
@@ -109,6 +110,10 @@ class Sanitizer:
         if number >= 0 and not self._calls:  # nobody says whose buffers are whose
             for name in self._places:
                 self._bytes(name)[:] |= READABLE | WRITABLE
+        if number == INIT:
+            for name, buffer in self._buffers.items():
+                if buffer.kind is BufferKind.RESIDENT:
+                    self._bytes(name)[:] |= WRITABLE
         if not 0 <= number < len(self._calls) or self._calls[number].agent is not Agent.HOST:
             return
         call = self._calls[number]

@@ -21,7 +21,12 @@ from npu_memplan.problem.spans import Spans, merged, subtract
 
 from ..base import RunCheckError
 
-_GIVEN = (BufferKind.INPUT, BufferKind.STATE, BufferKind.CONSTANT)  # the content is there before the first call
+_GIVEN = (
+    BufferKind.INPUT,
+    BufferKind.STATE,
+    BufferKind.CONSTANT,
+    BufferKind.RESIDENT,
+)  # the content is there before the first call
 _Named = tuple[str, BufferAccess]  # and the buffer's name
 
 
@@ -67,7 +72,22 @@ class PoolShadows:
 
     def define(self, slot: TensorSlot) -> None:
         """The caller has written a graph input or a state."""
-        pool, start, stop = self._index[slot.pool], slot.offset_bytes, slot.offset_bytes + slot.size_bytes
+        self._define(self._index[slot.pool], slot.offset_bytes, slot.offset_bytes + slot.size_bytes)
+
+    def initialised(self, written: Sequence[npt.NDArray[np.bool_]]) -> None:
+        """The bytes that `<name>_init` has written; `UnwrittenInputError` where resident constants are not whole."""
+        for name, (pool, start, stop) in self._where.items():
+            if self._buffers[name].kind is not BufferKind.RESIDENT:
+                continue
+            unknown = np.flatnonzero(~written[pool][start:stop])
+            if unknown.size:
+                raise UnwrittenInputError(
+                    f"{self._artifact.name}_init leaves {unknown.size} of {stop - start} bytes of the resident "
+                    f"constants {name} unwritten; {self._first(pool, start, int(unknown[0]))}"
+                )
+            self._define(pool, start, stop)
+
+    def _define(self, pool: int, start: int, stop: int) -> None:
         self.defined[pool][start:stop] = True
         self._writers[pool][start:stop] = self._given.get((pool, start), 0)
 

@@ -48,6 +48,9 @@ int32_t npu_memplan_npu_launch(const uint32_t *command_stream, uint32_t bytes, c
 """
 
 
+INIT = -2  # what a sanitizer calls `<name>_init` among the calls of a program
+
+
 class SharedObject:
     def __init__(self, path: Path, name: str) -> None:
         try:
@@ -66,6 +69,18 @@ class SharedObject:
     def reset(self, pointers: Any) -> None:
         """`<name>_reset`, which programs with states have."""
         self._library[f"{self._name}_reset"](pointers)
+
+    def init(self, pointers: Any) -> int:
+        """`<name>_init`, which programs with resident constants have."""
+        try:
+            function = self._library[f"{self._name}_init"]
+        except AttributeError:
+            raise RunnerError(
+                f"plan.json says that {self._name} has resident constants, but its C has no {self._name}_init; "
+                "compile the model again"
+            ) from None
+        function.restype = ctypes.c_int32
+        return int(function(pointers) if self._guard is None else self._guard(function, pointers, INIT))
 
     def sanitized(self) -> Any:
         """The functions of `sanitizer.c`, with which it was built; runs and steps go through them from here on."""

@@ -7,13 +7,14 @@ docs/reference.md; its version changes when a reader would have to. `json` reads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..options import CompileOptions
-from ..problem import Agent, Plan, Pool, Problem
+from ..problem import Agent, BufferKind, Plan, Pool, Problem
 from ..target_data import load_board
 from .check import NOT_REQUESTED, CheckResult
 from .json import artifact_from_json, artifact_to_json
@@ -101,6 +102,26 @@ class Artifact:
     def run_pools(self) -> tuple[Pool, ...]:
         """The pools that the caller of `run` provides; read-only ones are in the generated code."""
         return tuple(pool for pool in self.problem.pools if not pool.read_only)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Constants in writable pools, which `<name>_init` puts there once."""
+        return sum(buffer.size_bytes for buffer in self.problem.buffers if buffer.kind is BufferKind.RESIDENT)
+
+    @property
+    def init_cycles(self) -> int:
+        """Cycles of the NPU's clock that reading these from the memory of constants takes at least, once."""
+        from ..ethosu.time import Traffic
+
+        size, memory_map = self.resident_bytes, self.memory_map
+        if not size or memory_map is None:
+            return 0
+        return math.ceil(memory_map.regions[0].cycles(Traffic(size, -(-size // 16), -(-size // 64)), False, 1))
+
+    @property
+    def has_init(self) -> bool:
+        """Whether `<name>_init` is to be called before the first run."""
+        return self.resident_bytes > 0
 
     def pool_bytes(self, pool: str) -> int:
         """Bytes that pool `pool` must have for this plan."""

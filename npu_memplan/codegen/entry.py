@@ -1,7 +1,8 @@
 """The functions that a user of the generated C sees, its pools of constants, and what its platform supplies.
 
 Invariant: `run` is main's call list and nothing else; a program with states has `reset`, which makes every state as it
-is before the first inference of a stream and is all it needs to begin anew; one without has none.
+is before the first inference of a stream and is all it needs to begin anew; one without has none. A program with
+constants in writable pools has `init`, which puts them there.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def print_main(
         *(_reset(interface, starts) if interface.states else []),
     ]
     if initialise:
-        lines += [*_function(interface, "initialise", initialise), ""]
+        lines += [*_function(interface, "init", initialise), ""]
     return "\n".join([*lines, *_function(interface, "run", steps), ""])
 
 

@@ -88,8 +88,8 @@ def _prototypes(interface: Interface, initialised: bool) -> Iterator[str]:
     """What is called before the first run."""
     name = interface.name
     if initialised:
-        yield "/* Puts constants into the pools: once, before the first run and before inputs are written. */"
-        yield f"int32_t {name}_initialise({interface.parameters});\n"
+        yield "/* Puts constants into the pools: once, before states are reset and inputs are written. */"
+        yield f"int32_t {name}_init({interface.parameters});\n"
     if interface.states:
         yield "/* States as they are before the first run: call it once, and whenever a new stream of inputs begins. */"
         yield f"void {name}_reset(uint8_t *const pools[]);\n"

@@ -39,7 +39,16 @@ if TYPE_CHECKING:
 _target, _memory, _work = group("Target"), group("Memory"), group("Who computes what")
 _OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "as_json", "quiet", "verbose",
                 "strict")  # fmt: skip
-_FIGURES = ("constants_bytes", "npu_operations", "host_operations", "estimated_cycles", "npu_macs", "host_cycles")
+_FIGURES = (
+    "constants_bytes",
+    "resident_bytes",
+    "init_cycles",
+    "npu_operations",
+    "host_operations",
+    "estimated_cycles",
+    "npu_macs",
+    "host_cycles",
+)
 _goal, _search, _output = group("What is best"), group("The planner"), group("What is written")
 
 
@@ -67,6 +76,9 @@ def _operators(text: str) -> tuple[str, ...]:
 @_memory("--constant-pool", "constant_pools", multiple=True, type=name_and_size, callback=by_name,
          metavar="NAME[=SIZE]", help="Pack weights and tables into read-only pools, in this order, e.g. "
          "flash=512KiB.")  # fmt: skip
+@_memory("--resident", default="none", show_default=True, metavar="none|auto|all|SIZE", help="Constants of the NPU "
+         "that stay in the fast pool, where NAME_init() puts them once: auto, in the room of a pool with a size, those "
+         "that make it fastest; all; or at most SIZE, which a pool without a size grows by.")  # fmt: skip
 @_memory("--arena-cache-size", "arena_cache_size_bytes", type=parse_size, metavar="SIZE", help="Vela's meaning: bytes "
          "the NPU compiler aims at; KiB, MiB.")  # fmt: skip
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "

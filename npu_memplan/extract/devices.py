@@ -111,5 +111,7 @@ class PoolAssignment:
         region = storage.region if isinstance(storage, RelaxTensor) else (storage.original or (-1, 0))[0]
         if len(names) >= 2 and 1 <= region <= len(names):
             favourite = names[region - 1]
+            if storage.kind is BufferKind.RESIDENT:  # anywhere else it is of no use
+                return (favourite,)
             return (favourite, *(name for name in names if name != favourite))
         return names if self.constant or len(self.workspace) > 1 else ()

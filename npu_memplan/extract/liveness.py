@@ -18,7 +18,7 @@ from .program import Branch, Internal, Loop, Node, Program, RelaxTensor, Step, S
 Storage = RelaxTensor | Internal
 _EVERYTHING: Spans = ((0, 1 << 62),)
 
-ALWAYS = (BufferKind.STATE, BufferKind.CONSTANT)
+ALWAYS = (BufferKind.STATE, BufferKind.CONSTANT, BufferKind.RESIDENT)
 """Kinds of storages that keep their content from one run to the next."""
 
 

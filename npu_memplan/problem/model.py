@@ -50,6 +50,7 @@ class BufferKind(Enum):
     WEIGHTS = "weights"  # weights or scales copied to faster memory
     HOST_SCRATCH = "host_scratch"  # an allocation inside a host PrimFunc
     CONSTANT = "constant"
+    RESIDENT = "resident"  # constants in a writable pool, put there once before the first run
 
 
 class PlanStatus(Enum):

@@ -21,6 +21,7 @@ _LOOKS = {  # letter in characters, colour, words
     BufferKind.WEIGHTS: ("w", "#a0692f", "weights copied to RAM"),
     BufferKind.HOST_SCRATCH: ("h", "#7d8794", "host operator scratch"),
     BufferKind.CONSTANT: ("c", "#c9b458", "constant"),
+    BufferKind.RESIDENT: ("R", "#6b7f2a", "resident constant"),
 }
 KIND_LETTERS = {kind: letter for kind, (letter, _, _) in _LOOKS.items()}
 KIND_COLOURS = {kind: colour for kind, (_, colour, _) in _LOOKS.items()}

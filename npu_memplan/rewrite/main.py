@@ -37,6 +37,8 @@ from .emit import Emitter
 from .formula import formula
 from .pools import PlannedPool, PoolSlot, pools_of
 
+_CONSTANTS = (BufferKind.CONSTANT, BufferKind.RESIDENT)
+
 
 def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = None) -> Any:
     """The planned module: `problem` was extracted from `module`, `plan` answers it.
@@ -195,7 +197,7 @@ def _described(
     found: dict[str, Any] = {POOLS: [[p.name, _plain(p.size)] for p in pools if not p.read_only]}
     if program.vdevices:
         found[POOL_DEVICES] = [p.device for p in pools if not p.read_only]
-    constants = [entry(t.whole) for t in program.tensors if t.kind is BufferKind.CONSTANT]
+    constants = [entry(t.whole) for t in program.tensors if t.kind in _CONSTANTS]
     if constants:
         found[CONSTANT_POOLS] = [[p.name, p.size] for p in pools if p.read_only]
         found[PLACED_CONSTANTS] = constants

@@ -68,7 +68,7 @@ def pools_of(problem: Problem, plan: Plan, program: Program) -> tuple[list[Plann
     slots = {p.buffer: PoolSlot(index[p.pool], p.offset_bytes) for p in plan.placements}
     constants: list[list[tuple[int, bytes]]] = [[] for _ in problem.pools]
     for tensor in program.tensors:
-        if tensor.kind is BufferKind.CONSTANT:
+        if tensor.kind in (BufferKind.CONSTANT, BufferKind.RESIDENT):
             slot = slots[tensor.name]
             constants[slot.pool].append((slot.offset, tensor.content))
     found = []

@@ -6,7 +6,7 @@ Invariant: what is not replaced stays as it is, the attributes of replaced funct
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..ethosu.program.primfunc import cache_program, to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.slices import Slicer, Slices
 from ..extract.program import Fixed
+from ..extract.tir import operator_of
 from ..stages import Extracted, extract_problem
 from .placed import PlacedCall, npu_calls
 
@@ -43,9 +44,15 @@ def slicers(extracted: Extracted, slices: dict[bytes, Slices]) -> Cutters:
 
 
 def rebuild_problem(
-    extracted: Extracted, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()
+    extracted: Extracted,
+    changed: Mapping[str, NpuProgram],
+    constants: Sequence[tuple[Any, bytes]] = (),
+    added: Mapping[str, bytes] | None = None,
 ) -> Extracted:
-    """`extracted` with other programs for some NPU functions, and other bytes for some constants of main."""
+    """`extracted` with other programs for some NPU functions, and other bytes for some constants of main.
+
+    `added`: of functions that have one parameter more, behind their constants, the bytes of that argument.
+    """
     module = extracted.loaded.module
     functions = dict(module.functions.items())
     for variable, function in module.functions.items():
@@ -54,9 +61,51 @@ def rebuild_problem(
             functions[variable] = cache_program(with_attributes_of(function, to_primfunc(made)), made)
         elif variable.name_hint == "main" and constants:
             functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
+        if variable.name_hint == "main" and added:
+            functions[variable] = _with_arguments(functions[variable], added)
     loaded = replace(extracted.loaded, module=tvm.IRModule(functions, module.attrs))
     again = extract_problem(loaded).under_terms(extracted.terms)
     return replace(again, problem=replace(again.problem, pools=extracted.problem.pools))
+
+
+def constants_argument(extracted: Extracted, call: PlacedCall) -> Any | None:
+    """The constant of main that a call reads as its only buffer of constants; None where it has another form."""
+    for arguments in _arguments(extracted.loaded.module["main"], {call.invoke.function}).values():
+        held = [field for field in arguments.fields if isinstance(field, tvm.ir.GenericConst)]
+        if len(held) == 1 and held[0].value.dtype == "uint8":
+            return held[0]
+    return None
+
+
+def _arguments(main: Any, names: Collection[str]) -> dict[str, Any]:
+    """The tuple of arguments of each call of a function in `names`."""
+    found: dict[str, Any] = {}
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, tvm.ir.Call) and operator_of(expr) == "relax.call_tir":
+            name = expr.args[0].name_hint
+            found.update({name: expr.args[1]} if name in names else {})
+
+    relax.analysis.post_order_visit(main, visit)
+    return found
+
+
+def _with_arguments(main: Any, added: Mapping[str, bytes]) -> Any:
+    """`main` with a constant more in the arguments of some functions, behind the one that is there."""
+    tuples = [(old, added[name]) for name, old in _arguments(main, added.keys()).items()]
+
+    def map_tuple(given: Any) -> Any:
+        data = next((data for old, data in tuples if given.same_as(old)), None)
+        if data is None:
+            return given
+        fields: list[Any] = []
+        for field in given.fields:
+            fields.append(field)
+            if isinstance(field, tvm.ir.GenericConst):
+                fields.append(relax.const(np.frombuffer(data, np.uint8), "uint8"))
+        return relax.Tuple(fields)
+
+    return tvm_ffi.structural_map(main, (tvm.ir.Tuple, map_tuple))
 
 
 def _replacing(constants: Sequence[tuple[Any, bytes]]) -> Callable[[Any], Any]:

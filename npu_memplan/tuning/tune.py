@@ -74,6 +74,20 @@ def prefetch_weights(planned: Planned) -> Planned:
     return faster
 
 
+def make_resident(planned: Planned) -> Planned:
+    """The stage `make_resident`: constants in the fast pool for good, as far as `--resident` asks for."""
+    options = planned.extracted.loaded.request.options
+    if options.resident == "none":
+        return planned
+    if not has_native_lowering(accelerator(options.accelerator)):
+        raise OptionError(
+            f"--resident is for NPUs that we lower for, and {options.accelerator} is none; leave --resident out"
+        )
+    from .resident import make_resident
+
+    return make_resident(planned)
+
+
 def _memories(options: CompileOptions) -> MemoryMap | None:
     """The memories that cycles are counted with, where cycles are what counts; None where bytes are, and for NPUs
     whose programs are taken as their compiler made them.

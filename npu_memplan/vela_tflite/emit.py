@@ -109,6 +109,11 @@ def _check(options: CompileOptions, model: Path) -> None:
         raise EmitError(
             "--emit vela-tflite keeps constants in the file, where base pointer 0 is; leave --constant-pool out"
         )
+    if options.resident != "none":
+        raise EmitError(
+            "--emit vela-tflite is a file for TFLite Micro, whose arena nobody fills with constants before the first "
+            "run; leave --resident out"
+        )
     if model.suffix.lower() in (".onnx", ".pt2"):
         raise EmitError(f"--emit vela-tflite needs a TFLite model; {model.name} is none")
 

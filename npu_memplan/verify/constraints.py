@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..errors import InternalError, NpuMemplanError
-from ..problem import AllowedOverlap, Buffer, Placement, Plan, Pool, Problem, used_bytes, validate
+from ..problem import AllowedOverlap, Buffer, BufferKind, Placement, Plan, Pool, Problem, used_bytes, validate
 from .last_writers import stale_reads
 
 
@@ -30,6 +30,7 @@ class Constraint(Enum):
     MOVED = "moved fixed buffer"
     ALIAS = "alias group torn apart"
     OVERLAP = "overlap"
+    RESIDENT = "resident constants not kept"
     UNWRITTEN = "unwritten bytes"
     USAGE = "wrong usage"
 
@@ -105,6 +106,7 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
             found += [
                 Violation(constraint, said, *where) for constraint, said in _alone(problem, buffer, at, pools[at.pool])
             ]
+    found.extend(_written(problem))
     found.extend(_groups(problem, placed))
     found.extend(_Overlaps(problem, placed).violations())
     if not found:
@@ -139,6 +141,12 @@ def _alone(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Itera
     if start % buffer.alignment:
         lies = f"{name!r} lies at offset {start} of pool {pool.name!r}"
         yield Constraint.MISALIGNED, f"{lies}, not a multiple of {buffer.alignment}"
+    if buffer.kind is BufferKind.RESIDENT:
+        end = max(1, len(problem.points))
+        lives = {point for life in buffer.lifetimes for point in range(*life)}
+        if pool.read_only or not lives.issuperset(range(end)):
+            kept = f"{name!r} is put into pool {pool.name!r} once, before the first run"
+            yield Constraint.RESIDENT, f"{kept}, so it has to live in a writable pool at all points [0, {end})"
     if buffer.fixed is not None:
         if (at.pool, at.offset_bytes) != buffer.fixed:
             fixed = f"{name!r} is fixed at offset {buffer.fixed[1]} of pool {buffer.fixed[0]!r}"
@@ -146,6 +154,16 @@ def _alone(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Itera
     elif pool.name not in {p.name for p in problem.candidates(buffer)}:
         agents = ", ".join(sorted(a.value for a in buffer.agents))
         yield Constraint.UNREACHABLE, f"{name!r} (used by {agents}) may not live in pool {pool.name!r}"
+
+
+def _written(problem: Problem) -> Iterator[Violation]:
+    """Nothing writes resident constants: the next run needs them."""
+    resident = {buffer.name for buffer in problem.buffers if buffer.kind is BufferKind.RESIDENT}
+    for known in problem.accesses:
+        if known.buffer in resident and known.writes:
+            point = known.writes[0].point
+            text = f"{known.buffer!r} is put into its pool once, and written {_at(problem, point)}"
+            yield Violation(Constraint.RESIDENT, text, known.buffer, point=point)
 
 
 def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:

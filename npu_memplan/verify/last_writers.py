@@ -16,7 +16,7 @@ from itertools import groupby
 
 from ..problem import BranchPoints, BufferAccess, BufferKind, ByteRun, Placement, Problem
 
-_GIVEN = (BufferKind.INPUT, BufferKind.STATE, BufferKind.CONSTANT)
+_GIVEN = (BufferKind.INPUT, BufferKind.STATE, BufferKind.CONSTANT, BufferKind.RESIDENT)
 """Kinds of buffers that hold something before the first point."""
 
 _NOTHING = 0  # the writer of bytes that nothing has written

@@ -40,7 +40,7 @@ def call_c(folder, planned, inputs, *, initialise=False) -> list[np.ndarray]:
     pools = (ctypes.c_void_p * len(workspace.pools))(*(p.ctypes.data for p in workspace.pools.values()))
     model = compiled(folder)
     if initialise:
-        assert model.model_initialise(pools) == 0
+        assert model.model_init(pools) == 0
     for _ in range(2):
         for view, value in zip(map(workspace.input, workspace.inputs), inputs, strict=True):
             view[...] = value

@@ -20,8 +20,9 @@ from ..stream.isa import Register
 from .overlap import NOTHING, Span, allowed_distances
 from .program import BufferRole, NpuBuffer, NpuProgram
 
-_LIVE_BEFORE = (BufferRole.INPUT, BufferRole.STATE, BufferRole.CONSTANTS)
-_LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.LUT)
+_ALWAYS_LIVE = (BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.RESIDENT)
+_LIVE_BEFORE = (BufferRole.INPUT, *_ALWAYS_LIVE)
+_LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.LUT, *_ALWAYS_LIVE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class BufferRole(Enum):
     OUTPUT = "output"
     STATE = "state"  # read and written; keeps its content between two runs
     CONSTANTS = "constants"  # read only
+    RESIDENT = "resident"  # constants in a writable pool, put there once before the first run; read only
     FEATURE_MAP = "feature_map"
     ROLLING = "rolling"  # rolling buffer of a cascade
     WEIGHTS = "weights"  # weights and scales copied to faster memory
@@ -40,7 +41,16 @@ class BufferRole(Enum):
     @property
     def is_parameter(self) -> bool:
         """True for buffers that the caller supplies."""
-        return self in (BufferRole.INPUT, BufferRole.OUTPUT, BufferRole.STATE, BufferRole.CONSTANTS)
+        return self in _PARAMETERS
+
+
+_PARAMETERS = (
+    BufferRole.INPUT,
+    BufferRole.OUTPUT,
+    BufferRole.STATE,
+    BufferRole.CONSTANTS,
+    BufferRole.RESIDENT,
+)
 
 
 @dataclass(frozen=True, slots=True)

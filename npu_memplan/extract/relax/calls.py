@@ -17,7 +17,7 @@ from tvm import ir, tirx
 
 from ...names import Names
 from ...problem import Agent, BufferKind
-from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, REGION, ROLE, is_npu
+from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, PARAM_ROLES, REGION, RESIDENT, ROLE, is_npu
 from ..program import Candidate, ExtractionError, Fixed, Internal, Invoke, Plain, RelaxTensor, Step, StepAccess, View
 from ..sizes import element_bytes, size_bytes, static_extent
 from ..tir.walk import Outline
@@ -38,9 +38,9 @@ def may_overlap(function: Any) -> bool:
 
 
 class CallWalker:
-    """Makes `Invoke`s; outlines are computed once for each PrimFunc. `constants` are storages, None: they are not."""
+    """Makes `Invoke`s; outlines are computed once for each PrimFunc. `constants` says which of these are storages."""
 
-    def __init__(self, names: Names, bounds: Mapping[Any, int], constants: Constants | None) -> None:
+    def __init__(self, names: Names, bounds: Mapping[Any, int], constants: Constants) -> None:
         self.names = names
         self.bounds = bounds
         self.constants = constants
@@ -63,11 +63,11 @@ class CallWalker:
         """
         agent = Agent.NPU if is_npu(function) else Agent.HOST
         device = _device(name, arguments)
-        if self.constants is not None:
-            arguments = [
-                self.constants.view(a, f"{name}.{p.name}", device) if isinstance(a, Fixed) else a
-                for a, p in zip(arguments, function.params, strict=True)
-            ]
+        roles = function.attrs[PARAM_ROLES] if agent is Agent.NPU else [""] * len(arguments)
+        arguments = [
+            self.constants.view(a, f"{name}.{p.name}", device, str(role) == RESIDENT) if isinstance(a, Fixed) else a
+            for a, p, role in zip(arguments, function.params, roles, strict=True)
+        ]
         foreign = any(isinstance(a, View) and a.tensor.scope != "global" for a in arguments)
         label = f"{index}:{name}"
         result = Invoke(index, name, function, tuple(arguments), (), agent, label=label, device=device, foreign=foreign)

@@ -73,8 +73,7 @@ class _Walker:
         self.states = {str(s) for s in function.attrs.get(STATES, ())}
         self.bounds = _bounds(function)
         self.greatest = self.bounds if worst_case else {}
-        pooled = Constants(self.names, self.tensors) if constants else None
-        self.call_walker = CallWalker(self.names, self.greatest, pooled)
+        self.call_walker = CallWalker(self.names, self.greatest, Constants(self.names, self.tensors, constants))
         self.outside = Outside(self.tensor)
 
     # -- the function ------------------------------------------------------------------------

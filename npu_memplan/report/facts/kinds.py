@@ -20,6 +20,7 @@ GROUPS: tuple[tuple[str, tuple[BufferKind, ...]], ...] = (
     ("host operator scratch", (BufferKind.HOST_SCRATCH,)),
     ("weights copied to RAM", (BufferKind.WEIGHTS,)),
     ("constants", (BufferKind.CONSTANT,)),
+    ("resident constants", (BufferKind.RESIDENT,)),
 )
 
 

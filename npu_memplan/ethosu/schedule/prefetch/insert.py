@@ -44,7 +44,7 @@ def insert(
         if reblocked and (index, copied) in timed.blocks:
             operation = replace(operation, registers={**operation.registers, **timed.blocks[index, copied]})
         if read is not None and copied:
-            operation = _from_copy(operation, timed.constants[read], of_piece[read])
+            operation = read_from(operation, timed.constants[read], of_piece[read])
         operations.append(operation)
     if tuple(operations) == program.operations:
         return program, {}
@@ -59,14 +59,15 @@ def _transfers(constant: ConstantBlock, name: str, operator: int) -> list[NpuOpe
     return made
 
 
-def _from_copy(operation: NpuOperation, constant: ConstantBlock, name: str) -> NpuOperation:
+def read_from(operation: NpuOperation, constant: ConstantBlock, name: str, start: int = 0) -> NpuOperation:
+    """`operation`, a reader of `constant`, with a copy of it read at byte `start` of buffer `name`."""
     addresses = dict(operation.addresses)
     for stream in STREAMS:
         if stream.base in addresses and operation.registers.get(stream.length, 0):
-            addresses[stream.base] = (name, constant.inner(addresses[stream.base][1]))
+            addresses[stream.base] = (name, start + constant.inner(addresses[stream.base][1]))
         elif stream.base in addresses:  # a core without channels: its registers must name the same region
-            addresses[stream.base] = (name, 0)
+            addresses[stream.base] = (name, start)
     for base in IFM2.bases:
         if base in addresses:
-            addresses[base] = (name, constant.inner(addresses[base][1]))
+            addresses[base] = (name, start + constant.inner(addresses[base][1]))
     return replace(operation, addresses=addresses)

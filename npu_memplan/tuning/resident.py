@@ -1,0 +1,205 @@
+"""Constants that lie in the fast pool for good, put there once before the first run, chosen by cycles saved per byte.
+
+Invariant: the pool stays within its size, or within the bytes that were asked for above what the program without this
+needs; the program taken is verified, and never slower by the estimate than the one without resident constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from .. import planners, verify
+from ..errors import RefusalError
+from ..ethosu.program.program import BufferRole, NpuProgram
+from ..ethosu.schedule.prefetch.compact import compact
+from ..ethosu.schedule.prefetch.reads import GRAIN, ConstantBlock, constant_blocks
+from ..ethosu.schedule.prefetch.resident import Chosen, choose, with_resident
+from ..ethosu.schedule.prefetch.timed_program import TimedProgram
+from ..options import Resident
+from ..problem import BufferKind, Placement, Plan, PlanStatus, PoolUsage, used_bytes
+from ..process.phases import report_phase
+from ..stages import Extracted, Planned
+from .placed import PlacedCall
+from .prefetch_candidate import planned_again
+from .ranking import Ranking
+from .rebuild import called_once, constants_argument, rebuild_problem
+from .weight_prefetch import fast_pool, is_ended, read_in_place, search_prefetching
+
+_SHARES = (1.0, 0.75, 0.5, 0.25)  # of the room without copies, that is for resident constants
+
+
+def make_resident(planned: Planned) -> Planned:
+    """`planned` with constants in its fast pool for good, as far as `--resident` asks for."""
+    options = planned.extracted.loaded.request.options
+    requested = Resident.parse(options.resident)
+    memory_map = options.memory_map() if requested.most_bytes != 0 else None
+    if memory_map is None:
+        return planned
+    report_phase("choosing resident constants")
+    fast = fast_pool(planned.extracted.problem.pools, memory_map)
+    if fast is None:
+        return _noted(planned, "no constants are resident: no pool is read faster than they are")
+    search = _Search(planned, Ranking(memory_map), fast, requested)
+    best = search.best()
+    verify.check_own(best.extracted.problem, best.plan)
+    return best
+
+
+class _Search:
+    def __init__(self, planned: Planned, rank: Ranking, fast: int, requested: Resident) -> None:
+        self.planned, self.rank, self.fast, self.requested = planned, rank, fast, requested
+        self.pool = planned.extracted.problem.pools[fast]
+        if requested.automatic and self.pool.size_bytes is None:
+            raise RefusalError(
+                f"--resident auto uses the room that pool {self.pool.name} leaves, but it has no size; give one with "
+                f"--pool {self.pool.name}=SIZE or --board, or say how much with --resident SIZE"
+            )
+        plain = read_in_place(planned.extracted)
+        self.all_bytes = sum(t.constants[k].size_bytes for _, t in self.timed(planned) for k in range(len(t.constants)))
+        self.all_bytes = max(self.all_bytes, sum(b.size_bytes for c in called_once(plain) for b in _blocks(c)))
+        most = self.all_bytes if requested.most_bytes is None else min(requested.most_bytes, self.all_bytes)
+        self.most = most + -most % GRAIN
+        self.limit = self.pool.size_bytes
+        if self.limit is None:
+            self.limit = _rounded(self._used(planned)) + self.most
+        # without its copies, in all of the memory
+        self.plain = planned_again(planned, plain, fast, self.limit)
+
+    def best(self) -> Planned:
+        """The fewest cycles, then the fewest bytes."""
+        made = [one for one in self._candidates() if one is not None]
+        if self.requested.whole:
+            made = [one for one in made if _resident_bytes(one) >= self.all_bytes]
+            if not made:
+                raise RefusalError(
+                    f"--resident all needs {self.all_bytes:,} bytes of pool {self.pool.name} for constants beside the "
+                    f"{self._used(self.plain or self.planned):,} bytes of the plan, and it has {self.limit:,}; give a "
+                    "larger --pool, or leave the choice to --resident auto"
+                )
+            return min(made, key=self.rank)
+        best = min((self.planned, *made), key=self.rank)
+        if best is self.planned:
+            return _noted(best, "no constants are resident: none of them saves cycles in the room that there is")
+        return best
+
+    def _candidates(self) -> Iterator[Planned | None]:
+        """Resident constants beside the copies that the program makes, and with copies made anew of the others."""
+        assert self.limit is not None
+        if not self.requested.whole:
+            yield self._beside(min(self.most, self.limit - _rounded(self._used(self.planned))))
+        if self.plain is None:
+            return
+        most = min(self.most, self.limit - _rounded(self._used(self.plain)))
+        for share in _SHARES[:1] if most >= self.all_bytes else _SHARES:
+            if is_ended():
+                return
+            yield self._instead(int(most * share))
+
+    def _beside(self, most_bytes: int) -> Planned | None:
+        """The program as it is, with resident constants above everything else."""
+        chosen = self._chosen(self.planned, most_bytes)
+        return min((self._on_top(one) for one in self._extracted(self.planned, chosen)), key=self.rank, default=None)
+
+    def _on_top(self, extracted: Extracted) -> Planned:
+        plan, at = self.planned.plan, _rounded(self._used(self.planned))
+        known = {p.buffer: p for p in plan.placements}
+        placements = []
+        for buffer in extracted.problem.buffers:
+            if buffer.name in known:
+                placements.append(known[buffer.name])
+            else:
+                placements.append(Placement(buffer.name, self.pool.name, at))
+                at += _rounded(buffer.size_bytes)
+        usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(extracted.problem, placements).items())
+        made = Plan(tuple(placements), usage, PlanStatus.FEASIBLE, plan.planner, plan.seed)
+        return Planned(extracted, planners.plan(extracted.problem, "linear", seed=plan.seed, incumbent=made))
+
+    def _instead(self, most_bytes: int) -> Planned | None:
+        """The program without its copies, with resident constants, and with copies of others around both."""
+        assert self.plain is not None
+        assert self.limit is not None
+        found = []
+        for extracted in self._extracted(self.plain, self._chosen(self.plain, most_bytes)):
+            made = planned_again(self.plain, extracted, self.fast, self.limit)
+            if made is not None:
+                found.append(made)
+        if not found:
+            return None
+        best = min(found, key=self.rank)
+        if all(not _blocks(call) for call in called_once(best.extracted)):
+            return best
+        searched = search_prefetching(_sized(best, self.fast, self.limit), self.rank)
+        return _sized(searched, self.fast, self.pool.size_bytes)
+
+    def _chosen(self, plain: Planned, most_bytes: int) -> list[tuple[PlacedCall, TimedProgram, Chosen]]:
+        timed = self.timed(plain)
+        chosen = choose([one for _, one in timed], most_bytes)
+        return [(call, one, which) for (call, one), which in zip(timed, chosen, strict=True) if which]
+
+    def _extracted(
+        self, plain: Planned, chosen: Sequence[tuple[PlacedCall, TimedProgram, Chosen]]
+    ) -> Iterator[Extracted]:
+        """`plain` with these constants resident: kernels in their own blocks, and in the best ones."""
+        for reblocked in (False, True) if chosen else ():
+            changed, constants, added = {}, [], {}
+            for call, timed, which in chosen:
+                old, name = constants_argument(plain.extracted, call), call.invoke.function
+                assert old is not None
+                data = old.value.numpy().tobytes()
+                program, added[name] = with_resident(timed, which, data, self.fast + 1, reblocked)
+                changed[name], rest = _compacted(program, data)
+                constants.append((old, rest))
+            yield rebuild_problem(plain.extracted, changed, constants, added)
+
+    def timed(self, planned: Planned) -> list[tuple[PlacedCall, TimedProgram]]:
+        """The calls that can have resident constants."""
+        problem, found = planned.extracted.problem, []
+        for call in called_once(planned.extracted):
+            if constants_argument(planned.extracted, call) is None:
+                continue
+            place = call.places(problem, planned.plan).__getitem__
+            demand_cache = self.rank.demand_cache(call.program.accelerator)
+            found.append((call, TimedProgram(call.program, _blocks(call), place, demand_cache, self.fast + 1)))
+        return found
+
+    def _used(self, planned: Planned) -> int:
+        return next(usage.used_bytes for usage in planned.plan.usage if usage.pool == self.pool.name)
+
+
+def _blocks(call: PlacedCall) -> tuple[ConstantBlock, ...]:
+    return constant_blocks(call.program)
+
+
+def _compacted(program: NpuProgram, data: bytes) -> tuple[NpuProgram, bytes]:
+    """`program` and its constants without what is read from elsewhere; constants are never empty."""
+    program, rest = compact(program, data)
+    if rest:
+        return program, rest
+    buffers = tuple(
+        replace(b, size_bytes=GRAIN, shape=(GRAIN,)) if b.role is BufferRole.CONSTANTS else b for b in program.buffers
+    )
+    return replace(program, buffers=buffers), bytes(GRAIN)
+
+
+def _resident_bytes(planned: Planned) -> int:
+    return sum(b.size_bytes for b in planned.extracted.problem.buffers if b.kind is BufferKind.RESIDENT)
+
+
+def _sized(planned: Planned, fast: int, size_bytes: int | None) -> Planned:
+    """`planned` with another size of its fast pool."""
+    extracted = planned.extracted
+    pools = tuple(
+        replace(pool, size_bytes=size_bytes) if index == fast else pool
+        for index, pool in enumerate(extracted.problem.pools)
+    )
+    return replace(planned, extracted=replace(extracted, problem=replace(extracted.problem, pools=pools)))
+
+
+def _rounded(size_bytes: int) -> int:
+    return size_bytes + -size_bytes % GRAIN
+
+
+def _noted(planned: Planned, note: str) -> Planned:
+    loaded = planned.extracted.loaded
+    return replace(planned, extracted=replace(planned.extracted, loaded=replace(loaded, notes=(*loaded.notes, note))))

@@ -1,0 +1,140 @@
+"""`compile --resident`: constants in the fast pool for good, put there once by `NAME_init()`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fvp_runner.base import RunOptions
+from fvp_runner.host import runner as host
+from fvp_runner.host.shadow import UnwrittenInputError
+from npu_memplan.artifact import Artifact
+from npu_memplan.problem import BufferKind, Lifetime
+from npu_memplan.verify import Constraint, verify
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+@pytest.fixture(scope="module")
+def resident(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example with all that its NPU calls read in SRAM."""
+    from npu_memplan.compiler import compile_model
+    from npu_memplan.options import CompileOptions
+
+    out = tmp_path_factory.mktemp("resident") / "out"
+    compile_model(MODEL, CompileOptions(resident="all"), out)
+    return out
+
+
+def test_twenty_calls_are_bit_exact_after_one_init(cli: Callable, resident: Path) -> None:
+    ran = cli("run", resident, "--on", "host", "--steps", 20, "--reference", MODEL)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    artifact = Artifact.load(resident)
+    assert artifact.resident_bytes > 0
+    assert artifact.init_cycles >= artifact.resident_bytes // 16
+    found = [b for b in artifact.problem.buffers if b.kind is BufferKind.RESIDENT]
+    assert [b.lifetimes for b in found] == [(Lifetime(0, len(artifact.problem.points)),)]
+    assert "resident constants" in (resident / "memory.txt").read_text()
+
+
+def test_firmware_loads_them_too(cli: Callable, resident: Path) -> None:
+    pytest.importorskip("unicorn")
+    ran = cli("run", resident, "--on", "unicorn", "--reference", MODEL)
+    if "no compiler" in ran.err or "not installed" in ran.err:
+        pytest.skip(ran.err)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
+def test_a_missing_init_is_found(cli: Callable, resident: Path, tmp_path: Path) -> None:
+    import shutil
+
+    broken = tmp_path / "broken"
+    shutil.copytree(resident, broken)
+    source = broken / "src" / "digits.c"
+    text = source.read_text()
+    body = text[text.index("int32_t digits_init(") : text.index("int32_t digits_run(")]
+    without = re.sub(r"  status = \w+\(pools\);.*\n", "  (void)pools;\n", body)
+    assert without != body
+    source.write_text(text.replace(body, without))
+    runner = host.create(broken, RunOptions(verify=False))
+    with pytest.raises(UnwrittenInputError, match="digits_init leaves"):
+        runner.reset()
+    assert cli("run", broken, "--on", "host", "--reference", MODEL).code != 0
+
+
+def test_the_verifier_keeps_resident_bytes_for_all_of_the_program(resident: Path) -> None:
+    artifact = Artifact.load(resident)
+    problem, plan = artifact.problem, artifact.plan
+    assert verify(problem, plan) == ()
+    kept = next(b for b in problem.buffers if b.kind is BufferKind.RESIDENT)
+    first = next(b for b in problem.buffers if b.kind is not BufferKind.RESIDENT)
+    at = plan.placement(kept.name)
+    moved = [replace(p, offset_bytes=at.offset_bytes) if p.buffer == first.name else p for p in plan.placements]
+    found = verify(problem, replace(plan, placements=tuple(moved)))
+    assert Constraint.OVERLAP in {v.constraint for v in found}
+    shorter = replace(kept, lifetimes=(Lifetime(1, len(problem.points)),))
+    buffers = tuple(shorter if b is kept else b for b in problem.buffers)
+    found = verify(replace(problem, buffers=buffers), plan)
+    assert {v.constraint for v in found} == {Constraint.RESIDENT}
+
+
+def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> None:
+    plain = cli("compile", MODEL, "--json", "--pool", "sram=24KiB", "-o", tmp_path / "plain")
+    made = cli("compile", MODEL, "--json", "--pool", "sram=24KiB", "--resident", "auto", "-o", tmp_path / "auto")
+    assert made.code == 0, made.err
+    assert plain.json["resident_bytes"] == plain.json["init_cycles"] == 0
+    assert 0 < made.json["resident_bytes"] <= made.json["pools"][0]["used_bytes"] <= 24 * 1024
+    assert made.json["estimated_cycles"] < plain.json["estimated_cycles"]
+    ran = cli("run", tmp_path / "auto", "--on", "host", "--reference", MODEL)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--resident", "auto"), "no size"),
+        (("--resident", "some"), "none of none, auto, all"),
+        (("--resident", "all", "--accelerator", "none"), "has no NPU"),
+        (("--resident", "all", "--pool", "sram=8KiB"), "--resident all needs"),
+        (("--resident", "all", "--accelerator", "ethos-u85-256"), "is none; leave --resident out"),
+        (("--resident", "all", "--emit", "vela-tflite"), "leave --resident out"),
+    ],
+)
+def test_what_cannot_be_resident_is_said(cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    made = cli("compile", MODEL, *options, "-o", tmp_path / "out.tflite")
+    assert made.code == 2
+    assert words in " ".join(made.err.split())
+    assert not (tmp_path / "out.tflite").exists()
+
+
+@pytest.mark.parametrize(("accelerator", "mode"), [("ethos-u65-512", "Dedicated_Sram"), ("ethos-u55-64", "")])
+def test_other_npus_and_pools(cli: Callable, tmp_path: Path, accelerator: str, mode: str) -> None:
+    options = ("--accelerator", accelerator, *(("--memory-mode", mode) if mode else ()))
+    made = cli("compile", MODEL, *options, "--json", "--resident", "all", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    assert made.json["resident_bytes"] > 0
+    artifact = Artifact.load(tmp_path / "out")
+    kept = next(b.name for b in artifact.problem.buffers if b.kind is BufferKind.RESIDENT)
+    assert artifact.plan.placement(kept).pool == "sram"
+    ran = cli("run", tmp_path / "out", "--on", "host", "--steps", 3, "--reference", MODEL)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
+@pytest.mark.parametrize("name", ["ad01_int8"])
+def test_more_resident_bytes_save_cycles(cli: Callable, tmp_path: Path, name: str, shared_model: Callable) -> None:
+    model = shared_model(name)
+    found = []
+    for number, size in enumerate(("none", 50_000, 100_000, "all")):
+        out = tmp_path / str(number)
+        made = cli("compile", model, "--effort", "quick", "--no-check", "--json", "--resident", size, "-o", out)
+        assert made.code == 0, made.err
+        found.append(made.json["estimated_cycles"])
+        ran = cli("run", out, "--on", "host", "--steps", 2, "--reference", model)
+        assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    assert all(less < more for more, less in pairwise(found))
+    assert found[-1] < 0.2 * found[0]  # flash is hardly read any more
