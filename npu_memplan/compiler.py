@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import planners
 from .artifact import Artifact
+from .cache.programs import ProgramCache
 from .clock import limited, paused
 from .files.staging import staged_directory
 from .options import CompileOptions
@@ -29,11 +30,14 @@ def compile_model(model: Path | str, options: CompileOptions, output: Path | str
         return write(plan_model(Path(model), options), folder)
 
 
-def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compiled:
-    """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it.
+def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: ProgramCache | None = None) -> Compiled:
+    """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it. What
+    `cache` has is not compiled again.
 
     What went otherwise than it should is told in its notes; with `strictly`, faults of ours are raised.
     """
+    if cache is not None:
+        return cache.compiled(model, options, beyond, lambda: plan_model(model, options, beyond))
     with gathering() as incidents, limited(options.time_limit_s):
         made = _made(model, options, beyond)
     return replace(made, artifact=replace(made.artifact, notes=(*made.artifact.notes, *incidents.lines)))

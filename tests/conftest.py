@@ -29,6 +29,9 @@ os.environ[STRICT] = "1"
 # Compiles are not checked, but where a test is about that: most tests that run a program compare it themselves.
 os.environ["NPU_MEMPLAN_CHECK"] = "never"
 
+# No test takes what another one, or a compile of the user's, has left.
+os.environ["NPU_MEMPLAN_PROGRAM_CACHE"] = "off"
+
 # A busy machine is no fault of a test: nothing here fails for taking long.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

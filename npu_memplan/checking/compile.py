@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..artifact.check import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp
+from ..cache.programs import ProgramCache
 from ..clock import limited, paused
 from ..compiler import plan_model
 from ..errors import InternalError, RefusalError
@@ -43,33 +44,36 @@ def compile_checked(
     output: Path | str,
     force: bool = False,
     mode: CheckMode = CheckMode.AUTO,
+    cache: ProgramCache | None = None,
 ) -> Artifact:
-    """Compile the file `model` into the directory `output` and check it; every error leaves `output` as it was.
+    """Compile the file `model` into the directory `output` and check it; every error leaves `output` as it was. What
+    `cache` has is neither compiled nor checked again.
 
     Who gathers incidents is told of what was given up; with `strictly`, our own is an `InternalError` then.
     """
     with gathering(), limited(options.time_limit_s), staged_directory(Path(output), force) as folder:
-        return write_checked(plan_model(Path(model), options), folder, Path(model), options, mode)
+        compiled = plan_model(Path(model), options, cache=cache)
+        return write_checked(compiled, folder, Path(model), options, mode, cache)
 
 
 def compile_to_fit_checked(
     model: Path, options: CompileOptions, output: Path, budget: str, force: bool = False,
-    mode: CheckMode = CheckMode.AUTO, say: Callable[[str], None] | None = None,
+    mode: CheckMode = CheckMode.AUTO, say: Callable[[str], None] | None = None, cache: ProgramCache | None = None,
 ) -> tuple[Artifact, FitResult]:  # fmt: skip
     """`compile_to_fit`, of which what was chosen is checked."""
 
     def written(compiled: Compiled, folder: Path) -> Artifact:
         chosen = replace(compiled.artifact.target, npu_compiler=options.npu_compiler)
         with gathering():
-            return write_checked(compiled, folder, model, chosen, mode)
+            return write_checked(compiled, folder, model, chosen, mode, cache)
 
-    return compile_to_fit(model, options, output, budget, written, force, say)
+    return compile_to_fit(model, options, output, budget, written, force, say, cache)
 
 
-def start(check: bool | None) -> CheckMode:
-    """The mode that was asked for; where a check may come, its process begins meanwhile."""
+def start(check: bool | None, is_known: bool = False) -> CheckMode:
+    """The mode that was asked for; where a check may come, its process begins meanwhile, unless it `is_known`."""
     mode = check_mode(check)
-    if mode is not CheckMode.NEVER:
+    if mode is not CheckMode.NEVER and not is_known:
         from .worker import start_worker
 
         start_worker()
@@ -77,14 +81,19 @@ def start(check: bool | None) -> CheckMode:
 
 
 def write_checked(
-    compiled: Compiled, folder: Path, model: Path, options: CompileOptions, mode: CheckMode = CheckMode.AUTO
-) -> Artifact:
+    compiled: Compiled, folder: Path, model: Path, options: CompileOptions, mode: CheckMode = CheckMode.AUTO,
+    cache: ProgramCache | None = None,
+) -> Artifact:  # fmt: skip
     """The stage `write` and a check: into the empty `folder` goes what `options` made of the file `model`, or a program
     in its place that is right.
     """
     artifact = write(compiled, folder)
     limit = LIMIT_OF_SEARCHES if options.competes else LIMIT
-    result = check_results(folder, artifact, model, mode, limit)
+
+    def check() -> CheckResult:
+        return check_results(folder, artifact, model, mode, limit)
+
+    result = check() if cache is None else cache.checked(artifact, (mode.value, limit), check)
     if result.verdict is not CheckVerdict.DIFFERS:
         return record(with_result(artifact, result), folder)
     found = _other(model, options, artifact, result, mode, limit)

@@ -23,7 +23,7 @@ from ..host_time import host_work
 from ..problem import Agent, Plan, Problem
 from ..request import Loaded
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
-from .sources import Sources
+from .printed import Sources
 
 
 def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, module: Any) -> Artifact:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +37,10 @@ from .header import pool_macro, print_header
 from .host_c import defined_in, print_functions, used_parameters
 from .interface import Interface
 from .npu_c import NpuLaunch, print_launch
+from .printed import Sources
 from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgument, read_program
 
 _HOST_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """File name -> text, what the read-only data amount to in bytes, and the NPU's launches."""
-
-    texts: dict[str, str]
-    constants_bytes: int
-    stream_bytes: int
-    launches: dict[str, NpuLaunch]  # by the name of the function in the module
-    files: dict[str, bytes] = field(default_factory=dict)  # constants beside the texts, where that was asked for
-
-    def write(self, directory: Path | str) -> tuple[Path, ...]:
-        """Write the files into an existing `directory`; returns their paths, sorted by name."""
-        folder = Path(directory)
-        contents = {**{name: text.encode() for name, text in self.texts.items()}, **self.files}
-        for name, content in contents.items():
-            (folder / name).write_bytes(content)
-        return tuple(folder / name for name in sorted(contents))
 
 
 def write_sources(module: Any, interface: Interface, directory: Path | str) -> Sources:

@@ -19,6 +19,7 @@ from click.core import ParameterSource
 from msgspec import to_builtins
 
 from ..artifact import Artifact
+from ..cache.programs import program_cache
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
@@ -119,6 +120,9 @@ def _operators(text: str) -> tuple[str, ...]:
 @group("Results")("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
                   "results are called exact, and make it otherwise where they differ; default: unless that is much "
                   "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
+@group("Results")("--cache/--no-cache", "cached", default=None, help="Take a program that was compiled before "
+                  "from the cache, and put others there; default: unless NPU_MEMPLAN_PROGRAM_CACHE, its size, is "
+                  "0.")  # fmt: skip
 @_output("-o", "--output", type=PLACE, help="Artifact directory to write; with --emit vela-tflite, the file.")
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
 @_output("--name", default="", help="Name of the model in C; default: from the file name.")
@@ -144,6 +148,7 @@ def command(
     target: str,
     emit: str,
     check: bool | None,
+    cached: bool | None,
     all_boards: bool,
     strict: bool,
     data_files: tuple[Path, ...],
@@ -178,7 +183,10 @@ def command(
         )
     from ..frontend.start import start_loading
 
-    start_loading(model, options)  # Vela's own process works while this one imports TVM
+    cache = None if emit != "c" else program_cache(cached)
+    is_known = cache is not None and fit is None and cache.has(model, options)
+    if not is_known:
+        start_loading(model, options)  # Vela's own process works while this one imports TVM
     if emit != "c":
         from ..vela_tflite.command import emit_file
 
@@ -189,12 +197,12 @@ def command(
     from ..checking.compile import compile_checked, compile_to_fit_checked, start
 
     fitted = None
-    mode = start(check)
+    mode = start(check, is_known)
     with progress(f"compiling {model.name}", verbosity) as shown:
         if fit is None:
-            artifact = compile_checked(model, options, output, force, mode)
+            artifact = compile_checked(model, options, output, force, mode, cache)
         else:
-            artifact, fitted = compile_to_fit_checked(model, options, output, fit, force, mode, shown.part)
+            artifact, fitted = compile_to_fit_checked(model, options, output, fit, force, mode, shown.part, cache)
     if as_json:
         click.echo(json.dumps({**summary(artifact), **({"fit": fitted.to_dict()} if fitted else {})}))
     elif verbosity is Verbosity.QUIET:

@@ -13,7 +13,6 @@ import hashlib
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from typing import Any
 from ..c_compiler import compiler, missing_compiler
 from ..clock import paused
 from ..files.owned_folder import scratch_folder
+from ..files.user_cache import cache_folder, is_ours
 
 # No fused multiply-add: choices must not depend on the machine.
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
@@ -58,14 +58,6 @@ def compiled() -> CFunctions:
     return CFunctions(library)
 
 
-def cache_folder() -> Path:
-    """Where libraries are kept: $NPU_MEMPLAN_CACHE, else $XDG_CACHE_HOME/npu_memplan, else ~/.cache/npu_memplan."""
-    if named := os.environ.get("NPU_MEMPLAN_CACHE"):
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "npu_memplan"
-
-
 def sources() -> list[Path]:
     """All C sources and headers, sorted: those here, and those beside a header that includes `common.h`."""
     here = Path(__file__).resolve().parent
@@ -82,7 +74,7 @@ def _library() -> Any:
         try:
             folder = cache_folder()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            kept = folder / name if _is_ours(os.stat(folder)) else None
+            kept = folder / name if is_ours(os.stat(folder)) else None
             if kept is not None and _is_whole(kept):
                 with suppress(OSError):  # one that cannot be loaded is built anew
                     return ctypes.CDLL(str(kept))
@@ -110,17 +102,11 @@ def _keep(built: Path, kept: Path) -> None:
 def _is_whole(kept: Path) -> bool:
     """Whether a library of the cache is the user's, and has the bytes that were put there; links are not followed."""
     try:
-        ours = all(_is_ours(os.lstat(path)) and not path.is_symlink() for path in (kept, kept.with_suffix(_DIGEST)))
+        ours = all(is_ours(os.lstat(path)) and not path.is_symlink() for path in (kept, kept.with_suffix(_DIGEST)))
         known = kept.with_suffix(_DIGEST).read_bytes() if ours else b""
         return ours and hashlib.sha256(kept.read_bytes()).hexdigest().encode() == known
     except OSError:
         return False
-
-
-def _is_ours(state: os.stat_result) -> bool:
-    """Whether nobody but this user can have written it."""
-    owner = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
-    return state.st_uid == owner and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _key(command: list[str]) -> str:

@@ -24,6 +24,7 @@ from ..sizes import both, parse_named_size, parse_size
 from ..text_table import align
 
 if TYPE_CHECKING:
+    from ..cache.programs import ProgramCache
     from ..stages import Compiled
 
 PRICE = (
@@ -120,11 +121,12 @@ def compile_to_fit(
     write: Callable[[Compiled, Path], Artifact],
     force: bool = False,
     say: Callable[[str], None] | None = None,
+    cache: ProgramCache | None = None,
 ) -> tuple[Artifact, FitResult]:
     """Compile for `budget` (`SIZE`, of pool sram, or `NAME=SIZE`) and write the cheapest artifact that fits.
 
     `options` are left alone when they fit. `say` is told what is being tried, `write` writes what was chosen. Nothing
-    is written when nothing fits (`FitError`).
+    is written when nothing fits (`FitError`). What `cache` has is not compiled again.
     """
     from ..compiler import plan_model
     from ..files.staging import staged_directory
@@ -138,7 +140,7 @@ def compile_to_fit(
     def compile(wanted: CompileOptions) -> Compiled:
         if say is not None:
             say(shlex.join(wanted.to_cli_args()))
-        return plan_model(model, wanted, beyond=pool)
+        return plan_model(model, wanted, pool, cache)
 
     with limited(options.time_limit_s), staged_directory(output, force) as folder:
         options = by_one(replace(options, pools={**options.pools, pool: size}))  # the trials are of each by itself

@@ -10,15 +10,15 @@ import hashlib
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from ..cache.keys import files_of, plain, resolved
 from ..errors import NpuMemplanError
 from ..options import CompileOptions
-from .versions import versions
+from ..versions import versions
 
 
 class SweepError(NpuMemplanError):
@@ -79,7 +79,7 @@ class Case:
     @cached_property
     def option_files(self) -> dict[str, Content]:
         """The files that options name, by field."""
-        return {name: Content.of(path) for name, path in _paths(self.options).items()}
+        return {name: Content.of(path) for name, path in files_of(self.options).items()}
 
     @cached_property
     def key(self) -> str:
@@ -88,7 +88,7 @@ class Case:
         document = {
             "model": self.model.sha256,
             "format": self.model.path.suffix.lower(),
-            "options": _plain(_resolved(self.options)) | files,
+            "options": plain(resolved(self.options)) | files,
             "run": [self.verification.runner, self.verification.seeds] if self.verification.runner else [],
             "plugins": [plugin.sha256 for plugin in self.plugins],
             "versions": versions(bool(self.verification.runner)),
@@ -100,32 +100,6 @@ def target_name(options: CompileOptions) -> str:
     """A name of `options` that no other options have."""
     words = [word for said in options.to_cli_options() if said[0] != "--accelerator" for word in said]
     return " ".join((options.accelerator, *((shlex.join(words),) if words else ())))
-
-
-def _paths(options: CompileOptions) -> dict[str, str]:
-    """Field -> path of each option that names a file which is there."""
-    found = {field.name: getattr(options, field.name) for field in fields(options)}
-    return {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, str) and Path(value).suffix in (".ini", ".toml") and Path(value).is_file()
-    }
-
-
-def _resolved(options: CompileOptions) -> CompileOptions:
-    try:
-        return options.resolved()
-    except NpuMemplanError:  # the case's result will say so
-        return options
-
-
-def _plain(options: CompileOptions) -> dict[str, Any]:
-    """Fields as JSON; mappings as pairs, because their order may matter."""
-    found = {}
-    for field in fields(options):
-        value = getattr(options, field.name)
-        found[field.name] = list(map(list, value.items())) if isinstance(value, Mapping) else value
-    return found
 
 
 def cases(

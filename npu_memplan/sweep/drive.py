@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import said_by
+from ..versions import versions
 from .case import Case, SweepError
 from .executors.specs import open_executor
 from .results import CaseLimits, Outcome, Result
 from .store import Store
 from .table.rows import Asked, Table, table_of
-from .versions import versions
 from .worker.guard import solve
 from .worker.job import job_of, model_of
 

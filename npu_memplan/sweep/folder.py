@@ -14,11 +14,11 @@ from typing import Any
 
 from ..files.schema import check_schema, from_values, json_values
 from ..files.whole_file import write_whole
+from ..versions import versions
 from .case import Case, SweepError
 from .results import CaseLimits
 from .store import Store
 from .table.rows import Asked, Table, table_of
-from .versions import versions
 
 NAME = "sweep.json"
 RESULTS = "results"

@@ -68,7 +68,7 @@ def matches(expected: str, actual: str) -> bool:
     return re.fullmatch(pattern, tidy[1], re.S) is not None
 
 
-ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "NPU_MEMPLAN_CHECK": "auto"}
+ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "NPU_MEMPLAN_CHECK": "auto", "NPU_MEMPLAN_PROGRAM_CACHE": "off"}
 
 
 def run(command: str, folder: Path, installed: Path | None = None) -> tuple[int, str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan import versions as made_with
 from npu_memplan.commands.sweep import targets
 from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.sweep import Case, Content, SweepError, Verification, cases, shard
-from npu_memplan.sweep import versions as made_with
 from npu_memplan.sweep.case import target_name
 from npu_memplan.target_data import board_names, load_board, targets_folder
 

@@ -190,7 +190,7 @@ def test_a_result_that_differs_from_the_reference_shows(tmp_path: Path, small_sw
 
 def test_other_versions_on_a_worker_are_no_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     every = small_cases()
-    monkeypatch.setattr("npu_memplan.sweep.versions.versions", lambda run: (("npu_memplan", "9"),))
+    monkeypatch.setattr("npu_memplan.versions.versions", lambda run: (("npu_memplan", "9"),))
     swept = run([every[0]], "processes:1", store=tmp_path)
     (found,) = swept.missing
     assert "in place of 9; install there what is installed here" in found.reason

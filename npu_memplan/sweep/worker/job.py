@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ... import versions
 from ...options import CompileOptions
-from .. import versions
 from ..case import Case, Verification
 from ..results import CaseLimits
 

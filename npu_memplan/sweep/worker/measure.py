@@ -23,8 +23,8 @@ from ...files.owned_folder import scratch_folder
 from ...planners import PlanningError
 from ...process.incidents import gathering
 from ...report.writing import write
+from ...versions import versions
 from ..results import Outcome, Result, Runs, Shortage
-from ..versions import versions
 from .job import CaseJob, SentFile
 
 if TYPE_CHECKING:

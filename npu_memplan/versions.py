@@ -11,9 +11,9 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-from ..target_data import targets_folder
+from .target_data import targets_folder
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).resolve().parent
 _COMPILER = {"tvm": "apache-tvm", "vela": "ethos-u-vela"}
 _REFERENCES = {"tflite-micro": "tflite-micro", "litert": "ai-edge-litert"}
 _NO_RESULT = {"report/page", "sweep/table"}  # what only draws

@@ -1,0 +1,143 @@
+"""A cache of compiled programs, and of the checks of their results: a compile that is known is read, not searched.
+
+Invariant: the key is a hash of all that a program depends on: the model's bytes and name, all options and the files
+that they name, and the versions of everything that makes it (of a checkout, the hash of its sources). What depends on
+more is never kept: a time limit, Python of the user's own, files beside the model, a compile with an incident.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..artifact import Artifact
+from ..artifact.check import CheckResult, CheckVerdict
+from ..codegen.printed import Sources
+from ..errors import NpuMemplanError
+from ..files.user_cache import ContentStore, cache_folder
+from ..options import CompileOptions
+from ..planners.registry import find
+from ..process.incidents import gathering
+from ..sizes import parse_size
+from ..stages import Compiled
+from ..versions import versions
+from .keys import files_of, plain, resolved
+
+VARIABLE = "NPU_MEMPLAN_PROGRAM_CACHE"  # a size; off or 0: none
+_USUAL = "512MiB"
+_FORMAT = 1  # of the entries
+_RIGHT = (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED)
+
+
+class CacheError(NpuMemplanError):
+    """The environment asks for something that is no size."""
+
+
+class _Program(msgspec.Struct, array_like=True):
+    """A `Compiled` as it is kept."""
+
+    artifact: str
+    script: str
+    texts: dict[str, str]
+    files: dict[str, bytes]
+    constants_bytes: int
+    stream_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCache:
+    """Programs and checks in `store`."""
+
+    store: ContentStore
+
+    def compiled(self, model: Path, options: CompileOptions, beyond: str, make: Callable[[], Compiled]) -> Compiled:
+        """The program that is known, or what `make` gives, which is kept. Of one that is known, `module` is None and
+        `sources` has no launches.
+        """
+        key = _program_key(model, options, beyond)
+        known = self._read(key)
+        if known is not None:
+            return known
+        with gathering() as incidents:
+            made = make()
+        if key is not None and not incidents.lines:
+            sources = made.sources
+            kept = _Program(
+                made.artifact.to_json(), made.script, sources.texts, sources.files, sources.constants_bytes,
+                sources.stream_bytes,
+            )  # fmt: skip
+            self.store.write(key, zlib.compress(msgspec.msgpack.encode(kept, enc_hook=str.__str__), 1))
+        return made
+
+    def has(self, model: Path, options: CompileOptions) -> bool:
+        """Whether the program of a compile is known."""
+        return self._read(_program_key(model, options, "")) is not None
+
+    def checked(self, artifact: Artifact, terms: object, check: Callable[[], CheckResult]) -> CheckResult:
+        """The check of the results of `artifact`, if it is known, or what `check` gives; kept where they are right.
+        `terms` say how it is checked.
+        """
+        key = _hash("check", artifact.to_json(), terms, versions(True))
+        known = self.store.read(key)
+        if known is not None:
+            return msgspec.msgpack.decode(known, type=CheckResult)
+        result = check()
+        if result.verdict in _RIGHT:
+            self.store.write(key, msgspec.msgpack.encode(result))
+        return result
+
+    def _read(self, key: str | None) -> Compiled | None:
+        kept = self.store.read(key) if key is not None else None
+        if kept is None:
+            return None
+        found = msgspec.msgpack.decode(zlib.decompress(kept), type=_Program)
+        sources = Sources(found.texts, found.constants_bytes, found.stream_bytes, {}, found.files)
+        return Compiled(Artifact.from_json(found.artifact), None, found.script, sources)
+
+
+def program_cache(enabled: bool | None = None) -> ProgramCache | None:
+    """The user's cache; None where it is off: as `enabled` says, else the environment."""
+    if enabled is False:
+        return None
+    text = os.environ.get(VARIABLE, "").strip()
+    if text.lower() in ("off", "0"):
+        if not enabled:
+            return None
+        text = ""
+    try:
+        size = parse_size(text or _USUAL)
+    except NpuMemplanError as error:
+        raise CacheError(f"{VARIABLE}: {error}; it may be off, too") from None
+    try:
+        return ProgramCache(ContentStore(cache_folder() / "programs", size))
+    except RuntimeError:  # no home
+        return None
+
+
+def _program_key(model: Path, options: CompileOptions, beyond: str) -> str | None:
+    """None where the result depends on more than can be hashed."""
+    if options.time_limit_s is not None or options.operators:
+        return None
+    try:
+        data = model.read_bytes()
+        named = {
+            field: hashlib.sha256(Path(path).read_bytes()).hexdigest() for field, path in files_of(options).items()
+        }
+        planner = find(options.planner)
+    except (OSError, NpuMemplanError):  # the compile says so
+        return None
+    if not planner.__module__.startswith("npu_memplan.") or (model.suffix.lower() == ".onnx" and b"location" in data):
+        return None  # somebody's own planner, or weights in other files
+    content = hashlib.sha256(data).hexdigest()
+    return _hash("program", content, model.name, plain(resolved(options)), named, beyond, versions(False))
+
+
+def _hash(kind: str, *parts: object) -> str:
+    return hashlib.sha256(json.dumps([_FORMAT, kind, *parts], sort_keys=True).encode()).hexdigest()
