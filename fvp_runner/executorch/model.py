@@ -8,6 +8,7 @@ other byte of it outlives the call.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 
 from npu_memplan.errors import RefusalError
 from npu_memplan.ethosu.time import MemoryMap
+from npu_memplan.files.arrays import random_array
 from npu_memplan.models.executorch.program import (
+    VIEW,
     DelegateCall,
     ExecutorchProgram,
     FreeCall,
@@ -39,7 +42,6 @@ from ..npu_model.spec.layout import Bytes
 from .kernels import KERNELS
 
 _MOST_STEPS = 1_000_000  # of one inference
-_VIEW = "executorch_prim::et_view.default"
 
 
 class MissingKernelError(RefusalError):
@@ -65,7 +67,7 @@ class MethodRun:
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class TensorMemory:
     """The memory of a tensor and which of its bytes were written."""
 
     data: Bytes
@@ -84,27 +86,42 @@ def method_inputs(method: Method) -> list[MethodInput]:
     return found
 
 
+def _backends(method: Method) -> set[str]:
+    return {delegate.backend for delegate in method.delegates}
+
+
 def missing_kernels(method: Method) -> list[str]:
     """Operators and backends that are not run here, each once."""
     calls = [i for i in method.instructions if isinstance(i, KernelCall)]
-    missing = [call.name for call in calls if call.name not in KERNELS and call.name != _VIEW]
+    missing = [call.name for call in calls if call.name not in KERNELS and call.name != VIEW]
     missing += [delegate.backend for delegate in method.delegates if delegate.backend != "EthosUBackend"]
     return list(dict.fromkeys(missing))
 
 
 class ExecutorchModel:
-    """Runs one method of `program`; `where`: the memories that cycles are estimated with."""
+    """Runs one method of `program`; `where`: the memories that cycles are estimated with.
+
+    `one_arena`: the scratch lies at the start of planned buffer 1. `stand_ins`: kernels that are not known give values
+    that depend on their inputs alone, which shows where the data goes.
+    """
 
     def __init__(
-        self, program: ExecutorchProgram, method: Method, checks: bool = True, where: MemoryMap | None = None
+        self,
+        program: ExecutorchProgram,
+        method: Method,
+        checks: bool = True,
+        where: MemoryMap | None = None,
+        *,
+        one_arena: bool = False,
+        stand_ins: bool = False,
     ) -> None:
-        missing = missing_kernels(method)
+        missing = [name for name in missing_kernels(method) if not stand_ins or name in _backends(method)]
         if missing:
             raise MissingKernelError(
                 f"{program.name}: method {method.name!r} calls {', '.join(missing)}, not run here; only the delegates "
                 "can be simulated (npu-memplan simulate), or the program in ExecuTorch's runtime"
             )
-        self.method, self.checks, self.where = method, checks, where
+        self.method, self.checks, self.where, self.one_arena = method, checks, where, one_arena
         self.calls = {one.position: one for one in npu_calls(program) if one.method is method}
         self.scratch_bytes = max((c.blocks.scratch_bytes for c in self.calls.values()), default=0)
         self._models: dict[str, NpuModel] = {}
@@ -113,10 +130,10 @@ class ExecutorchModel:
         """One inference. Subclasses of `NpuModelError` for what breaks a rule."""
         method = self.method
         self._pools = {
-            memory: _Held(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
+            memory: TensorMemory(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
             for memory, size in method.planned_bytes.items()
         }
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, TensorMemory] = {}
         self._stats: list[RunStats] = []
         for index, value in zip(method.inputs, inputs, strict=True):
             self._write(index, np.asarray(value))
@@ -150,10 +167,13 @@ class ExecutorchModel:
         if len(call.arguments) < 2:
             raise NpuModelError(f"instruction {at} gives {call.name} {len(call.arguments)} arguments")
         target = call.arguments[-1]
-        if call.name == _VIEW:
+        if call.name == VIEW:
             self._held[target] = self._hold(call.arguments[0])
             return
         who = f"instruction {at} ({call.name}) reads"
+        if call.name not in KERNELS:
+            self._stand_in(call, who)
+            return
         given = [self._argument(index, who) for index in call.arguments[:-2]]
         out = self.method.tensor(target)
         if out is None:
@@ -164,6 +184,22 @@ class ExecutorchModel:
             self._write(target, np.broadcast_to(made, out.shape).astype(out.dtype))
         except (ValueError, TypeError, IndexError, ArithmeticError, AttributeError) as error:
             raise NpuModelError(f"instruction {at} ({call.name}) cannot run on its arguments: {error}") from None
+
+    def _stand_in(self, call: KernelCall, who: str) -> None:
+        """A kernel that is not known: values that depend on every byte of its inputs."""
+        made = [*self.method.tensors_in(call.arguments[-1])]
+        in_place = {*self.method.tensors_in(call.arguments[0])} & {*made}
+        named = dict.fromkeys(index for value in call.arguments[:-1] for index in self.method.tensors_in(value))
+        read = [index for index in named if index not in made or index in in_place]
+        seeds = [zlib.crc32(call.name.encode())]
+        for index in read:
+            self._check_written(index, self._hold(index), who)
+            seeds.append(zlib.crc32(self._hold(index).data.tobytes()))
+        generator = np.random.default_rng(seeds)
+        for index in made:
+            tensor = self.method.tensor(index)
+            assert tensor is not None
+            self._write(index, random_array(MethodInput("", tensor.dtype, tensor.shape), generator))
 
     def _check_apart(self, call: KernelCall, at: int) -> None:
         """Kernels go element by element: an output over part of an input would change what is still to be read."""
@@ -187,7 +223,7 @@ class ExecutorchModel:
             self._check_written(index, held, f"the delegate at instruction {one.position} reads")
             _check_copy(len(held.data), tensors[number], one)
             given.append(held.data)
-        stats, made = run_delegate(one, model, given)
+        stats, made = run_delegate(one, model, given, self._pools[1] if self.one_arena else None)
         self._stats.append(stats)
         for index, (data, defined) in zip(one.outputs, made, strict=True):
             target = self._hold(index)
@@ -204,21 +240,21 @@ class ExecutorchModel:
             return [None if item < 0 else self._argument(item, who) for item in value.items]
         return self._read(index, who) if isinstance(value, ValueTensor) else value
 
-    def _hold(self, index: int) -> _Held:
+    def _hold(self, index: int) -> TensorMemory:
         found = self._held.get(index)
         if found is None:
             found = self._held[index] = self._placed(index)
         return found
 
-    def _placed(self, index: int) -> _Held:
+    def _placed(self, index: int) -> TensorMemory:
         tensor = self.method.tensor(index)
         if tensor is None:
             raise NpuModelError(f"value {index} of method {self.method.name!r} is used as a tensor, but is none")
         size, place = tensor.size_bytes, tensor.place
         if place is None:
             if tensor.data is not None:
-                return _Held(np.frombuffer(tensor.data, np.uint8), np.ones(size, np.bool_))
-            return _Held(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
+                return TensorMemory(np.frombuffer(tensor.data, np.uint8), np.ones(size, np.bool_))
+            return TensorMemory(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
         pool = self._pools.get(place.memory_id)
         end = place.offset_bytes + size
         if pool is None or end > len(pool.data):
@@ -228,12 +264,12 @@ class ExecutorchModel:
                 f"{place.memory_id}, which has {has:,}: {end - has:,} too few"
             )
         part = slice(place.offset_bytes, end)
-        found = _Held(pool.data[part], pool.defined[part])
+        found = TensorMemory(pool.data[part], pool.defined[part])
         if tensor.data is not None:
             found.data[:], found.defined[:] = np.frombuffer(tensor.data, np.uint8), True
         return found
 
-    def _check_written(self, index: int, held: _Held, who: str) -> None:
+    def _check_written(self, index: int, held: TensorMemory, who: str) -> None:
         if self.checks and not held.defined.all():
             missing = int(np.count_nonzero(~held.defined))
             raise UninitialisedReadError(
@@ -268,23 +304,41 @@ def _shaped(data: Bytes, tensor: ValueTensor) -> NDArray[Any]:
 
 
 def run_delegate(
-    one: EthosUCall, model: NpuModel, given: Sequence[Bytes]
+    one: EthosUCall, model: NpuModel, given: Sequence[Bytes], arena: TensorMemory | None = None
 ) -> tuple[RunStats, list[tuple[Bytes, NDArray[np.bool_]]]]:
-    """One call of a delegate on the bytes of its inputs: its outputs, and which of their bytes were written."""
+    """One call of a delegate on the bytes of its inputs: its outputs, and which of their bytes were written.
+
+    `arena`: memory that the scratch is the start of; what the stream writes there holds nothing else afterwards.
+    """
     call, tensors = one.call, one.network.tensors
     size = extents(model.prepare(call.words)).get(2, 0) if one.uses_fast_scratch else 0
     memory = [np.full(n, POISON, np.uint8) for n in (call.scratch_bytes, size)]
+    if arena is not None:
+        memory[0] = _scratch_in(arena, one)
     defined = [np.zeros(len(data), np.bool_) for data in memory]
     for number, data in zip(call.inputs, given, strict=True):
         part = _slot(tensors[number], one)
         memory[0][part], defined[0][part] = data, True
+    copied, before = defined[0].copy(), memory[0].copy()
     regions = [np.ascontiguousarray(call.read_only), *memory]
     shadows = [np.ones(call.read_only.size, np.bool_), *defined]
     stats = model.run(call.words, regions, shadows if model.checks else None)
     if not model.checks:
         defined[0][:] = True
+    if arena is not None:
+        arena.defined[: len(copied)] &= np.where(copied, memory[0] == before, ~defined[0])
     parts = [_slot(tensors[number], one) for number in call.outputs]
     return stats, [(memory[0][part].copy(), defined[0][part].copy()) for part in parts]
+
+
+def _scratch_in(arena: TensorMemory, one: EthosUCall) -> Bytes:
+    size, has = one.call.scratch_bytes, len(arena.data)
+    if size > has:
+        raise OutOfRegionError(
+            f"the scratch of the delegate at instruction {one.position} has {size:,} bytes, the planned buffer that it "
+            f"lies in {has:,}: {size - has:,} too few"
+        )
+    return arena.data[:size]
 
 
 def _slot(tensor: Tensor, one: EthosUCall) -> slice:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _target, _memory, _work = group("Target"), group("Memory"), group("Who computes what")
-_OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "as_json", "quiet", "verbose",
+_OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "one_arena", "as_json", "quiet", "verbose",
                 "strict")  # fmt: skip
 _FIGURES = (
     "constants_bytes",
@@ -129,7 +129,9 @@ def _operators(text: str) -> tuple[str, ...]:
 @_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
          ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
 @_output("--data", "data_files", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte, which "
-         "is written as a .pte again: the same for the firmware, with smaller scratch.")  # fmt: skip
+         "is written as a .pte again: the same for the firmware, with less memory.")  # fmt: skip
+@_output("--one-arena", is_flag=True, help="Of a .pte: planned buffer and scratch in one arena, for a runner with the "
+         "header that is written beside it.")  # fmt: skip
 @_output("--launch", type=click.Choice(CHOICES["launch"]), default="small-driver", show_default=True,
          help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, with payloads and the "
          "glue.")  # fmt: skip
@@ -152,14 +154,16 @@ def command(
     all_boards: bool,
     strict: bool,
     data_files: tuple[Path, ...],
+    one_arena: bool,
     verbosity: Verbosity,
     **requested: Any,
 ) -> None:
     click.get_current_context().with_resource(strictly(strict))
     if _is_program(model):
-        click.echo(_compile_program(model, output, force, data_files, requested["objective"], as_json))
+        given = {"objective": requested["objective"], "external": data_files, "one_arena": one_arena}
+        click.echo(_compile_program(model, output, force, as_json, **given))
         return
-    check_unused(model.name, "no .pte", {"--data": data_files})
+    check_unused(model.name, "no .pte", {"--data": data_files, "--one-arena": one_arena})
     options = options_of(**requested)
     if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
         flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"
@@ -219,9 +223,7 @@ def _is_program(model: Path) -> bool:
         return is_program(file.read(8))
 
 
-def _compile_program(
-    model: Path, output: Path | None, force: bool, data_files: tuple[Path, ...], objective: str, as_json: bool
-) -> str:
+def _compile_program(model: Path, output: Path | None, force: bool, as_json: bool, **how: Any) -> str:
     """Write a `.pte` again with less memory; what came of it."""
     from fvp_runner.executorch.compiling import compile_program
 
@@ -234,7 +236,7 @@ def _compile_program(
     check_unused(model.name, "a .pte", given)
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
-    made = compile_program(model, output, force, objective, data_files)
+    made = compile_program(model, output, force, **how)
     return json.dumps(made.to_dict()) if as_json else made.to_text()
 
 

@@ -7,13 +7,12 @@ are held are allowed to at that distance and no other, because the file says so,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import NpuMemplanError
 from ..ethosu.program.program import BufferRole, NpuProgram
 from ..models.executorch.program import DelegateCall, ExecutorchProgram, KernelCall, Method
 from ..models.executorch.vela_network import EthosUCall, npu_calls
-from ..models.network import Network
 from ..problem import (
     AllowedOverlap,
     Buffer,
@@ -28,11 +27,11 @@ from ..problem import (
 )
 from ..vela.lift import lift
 from .lifetimes import most_held, placed_tensors
+from .lifted_call import with_fast_scratch
 
 SCRATCH, FAST = "scratch", "fast_scratch"
 _KINDS = {BufferRole.ROLLING: BufferKind.ROLLING, BufferRole.WEIGHTS: BufferKind.WEIGHTS}
 _REGIONS = {1: SCRATCH, 2: FAST}
-_ANY_SIZE = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,11 @@ def memory_of(program: ExecutorchProgram, method: Method) -> MethodMemory:
     calls = {one.position: one for one in npu_calls(program) if one.method is method}
     for position, one in calls.items():
         try:
-            network = _with_fast_scratch(one)
+            network = with_fast_scratch(one)
             lifted[position] = lift(network, network.npu_calls[0])
         except NpuMemplanError as error:
             notes.append(f"the contents of the scratch at instruction {position} are not shown: {error}")
-    starts, points = _points(method, lifted)
+    starts, points = points_of(method, lifted)
     things = list(_planned(method, starts))
     for position, one in calls.items():
         things += _inside(one, lifted.get(position), starts[position], starts[position + 1])
@@ -92,18 +91,11 @@ def memory_of(program: ExecutorchProgram, method: Method) -> MethodMemory:
     return MethodMemory(problem, Plan(placements, tuple(usage), PlanStatus.FEASIBLE, "the file's own"), tuple(notes))
 
 
-def _with_fast_scratch(one: EthosUCall) -> Network:
-    """The call with a memory of its own behind region 2, whose size no file says."""
-    if not one.uses_fast_scratch:
-        return one.network
-    return replace(one.network, operators=(replace(one.call, scratch_fast_bytes=_ANY_SIZE),))
-
-
 def _planned_pool(memory: int) -> str:
     return f"planned{memory}"
 
 
-def _points(method: Method, lifted: dict[int, NpuProgram]) -> tuple[list[int], list[str]]:
+def points_of(method: Method, lifted: dict[int, NpuProgram]) -> tuple[list[int], list[str]]:
     """The first point of each instruction (and the end), and what happens at each point."""
     starts, labels = [0], []
     for position, instruction in enumerate(method.instructions):

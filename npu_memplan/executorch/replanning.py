@@ -1,38 +1,29 @@
-"""The scratch of Ethos-U delegates planned anew: the same operations at other addresses, in fewer bytes.
+"""The memory of an ExecuTorch program planned again for unchanged firmware: scratch of delegates, planned tensors.
 
-Invariant: the firmware stays as it is (the scratch comes from the temporary allocator, inputs and outputs are copied);
-constants and fast scratch keep their places; a scratch that would not become smaller is left alone.
+Invariant: the scratch comes from the temporary allocator, inputs and outputs are copied; what would not become smaller
+stays as it is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from ..errors import NpuMemplanError
-from ..ethosu.hazards.waits import schedule
 from ..ethosu.program.overlap_search import find_overlaps
-from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.stream.commands import Command
-from ..ethosu.stream.container import build_payload
-from ..ethosu.stream.decode import decode
-from ..ethosu.stream.encode import encode
-from ..ethosu.time import estimate
-from ..models.executorch.program import Delegate, ExecutorchProgram
-from ..models.executorch.vela_blocks import slots_data, with_blocks
+from ..ethosu.program.program import BufferRole
+from ..models.executorch.program import Delegate, ExecutorchProgram, Method, PlannedPlace
+from ..models.executorch.vela_blocks import ALIGNMENT
 from ..models.executorch.vela_network import EthosUCall, npu_calls
 from ..planners import plan
-from ..problem import Buffer, Lifetime, Plan, Pool, Problem
-from ..vela.lift import arguments, lift
-from .lowered_for import memories_for
+from ..problem import Buffer, Lifetime, Pool, Problem
+from .lifetimes import placed_tensors, tensor_blocks
+from .lifted_call import LiftedCall, lift_call
 
-_POOL, _REGION = "scratch", 1
-_ANY_SIZE = 1 << 40
-_SLACKS = (0, 1, 2, 4)
-_TOLERANCES: Mapping[str, float] = {"auto": 1.01, "cycles": 1.0, "bytes": math.inf}  # of the cycles before
-Commands: TypeAlias = tuple[Command, ...]
+_POOL = "scratch"
+SLACKS = (0, 1, 2, 4)
+TOLERANCES: Mapping[str, float] = {"auto": 1.01, "cycles": 1.0, "bytes": math.inf}  # of the cycles before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +40,14 @@ class ReplannedDelegate:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplannedTensors:
+    """Places of the planned tensors of a method, and the bytes of each planned buffer."""
+
+    places: Mapping[int, PlannedPlace]
+    planned_bytes: Mapping[int, int]
+
+
 def replan_scratch(program: ExecutorchProgram, objective: str = "auto") -> list[ReplannedDelegate]:
     """Every Ethos-U delegate of `program`, each once, in the order of its calls.
 
@@ -58,84 +57,85 @@ def replan_scratch(program: ExecutorchProgram, objective: str = "auto") -> list[
     first: dict[Delegate, EthosUCall] = {}
     for one in npu_calls(program):
         first.setdefault(one.method.delegates[one.delegate], one)
-    return [_replanned(delegate, one, _TOLERANCES[objective]) for delegate, one in first.items()]
+    return [_replanned(delegate, one, TOLERANCES[objective]) for delegate, one in first.items()]
 
 
 def _replanned(delegate: Delegate, one: EthosUCall, tolerance: float) -> ReplannedDelegate:
     before = one.blocks.scratch_bytes
     kept = ReplannedDelegate(delegate, one.method.name, one.delegate, before, before)
-    call = replace(one.call, scratch_fast_bytes=_ANY_SIZE if one.uses_fast_scratch else 0)
-    network = replace(one.network, operators=(call,))
     try:
-        lifted = lift(network, call)
+        lifted = lift_call(one)
     except NpuMemplanError as error:
         return replace(kept, note=f"its stream cannot be read as operations on buffers: {error}")
-    usual = _cycles(decode(call.words, call.accelerator.language), one)
-    best: tuple[int, int, Commands, dict[str, tuple[int, int]]] | None = None
-    least = before
-    for slack in _SLACKS:
+    usual = lifted.cycles()
+    best, least = kept, before
+    for slack in SLACKS:
         found = plan(_problem(lifted, slack))
-        usage = found.usage[0]
-        scratch = -(-usage.used_bytes // 16) * 16
-        if scratch >= before:
-            continue
+        places = {placement.buffer: placement.offset_bytes for placement in found.placements}
+        scratch = lifted.end_bytes(places)
         least = min(least, scratch)
-        places = dict(_places(lifted, found))
-        placed = [lifted.place(index, places.__getitem__) for index in range(len(lifted.operations))]
-        commands = schedule(placed, lifted.accelerator)
-        if _cycles(commands, one) <= usual * tolerance and (best is None or scratch < best[0]):
-            best = scratch, usage.lower_bound_bytes, commands, places
-    if best is None:
-        how = (
-            f"{least:,} bytes would take more cycles (--objective bytes)" if least < before else "no smaller one found"
-        )
-        return replace(kept, note=how)
-    scratch, bound, commands, places = best
-    payload = replace(call.payload, words=encode(commands))
-    named = {argument.tensor: places[argument.name][1] for argument in arguments(network, call)}
-    slots = (*one.blocks.inputs, *one.blocks.outputs)
-    if len(named) != len(slots):
-        return replace(kept, note="it has inputs or outputs that lie over one another")
-    moved = [replace(slot, offset_bytes=named[number]) for number, slot in enumerate(slots)]
-    count = len(one.blocks.inputs)
-    changed = {"cmd_data": build_payload(payload), "scratch_size": scratch.to_bytes(4, "little")}
-    if count:
-        changed["inputs"] = slots_data(moved[:count])
-    if len(moved) > count:
-        changed["outputs"] = slots_data(moved[count:])
-    data = with_blocks(delegate, changed)
-    return replace(kept, scratch_bytes=scratch, bound_bytes=bound, data=data)
+        if scratch >= best.scratch_bytes:
+            continue
+        commands = lifted.commands(places)
+        if lifted.cycles(commands) <= usual * tolerance:
+            bound = found.usage[0].lower_bound_bytes
+            best = replace(kept, scratch_bytes=scratch, bound_bytes=bound, data=lifted.data(commands, places))
+    if best.data is None:
+        slower = f"{least:,} bytes would take more cycles (--objective bytes)"
+        return replace(kept, note=slower if least < before else "no smaller one found")
+    return best
 
 
-def _cycles(commands: Iterable[Command], one: EthosUCall) -> int:
-    """An estimate, with the memories that the delegate was compiled for."""
-    return estimate(commands, one.call.accelerator, memories_for(one, {})).total
-
-
-def _problem(lifted: NpuProgram, slack: int) -> Problem:
+def _problem(lifted: LiftedCall, slack: int) -> Problem:
     """What lies in the scratch: inputs from the start on, outputs until the end.
 
     Others are kept for `slack` operations more at both ends, so that copies and kernels beside them need not wait.
     """
-    live, end = lifted.live_ranges(), len(lifted.operations) + 1
+    live, end = lifted.program.live_ranges(), len(lifted.program.operations) + 1
     buffers = []
-    for buffer in lifted.buffers:
-        if buffer.original_region != _REGION or buffer.role in (BufferRole.CONSTANTS, BufferRole.LUT):
-            continue
+    for buffer in lifted.contents:
         first, last = (time + 1 for time in live.get(buffer.name, (-1, -1)))
         first, last = max(first - slack, 0), min(last + slack, end)
         first = 0 if buffer.role in (BufferRole.INPUT, BufferRole.STATE) else first
         last = end if buffer.role in (BufferRole.OUTPUT, BufferRole.STATE) else last
         buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last + 1),), buffer.alignment))
     names = {buffer.name for buffer in buffers}
-    found = (overlap.allowed for overlap in find_overlaps(lifted))
+    found = (overlap.allowed for overlap in find_overlaps(lifted.program))
     overlaps = tuple(one for one in found if {one.first, one.second} <= names)
-    return Problem(tuple(buffers), (Pool(_POOL, alignment=16),), overlaps=overlaps, name=lifted.name)
+    return Problem(tuple(buffers), (Pool(_POOL, alignment=ALIGNMENT),), overlaps=overlaps, name=lifted.program.name)
 
 
-def _places(lifted: NpuProgram, found: Plan) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Region and address of every buffer."""
-    for buffer in lifted.buffers:
-        yield buffer.name, (buffer.original_region, buffer.original_offset)
-    for one in found.placements:
-        yield one.buffer, (_REGION, one.offset_bytes)
+def replan_tensors(method: Method) -> ReplannedTensors | None:
+    """The planned buffers of a method in fewer bytes; None where none is found."""
+    places: dict[int, PlannedPlace] = {}
+    sizes = dict(method.planned_bytes)
+    tensors = placed_tensors(method)
+    for memory, size in method.planned_bytes.items():
+        blocks = [block for block in tensor_blocks(method) if block.memory == memory]
+        inside = [tensor for tensor in tensors if tensor.memory == memory]
+        alignment = _alignment({tensor.offset_bytes for tensor in inside})
+        buffers = [
+            Buffer(str(number), block.size_bytes, (Lifetime(block.first, block.last),), alignment)
+            for number, block in enumerate(blocks)
+        ]
+        found = plan(Problem(tuple(buffers), (Pool(_POOL, alignment=ALIGNMENT),), name=method.name))
+        # What the file has beyond its tensors is room that a backend reads over.
+        end = max((tensor.end_bytes for tensor in inside), default=size)
+        used = _aligned(found.usage[0].used_bytes) + max(size - _aligned(end), 0)
+        if used >= size:
+            continue
+        sizes[memory] = used
+        for placement in found.placements:
+            for value, offset in blocks[int(placement.buffer)].members.items():
+                places[value] = PlannedPlace(memory, placement.offset_bytes + offset)
+        places |= {tensor.value: PlannedPlace(memory, 0) for tensor in inside if not tensor.size_bytes}
+    return ReplannedTensors(places, sizes) if sizes != dict(method.planned_bytes) else None
+
+
+def _alignment(offsets: Collection[int]) -> int:
+    """What the file's own plan keeps to, as far as its offsets show: at most 64 bytes."""
+    return next(step for step in (64, 32, ALIGNMENT) if step == ALIGNMENT or not any(o % step for o in offsets))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

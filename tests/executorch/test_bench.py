@@ -17,6 +17,7 @@ from fvp_runner.executorch.bench.runtime import BenchMemory, RuntimeBench
 from fvp_runner.executorch.compiling import compile_program
 from fvp_runner.executorch.model import ExecutorchModel
 from npu_memplan.models.executorch.reading import read_program
+from tests.executorch.test_one_arena import twice
 from tests.executorch.test_running import REFERENCE, method, ramp
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
@@ -80,3 +81,25 @@ def test_compiled_programs_run_in_less_scratch(bench: RuntimeBench, tmp_path: Pa
     ran = bench.run(out.read_bytes(), [ramp()], memory=BenchMemory(temp_bytes=30256))
     assert ran.outputs[0].ravel().tolist() == list(REFERENCE)
     assert ran.scratch_bytes == 30256
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_programs_in_one_arena_run_without_copies(bench: RuntimeBench, tmp_path: Path, name: str) -> None:
+    """In the runtime, with the header that a firmware includes."""
+    out = tmp_path / "o.pte"
+    size = compile_program(MODELS / f"{name}.pte", out, one_arena=True).arenas[0].arena_bytes
+    ran = bench.run(out.read_bytes(), [ramp()], memory=BenchMemory(planned_bytes=(size,), temp_at=0))
+    assert ran.outputs[0].ravel().tolist() == list(REFERENCE)
+    assert (ran.copied_in_bytes, ran.copied_out_bytes) == (0, 0)
+
+
+def test_programs_in_one_arena_run_on_unchanged_firmware(bench: RuntimeBench, tmp_path: Path) -> None:
+    out = tmp_path / "o.pte"
+    compile_program(MODELS / "three_convolutions_u55.pte", out, one_arena=True)
+    assert bench.run(out.read_bytes(), [ramp()]).outputs[0].ravel().tolist() == list(REFERENCE)
+
+
+def test_other_programs_fail_in_one_arena(bench: RuntimeBench) -> None:
+    """The control: one arena is one memory, and what lies in the scratch spoils tensors that are needed later."""
+    spoilt = bench.run(twice(True, 0, 73856), [ramp()], memory=BenchMemory(temp_at=0)).outputs
+    assert not np.array_equal(spoilt[2], bench.run(twice(True, 0, 73856), [ramp()]).outputs[2])

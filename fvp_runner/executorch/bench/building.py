@@ -13,9 +13,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import npu_memplan.executorch
 from npu_memplan.errors import NpuMemplanError
 
 SOURCE = Path(__file__).parent / "host_backend.cpp"
+_HEADERS = Path(npu_memplan.executorch.__file__).parent  # one_arena.h
 _TIMEOUT_S = 300
 _PORTABLE = "runtime/core/portable_type/c10"  # in the package's includes
 
@@ -40,7 +42,7 @@ def build_library(folder: Path) -> Path:
     compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("g++") or shutil.which("clang++") or ""]
     if not compiler[0]:
         raise BenchError("no C++ compiler found; set CXX, or install one (e.g. apt install g++)")
-    source = SOURCE.read_bytes()
+    source = SOURCE.read_bytes() + (_HEADERS / "one_arena.h").read_bytes()
     key = hashlib.sha256(source + str(package).encode() + shlex.join(compiler).encode()).hexdigest()[:16]
     library = folder / f"libhost_backend_{key}.so"
     if library.is_file():
@@ -49,8 +51,8 @@ def build_library(folder: Path) -> Path:
     made = library.with_suffix(f".{os.getpid()}.so")
     command = [
         *compiler, "-std=c++17", "-O1", "-fPIC", "-shared", "-DC10_USING_CUSTOM_GENERATED_MACROS", f"-I{include}",
-        f"-I{include / 'executorch' / _PORTABLE}", str(SOURCE), "-o", str(made), f"-L{package / 'lib'}", "-lexecutorch",
-        f"-Wl,-rpath,{package / 'lib'}",
+        f"-I{include / 'executorch' / _PORTABLE}", f"-I{_HEADERS}", str(SOURCE), "-o", str(made),
+        f"-L{package / 'lib'}", "-lexecutorch", f"-Wl,-rpath,{package / 'lib'}",
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)

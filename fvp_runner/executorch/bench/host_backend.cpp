@@ -2,7 +2,8 @@
 //
 // Rules of Arm's backend for Cortex-M: the scratch comes from the temporary allocator at every call, inputs are copied
 // into it one after another, the driver gets the stream and three base pointers (constants in the program, scratch,
-// fast scratch), outputs are copied out. In place of the driver a callback runs the stream.
+// fast scratch), outputs are copied out. In place of the driver a callback runs the stream. Where the temporary
+// allocator begins with planned buffer 1, the two are one arena, as one_arena.h has it.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -13,6 +14,8 @@
 #include <executorch/runtime/executor/memory_manager.h>
 #include <executorch/runtime/executor/method.h>
 #include <executorch/runtime/executor/program.h>
+
+#include "one_arena.h"
 
 using namespace executorch::runtime;
 
@@ -158,8 +161,8 @@ class HostEthosU final : public BackendInterface {
       const uint64_t offset = handle->inputs[i].offset, size = tensor.nbytes();
       if (!is_copied(tensor) || offset + size > handle->scratch_bytes) return Error::InvalidProgram;
       if (size != slot_bytes(handle->inputs[i])) return Error::NotSupported;
-      memmove(scratch + offset, tensor.const_data_ptr(), size);
-      copied_in += size;
+      arm_ethos_io_memcpy(scratch + offset, tensor.const_data_ptr(), size);
+      if (scratch + offset != tensor.const_data_ptr()) copied_in += size;
       given.push_back({offset, size});
     }
     for (size_t i = 0; i < outputs; i++) {
@@ -181,8 +184,9 @@ class HostEthosU final : public BackendInterface {
     if (driver == nullptr || driver(&job) != 0) return Error::DelegateInvalidHandle;
     for (size_t i = 0; i < outputs; i++) {
       const auto& tensor = values[inputs + i]->toTensor();
-      memmove(tensor.mutable_data_ptr(), scratch + handle->outputs[i].offset, tensor.nbytes());
-      copied_out += tensor.nbytes();
+      const uint8_t* made = scratch + handle->outputs[i].offset;
+      arm_ethos_io_memcpy(tensor.mutable_data_ptr(), made, tensor.nbytes());
+      if (made != tensor.const_data_ptr()) copied_out += tensor.nbytes();
     }
     return Error::Ok;
   }
@@ -229,10 +233,13 @@ int npu_memplan_run(const Memory* program_bytes, const char* name, const Memory*
   if (meta->num_memory_planned_buffers() > planned_count) return failed(3, Error::InvalidArgument);
   std::vector<Span<uint8_t>> spans;
   for (uint64_t i = 0; i < planned_count; i++) spans.emplace_back(planned[i].data, planned[i].size);
-  HierarchicalAllocator hierarchy({spans.data(), spans.size()});
   MemoryAllocator own(static_cast<uint32_t>(pools[0].size), pools[0].data);
   MemoryAllocator temporary(static_cast<uint32_t>(pools[1].size), pools[1].data);
-  MemoryManager manager(&own, &hierarchy, &temporary);
+  const bool shared = planned_count > 0 && planned[0].data == pools[1].data;
+  npu_memplan::OneArena arena(shared ? planned[0].data : nullptr, shared ? planned[0].size : 0);
+  if (shared) spans[0] = arena.planned();
+  HierarchicalAllocator hierarchy({spans.data(), spans.size()});
+  MemoryManager manager(&own, &hierarchy, shared ? arena.temporary() : &temporary);
   auto method = program->load_method(name, &manager);
   if (!method.ok()) return failed(4, method.error());
   *method_bytes = own.used_size();

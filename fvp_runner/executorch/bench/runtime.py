@@ -69,7 +69,8 @@ class BenchRun:
 @dataclass(frozen=True, slots=True)
 class BenchMemory:
     """The memory a firmware gives: sizes of the planned buffers (None: as the method asks) and of the temporary
-    allocator (None: the largest scratch); `temp_at`: it lies at this byte of the first planned buffer."""
+    allocator (None: the largest scratch); `temp_at`: it lies at this byte of the first planned buffer; at 0 the two are
+    one arena, as `one_arena.h` has it."""
 
     planned_bytes: Sequence[int] | None = None
     temp_bytes: int | None = None
@@ -90,6 +91,7 @@ class RuntimeBench:
         self._models: dict[str, NpuModel] = {}
         self._stats: list[RunStats] = []
         self._fault: list[BaseException] = []
+        self._shared = False  # whether planned tensors may lie in the scratch
 
     def run(
         self, data: bytes, inputs: Sequence[NDArray[Any]], method: str = "", memory: BenchMemory | None = None
@@ -106,7 +108,7 @@ class RuntimeBench:
         fast, own = _aligned(asked.fast_bytes), _aligned(_METHOD_BYTES)
         given = [np.ascontiguousarray(value) for value in inputs]
         outputs = [_output(chosen, index) for index in chosen.outputs]
-        self._stats, self._fault = [], []
+        self._stats, self._fault, self._shared = [], [], asked.temp_at is not None
         self._library.npu_memplan_set_driver(
             self._driver, ctypes.c_void_p(fast.ctypes.data), ctypes.c_uint64(len(fast))
         )
@@ -148,7 +150,8 @@ class RuntimeBench:
         for span in job.given[: job.given_count]:
             filled[span.offset : span.offset + span.size] = False
             defined[1][span.offset : span.offset + span.size] = True
-        regions[1][filled] = POISON
+        if not self._shared:
+            regions[1][filled] = POISON
         stats = model.run(payload.words, regions, defined if self.checks else None)
         for span in job.taken[: job.taken_count] if self.checks else ():
             if not defined[1][span.offset : span.offset + span.size].all():

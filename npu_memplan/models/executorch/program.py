@@ -26,6 +26,9 @@ ELEMENT_TYPES: Mapping[int, tuple[str, int]] = {
 }  # fmt: skip
 
 
+VIEW = "executorch_prim::et_view.default"  # gives its output the memory of its input
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedPlace:
     """Where memory planning put a tensor: a byte of the buffer called `memory_id` (1 is the first)."""

@@ -1,0 +1,96 @@
+"""A call of an Ethos-U delegate as operations on buffers, and the delegate's bytes once these lie elsewhere.
+
+Invariant: constants and fast scratch keep their places; only what lies in the scratch moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from ..ethosu.hazards.waits import schedule
+from ..ethosu.program.program import BufferRole, NpuBuffer, NpuProgram
+from ..ethosu.stream.commands import Command
+from ..ethosu.stream.container import build_payload
+from ..ethosu.stream.decode import decode
+from ..ethosu.stream.encode import encode
+from ..ethosu.time import estimate
+from ..models.executorch.vela_blocks import ALIGNMENT, slots_data, with_blocks
+from ..models.executorch.vela_network import EthosUCall
+from ..models.network import Network
+from ..models.vela import NpuCall
+from ..vela.lift import LiftError, arguments, lift
+from .lowered_for import memories_for
+
+SCRATCH = 1  # region
+_ANY_SIZE = 1 << 40
+Commands: TypeAlias = "tuple[Command, ...]"
+
+
+def with_fast_scratch(one: EthosUCall) -> Network:
+    """The call with a memory of its own behind region 2, whose size no file says."""
+    if not one.uses_fast_scratch:
+        return one.network
+    return replace(one.network, operators=(replace(one.call, scratch_fast_bytes=_ANY_SIZE),))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiftedCall:
+    """One call; `contents` are what lies in the scratch, `slots` the buffers of inputs and outputs in their order."""
+
+    one: EthosUCall
+    call: NpuCall
+    program: NpuProgram
+    contents: tuple[NpuBuffer, ...]
+    slots: tuple[str, ...]
+
+    def commands(self, places: Mapping[str, int]) -> Commands:
+        """The stream with the contents at these bytes of the scratch."""
+
+        def where(name: str) -> tuple[int, int]:
+            buffer = self.program.buffer(name)
+            place = places.get(name)
+            return (buffer.original_region, buffer.original_offset) if place is None else (SCRATCH, place)
+
+        placed = [self.program.place(index, where) for index in range(len(self.program.operations))]
+        return schedule(placed, self.program.accelerator)
+
+    def cycles(self, commands: Iterable[Command] | None = None) -> int:
+        """An estimate, with the memories that the delegate was compiled for; of its own stream by default."""
+        if commands is None:
+            commands = decode(self.call.words, self.call.accelerator.language)
+        return estimate(commands, self.call.accelerator, memories_for(self.one, {})).total
+
+    def end_bytes(self, places: Mapping[str, int]) -> int:
+        """The scratch that the contents need at these places."""
+        end = max((places[b.name] + b.size_bytes for b in self.contents), default=0)
+        return -(-end // ALIGNMENT) * ALIGNMENT
+
+    def data(self, commands: Commands, places: Mapping[str, int]) -> bytes:
+        """The delegate's bytes with that stream."""
+        blocks = self.one.blocks
+        old = (*blocks.inputs, *blocks.outputs)
+        moved = [replace(slot, offset_bytes=places[name]) for slot, name in zip(old, self.slots, strict=True)]
+        count = len(blocks.inputs)
+        changed = {
+            "cmd_data": build_payload(replace(self.call.payload, words=encode(commands))),
+            "scratch_size": self.end_bytes(places).to_bytes(4, "little"),
+            **({"inputs": slots_data(moved[:count])} if count else {}),
+            **({"outputs": slots_data(moved[count:])} if len(moved) > count else {}),
+        }
+        return with_blocks(self.one.method.delegates[self.one.delegate], changed)
+
+
+def lift_call(one: EthosUCall) -> LiftedCall:
+    """`LiftError` where the stream, or what the delegate takes and gives, is not of separate buffers."""
+    network = with_fast_scratch(one)
+    call = network.npu_calls[0]
+    program = lift(network, call)
+    named = {argument.tensor: argument.name for argument in arguments(network, call)}
+    count = len(one.blocks.inputs) + len(one.blocks.outputs)
+    if len(named) != count:
+        raise LiftError("it has inputs or outputs that lie over one another")
+    unplanned = (BufferRole.CONSTANTS, BufferRole.LUT)
+    contents = tuple(b for b in program.buffers if b.original_region == SCRATCH and b.role not in unplanned)
+    return LiftedCall(one, call, program, contents, tuple(named[number] for number in range(count)))
