@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "compile": "Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.",
     "explore": "Find the fastest program for several limits of memory, beside Vela's own two points.",
     "run": "Run a compiled model on its planned pools and compare with a reference.",
+    "new-firmware": "Write a firmware project for a board: CMake, linker script, driver, main, a compiled model.",
     "sweep": "Compile many models for many targets, on this machine or on a cluster; one table of it all.",
     "simulate": "Run a Vela-compiled network on the NPU model.",
     "check": "Say why a Vela-compiled network will not run on a board.",

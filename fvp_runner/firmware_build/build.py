@@ -80,14 +80,19 @@ def _says(option: str) -> str:
 def board_of(artifact: Artifact, options: RunOptions) -> Board:
     """The board the options name, or the default one of the artifact's accelerator; one that firmware can be for."""
     if options.board is not None:
-        board = load_board(options.board)
-        if not board.runs:
-            raise LayoutError(
-                f"board {board.name} is described to fit and to time only; to run there, [npu], [uart] and [firmware] "
-                f"have to be in {board.path}"
-            )
-        return board
+        return runnable_board(options.board)
     return load_board(accelerator_system(artifact.target.accelerator).board)
+
+
+def runnable_board(name: str | Path) -> Board:
+    """The board `name`; `LayoutError` for one that firmware cannot be linked for."""
+    board = load_board(name)
+    if not board.runs:
+        raise LayoutError(
+            f"board {board.name} is described to fit and to time only; to run there, [npu], [uart] and [firmware] "
+            f"have to be in {board.path}"
+        )
+    return board
 
 
 def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmware:

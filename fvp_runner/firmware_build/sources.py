@@ -17,9 +17,11 @@ from ..guards import GUARD
 from .layout import BoardLayout, input_bytes
 
 
-def board_header(board: Board, artifact: Artifact) -> str:
+def board_header(board: Board, artifact: Artifact, with_regions: bool = True) -> str:
+    """Text of board.h; `with_regions`: also REGIONCFG, which is the model's."""
     name = artifact.target.accelerator
     npu = ACCELERATORS[name if name in ACCELERATORS else board.accelerators[0]]
+    regions = f"#define BOARD_NPU_REGIONCFG {region_config(artifact):#06x}u\n" if with_regions else ""
     return f"""/* Generated from the description of board {board.name}. */
 #ifndef NPU_MEMPLAN_BOARD_H
 #define NPU_MEMPLAN_BOARD_H
@@ -30,8 +32,7 @@ def board_header(board: Board, artifact: Artifact) -> str:
 #define BOARD_IRQ_COUNT {board.vectors.irq_count}
 #define BOARD_NPU_BASE {board.npu.base:#010x}u
 #define BOARD_NPU_IRQ {board.npu.irq}
-#define BOARD_NPU_REGIONCFG {region_config(artifact):#06x}u
-#define BOARD_NPU_U85 {int(npu.language is Language.U85)}
+{regions}#define BOARD_NPU_U85 {int(npu.language is Language.U85)}
 
 #endif
 """
@@ -113,9 +114,7 @@ def linker_script(artifact: Artifact, layout: BoardLayout) -> str:
     values = {
         "NAME": identifier(artifact.name),
         "BOARD": board.name,
-        "MEMORIES": "".join(
-            f"  {m.name} : ORIGIN = {m.base:#010x}, LENGTH = {m.size_bytes:#x}\n" for m in board.memories
-        ),
+        "MEMORIES": memory_lines(board),
         "CODE": board.firmware.code,
         "DATA": board.firmware.data,
         "IO": board.firmware.io,
@@ -127,6 +126,11 @@ def linker_script(artifact: Artifact, layout: BoardLayout) -> str:
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text
+
+
+def memory_lines(board: Board) -> str:
+    """The lines of the linker script's MEMORY."""
+    return "".join(f"  {m.name} : ORIGIN = {m.base:#010x}, LENGTH = {m.size_bytes:#x}\n" for m in board.memories)
 
 
 def _slot(upper: str, kind: str, index: int) -> str:

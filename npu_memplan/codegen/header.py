@@ -34,6 +34,7 @@ def print_header(
         f"#define {upper}_H",
         "",
         *(["#include <stdbool.h>"] if external or any(s.dtype == "bool" for s in every) else []),
+        "#include <assert.h>",
         "#include <stdint.h>",
         "",
         *_npu_lines(interface),
@@ -45,6 +46,9 @@ def print_header(
             f"#define {pool_macro(interface, index)} {pool.size_bytes} /* pools[{index}], "
             f"NPU region {pool.region}, base aligned to {pool.alignment} bytes */",
             f"#define {pool_macro(interface, index).removesuffix('BYTES')}ALIGNMENT {pool.alignment}",
+            f"#define {pool_macro(interface, index).removesuffix('BYTES')}CHECK(array) \\",
+            f'  static_assert(sizeof(array) >= {pool_macro(interface, index)}, "pool {comment(pool.name)} needs '
+            f'{pool.size_bytes} bytes: " #array " is too small")',
         ]
     if interface.symbols:
         most = ", ".join(f"{name} at most {bound}" for name, bound in interface.symbols.items())

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from .whole_file import write_whole
 
 NAME = "manifest.sha256"
-MODEL, FIRMWARE = "a compiled model", "built firmware"  # what a directory can be
+MODEL, FIRMWARE, PROJECT = "a compiled model", "built firmware", "a firmware project"  # what a directory can be
 _TITLE = "# written by npu_memplan: "
 _BUILDS = "firmware"  # folder of an artifact's builds, which have lists of their own
 

@@ -69,7 +69,7 @@ def program(tools: None, built: Callable[..., Path], tmp_path_factory: pytest.Te
         (folder / f"{name}.c").write_text(source)
         elf = folder / f"{name}.elf"
         files = [str(DRIVER / f"{module}.c") for module in ("startup", "uart", "exit", *(["ethosu"] if driver else []))]
-        linker = [f"-L{EXAMPLE / 'linker'}", f"-L{regions}", f"-T{EXAMPLE / 'linker' / 'corstone-300.ld'}"]
+        linker = [f"-L{EXAMPLE / 'linker'}", f"-L{regions}", f"-T{EXAMPLE / 'linker' / 'firmware.ld'}"]
         command = ["arm-none-eabi-gcc", "-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard", "-O2", "-nostartfiles"]
         command += [
             f"-I{DRIVER}",

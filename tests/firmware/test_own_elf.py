@@ -54,7 +54,7 @@ def test_the_example_computes_what_the_reference_does(built: Callable[..., Path]
     "setting, what, place, others",
     [
         ("NPU_CONSTANTS", "kws_ref_model_npu_stream in .npu_memplan_constants", "ITCM", "SRAM, ISRAM, QSPI, DDR"),
-        ("NPU_POOLS", "sram in .npu_memplan_pools", "DTCM", "SRAM, ISRAM, DDR"),
+        ("NPU_POOLS", "pool_sram in .npu_memplan_pools", "DTCM", "SRAM, ISRAM, DDR"),
     ],
 )
 def test_a_section_that_the_npu_cannot_reach_is_named(
@@ -72,7 +72,7 @@ def test_a_linker_script_that_places_nothing_is_explained(built: Callable[..., P
     """Without the fragment the constants go with .rodata and the pools with .bss, into memory of the CPU's own."""
     plain = tmp_path / "plain"
     shutil.copytree(EXAMPLE, plain)
-    script = plain / "linker" / "corstone-300.ld"
+    script = plain / "linker" / "firmware.ld"
     script.write_text(script.read_text().replace("  INCLUDE npu_memplan.ld\n", ""))
     done = command("--elf", str(built(example=plain)), "--board", BOARD)
     assert done.exit_code == 1

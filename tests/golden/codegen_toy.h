@@ -2,14 +2,19 @@
 #ifndef TOY_H
 #define TOY_H
 
+#include <assert.h>
 #include <stdint.h>
 
 /* Memory to provide, in the order of the run function's argument. */
 #define TOY_POOL_COUNT 2
 #define TOY_SRAM_BYTES 160 /* pools[0], NPU region 1, base aligned to 16 bytes */
 #define TOY_SRAM_ALIGNMENT 16
+#define TOY_SRAM_CHECK(array) \
+  static_assert(sizeof(array) >= TOY_SRAM_BYTES, "pool sram needs 160 bytes: " #array " is too small")
 #define TOY_DRAM_BYTES 32 /* pools[1], NPU region 2, base aligned to 16 bytes */
 #define TOY_DRAM_ALIGNMENT 16
+#define TOY_DRAM_CHECK(array) \
+  static_assert(sizeof(array) >= TOY_DRAM_BYTES, "pool dram needs 32 bytes: " #array " is too small")
 
 /* Inputs: write them before a run; a run may overwrite them. */
 #define TOY_INPUT_COUNT 1

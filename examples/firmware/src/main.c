@@ -6,12 +6,7 @@
 #include "model.h"
 #include "uart.h"
 
-/* The planned pools, in their order. */
-#define POOL(name) __attribute__((aligned(32), section(".bss.npu_memplan." #name)))
-static POOL(sram) uint8_t sram[MODEL(SRAM_BYTES) > 0 ? MODEL(SRAM_BYTES) : 1];
-static uint8_t *const pools[MODEL(POOL_COUNT)] = {sram};
-_Static_assert(MODEL(POOL_COUNT) == 1, "another pool: give it an array in memory that the NPU reaches");
-_Static_assert(MODEL(SRAM_ALIGNMENT) <= 32, "the pool's alignment");
+#include "pools.h"
 
 static void print_bytes(const uint8_t *data, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; i++) uart_hex8(data[i]);

@@ -1,0 +1,94 @@
+"""`new-firmware`: projects that build from the wheel's files alone, run, and report a wrong pool."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.cli import cli
+from npu_memplan.target_data import board_names, load_board, targets_folder
+from tests.support.real_data import REPOSITORY
+
+pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
+DIGITS = REPOSITORY / "examples" / "digits" / "digits.tflite"
+RUNNABLE = [name for name in board_names() if load_board(name).runs]
+U55, U65 = (next(n for n in RUNNABLE if n.endswith(f"300-{npu}")) for npu in ("u55", "u65"))
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def build(project: Path, *settings: str) -> subprocess.CompletedProcess[str]:
+    """Configure and build as README.md of the project says."""
+    commands = re.findall(r"^cmake .*", (project / "README.md").read_text().split("Another model")[0], re.M)
+    line = " && ".join([f"{commands[0]} {' '.join(settings)}", commands[1]])
+    return subprocess.run(line, shell=True, cwd=project, capture_output=True, text=True, check=False)
+
+
+def expected() -> str:
+    """What the reference computes of the pattern of main.c."""
+    reference = TFLiteReference(DIGITS.read_bytes(), "digits")
+    (slot,) = [reference.network.tensors[i] for i in reference.network.inputs]
+    pattern = (7 * np.arange(slot.size_bytes) + 3).astype(np.uint8).view(np.int8).reshape(slot.shape)
+    return np.ascontiguousarray(reference.run([pattern])[0]).tobytes().hex()
+
+
+@pytest.fixture(scope="module")
+def own_board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A board of the user's own: constants in DDR, pools in SRAM, which the shipped one has elsewhere."""
+    text = (targets_folder() / "boards" / f"{U55}.toml").read_text().replace(f'name = "{U55}"', 'name = "ours"')
+    changed = text.replace('pools = { sram = ["ISRAM"] }', 'pools = { sram = ["SRAM"] }')
+    path = tmp_path_factory.mktemp("board") / "ours.toml"
+    path.write_text(re.sub(r"^constants = .*", 'constants = ["DDR"]', changed, flags=re.M))
+    return path
+
+
+@pytest.mark.parametrize("board", [U55, U65, "ours"])
+def test_a_project_builds_and_computes_what_the_reference_does(board: str, own_board: Path, tmp_path: Path) -> None:
+    named = str(own_board) if board == "ours" else board
+    done = call("new-firmware", tmp_path / "fw", "--board", named)
+    assert done.exit_code == 0, done.output
+    built = build(tmp_path / "fw")
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "warning:" not in built.stdout + built.stderr
+    assert str(REPOSITORY) not in "".join(p.read_text() for p in (tmp_path / "fw").rglob("*.txt"))
+    ran = call("run", "--elf", tmp_path / "fw" / "build" / "firmware.elf", "--board", named)
+    assert ran.exit_code == 0, ran.output
+    assert f"output {expected()}" in ran.output
+
+
+@pytest.mark.parametrize("board", [name for name in RUNNABLE if name not in (U55, U65)])
+def test_other_boards_link(board: str, tmp_path: Path) -> None:
+    assert call("new-firmware", tmp_path / "fw", "--board", board).exit_code == 0
+    built = build(tmp_path / "fw")
+    assert built.returncode == 0, built.stdout + built.stderr
+
+
+def test_a_wrong_pool_is_reported(tmp_path: Path) -> None:
+    """Too small: by the compiler, it was a bus error. Out of the NPU's reach: by the run."""
+    project = tmp_path / "fw"
+    assert call("new-firmware", project, "--board", U55).exit_code == 0
+    built = build(project, "-DNPU_POOLS=DTCM")
+    assert built.returncode == 0, built.stderr
+    ran = call("run", "--elf", project / "build" / "firmware.elf", "--board", U55)
+    assert ran.exit_code == 1
+    assert "pool_sram in .npu_memplan_pools lies in DTCM, which the NPU cannot reach" in ran.output
+    pools = project / "src" / "pools.h"
+    pools.write_text(re.sub(r"pool_sram\[.*\]", "pool_sram[1024]", pools.read_text()))
+    built = build(project)
+    assert built.returncode != 0
+    assert re.search(r"pool sram needs [0-9]+ bytes: pool_sram is too small", built.stdout + built.stderr)
+
+
+def test_a_board_that_is_there_to_fit_only_is_refused(tmp_path: Path) -> None:
+    board = next(name for name in board_names() if name not in RUNNABLE)
+    done = call("new-firmware", tmp_path / "fw", "--board", board)
+    assert "is described to fit and to time only" in str(done.exception)
+    assert list(tmp_path.iterdir()) == []
