@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
+import time
 from array import array
 from pathlib import Path
 
@@ -106,6 +108,91 @@ def test_a_library_that_others_may_have_written_is_not_loaded(
     assert len(built) == 1
     assert (built[0].parent.parent == cache) == (wrong != "folder")
     assert digest.is_file()
+
+
+# Builds slowly, of `sys.argv[1]`, a library like it with other bytes; ends itself before the step `sys.argv[2]` of
+# putting it into the cache, if there are so many.
+BUILDER = """
+import os, signal, sys, time
+from pathlib import Path
+from npu_memplan.compiled import library
+whole, last = Path(sys.argv[1]).read_bytes(), int(sys.argv[2])
+
+def build(command, target):
+    content = whole + os.urandom(64)
+    with open(target, "wb", buffering=0) as file:
+        for at in range(0, len(content), len(content) // 8):
+            file.write(content[at : at + len(content) // 8])
+            time.sleep(0.01)
+
+def counted(step):
+    def method(*values, **named):
+        global last
+        last -= 1
+        if last == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(*values, **named)
+    return method
+
+library._build = build
+for name in ("write_text", "chmod", "replace"):
+    setattr(Path, name, counted(getattr(Path, name)))
+loaded = library._library()
+assert loaded.npu_memplan_stack and loaded.npu_memplan_prefetch
+print("loaded")
+"""
+
+
+@pytest.fixture(scope="module")
+def whole_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("whole") / "searches.so"
+    library._build(compiler() or [], target)
+    return target
+
+
+def builder(cache: Path, whole: Path, last_step: int = 0) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(whole), str(last_step)],
+        env={**os.environ, "NPU_MEMPLAN_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["empty", "damaged"])
+def test_a_writer_that_is_killed_at_any_step_leaves_nothing_that_is_loaded(
+    tmp_path: Path, whole_library: Path, before: bool
+) -> None:
+    """Between the library and its digest, too."""
+    cache = tmp_path / "cache"
+    for last in range(1, 7):
+        if before and cache.is_dir():
+            for kept in cache.glob("*.so"):
+                kept.write_bytes(whole_library.read_bytes()[: 1000 * last])
+        killed = builder(cache, whole_library, last)
+        killed.communicate()
+        assert killed.returncode == (-9 if last < 6 else 0), "five steps put a library into the cache"
+        if last < 5:
+            assert not any(library._is_whole(kept) for kept in cache.glob("*.so"))
+    out, err = builder(cache, whole_library).communicate()
+    assert out == "loaded\n", err
+    assert {path.suffix for path in cache.iterdir()} == {".so", ".sha256"}, "of killed writers nothing is left"
+
+
+def test_processes_that_build_and_are_killed_at_once_load_whole_libraries(tmp_path: Path, whole_library: Path) -> None:
+    cache, chance = tmp_path / "cache", random.Random(5)
+    running = [builder(cache, whole_library, chance.choice((0, 0, 1, 2, 3, 4, 5))) for _ in range(12)]
+    for process in running[::4]:
+        time.sleep(chance.uniform(0.0, 0.1))
+        process.kill()
+    for process in running:
+        out, err = process.communicate()
+        assert (process.returncode, out) == (0, "loaded\n") or process.returncode == -9, err
+    out, err = builder(cache, whole_library).communicate()
+    assert out == "loaded\n", err
+    (kept,) = cache.glob("*.so")
+    assert library._is_whole(kept)
 
 
 def test_without_a_compiler_the_plan_says_what_is_missing(tmp_path: Path) -> None:
