@@ -1,16 +1,18 @@
 """What is left in Relax for the host becomes PrimFuncs, as TVM's own legalisation writes them.
 
-Invariant: `main` afterwards holds calls that the planner understands and no others.
+Invariant: `main` afterwards holds calls that the planner understands and no others. NPU functions have the constants
+that they were lowered with: whatever else they take lies in a pool, even where all of it is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..errors import said_by
 from ..ethosu.reading.reader import bindings_of, name_of
 from ..models.file import UnsupportedModelError
-from ..vocabulary import RESHAPING
+from ..vocabulary import RESHAPING, is_npu
 
 
 def legalize_host(
@@ -23,28 +25,85 @@ def legalize_host(
     """
     from tvm import relax
 
-    legal = relax.transform.LegalizeOps()(relax.transform.FoldConstant()(module))
-    stuck = []
-    for binding in bindings_of(legal["main"]):
-        operator, call = name_of(binding.value), binding.value
-        if operator and operator not in _PLANNED:
-            variable = str(binding.var.name)
-            reason = left.get(variable, "no NPU operation does it")
-            packed = getattr(call.args[0], "global_symbol", "") if call.args else ""  # a call into TVM's run time
-            stuck.append(f"  {packed or operator} {variable} {_shape(binding.var)}: {reason}")
-    if stuck:
+    try:
+        folded = _with_tensors_for_npu(module, relax.transform.FoldConstant()(module))
+        legal = relax.transform.LegalizeOps()(folded)
+    except Exception as error:  # of one operator; TVM does not say which
+        listed = _listed(_unplanned(module), left)
         raise UnsupportedModelError(
-            f"{name} has operators that neither the NPU nor TVM's host code can run:\n"
-            + "\n".join(stuck)
-            + f"\n{advice}"
+            f"{name} has an operator that TVM makes no host code of ({said_by(error)}), one of:\n{listed}\n{advice}"
+        ) from error
+    if stuck := _listed(_unplanned(legal), left):
+        raise UnsupportedModelError(
+            f"{name} has operators that neither the NPU nor TVM's host code can run:\n{stuck}\n{advice}"
         )
     return legal
+
+
+def _unplanned(module: Any) -> list[Any]:
+    """Bindings of `main` that the planner does not understand."""
+    return [b for b in bindings_of(module["main"]) if (name := name_of(b.value)) and name not in _PLANNED]
+
+
+def _listed(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
+    lines = []
+    for binding in bindings:
+        operator, call = name_of(binding.value), binding.value
+        variable = str(binding.var.name)
+        reason = left.get(variable, "no NPU operation does it")
+        packed = getattr(call.args[0], "global_symbol", "") if call.args else ""  # a call into TVM's run time
+        lines.append(f"  {packed or operator} {variable} {_shape(binding.var)}: {reason}")
+    return "\n".join(lines)
+
+
+def _with_tensors_for_npu(before: Any, folded: Any) -> Any:
+    """`folded` is `before` with constants folded; where NPU functions took tensors, they take copies of constants."""
+    from tvm import ir, relax, topi
+
+    known = [_constant_arguments(b.value) for b in bindings_of(before["main"]) if _is_npu_call(before, b.value)]
+    calls = {b.value: None for b in bindings_of(folded["main"]) if _is_npu_call(folded, b.value)}
+    if [_constant_arguments(call) for call in calls] == known:
+        return folded
+
+    @relax.expr_functor.mutator
+    class Copies(relax.PyExprMutator):  # type: ignore[misc]
+        def visit_call_(self, call: Any) -> Any:
+            if call not in calls:
+                return super().visit_call_(call)
+            was = known[list(calls).index(call)]
+            fields = [
+                self.builder_.emit_te(topi.identity, field, primfunc_name_hint="constant")
+                if isinstance(field, ir.GenericConst) and index not in was
+                else self.visit_expr(field)
+                for index, field in enumerate(call.args[1].fields)
+            ]
+            arguments = [call.args[0], relax.Tuple(fields), *call.args[2:]]
+            return ir.Call(call.op, arguments, call.attrs, call.ty_args)
+
+    mutator = Copies(folded)
+    main = mutator.visit_expr(folded["main"])
+    mutator.builder_.update_func(folded.get_global_var("main"), main)
+    return mutator.builder_.get()
+
+
+def _is_npu_call(module: Any, value: Any) -> bool:
+    return name_of(value) == "call_tir" and is_npu(module[value.args[0]])
+
+
+def _constant_arguments(call: Any) -> frozenset[int]:
+    from tvm import ir
+
+    return frozenset(i for i, field in enumerate(call.args[1].fields) if isinstance(field, ir.GenericConst))
 
 
 def _shape(variable: Any) -> str:
     """Shape of a tensor for a message; whatever else a call results in as TVM writes it."""
     shape = getattr(variable.ty, "shape", None)
-    return f"[{', '.join(map(str, shape))}]" if shape is not None else str(variable.ty)
+    return (
+        f"[{', '.join(str(getattr(extent, 'value', extent)) for extent in shape)}]"
+        if shape is not None
+        else str(variable.ty)
+    )
 
 
 # calls of main that the planner understands: PrimFuncs and views

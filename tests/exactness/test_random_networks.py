@@ -29,6 +29,15 @@ def test_right_or_announced_or_refused(seed: int, how: str) -> None:
     assert outcome.verdict is not Verdict.FAULT, outcome.message
 
 
+@pytest.mark.parametrize(
+    ("seed", "how", "verdict"), [(6002, "tvm", Verdict.EXACT), (50007, "stripes", Verdict.REFUSED)]
+)
+def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:
+    """An NPU function that takes what folding has made a constant; an operator that TVM has no code for."""
+    outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how])
+    assert outcome.verdict is verdict, outcome.message
+
+
 def test_what_is_drawn() -> None:
     """A seed is a network, and many of them have everything that is asked of them."""
     assert network(5) == network(5) != network(6)
