@@ -3,7 +3,8 @@
     python -m benchmarks.time_cells FOLDER [--page docs/time_validation.md]
 
 FOLDER has the published counts (`cells_networks.csv`, `cells_micro.csv`, `cells_sweeps.csv`) and the models. Streams
-are the installed Vela's; of Ethos-U85's networks those that were measured, kept with the tests. Nothing is asserted.
+of the networks are Vela 5.0.0's, which were measured and are kept with the tests; others are the installed Vela's.
+Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from npu_memplan.ethosu.time import Direction, Estimate, Memory, MemoryMap, Syst
 from npu_memplan.target_data import load_memory_mode
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
-MEASURED = Path(__file__).parents[1] / "tests" / "golden" / "u85_streams_of_vela_5_0.npz"
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 MARK = "<!-- made by benchmarks/time_cells.py -->"
 HEADINGS = ("| cells | how many | geometric mean | lowest | highest |", "|---|--:|--:|--:|--:|")
 Row = Mapping[str, str]
@@ -141,7 +142,9 @@ def _set(memory: Memory, requested: Mapping[str, int]) -> Memory:
 
 
 def _capped(memory: Memory, words: int) -> Memory:
-    return replace(memory, pulse=memory.pulse and replace(memory.pulse, words=words))
+    pulse = memory.pulse
+    both = pulse is not None and not 0 < words <= pulse.period  # beats of reads and of writes
+    return replace(memory, pulse=pulse and replace(pulse, words=words), duplex=both)
 
 
 def _faster_pulse(memory: Memory) -> Memory:
@@ -185,24 +188,28 @@ def _fast(system: System, limits: bool, off: bool) -> System:
     for name, memory in system.memories.items():
         keep = not off and (limits or not memory.port)
         pulse = None if off or memory.pulse is None else replace(memory.pulse, words=0)
-        memories[name] = replace(memory, read=side(memory.read, keep), write=side(memory.write, keep), pulse=pulse)
+        both = {"read": side(memory.read, keep), "write": side(memory.write, keep)}
+        memories[name] = replace(memory, **both, pulse=pulse, duplex=off)
     return replace(system, memories=memories)
 
 
 def stream(folder: Path, row: Row, npu: Architecture) -> tuple[Command, ...]:
     """That was measured, where it is kept; else the installed Vela's."""
     mode = row.get("memory_mode") or ("Shared_Sram" if row["npu"] == "u55" else "Dedicated_Sram")
-    if row["npu"] == "u85" and mode == "Dedicated_Sram" and not odd({"system_config": "", **row}):
-        return measured(row["model"], npu.macs)
+    if row["npu"] != "u85" or (mode == "Dedicated_Sram" and not odd({"system_config": "", **row})):
+        return measured(row["model"], npu)
     model = folder / "models" / f"{row['model']}.tflite"
     named = row.get("system_config") or load_system(_ADAPTERS[row["npu"]]).vela
     return compiled(model, npu.name, system_of(named), mode)
 
 
 @lru_cache
-def measured(model: str, macs: int) -> tuple[Command, ...]:
+def measured(model: str, npu: Architecture) -> tuple[Command, ...]:
     """Of Vela 5.0.0."""
-    return tuple(decode(tuple(map(int, np.load(MEASURED)[f"{model}.{macs}"])), Language.U85))
+    u85 = npu.language is Language.U85
+    streams = np.load(GOLDEN / f"{'u85' if u85 else 'u55_u65'}_streams_of_vela_5_0.npz")
+    words = streams[f"{model}.{npu.macs if u85 else npu.name.removeprefix('ethos-')}"]
+    return tuple(decode(tuple(map(int, words)), npu.language))
 
 
 @lru_cache

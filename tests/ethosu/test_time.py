@@ -210,6 +210,44 @@ def test_what_a_kernel_reads_and_writes_shares_the_beats_and_nothing_else() -> N
     assert traffic.cycles_of("sram") == max(reads, writes) < reads + writes
 
 
+def test_reads_and_writes_of_a_duplex_memory_share_nothing() -> None:
+    shared, apart = (
+        resource_use(ADD, U55, MemoryMap({1: memory}, memory)).traffic.cycles_of("sram")
+        for memory in (replace(SRAM, read=Direction(0), write=Direction(0), duplex=duplex) for duplex in (False, True))
+    )
+    assert shared == (3 * 8 * 8 * 32) / 8
+    assert apart == (2 * 8 * 8 * 32) / 8
+
+
+def test_transfers_keep_an_adapters_limit_of_words() -> None:
+    """Of a kernel's reads, the request of 8 words that reaches 50 still passes."""
+    flash = Memory("flash", 1, 1.0, Direction(0), Direction(0), Pulse(320, 80, 50))
+    assert flash.cycles(Traffic(64_000, 8000, 1000), False, 1, whole_requests=False) == 8000 / 50 * 400
+    copied = resource_use(dma((0, 0), (1, 0), 64_000), U55, MemoryMap({0: flash, 1: SRAM}, flash))
+    assert copied.traffic.cycles_of("flash") == 8000 / 50 * 400
+
+
+def test_a_kernel_that_its_memory_limits_ends_behind_its_last_block() -> None:
+    """Of 8 blocks two are read before they are written; behind the last input come its step, its output, its write."""
+    shape = (64, 8, 32)
+    bound = blocks(conv(view("IFM", 0, shape), view("OFM", 1 << 15, shape), depth=32, kernel=(2, 3)), (8, 8, 32))
+    slow = MemoryMap({0: FLASH, 1: replace(SRAM, clock_scale=0.25)}, FLASH)
+    needs = resource_use(bound, U55, slow)
+    busy, written = needs.traffic.cycles_of("sram"), needs.traffic.output_cycles
+    assert needs.blocks == needs.jobs == 8
+    assert needs.multipliers < busy
+    last = (needs.multipliers + needs.output + written) / 8
+    assert estimate((bound, STOP), U55, slow).total >= U55.launch_cycles + 32 + busy - written * 2 / 8 + last
+
+
+def test_weights_are_fetched_two_kib_ahead() -> None:
+    heavy = CONV.with_registers({Register.WEIGHT_LENGTH: 9216, Register.WEIGHT_REGION: 0})
+    needs = resource_use(heavy, U55, WHERE)
+    assert needs.multiplying == pytest.approx(9216 - 2048)
+    assert needs.multiplying > needs.multipliers
+    assert resource_use(CONV, U55, WHERE).multiplying == needs.multipliers
+
+
 def test_pauses_of_an_adapter_delay_who_waits_for_answers() -> None:
     """Of a pause, what outlasts a latency is lost: 750 of 5,000 cycles at 250."""
     pulse = Pulse(4000, 1000, 0)

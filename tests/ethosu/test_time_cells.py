@@ -22,9 +22,9 @@ from tests.support.traffic import bytes_of
 LIMITS = {  # of all counts of a group
     "ethos-u55 networks": (0.94, 1.06),
     "ethos-u65 networks": (0.9, 1.1),
-    "ethos-u55 networks, adapters off": (0.79, 1.1),
-    "ethos-u65 networks, adapters off": (0.74, 1.1),
-    "ethos-u85 networks": (0.87, 1.23),  # rnnoise in SRAM alone is the highest, and 1.11 of what was measured as it is
+    "ethos-u55 networks, adapters off": (0.94, 1.06),
+    "ethos-u65 networks, adapters off": (0.9, 1.1),
+    "ethos-u85 networks": (0.9, 1.26),  # rnnoise in SRAM alone is the highest, and 1.11 of what was measured as it is
     "conv1x1 base": (0.64, 1.13),
     "conv3x3 base": (0.69, 1.15),
     "dw3x3 base": (0.63, 1.21),
@@ -157,7 +157,7 @@ def test_the_measured_streams_of_ethos_u85_are_met(fvp: Path) -> None:
         npu = accelerator(f"ethos-u85-{macs}")
         found[model, macs] = estimate(measured(model, macs), npu, u85_around(macs)).total / published
     assert len(found) == 15
-    assert {cell: ratio for cell, ratio in found.items() if not 0.86 <= ratio <= 1.11} == {}
+    assert {cell: ratio for cell, ratio in found.items() if not 0.9 <= ratio <= 1.11} == {}
 
 
 def test_the_latency_sweep_of_ethos_u85_is_followed() -> None:
@@ -176,7 +176,13 @@ def test_external_beats_of_ethos_u85_are_those_published(macs: int, read: int, w
     assert found.beats(1, True) == written
 
 
-SRAM_BEATS = {128: (60_729, 23_431), 256: (41_813, 23_431), 512: (22_294, 17_505), 2048: (15_673, 15_673)}
+SRAM_BEATS = {
+    128: (60_729, 23_431),
+    256: (41_813, 23_431),
+    512: (22_294, 17_505),
+    1024: (22_664, 17_760),
+    2048: (15_673, 15_673),
+}
 
 
 @pytest.mark.parametrize("macs", SRAM_BEATS)

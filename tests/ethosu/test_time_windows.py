@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
-from npu_memplan.ethosu.arch import accelerator
+from benchmarks.time_cells import GOLDEN, around, measured
+from npu_memplan import compiler
+from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.stream.commands import Command, Wait
+from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.time import Direction, Memory, MemoryMap, estimate
+from npu_memplan.ethosu.time import MODELS, Direction, Memory, MemoryMap, estimate
 from npu_memplan.ethosu.time.timeline import timeline
+from npu_memplan.options import CompileOptions
+from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.hand_made import STOP, conv, dma, elementwise, view
+from tests.support.real_data import shared_folder
 from tests.support.windows import excess_cycles
 
 ROUNDING = 1e-6
@@ -76,3 +85,47 @@ def test_memories_keep_their_rate(npu: str, seed: int) -> None:
     sram = Memory("sram", 0, draw.choice((0.5, 1.0)), latency[2], latency[3])
     line = timeline(tuple(drawn(draw)), accelerator(f"ethos-{npu}"), MemoryMap({0: flash, 1: sram}, flash))
     assert excess_cycles(line.slots) < ROUNDING
+
+
+def excess(commands: tuple[Command, ...], npu: Architecture, memory_map: MemoryMap) -> dict[str, float]:
+    """Of each model that has any."""
+    lines = {m.name: timeline(commands, npu, replace(memory_map, assumptions=m)) for m in MODELS}
+    found = {name: excess_cycles(line.slots) for name, line in lines.items()}
+    return {name: cycles for name, cycles in found.items() if cycles >= ROUNDING}
+
+
+@pytest.mark.parametrize(
+    ("model", "npu"),
+    [tuple(key.split(".")) for key in np.load(GOLDEN / "u55_u65_streams_of_vela_5_0.npz")]
+    + [(m, f"u85-{n}") for m, n in (key.split(".") for key in np.load(GOLDEN / "u85_streams_of_vela_5_0.npz"))],
+)
+def test_measured_streams_keep_the_rate_of_memories(model: str, npu: str) -> None:
+    target = accelerator(f"ethos-{npu}")
+    memory_map = around(target, "Shared_Sram" if npu.startswith("u55") else "Dedicated_Sram")
+    assert excess(measured(model, target), target, memory_map) == {}
+
+
+NETWORKS = sorted(path for folder in ("models", "zoo") for path in shared_folder(folder).glob("*.tflite"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("npu", ["u55-128", "u65-512", "u85-256"])
+@pytest.mark.parametrize("model", NETWORKS, ids=lambda path: path.stem)
+def test_networks_of_vela_keep_the_rate_of_memories(model: Path, npu: str) -> None:
+    options = CompileOptions(accelerator=f"ethos-{npu}").resolved()
+    memory_map = options.memory_map()
+    assert memory_map is not None
+    for call in compile_tflite(model.read_bytes(), VelaOptions(f"ethos-{npu}"), model.stem).parsed.npu_calls:
+        commands = tuple(decode(call.words, call.accelerator.language))
+        assert excess(commands, call.accelerator, memory_map) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", NETWORKS[:12], ids=lambda path: path.stem)
+def test_default_programs_keep_the_rate_of_memories(model: Path) -> None:
+    """The search looks for copies that cost nothing."""
+    options = CompileOptions(accelerator="ethos-u55-256", effort="quick").resolved()
+    memory_map = options.memory_map()
+    assert memory_map is not None
+    for launch in compiler.plan_model(model, options).sources.launches.values():
+        assert excess(tuple(launch.commands), launch.accelerator, memory_map) == {}

@@ -2,7 +2,8 @@
 
 Invariant: numbers only. Sources: micro-blocks, SHRAM granules, queues and cycles are those of Arm's published
 optimiser (ethos-u-vela 5.2.0, Apache-2.0: `architecture_features.py` and regor's `ethos_u55.cpp`, `ethos_u65.cpp`,
-`ethos_u55_performance.cpp`); identification words are those of the Ethos-U driver's headers.
+`ethos_u55_performance.cpp`); identification words are those of the Ethos-U driver's headers; `launch_cycles` was chosen
+after looking at published counts (docs/time_validation.md).
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ def _rates(
 
 _GRANULES_64 = Granules(2, 2, 4, 4, 8)
 _GRANULES_256 = Granules(8, 8, 16, 16, 20)
+_LAUNCH_CYCLES = 80
 _u55 = partial(
     Architecture,
+    launch_cycles=_LAUNCH_CYCLES,
     product=Product.U55,
     cores=1,
     port_bytes=8,
@@ -35,6 +38,7 @@ _u55 = partial(
 )
 _u65 = partial(
     Architecture,
+    launch_cycles=_LAUNCH_CYCLES,
     product=Product.U65,
     ofm_micro=Shape(2, 2, 8),
     shram_kib=48,

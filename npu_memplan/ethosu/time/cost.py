@@ -5,8 +5,8 @@ Invariant: a `ResourceUse` is a sum over the operation's blocks, not a decision 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 
@@ -22,6 +22,7 @@ from .work import Work, work_of
 
 _INPUTS = (Role.IFM, Role.IFM2)
 _WEIGHTS = (Role.WEIGHTS, Role.SCALES)
+_AHEAD = 2  # blocks whose input is there before they are written
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Load:
     cycles: float
     channel: Channel | None  # the reader that asks for it
     asking: float  # cycles that the reader needs, were the memory free: what it has asked for must fit its buffer
+    late: float = 0.0  # cycles of `asking` after multiplying has begun: of what is not fetched ahead
+    rest: float = 0.0  # cycles from the memory's last beat for the kernel to the kernel's end, at least
 
     @property
     def latency(self) -> float:
@@ -48,12 +51,13 @@ class MemoryTraffic:
 
     inputs: tuple[tuple[float, float], ...]  # (latency, cycles of asking) of each
     weights: tuple[tuple[float, float], ...]
-    memories: tuple[tuple[str, float, float], ...]  # (name, cycles in use, latency of the first that is read)
+    memories: tuple[tuple[str, float, float], ...]  # (name, cycles in use, latency of the first read and the rest)
     requested: tuple[tuple[Channel, float, float], ...]  # (reader, latency, cycles) where the memory is faster
     input_latency: float  # the longest
     input_asking: float
     output_latency: float
     output_cycles: float
+    late: float  # cycles that multiplying takes at least, since weights are fetched meanwhile
 
     @classmethod
     def of(cls, loads: tuple[Load, ...]) -> MemoryTraffic:
@@ -67,7 +71,7 @@ class MemoryTraffic:
             inputs,
             weights,
             tuple(
-                (name, _occupied(group), max((g.latency for g in group if not g.writes), default=0))
+                (name, _occupied(group), _latency(group) + max(g.rest for g in group))
                 for name, group in by_memory.items()
             ),
             tuple((g.channel, g.latency, g.asking) for g in loads if g.channel and g.asking > g.cycles),
@@ -75,6 +79,7 @@ class MemoryTraffic:
             sum(asking for _, asking in inputs),
             max((load.latency for load in outputs), default=0),
             sum(load.cycles for load in outputs),
+            max((load.late for load in loads), default=0),
         )
 
     def cycles_of(self, memory: str) -> float:
@@ -82,13 +87,17 @@ class MemoryTraffic:
         return sum(cycles for name, cycles, _ in self.memories if name == memory)
 
 
-def _occupied(loads: Iterable[Load]) -> float:
+def _latency(loads: Iterable[Load]) -> float:
+    return max((load.latency for load in loads if not load.writes), default=0)
+
+
+def _occupied(loads: Sequence[Load]) -> float:
     """Cycles of a memory for its loads: beats share its rate; unfinished requests are limited apart by direction."""
-    beats, sides = 0.0, [0.0, 0.0]
+    beats, sides = [0.0, 0.0], [0.0, 0.0]
     for load in loads:
-        beats += load.memory.busy(load.traffic)
+        beats[load.writes] += load.memory.busy(load.traffic)
         sides[load.writes] += load.cycles
-    return max(beats, *sides)
+    return max(*(beats if loads[0].memory.duplex else [sum(beats)]), *sides)
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,11 @@ class ResourceUse:
     @cached_property
     def traffic(self) -> MemoryTraffic:
         return MemoryTraffic.of(self.loads)
+
+    @property
+    def multiplying(self) -> float:
+        """Cycles from the first multiplication to the last, were the inputs there."""
+        return max(self.multipliers, self.traffic.late)
 
     @property
     def is_transfer(self) -> bool:
@@ -157,15 +171,36 @@ def kernel_resource_use(
     operation: Operation, work: Work, accelerator: Architecture, memory_map: MemoryMap
 ) -> ResourceUse:
     """Needs of a kernel that was read already."""
-    return ResourceUse(
+    moved = _loads(flows(operation, work, accelerator), accelerator, memory_map)
+    needs = ResourceUse(
         operation,
         multiplier_cycles(work, accelerator),
         ceil(output_cycles(work, accelerator)),
-        _loads(flows(operation, work, accelerator), accelerator, memory_map),
+        moved,
         work.macs,
         work.blocks,
         work.blocks * work.slices,
     )
+    return replace(needs, loads=tuple(_in_order(needs, load, accelerator.weights_ahead_bytes) for load in moved))
+
+
+def _in_order(needs: ResourceUse, load: Load, ahead_bytes: int) -> Load:
+    """What a kernel does before and behind a load. It writes block by block, and reads no further ahead of what it
+    writes than two blocks, so of a memory that it reads and writes the last block's output comes last.
+    """
+    if load.role not in (*_INPUTS, *_WEIGHTS):
+        return load
+    group = [other for other in needs.loads if other.memory.name == load.memory.name]
+    here, written = (
+        sum(other.cycles for other in loads if other.writes) / needs.blocks for loads in (group, needs.loads)
+    )
+    rest = needs.output / needs.blocks + written
+    if load.role in _WEIGHTS:
+        late = load.asking * max(0.0, 1 - ahead_bytes / load.traffic.bytes)
+        return replace(load, late=late, rest=max(0.0, rest - here))
+    weights = sum(other.cycles for other in group if other.role in _WEIGHTS)
+    rest += max(0.0, needs.multipliers - weights) / needs.jobs - here * min(needs.blocks, _AHEAD)
+    return replace(load, rest=max(0.0, rest))
 
 
 def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap) -> tuple[Load, ...]:
@@ -173,7 +208,8 @@ def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryM
     for flow in moved:
         if flow.region >= 0 and flow.traffic.requests:
             memory = memory_map.regions.get(flow.region, memory_map.regions[1])
-            cycles = memory.cycles(flow.traffic, flow.writes, accelerator.requesters)
+            copied = flow.role is Role.DMA_SRC
+            cycles = memory.cycles(flow.traffic, flow.writes, accelerator.requesters, not copied)
             asking = max(cycles, _asking(flow, memory, accelerator))
             found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles, flow.channel, asking))
     return tuple(found)

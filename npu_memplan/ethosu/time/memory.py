@@ -55,7 +55,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One memory behind one AXI port. What is read and what is written share its rate."""
+    """One memory behind one AXI port. What is read and what is written share its rate, unless it is `duplex`."""
 
     name: str
     port: int
@@ -64,23 +64,29 @@ class Memory:
     write: Direction
     pulse: Pulse | None = None
     burst_bytes: int = 0  # most that one of its requests moves; 0: what the NPU's do
+    duplex: bool = False  # reads and writes have the rate each
 
-    def busy(self, traffic: Traffic) -> float:
-        """Cycles in which its beats pass; reads and writes share them, and an adapter's words."""
+    def busy(self, traffic: Traffic, whole_requests: bool = True) -> float:
+        """Cycles in which its beats pass; reads and writes share them, and an adapter's words: with `whole_requests`,
+        the one that reaches the limit still passes.
+        """
         passed = traffic.beats / self.clock_scale
         if self.pulse is None or not traffic.requests:
             return passed
         if not self.pulse.words:
             return passed * self.pulse.period / self.pulse.on
-        requests = self._requests(traffic)  # the one that reaches the limit still passes
-        return max(passed, requests / ceil(self.pulse.words * requests / traffic.beats) * self.pulse.period)
+        requests, words = self._requests(traffic), self.pulse.words
+        if not whole_requests:
+            return max(passed, traffic.beats / words * self.pulse.period)
+        return max(passed, requests / ceil(words * requests / traffic.beats) * self.pulse.period)
 
-    def cycles(self, traffic: Traffic, writes: bool, requesters: int) -> float:
+    def cycles(self, traffic: Traffic, writes: bool, requesters: int, whole_requests: bool = True) -> float:
         """Cycles of the memory's time that `traffic` takes; the first latency is not among them.
 
         Reads share what may be unfinished, so this time is lost for all others of them too; so do writes.
         """
-        side, requests, busy = (self.write if writes else self.read), self._requests(traffic), self.busy(traffic)
+        side, requests = (self.write if writes else self.read), self._requests(traffic)
+        busy = self.busy(traffic, whole_requests)
         most = side.outstanding * requesters
         if not requests or not most:
             return busy

@@ -44,6 +44,7 @@ class _Engines:
     write: float = 0
     end: float = 0  # of the last kernel, for who depends on it
     block: float = 0  # cycles of one of its blocks
+    writing: float = 0  # cycles in which a block is written
     start: float = 0  # of the last kernel
     blocks: int = 1
 
@@ -161,7 +162,8 @@ class TimingModel:
         elif passed > self.engines.write:
             stop, late = passed + self.answers[client], self.engines
             end = stop if self.accelerator.awaits_response else passed
-            self.engines = replace(late, write=passed, end=end, block=(passed - late.start) / late.blocks)
+            made, block = max(late.output, passed - late.writing), (passed - late.start) / late.blocks
+            self.engines = replace(late, output=made, write=passed, end=end, block=block)
             self.kernels[-1] = stop
 
     def fetch(self, words: int) -> None:
@@ -208,18 +210,18 @@ class TimingModel:
         start = max(self.now, before.fetch, before.end - needs.depends * before.block)
         start += self.accelerator.launch_cycles + self.assumptions.kernel_start
         first = start + traffic.input_latency + traffic.input_asking / jobs
-        multiply = max(first, before.write)
+        multiply = max(first, before.write if self.accelerator.awaits_response else before.output)
         fetched = max(first, _alone(traffic.inputs, start))
         weighed = _alone(traffic.weights, max(self.now, before.multipliers))
-        multiplied = max(multiply + needs.multipliers, fetched + needs.multipliers / jobs, weighed)
-        output = max(multiply + needs.multipliers / n, before.output)
-        made = max(output + needs.output, multiplied + needs.output / n)
-        writing = traffic.output_cycles
+        multiplied = max(multiply + needs.multiplying, fetched + needs.multiplying / jobs, weighed)
+        output = max(multiply + needs.multiplying / n, before.output)
+        writing, passed = traffic.output_cycles, self.take(traffic, start, Client.KERNELS)
+        made = max(output + needs.output, multiplied + needs.output / n, passed - writing / n)
         write = max(output + needs.output / n, before.write)
-        written = max(made + writing / n, write + writing, self.take(traffic, start, Client.KERNELS))
+        written = max(made + writing / n, write + writing, passed)
         stop = written + traffic.output_latency
         end = stop if self.accelerator.awaits_response else written
-        self.engines = _Engines(fetched, multiplied, made, written, end, (written - start) / n, start, n)
+        self.engines = _Engines(fetched, multiplied, made, written, end, (written - start) / n, writing / n, start, n)
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
         self.kernels.append(stop)
         return Slot(needs, shown, stop, start)

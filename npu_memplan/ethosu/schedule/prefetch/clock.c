@@ -76,6 +76,7 @@ static void delay(Clock *clock, Client client, const Queue *queue) {
   if (client == TRANSFERS) {
     clock->transfer[m->transfers - 1] = later(clock->transfer[m->transfers - 1], stop);
   } else if (passed > m->write) {
+    m->output = later(m->output, passed - m->writing);
     m->write = passed;
     m->end = clock->line->awaits_response ? stop : passed;
     m->block = (passed - m->start) / m->blocks;
@@ -185,15 +186,15 @@ static void kernel(Clock *clock, int32_t n) {
   double blocks = line->blocks[n], jobs = line->jobs[n], multipliers = line->multipliers[n], output = line->output[n];
   double start = later(later(m->now, m->fetch), m->end - line->depends[n] * m->block) + line->launch;
   double first = start + line->input_latency[n] + line->input_asking[n] / jobs;
-  double multiply = later(first, m->write);
+  double multiply = later(first, line->awaits_response ? m->write : m->output);
   double fetched = later(first, alone(line->input, line->input_at[n], line->input_at[n + 1], start));
   double weighed = alone(line->weight, line->weight_at[n], line->weight_at[n + 1], later(m->now, m->multipliers));
   double multiplied = later(later(multiply + multipliers, fetched + multipliers / jobs), weighed);
   double put = later(multiply + multipliers / blocks, m->output);
-  double made = later(put + output, multiplied + output / blocks);
-  double writing = line->output_cycles[n];
+  double writing = line->output_cycles[n], passed = pass(clock, n, start, KERNELS);
+  double made = later(later(put + output, multiplied + output / blocks), passed - writing / blocks);
   double write = later(put + output / blocks, m->write);
-  double written = later(later(made + writing / blocks, write + writing), pass(clock, n, start, KERNELS));
+  double written = later(later(made + writing / blocks, write + writing), passed);
   double stop = written + line->output_latency[n];
   m->fetch = fetched;
   m->multipliers = multiplied;
@@ -201,6 +202,7 @@ static void kernel(Clock *clock, int32_t n) {
   m->write = written;
   m->end = line->awaits_response ? stop : written;
   m->block = (written - start) / blocks;
+  m->writing = writing / blocks;
   m->start = start;
   m->blocks = blocks;
   clock->kernel[m->kernels++] = stop;

@@ -87,7 +87,7 @@ class Exhaustive:
         port = port_cycles(waiting, timed.program.accelerator, timed.memory_map) + clock.busy(
             timed.memory_map.regions[0].name
         )
-        return max(clock.engines.write + self._behind[index + 1], port) >= self.known.cycles
+        return max(clock.engines.output + self._behind[index + 1], port) >= self.known.cycles
 
     def _same(self, state: _State, index: int) -> object:
         alive = frozenset(k for k in state.sent if self.timed.constants[k].readers[-1] > index)
@@ -121,6 +121,7 @@ def _moment(run: TimedRun) -> tuple[float, ...]:
         engines.output,
         engines.write,
         -engines.block,
+        -engines.writing,
         *kernels[-accelerator.max_outstanding_kernels :],
         *transfers[-accelerator.max_outstanding_dma :],
         engines.start,

@@ -148,7 +148,7 @@ static int64_t whole(double cycles) {
 /* Whether the rest takes more than `most` cycles in any case: of its kernels, or of the memory of constants. */
 static bool too_late(const Greedy *g, int32_t next, int64_t most) {
   const Moment *m = &g->clock.moment;
-  return m->write + g->line->work[next] > (double)most + 1 || clock_busy(&g->clock, g->line->far) + g->left > (double)most + 1;
+  return m->output + g->line->work[next] > (double)most + 1 || clock_busy(&g->clock, g->line->far) + g->left > (double)most + 1;
 }
 
 /* The schedule of a wish; of one that takes more than `most` cycles only that (as NEVER). */

@@ -152,7 +152,8 @@ class _Needs:
         return {
             "transfers": array("b", [needs.is_transfer for needs in self._all]),
             **{name: floats(getattr(needs, name) for needs in self._all)
-               for name in ("multipliers", "output", "blocks", "jobs", "depends")},
+               for name in ("output", "blocks", "jobs", "depends")},
+            "multipliers": floats(needs.multiplying for needs in self._all),
             **{name: floats(getattr(traffic, name) for traffic in traffics)
                for name in ("input_latency", "input_asking", "output_latency", "output_cycles")},
             **_pairs("input", [traffic.inputs for traffic in traffics]),

@@ -88,7 +88,7 @@ typedef struct {
 } SharedMemory;
 
 typedef struct {
-  double now, fetch, multipliers, output, write, end, block, start, blocks;
+  double now, fetch, multipliers, output, write, end, block, writing, start, blocks;
   double answer[2]; /* latency of the last kernel's and the last transfer's output */
   int64_t kernels, transfers;
   SharedMemory memory[MEMORIES];

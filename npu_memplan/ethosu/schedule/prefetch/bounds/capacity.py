@@ -69,10 +69,10 @@ def _cover(items: list[tuple[float, int]], excess_bytes: int) -> float:
 def delay(timed: TimedProgram, window: CapacityWindow, clock: TimingModel, stays: Collection[int]) -> float:
     """Before the crowd: when, at least, the multipliers have done its last kernel.
 
-    Each multiplies when the one before has written, behind what that multiplied; and is not done before its own
+    Each multiplies when the one before has put out, behind what that multiplied; and is not done before its own
     weights are there, which it asks for no sooner than that has multiplied.
     """
-    multiplied, tail = clock.engines.multipliers, clock.engines.write - clock.engines.multipliers
+    multiplied, tail = clock.engines.multipliers, clock.engines.output - clock.engines.multipliers
     costs: dict[int, float] = {}
     for index in range(window.first, window.last + 1):
         in_place, copied = timed.forms(index)
@@ -85,7 +85,7 @@ def delay(timed: TimedProgram, window: CapacityWindow, clock: TimingModel, stays
             least = max(least, brought)
         costs[constant] = costs.get(constant, 0.0) + max(0.0, brought - least)
         multiplied += least
-        tail = min(_tail(needs) for needs in forms)
+        tail = min(needs.output / needs.blocks for needs in forms)
     return multiplied + window.least(costs, [constant.size_bytes for constant in timed.constants])
 
 

@@ -69,15 +69,17 @@ def _least(forms: Sequence[ResourceUse], copied: bool, index: int) -> ResourceUs
     What the busiest memory of any form needs is asked of one that nobody else uses.
     """
     least: dict[tuple[Role, bool], Load] = {}
-    for load in (load for needs in forms for load in needs.loads):
+    loads = [load if len(forms) == 1 else replace(load, late=0.0, rest=0.0) for needs in forms for load in needs.loads]
+    for load in loads:
         known = least.setdefault((load.role, load.writes), load)
         if (load.cycles, load.asking) < (known.cycles, known.asking):
             least[load.role, load.writes] = load
-    longest = min(max(latency + busy for _, busy, latency in needs.traffic.memories) for needs in forms)
+    blocks = max(needs.blocks for needs in forms)
+    longest = min(_longest(needs) for needs in forms) + least[Role.OFM, True].cycles / blocks
     alone = replace(least[Role.OFM, True].memory, name=f"of kernel {index}", read=Direction(0))
     least[Role.DMA_SRC, False] = Load(Role.DMA_SRC, alone, False, Traffic(), longest, None, 0.0)
     for role in (Role.WEIGHTS, Role.SCALES, Role.IFM2):
-        arrivals = [load for needs in forms for load in needs.loads if load.role is role]
+        arrivals = [load for load in loads if load.role is role]
         if arrivals:
             soonest = min(arrivals, key=lambda load: load.latency + load.asking)
             least[role, soonest.writes] = replace(soonest, cycles=0.0, traffic=Traffic()) if copied else soonest
@@ -86,6 +88,12 @@ def _least(forms: Sequence[ResourceUse], copied: bool, index: int) -> ResourceUs
         multipliers=min(needs.multipliers for needs in forms),
         output=min(needs.output for needs in forms),
         loads=tuple(least.values()),
-        blocks=max(needs.blocks for needs in forms),
+        blocks=blocks,
         jobs=max(needs.jobs for needs in forms),
     )
+
+
+def _longest(needs: ResourceUse) -> float:
+    """From a kernel's start until its last block is put out, as far as its memories decide."""
+    traffic = needs.traffic
+    return max(latency + busy for _, busy, latency in traffic.memories) - traffic.output_cycles / needs.blocks

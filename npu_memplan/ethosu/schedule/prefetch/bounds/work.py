@@ -19,16 +19,16 @@ def port_cycles(size_bytes: float, accelerator: Architecture, memory_map: Memory
 
 
 def unit_cycles(needs: ResourceUse) -> float:
-    """No kernel writes its last block sooner after the one before it has written its own: it is multiplied from then
-    on, put out block by block behind that, and written behind that.
+    """No kernel puts out its last block sooner after the one before it has put out its own: it is multiplied from then
+    on, and put out block by block behind that.
     """
     if needs.is_transfer:
         return 0.0
-    work = (needs.multipliers, needs.output, needs.traffic.output_cycles)
-    return max(work) + (sum(work) - max(work)) / needs.blocks
+    work = (needs.multipliers, needs.output)
+    return max(work) + min(work) / needs.blocks
 
 
 def least_work(timed: TimedProgram) -> list[float]:
-    """Until the end, when what ran before an operation has written: `unit_cycles` of kernels wherever constants are."""
+    """Until the end, when what ran before an operation has put out: `unit_cycles` of kernels wherever constants are."""
     steps = (timed.step(index) for index in reversed(range(len(timed))))
     return [*accumulate((min(unit_cycles(s.slow), unit_cycles(s.fast)) for s in steps), initial=0.0)][::-1]
