@@ -17,7 +17,13 @@ import numpy as np
 from npu_memplan.errors import InternalError
 from npu_memplan.executorch.lowered_for import memories_for
 from npu_memplan.executorch.one_arena import ARENA, SharedArena, plan_one_arena
-from npu_memplan.executorch.replanning import ReplannedDelegate, ReplannedTensors, replan_scratch, replan_tensors
+from npu_memplan.executorch.replanning import (
+    ReplannedDelegate,
+    ReplannedTensors,
+    ScratchGoal,
+    replan_scratch,
+    replan_tensors,
+)
 from npu_memplan.files.arrays import InputError, random_array
 from npu_memplan.files.whole_file import write_whole
 from npu_memplan.models.executorch.program import Delegate, ExecutorchProgram, Method
@@ -140,7 +146,7 @@ def compile_program(
         tensors += [one.tensors for one in arenas]
         changed = {delegate: new for one in arenas for delegate, new in one.delegates.items()}
     else:
-        delegates = replan_scratch(program, objective)
+        delegates = replan_scratch(program, ScratchGoal(objective))
         tensors += [replan_tensors(method) for method in program.methods]
         changed = {one.delegate: one.data for one in delegates if one.data is not None}
     moved = {number: one for number, one in enumerate(tensors) if one is not None}
@@ -148,7 +154,7 @@ def compile_program(
     sizes = {number: one.planned_bytes for number, one in moved.items()}
     made = rewrite_program(data, program, ProgramChanges(changed, places, sizes))
     after = open_program(path.name, made, external)
-    rows = [_compare(program, after, number, one_arena) for number in range(len(program.methods))]
+    rows = compare_programs(program, after, one_arena)
     if one_arena:
         write_whole(header, one_arena_header())
     write_whole(output, made)
@@ -160,6 +166,11 @@ def one_arena_header() -> bytes:
     import npu_memplan.executorch
 
     return (Path(npu_memplan.executorch.__file__).parent / "one_arena.h").read_bytes()
+
+
+def compare_programs(old: ExecutorchProgram, new: ExecutorchProgram, one_arena: bool = False) -> list[MethodRow]:
+    """Run every method of both on the NPU model; `InternalError` where an output differs."""
+    return [_compare(old, new, number, one_arena) for number in range(len(old.methods))]
 
 
 def _compare(old: ExecutorchProgram, new: ExecutorchProgram, number: int, one_arena: bool) -> MethodRow:

@@ -44,6 +44,7 @@ class LiftedCall:
     program: NpuProgram
     contents: tuple[NpuBuffer, ...]
     slots: tuple[str, ...]
+    board: str = ""  # whose memories cycles are estimated with; empty: those that the delegate was compiled for
 
     def commands(self, places: Mapping[str, int]) -> Commands:
         """The stream with the contents at these bytes of the scratch."""
@@ -57,10 +58,10 @@ class LiftedCall:
         return schedule(placed, self.program.accelerator)
 
     def cycles(self, commands: Iterable[Command] | None = None) -> int:
-        """An estimate, with the memories that the delegate was compiled for; of its own stream by default."""
+        """An estimate; of its own stream by default."""
         if commands is None:
             commands = decode(self.call.words, self.call.accelerator.language)
-        return estimate(commands, self.call.accelerator, memories_for(self.one, {})).total
+        return estimate(commands, self.call.accelerator, memories_for(self.one, {}, self.board)).total
 
     def end_bytes(self, places: Mapping[str, int]) -> int:
         """The scratch that the contents need at these places."""
@@ -82,7 +83,7 @@ class LiftedCall:
         return with_blocks(self.one.method.delegates[self.one.delegate], changed)
 
 
-def lift_call(one: EthosUCall) -> LiftedCall:
+def lift_call(one: EthosUCall, board: str = "") -> LiftedCall:
     """`LiftError` where the stream, or what the delegate takes and gives, is not of separate buffers."""
     network = with_fast_scratch(one)
     call = network.npu_calls[0]
@@ -93,4 +94,4 @@ def lift_call(one: EthosUCall) -> LiftedCall:
         raise LiftError("it has inputs or outputs that lie over one another")
     unplanned = (BufferRole.CONSTANTS, BufferRole.LUT)
     contents = tuple(b for b in program.buffers if b.original_region == SCRATCH and b.role not in unplanned)
-    return LiftedCall(one, call, program, contents, tuple(named[number] for number in range(count)))
+    return LiftedCall(one, call, program, contents, tuple(named[number] for number in range(count)), board)

@@ -23,7 +23,29 @@ from .lifted_call import LiftedCall, lift_call
 
 _POOL = "scratch"
 SLACKS = (0, 1, 2, 4)
+_SLACKS_OF_EFFORT: Mapping[str, tuple[int, ...]] = {"quick": (0,), "normal": SLACKS, "max": (*range(9), 12, 16)}
 TOLERANCES: Mapping[str, float] = {"auto": 1.01, "cycles": 1.0, "bytes": math.inf}  # of the cycles before
+
+
+class ScratchError(NpuMemplanError):
+    """The scratch of a delegate does not fit the pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchGoal:
+    """What is best. `objective`: the least bytes at whatever cycles (`bytes`), at no more cycles than before
+    (`cycles`), at a hundredth more at most (`auto`). With `pool_bytes`: the fewest cycles that fit it. Cycles are an
+    estimate, with the memories of `board`, or with those that the delegate was compiled for."""
+
+    objective: str = "auto"
+    effort: str = "normal"
+    pool_bytes: int | None = None
+    board: str = ""
+
+    def __post_init__(self) -> None:
+        for value, known in ((self.objective, TOLERANCES), (self.effort, _SLACKS_OF_EFFORT)):
+            if value not in known:
+                raise ScratchError(f"{value!r} is none of {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,42 +70,56 @@ class ReplannedTensors:
     planned_bytes: Mapping[int, int]
 
 
-def replan_scratch(program: ExecutorchProgram, objective: str = "auto") -> list[ReplannedDelegate]:
+def replan_scratch(program: ExecutorchProgram, goal: ScratchGoal | None = None) -> list[ReplannedDelegate]:
     """Every Ethos-U delegate of `program`, each once, in the order of its calls.
 
-    `objective`: the least bytes at whatever cycles (`bytes`), at no more cycles than before (`cycles`), at a hundredth
-    more at most (`auto`); by the estimate.
+    `ScratchError` where one does not fit the pool.
     """
     first: dict[Delegate, EthosUCall] = {}
     for one in npu_calls(program):
         first.setdefault(one.method.delegates[one.delegate], one)
-    return [_replanned(delegate, one, TOLERANCES[objective]) for delegate, one in first.items()]
+    return [_replanned(delegate, one, goal or ScratchGoal()) for delegate, one in first.items()]
 
 
-def _replanned(delegate: Delegate, one: EthosUCall, tolerance: float) -> ReplannedDelegate:
+def _replanned(delegate: Delegate, one: EthosUCall, goal: ScratchGoal) -> ReplannedDelegate:
     before = one.blocks.scratch_bytes
     kept = ReplannedDelegate(delegate, one.method.name, one.delegate, before, before)
     try:
-        lifted = lift_call(one)
+        lifted = lift_call(one, goal.board)
     except NpuMemplanError as error:
-        return replace(kept, note=f"its stream cannot be read as operations on buffers: {error}")
+        return _fitting(replace(kept, note=f"its stream cannot be read as operations on buffers: {error}"), goal)
     usual = lifted.cycles()
-    best, least = kept, before
-    for slack in SLACKS:
-        found = plan(_problem(lifted, slack))
-        places = {placement.buffer: placement.offset_bytes for placement in found.placements}
-        scratch = lifted.end_bytes(places)
+    found, least = [(usual, kept)], before
+    for slack in _SLACKS_OF_EFFORT[goal.effort]:
+        made = plan(_problem(lifted, slack))
+        places = {placement.buffer: placement.offset_bytes for placement in made.placements}
+        scratch, bound = lifted.end_bytes(places), made.usage[0].lower_bound_bytes
         least = min(least, scratch)
-        if scratch >= best.scratch_bytes:
+        if scratch > before and goal.pool_bytes is None:
             continue
         commands = lifted.commands(places)
-        if lifted.cycles(commands) <= usual * tolerance:
-            bound = found.usage[0].lower_bound_bytes
-            best = replace(kept, scratch_bytes=scratch, bound_bytes=bound, data=lifted.data(commands, places))
-    if best.data is None:
+        changed = replace(kept, scratch_bytes=scratch, bound_bytes=bound, data=lifted.data(commands, places))
+        found.append((lifted.cycles(commands), changed))
+    if goal.pool_bytes is not None:
+        fitting = [pair for pair in found if pair[1].scratch_bytes <= goal.pool_bytes]
+        best = min(fitting, key=lambda pair: (pair[0], pair[1].scratch_bytes))[1] if fitting else None
+        return best or _fitting(replace(kept, scratch_bytes=least), goal)
+    allowed = [one for cycles, one in found if cycles <= usual * TOLERANCES[goal.objective]]
+    smallest = min(allowed, key=lambda one: one.scratch_bytes)
+    if smallest.data is None:
         slower = f"{least:,} bytes would take more cycles (--objective bytes)"
         return replace(kept, note=slower if least < before else "no smaller one found")
-    return best
+    return smallest
+
+
+def _fitting(one: ReplannedDelegate, goal: ScratchGoal) -> ReplannedDelegate:
+    size = goal.pool_bytes
+    if size is not None and one.scratch_bytes > size:
+        raise ScratchError(
+            f"delegate {one.number} of method {one.method!r} needs at least {one.scratch_bytes:,} bytes of scratch, "
+            f"the pool has {size:,}: {one.scratch_bytes - size:,} too few; give a larger pool, or a smaller model"
+        )
+    return one
 
 
 def _problem(lifted: LiftedCall, slack: int) -> Problem:

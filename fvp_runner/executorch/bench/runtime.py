@@ -32,6 +32,7 @@ _STEPS = {
     6: "an input has another size or no planned memory", 7: "the method does not run",
     8: "an output has another size",
 }  # fmt: skip
+_loaded: list[ctypes.CDLL] = []  # at most one: the runtime takes one backend of a name in a process
 _METHOD_BYTES = 1 << 20  # of the method allocator, on a host of 64 bits
 
 
@@ -86,7 +87,9 @@ class RuntimeBench:
         import executorch.runtime  # noqa: F401  registers kernels, as the one before
 
         self.checks = checks
-        self._library = ctypes.CDLL(str(build_library(folder)))
+        if not _loaded:
+            _loaded.append(ctypes.CDLL(str(build_library(folder))))
+        self._library = _loaded[0]
         self._driver = _DRIVER(self._drive)
         self._models: dict[str, NpuModel] = {}
         self._stats: list[RunStats] = []
