@@ -65,6 +65,7 @@ def compile(
     npu_compiler: Literal["auto", "vela", "tvm"] = "auto",
     optimise: Literal["Performance", "Size"] = "Performance",
     arena_cache_size_bytes: int | None = None,
+    resident: str = "none",
     system_config: str = "",
     memory_mode: str = "",
     vela_ini: str = "",

@@ -76,7 +76,8 @@ class Timing:
         text = f"Vela's own estimate of its stream: {self.vela_cycles:,} cycles; ours of it {ours:,}"
         reasons = []
         if abs(ours / self.vela_cycles - 1) > _LARGE:
-            reasons.append(f"in ours {_shares(self.vela_stream_bounds)}")
+            factor = ours / self.vela_cycles
+            reasons.append(f"{factor:.2g} times Vela's figure: in ours {_shares(self.vela_stream_bounds)}")
         if abs(plan / ours - 1) > _LARGE:
             changes = {
                 cause: self.bounds.get(cause, 0) - self.vela_stream_bounds.get(cause, 0)

@@ -19,6 +19,7 @@ from click.core import ParameterSource
 from msgspec import to_builtins
 
 from ..artifact import Artifact
+from ..artifact.board_fit import fit_of
 from ..cache.programs import program_cache
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
@@ -57,7 +58,16 @@ def _operators(text: str) -> tuple[str, ...]:
     return names(text.upper())
 
 
-@click.command(cls=GroupedCommand, help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, "
+_RARE = (
+    "--system-config --vela-ini --memory-mode --constant-pool --resident --arena-cache-size --optimise "
+    "--npu-compiler --operators --external --stripes --prefetch --reorder --no-overlap --keep-inputs "
+    "--host-time --planner --time-limit --seed --name --data --one-arena --launch --incbin --strict "
+    "--target"
+)  # options of --help-all alone
+
+
+@click.command(cls=GroupedCommand, rare=_RARE,
+               help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, "
                "weights and C. Of an ExecuTorch program (.pte): plan its memory again.")  # fmt: skip
 @click.argument("model", type=PLACE)
 @_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Pools, memories and "
@@ -294,8 +304,21 @@ def parse_options(words: Sequence[str]) -> CompileOptions:
     return options_of(**{name: given[name] for name in given.keys() & requested})
 
 
+def _times(artifact: Artifact) -> dict[str, Any]:
+    """Milliseconds by the estimate, and Vela's stream beside: its own figure, and ours of it."""
+    timing, cycles, host = artifact.timing, artifact.estimated_cycles, artifact.host_cycles
+    return {
+        "estimated_ms": None if timing is None or cycles is None else timing.milliseconds(cycles),
+        "host_ms": 1000 * host / artifact.host_clock_hz if host is not None and artifact.host_clock_hz else None,
+        "vela_estimated_cycles": None if timing is None else timing.vela_cycles,
+        "vela_stream_cycles": None if timing is None else sum(timing.vela_stream_bounds.values()) or None,
+    }
+
+
 def summary(artifact: Artifact) -> dict[str, Any]:
-    """What `--json` prints."""
+    """What `--json` prints; null: not known, or not asked for."""
+    fit = fit_of(artifact)
+    bounded = any(pool.size_bytes is not None for pool in artifact.problem.pools)
     return {
         "name": artifact.name,
         "status": artifact.plan.status.value,
@@ -312,6 +335,15 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "vela_arena_bytes": sum(artifact.vela_arena_bytes.values()) or None,  # null: unknown
         "vela_pools": dict(artifact.vela_arena_bytes),
         **{name: getattr(artifact, name) for name in _FIGURES},
+        **_times(artifact),
+        "accelerator": artifact.target.accelerator,
+        "options": list(artifact.target.to_cli_args()),
+        "board": artifact.target.board or None,
+        "fits": None if fit is None and not bounded else fit is None or fit.short is None,
+        "memories": [
+            {"name": use.memory.name, "used_bytes": use.used_bytes, "size_bytes": use.memory.size_bytes}
+            for use in (fit.uses if fit is not None else ())
+        ],
         "exactness": {
             level.value: sum(operator.claim.exactness is level for operator in artifact.operators)
             for level in Exactness

@@ -34,7 +34,14 @@ _what, _data, _checked = group("What runs"), group("Inputs and outputs"), group(
 _own, _firmware = group("Firmware of your own"), group("Firmware of ours: fvp, qemu, unicorn")
 
 
-@click.command(cls=GroupedCommand, help="Run a compiled model on its planned pools and compare with a reference; its "
+_RARE = (
+    "--method --data --timeout --no-checks --external-source --operators --dump --interrupt --fvp-path "
+    "--cycles --npu --semihosting --trace"
+)  # options of --help-all alone
+
+
+@click.command(cls=GroupedCommand, rare=_RARE,
+               help="Run a compiled model on its planned pools and compare with a reference; its "
                "plan is verified first. --on host compiles its C and runs it in this process: run only artifacts that "
                "you trust.")  # fmt: skip
 @click.argument("directory", metavar="DIRECTORY|MODEL.pte", type=PLACE, required=False)

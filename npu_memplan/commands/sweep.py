@@ -52,7 +52,11 @@ def command() -> None:
 _cases, _where, _limits = group("What is compiled"), group("Where"), group("Limits")
 
 
-@command.command("run", cls=GroupedCommand, help="Compile every MODEL for every target. What DIR has is not "
+_RARE = "--import --store --shard --case-time --case-memory"  # options of --help-all alone
+
+
+@command.command("run", cls=GroupedCommand, rare=_RARE,
+                 help="Compile every MODEL for every target. What DIR has is not "
                  "computed again, so a sweep that was ended goes on. The name `run` may be left out.")  # fmt: skip
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=PLACE)
 @_cases("--accelerator", "accelerators", multiple=True, callback=several, metavar="NAME,NAME|all",

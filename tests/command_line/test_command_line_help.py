@@ -40,8 +40,8 @@ def completed(line: str) -> list[str]:
 def test_every_option_stands_in_one_group(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert isinstance(command, GroupedCommand)
-    code, text, _ = invoke(name, "--help")
-    options = [p for p in command.params if isinstance(p, click.Option)]
+    code, text, _ = invoke(name, "--help-all")
+    options = [p for p in command.params if isinstance(p, click.Option) and p.name != "help_all"]
     assert code == 0
     assert not [p.name for p in options if not getattr(p, "group", "")]
     for option in options:
@@ -50,6 +50,26 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     headings = [line.rstrip(":") for line in text.splitlines() if re.fullmatch(r"\S.*:", line)]
     assert headings == [*dict.fromkeys(p.group for p in options), "Options"]
     assert text.rstrip().splitlines()[-1].split() == ["-h,", "--help", "Show", "this", "message", "and", "exit."]
+
+
+@pytest.mark.parametrize(
+    "words, shown, hidden",
+    [
+        (("compile",), ["--board", "--pool", "--fit", "--objective", "--output"], ["--planner", "--incbin", "--seed"]),
+        (("run",), ["--reference", "--on", "--input"], ["--semihosting", "--fvp-path"]),
+        (("sweep", "run"), ["--boards", "--run"], ["--case-memory", "--shard"]),
+    ],
+)
+def test_help_has_what_most_want_and_help_all_the_rest(
+    words: tuple[str, ...], shown: list[str], hidden: list[str]
+) -> None:
+    short, every = (invoke(*words, flag)[1] for flag in ("--help", "--help-all"))
+    for option in shown:
+        assert re.search(rf"^ .*{option}\b", short, re.M), option
+    for option in hidden:
+        assert not re.search(rf"^ +{option}\b", short, re.M), option
+        assert re.search(rf"^ +{option}\b", every, re.M), option
+    assert "--help-all" in short
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.commands.compile import parse_options
 from npu_memplan.problem import BufferKind
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
@@ -101,6 +102,11 @@ def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
         {"name": "sram", "capacity_bytes": None, "used_bytes": 6144, "lower_bound_bytes": 6144}
     ]
     assert document["vela_arena_bytes"] == 6144
+    assert (document["fits"], document["board"], document["memories"]) == (None, None, [])
+    assert document["estimated_ms"] == 1000 * document["estimated_cycles"] / 500e6
+    assert document["vela_stream_cycles"] > 0
+    assert document["vela_estimated_cycles"] > 0
+    assert parse_options(document["options"]).resolved() == Artifact.load(tmp_path / "out").target
     assert document["npu_operations"] == 39
     assert document["host_operations"] == 0
     assert document["estimated_cycles"] == Artifact.load(tmp_path / "out").estimated_cycles > 0

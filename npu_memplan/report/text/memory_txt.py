@@ -141,6 +141,8 @@ def _status(artifact: Artifact, view: MemoryView) -> str:
         for p in view.pools
         if p.used_bytes > p.lower_bound_bytes
     )
+    if gaps and all(p.free_bytes is not None and p.free_bytes > 0 for p in view.pools):
+        return f"Plan: it fits, made by {plan.planner}; {gaps}, with room left."
     at_bound = "no pool can be lower, but which buffers spill is not proven best"
     return f"Plan: feasible, made by {plan.planner}; {gaps or at_bound}."
 
