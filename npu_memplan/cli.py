@@ -25,6 +25,7 @@ from .process.setup import only_printable, open_streams, print_nowhere, signals_
 # the click command in it is called `command`.
 COMMANDS: dict[str, str] = {
     "compile": "Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.",
+    "link": "Compile several networks for one memory: one plan, one C library.",
     "explore": "Find the fastest program for several limits of memory, beside Vela's own two points.",
     "run": "Run a compiled model on its planned pools and compare with a reference.",
     "new-firmware": "Write a firmware project for a board: CMake, linker script, driver, main, a compiled model.",

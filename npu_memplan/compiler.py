@@ -19,7 +19,7 @@ from .process.incidents import gathering
 from .report.text.does_not_fit import does_not_fit
 from .report.writing import write
 from .request import Loaded, request
-from .stages import Compiled
+from .stages import Compiled, Planned
 from .tuning.fallback import read_by_one
 from .tuning.tune import make_resident, prefetch_weights, tune
 
@@ -39,22 +39,24 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: Pr
     if cache is not None:
         return cache.compiled(model, options, beyond, lambda: plan_model(model, options, beyond))
     with gathering() as incidents, limited(options.time_limit_s):
-        made = _made(model, options, beyond)
+        made = build(plan_network(model, options, beyond))
     return replace(made, artifact=replace(made.artifact, notes=(*made.artifact.notes, *incidents.lines)))
 
 
-def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
+def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Planned:
+    """The best program of the file `model` and its plan, before anything is printed."""
+
     def load(requested: CompileOptions) -> Loaded:
         with paused():  # nothing is searched
             return lower(read(model, request(requested)))
 
     best = None if beyond else tune(options, load, model.name, extract_problem)
     if best is not None:
-        return build(make_resident(best))
+        return make_resident(best)
     with paused():
         extracted = extract_problem(lower(read_by_one(model, options, beyond)))
     try:
-        return build(make_resident(prefetch_weights(plan(extracted))))
+        return make_resident(prefetch_weights(plan(extracted)))
     except planners.PlanningError as error:
         loaded = extracted.loaded
         raise does_not_fit(

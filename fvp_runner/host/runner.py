@@ -40,7 +40,7 @@ _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int32,
 )
 _FAILED = -1
-_ALIGNMENT_BYTES = 64
+ALIGNMENT_BYTES = 64
 
 
 def missing(options: RunOptions) -> str | None:
@@ -69,7 +69,10 @@ class HostRunner:
 
     name = "host"
 
-    def __init__(self, directory: Path | str, options: RunOptions | None = None) -> None:
+    def __init__(
+        self, directory: Path | str, options: RunOptions | None = None, shared: Sequence[GuardedPool] = ()
+    ) -> None:
+        """`shared`: pools that others use as well, at least as large as the plan needs."""
         self.options = options or RunOptions()
         self.artifact = load_artifact(directory, self.options)
         self._directory = Path(directory)
@@ -87,7 +90,9 @@ class HostRunner:
             )
         sizes = [self.artifact.pool_bytes(pool.name) for pool in self.artifact.run_pools]
         alignments = [pool.alignment for pool in self.artifact.run_pools]
-        self._guarded = tuple(GuardedPool(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
+        self._guarded = tuple(shared) or tuple(
+            GuardedPool(s, max(a, ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True)
+        )
         self.pools = tuple(guarded.pool for guarded in self._guarded)
         self._shadow = PoolShadows(self.artifact, self.pools)
         self._sanitizer = self._sanitized(bool(brought)) if self.options.sanitize else None
@@ -122,11 +127,29 @@ class HostRunner:
         if written:
             again = self._init(POISON)
             self._shadow.initialised([one | other for one, other in zip(written, again, strict=True)])
-            self._define_resident()
+        self._reset_states()
+        self._define_kept()
+
+    def start(self) -> None:
+        """What `reset` does, but for the poison: in pools that others have started in."""
+        self._check_free()
+        if self.artifact.has_init and (status := self._library.init(self._pointers())) != 0:
+            raise RunnerError(f"{self.artifact.name}_init returned {status}; 0 is success")
+        self._reset_states()
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing but states and resident constants is defined any more: others have used the pools."""
+        self._shadow.reset()
+        if self._sanitizer is not None:
+            self._sanitizer.reset()
+        if self.artifact.has_init:
+            self._shadow.initialised([np.ones(pool.size, np.bool_) for pool in self.pools])
+        self._define_kept()
+
+    def _reset_states(self) -> None:
         if self.artifact.states:
             self._library.reset(self._pointers())
-        for slot in self.artifact.states:
-            self._define(slot)
 
     def _init(self, poison: int) -> list[npt.NDArray[np.bool_]]:
         """Let the program load its resident constants into pools full of `poison`; which bytes are not that any more.
@@ -142,7 +165,10 @@ class HostRunner:
             raise RunnerError(f"{self.artifact.name}_init returned {status}; 0 is success")
         return [pool != poison for pool in self.pools]
 
-    def _define_resident(self) -> None:
+    def _define_kept(self) -> None:
+        """States and resident constants are there."""
+        for slot in self.artifact.states:
+            self._define(slot)
         if self._sanitizer is None:
             return
         sizes = {b.name: b.size_bytes for b in self.artifact.problem.buffers if b.kind is BufferKind.RESIDENT}

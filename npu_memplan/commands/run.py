@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from ..artifact import Artifact
+from ..artifact.application import is_application
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
 from ..command_line.values import FILE, FOLDER, PLACE, names
 from ..errors import NpuMemplanError
-from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, read_steps, save_arrays
+from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, read_steps, save_arrays, seed_of
 from ..models.executorch.segments import is_program
 from ..models.file import read_file
 
@@ -174,16 +175,49 @@ def command(
         raise click.exceptions.Exit(1)
 
 
+_OF_APPLICATIONS = ("directory", "inputs", "steps", "timeout", "no_checks", "quiet", "verbose", "as_json")
+_CALLS = 200  # of linked networks
+
+
+def _run_application(directory: Path, context: click.Context) -> None:
+    """Linked networks, in a random order on their memory, each compared with itself alone."""
+    from fvp_runner.base import RunCheckError, RunOptions
+    from fvp_runner.host.application import ApplicationRunner
+    from fvp_runner.npu_model.errors import NpuModelError
+
+    given, typed = context.params, click.core.ParameterSource.COMMANDLINE
+    others = [key for key in given if key not in _OF_APPLICATIONS]
+    options_given = {f"--{key.replace('_', '-')}": context.get_parameter_source(key) is typed for key in others}
+    options_given["--on"] = options_given.pop("--runner") and given["runner"] != "host"
+    check_unused(directory.name, "linked networks", options_given)
+    options = RunOptions(timeout_s=given["timeout"], checks=not given["no_checks"])
+    count, seed = given["steps"] or _CALLS, seed_of(given["inputs"])
+    runner = ApplicationRunner(directory, options)
+    try:
+        done = runner.run(count, seed).runs
+    except (NpuModelError, RunCheckError) as error:
+        _complain(runner.joint, "host", error, given["as_json"])
+    if given["as_json"]:
+        click.echo(json.dumps({"name": runner.application.name, "equal": True, "runs": dict(done)}))
+        return
+    each = ", ".join(f"{name} {number}" for name, number in done.items())
+    click.echo(f"{runner.application.name}: {count} runs in a random order equal those of each network alone")
+    click.echo(f"runs on host, seed {seed}: {each}")
+
+
 _OF_PROGRAMS = ("directory", "method", "external", "inputs", "outputs", "no_checks", "quiet", "verbose", "as_json")
 
 
 def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context) -> Path | None:
-    """The artifact that is run; None where `path` was an ExecuTorch program, which has been run."""
+    """The artifact that is run; None where `path` was an ExecuTorch program or an application, which has been run."""
     if path is None or any(own.values()):
         raise InputError(
             "--npu, --semihosting and --trace are for --elf MY.elf; without it give an artifact's DIRECTORY"
         )
     given = context.params
+    if is_application(path):
+        _run_application(path, context)
+        return None
     if not (path.is_file() and is_program(data := read_file(path))):
         check_unused(path.name, "no .pte", {"--method": given["method"], "--data": given["external"]})
         return path

@@ -109,6 +109,13 @@ def _is_random(text: str) -> bool:
     return text == "random" or text.startswith("random:")
 
 
+def seed_of(given: Sequence[str]) -> int:
+    """The seed where all inputs are random ones: of nothing, 0, or of `random:SEED`."""
+    if len(given) > 1 or not all(map(_is_random, given)):
+        raise InputError(f"--input {given[0]}: inputs are random ones here; give random:SEED alone")
+    return _seed(given[0]) if given else 0
+
+
 def _seed(text: str) -> int:
     seed = text.removeprefix("random").removeprefix(":") or "0"
     if not re.fullmatch("[0-9]{1,18}", seed):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from .. import planners, verify
+from .. import verify
 from ..errors import RefusalError
 from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.schedule.prefetch.compact import compact
@@ -17,7 +17,8 @@ from ..ethosu.schedule.prefetch.reads import GRAIN, ConstantBlock, constant_bloc
 from ..ethosu.schedule.prefetch.resident import Chosen, choose, with_resident
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..options import Resident
-from ..problem import BufferKind, Placement, Plan, PlanStatus, PoolUsage, used_bytes
+from ..planners.given import with_bounds
+from ..problem import BufferKind, Placement, Plan, PlanStatus
 from ..process.phases import report_phase
 from ..stages import Extracted, Planned
 from .placed import PlacedCall
@@ -46,63 +47,47 @@ def make_resident(planned: Planned) -> Planned:
     return best
 
 
-class _Search:
-    def __init__(self, planned: Planned, rank: Ranking, fast: int, requested: Resident) -> None:
-        self.planned, self.rank, self.fast, self.requested = planned, rank, fast, requested
+def share_room(
+    planned: Sequence[Planned], joint: Plan, requested: Resident, weights: Sequence[float]
+) -> list[Planned] | None:
+    """Networks with constants in what a joint plan leaves of their pool; None where what is requested has no room.
+
+    `weights`: how often each runs. Of each network everything else stays where it is, below its resident constants.
+    """
+    memory_map = planned[0].extracted.loaded.request.options.memory_map()
+    pools = planned[0].extracted.problem.pools
+    fast = None if memory_map is None else fast_pool(pools, memory_map)
+    if fast is None or memory_map is None:
+        return list(planned)
+    rank, pool = Ranking(memory_map), pools[fast]
+    networks = [_Network(one, rank, fast) for one in planned]
+    timed = [network.timed(network.planned) for network in networks]
+    programs = [program for calls in timed for _, program in calls]
+    everything = sum(constant.size_bytes for program in programs for constant in program.constants)
+    used = next(usage.used_bytes for usage in joint.usage if usage.pool == pool.name)
+    room = everything if pool.size_bytes is None else pool.size_bytes - _rounded(used)
+    if (requested.automatic and pool.size_bytes is None) or (requested.whole and everything > room):
+        return None
+    most = min(room, everything if requested.most_bytes is None else requested.most_bytes)
+    repeated = [weight for weight, calls in zip(weights, timed, strict=True) for _ in calls]
+    chosen = iter(choose(programs, most, repeated))
+    made = []
+    for network, calls in zip(networks, timed, strict=True):
+        mine = [(call, program, which) for (call, program), which in zip(calls, chosen, strict=False) if which]
+        found = [network.planned, *map(network.on_top, network.extracted(network.planned, mine))]
+        made.append(min(found, key=rank))
+    return made
+
+
+class _Network:
+    """A planned program, some of whose constants may become resident in pool `fast`."""
+
+    def __init__(self, planned: Planned, rank: Ranking, fast: int) -> None:
+        self.planned, self.rank, self.fast = planned, rank, fast
         self.pool = planned.extracted.problem.pools[fast]
-        if requested.automatic and self.pool.size_bytes is None:
-            raise RefusalError(
-                f"--resident auto uses the room that pool {self.pool.name} leaves, but it has no size; give one with "
-                f"--pool {self.pool.name}=SIZE or --board, or say how much with --resident SIZE"
-            )
-        plain = read_in_place(planned.extracted)
-        self.all_bytes = sum(t.constants[k].size_bytes for _, t in self.timed(planned) for k in range(len(t.constants)))
-        self.all_bytes = max(self.all_bytes, sum(b.size_bytes for c in called_once(plain) for b in _blocks(c)))
-        most = self.all_bytes if requested.most_bytes is None else min(requested.most_bytes, self.all_bytes)
-        self.most = most + -most % GRAIN
-        self.limit = self.pool.size_bytes
-        if self.limit is None:
-            self.limit = _rounded(self._used(planned)) + self.most
-        # without its copies, in all of the memory
-        self.plain = planned_again(planned, plain, fast, self.limit)
 
-    def best(self) -> Planned:
-        """The fewest cycles, then the fewest bytes."""
-        made = [one for one in self._candidates() if one is not None]
-        if self.requested.whole:
-            made = [one for one in made if _resident_bytes(one) >= self.all_bytes]
-            if not made:
-                raise RefusalError(
-                    f"--resident all needs {self.all_bytes:,} bytes of pool {self.pool.name} for constants beside the "
-                    f"{self._used(self.plain or self.planned):,} bytes of the plan, and it has {self.limit:,}; give a "
-                    "larger --pool, or leave the choice to --resident auto"
-                )
-            return min(made, key=self.rank)
-        best = min((self.planned, *made), key=self.rank)
-        if best is self.planned:
-            return _noted(best, "no constants are resident: none of them saves cycles in the room that there is")
-        return best
-
-    def _candidates(self) -> Iterator[Planned | None]:
-        """Resident constants beside the copies that the program makes, and with copies made anew of the others."""
-        assert self.limit is not None
-        if not self.requested.whole:
-            yield self._beside(min(self.most, self.limit - _rounded(self._used(self.planned))))
-        if self.plain is None:
-            return
-        most = min(self.most, self.limit - _rounded(self._used(self.plain)))
-        for share in _SHARES[:1] if most >= self.all_bytes else _SHARES:
-            if is_ended():
-                return
-            yield self._instead(int(most * share))
-
-    def _beside(self, most_bytes: int) -> Planned | None:
-        """The program as it is, with resident constants above everything else."""
-        chosen = self._chosen(self.planned, most_bytes)
-        return min((self._on_top(one) for one in self._extracted(self.planned, chosen)), key=self.rank, default=None)
-
-    def _on_top(self, extracted: Extracted) -> Planned:
-        plan, at = self.planned.plan, _rounded(self._used(self.planned))
+    def on_top(self, extracted: Extracted) -> Planned:
+        plan, at = self.planned.plan, _rounded(self.used(self.planned))
         known = {p.buffer: p for p in plan.placements}
         placements = []
         for buffer in extracted.problem.buffers:
@@ -111,33 +96,10 @@ class _Search:
             else:
                 placements.append(Placement(buffer.name, self.pool.name, at))
                 at += _rounded(buffer.size_bytes)
-        usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(extracted.problem, placements).items())
-        made = Plan(tuple(placements), usage, PlanStatus.FEASIBLE, plan.planner, plan.seed)
-        return Planned(extracted, planners.plan(extracted.problem, "linear", seed=plan.seed, incumbent=made))
+        made = Plan(tuple(placements), (), PlanStatus.FEASIBLE, plan.planner, plan.seed)
+        return Planned(extracted, with_bounds(extracted.problem, made))
 
-    def _instead(self, most_bytes: int) -> Planned | None:
-        """The program without its copies, with resident constants, and with copies of others around both."""
-        assert self.plain is not None
-        assert self.limit is not None
-        found = []
-        for extracted in self._extracted(self.plain, self._chosen(self.plain, most_bytes)):
-            made = planned_again(self.plain, extracted, self.fast, self.limit)
-            if made is not None:
-                found.append(made)
-        if not found:
-            return None
-        best = min(found, key=self.rank)
-        if all(not _blocks(call) for call in called_once(best.extracted)):
-            return best
-        searched = search_prefetching(_sized(best, self.fast, self.limit), self.rank)
-        return _sized(searched, self.fast, self.pool.size_bytes)
-
-    def _chosen(self, plain: Planned, most_bytes: int) -> list[tuple[PlacedCall, TimedProgram, Chosen]]:
-        timed = self.timed(plain)
-        chosen = choose([one for _, one in timed], most_bytes)
-        return [(call, one, which) for (call, one), which in zip(timed, chosen, strict=True) if which]
-
-    def _extracted(
+    def extracted(
         self, plain: Planned, chosen: Sequence[tuple[PlacedCall, TimedProgram, Chosen]]
     ) -> Iterator[Extracted]:
         """`plain` with these constants resident: kernels in their own blocks, and in the best ones."""
@@ -163,8 +125,88 @@ class _Search:
             found.append((call, TimedProgram(call.program, _blocks(call), place, demand_cache, self.fast + 1)))
         return found
 
-    def _used(self, planned: Planned) -> int:
+    def used(self, planned: Planned) -> int:
         return next(usage.used_bytes for usage in planned.plan.usage if usage.pool == self.pool.name)
+
+
+class _Search(_Network):
+    """The fastest of a program with more and fewer copies and resident constants."""
+
+    def __init__(self, planned: Planned, rank: Ranking, fast: int, requested: Resident) -> None:
+        super().__init__(planned, rank, fast)
+        self.requested = requested
+        if requested.automatic and self.pool.size_bytes is None:
+            raise RefusalError(
+                f"--resident auto uses the room that pool {self.pool.name} leaves, but it has no size; give one with "
+                f"--pool {self.pool.name}=SIZE or --board, or say how much with --resident SIZE"
+            )
+        plain = read_in_place(planned.extracted)
+        self.all_bytes = sum(t.constants[k].size_bytes for _, t in self.timed(planned) for k in range(len(t.constants)))
+        self.all_bytes = max(self.all_bytes, sum(b.size_bytes for c in called_once(plain) for b in _blocks(c)))
+        most = self.all_bytes if requested.most_bytes is None else min(requested.most_bytes, self.all_bytes)
+        self.most = most + -most % GRAIN
+        self.limit = self.pool.size_bytes
+        if self.limit is None:
+            self.limit = _rounded(self.used(planned)) + self.most
+        # without its copies, in all of the memory
+        self.plain = planned_again(planned, plain, fast, self.limit)
+
+    def best(self) -> Planned:
+        """The fewest cycles, then the fewest bytes."""
+        made = [one for one in self._candidates() if one is not None]
+        if self.requested.whole:
+            made = [one for one in made if _resident_bytes(one) >= self.all_bytes]
+            if not made:
+                raise RefusalError(
+                    f"--resident all needs {self.all_bytes:,} bytes of pool {self.pool.name} for constants beside the "
+                    f"{self.used(self.plain or self.planned):,} bytes of the plan, and it has {self.limit:,}; give a "
+                    "larger --pool, or leave the choice to --resident auto"
+                )
+            return min(made, key=self.rank)
+        best = min((self.planned, *made), key=self.rank)
+        if best is self.planned:
+            return _noted(best, "no constants are resident: none of them saves cycles in the room that there is")
+        return best
+
+    def _candidates(self) -> Iterator[Planned | None]:
+        """Resident constants beside the copies that the program makes, and with copies made anew of the others."""
+        assert self.limit is not None
+        if not self.requested.whole:
+            yield self._beside(min(self.most, self.limit - _rounded(self.used(self.planned))))
+        if self.plain is None:
+            return
+        most = min(self.most, self.limit - _rounded(self.used(self.plain)))
+        for share in _SHARES[:1] if most >= self.all_bytes else _SHARES:
+            if is_ended():
+                return
+            yield self._instead(int(most * share))
+
+    def _beside(self, most_bytes: int) -> Planned | None:
+        """The program as it is, with resident constants above everything else."""
+        chosen = self._chosen(self.planned, most_bytes)
+        return min((self.on_top(one) for one in self.extracted(self.planned, chosen)), key=self.rank, default=None)
+
+    def _instead(self, most_bytes: int) -> Planned | None:
+        """The program without its copies, with resident constants, and with copies of others around both."""
+        assert self.plain is not None
+        assert self.limit is not None
+        found = []
+        for extracted in self.extracted(self.plain, self._chosen(self.plain, most_bytes)):
+            made = planned_again(self.plain, extracted, self.fast, self.limit)
+            if made is not None:
+                found.append(made)
+        if not found:
+            return None
+        best = min(found, key=self.rank)
+        if all(not _blocks(call) for call in called_once(best.extracted)):
+            return best
+        searched = search_prefetching(_sized(best, self.fast, self.limit), self.rank)
+        return _sized(searched, self.fast, self.pool.size_bytes)
+
+    def _chosen(self, plain: Planned, most_bytes: int) -> list[tuple[PlacedCall, TimedProgram, Chosen]]:
+        timed = self.timed(plain)
+        chosen = choose([one for _, one in timed], most_bytes)
+        return [(call, one, which) for (call, one), which in zip(timed, chosen, strict=True) if which]
 
 
 def _blocks(call: PlacedCall) -> tuple[ConstantBlock, ...]:

@@ -28,38 +28,39 @@ def cycles_with(timed: TimedProgram, resident: Iterable[int]) -> int:
     return run.cycles
 
 
-def choose(programs: Sequence[TimedProgram], most_bytes: int) -> list[Chosen]:
+def choose(programs: Sequence[TimedProgram], most_bytes: int, weights: Sequence[float] = ()) -> list[Chosen]:
     """The constants of each program that save most cycles within `most_bytes` together, by the timing model.
 
-    Cycles saved are taken to add up; they are counted once from where nothing is resident and once from where
-    everything is, and the better of both choices is taken.
+    `weights`: how often each runs; without them, once. Cycles saved are taken to add up; they are counted once from
+    where nothing is resident and once from where everything is, and the better of both choices is taken.
     """
     items = [(p, k) for p, timed in enumerate(programs) for k in range(len(timed.constants))]
     sizes = [programs[p].constants[k].size_bytes for p, k in items]
     everything = [frozenset(range(len(timed.constants))) for timed in programs]
     if sum(sizes) <= most_bytes:
         return everything
+    weights = weights or [1.0] * len(programs)
     nothing = [cycles_with(timed, ()) for timed in programs]
     whole = [cycles_with(timed, all_) for timed, all_ in zip(programs, everything, strict=True)]
-    gains: tuple[Callable[[int, int], int], ...] = (
-        lambda p, k: nothing[p] - cycles_with(programs[p], (k,)),
-        lambda p, k: cycles_with(programs[p], everything[p] - {k}) - whole[p],
+    gains: tuple[Callable[[int, int], float], ...] = (
+        lambda p, k: weights[p] * (nothing[p] - cycles_with(programs[p], (k,))),
+        lambda p, k: weights[p] * (cycles_with(programs[p], everything[p] - {k}) - whole[p]),
     )
-    best: tuple[int, list[Chosen]] | None = None
+    best: tuple[float, list[Chosen]] | None = None
     for gain in gains:
         picked = _knapsack(sizes, [gain(p, k) for p, k in items], most_bytes)
         chosen = [frozenset(items[i][1] for i in picked if items[i][0] == p) for p in range(len(programs))]
-        cycles = sum(cycles_with(timed, one) for timed, one in zip(programs, chosen, strict=True))
+        cycles = sum(w * cycles_with(timed, one) for w, timed, one in zip(weights, programs, chosen, strict=True))
         if best is None or cycles < best[0]:
             best = cycles, chosen
     assert best is not None
     return best[1]
 
 
-def _knapsack(sizes: Sequence[int], gains: Sequence[int], most_bytes: int) -> list[int]:
+def _knapsack(sizes: Sequence[int], gains: Sequence[float], most_bytes: int) -> list[int]:
     """The items that gain most together within `most_bytes`; the first of equal ones."""
     room = max(0, most_bytes) // GRAIN
-    best = np.zeros(room + 1, np.int64)
+    best = np.zeros(room + 1)
     taken: list[np.ndarray[tuple[int], np.dtype[np.bool_]]] = []
     for size, gain in zip(sizes, gains, strict=True):
         grains, better = -(-size // GRAIN), np.zeros(room + 1, np.bool_)

@@ -1,0 +1,66 @@
+"""app.json: which networks an application has, beside the plan.json of them all.
+
+Invariant: `Application.load(folder)` gives back what was saved; a network is an artifact in the folder of its name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import NpuMemplanError
+from ..files.schema import check_schema, from_values, json_values
+
+FILE_NAME = "app.json"
+SCHEMA = "npu_memplan.application/1"
+
+
+class ApplicationError(NpuMemplanError):
+    """Networks cannot be linked as asked, or a directory is no application."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedNetwork:
+    """One network: its name in C, how often it runs beside the others, its cycles, its bytes by pool alone."""
+
+    name: str
+    rate: float
+    estimated_cycles: int | None
+    alone_bytes: dict[str, int]
+    kept_bytes: int  # states and resident constants
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """Networks in the order in which they were given; pairs of `together` may run at the same time."""
+
+    name: str
+    networks: tuple[LinkedNetwork, ...]
+    together: tuple[tuple[str, str], ...] = ()
+
+    def save(self, folder: Path) -> None:
+        """Write app.json into an existing folder."""
+        text = json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1)
+        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Application:
+        """The application in `folder`; `ApplicationError` where its file is damaged."""
+        path = folder / FILE_NAME
+        try:
+            values = json_values(path.read_text(encoding="utf-8"), str(path), ApplicationError)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ApplicationError(f"cannot read {path}: {error}; link the networks again") from None
+        check_schema(values, SCHEMA, str(path), ApplicationError)
+        return from_values(values, cls, str(path), ApplicationError)
+
+
+def named(network: str, buffer: str) -> str:
+    """What a buffer of `network` is called in the joint plan."""
+    return f"{network}/{buffer}"
+
+
+def is_application(folder: Path) -> bool:
+    """Whether `folder` has linked networks."""
+    return (folder / FILE_NAME).is_file()

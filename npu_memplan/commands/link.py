@@ -1,0 +1,130 @@
+"""`npu-memplan link`: several networks in one memory, as one application.
+
+Invariant: the output directory appears complete or not at all; a network is what `compile` makes of it with the same
+options, addresses aside.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..command_line.groups import GroupedCommand, group
+from ..command_line.progress import Verbosity, progress, verbosity
+from ..command_line.values import PLACE, by_name, names
+from ..files.staging import check_place, staged_directory
+from ..sizes import both, parse_named_size
+
+if TYPE_CHECKING:
+    from ..artifact import Artifact
+    from ..artifact.application import Application
+
+_memory, _output = group("Memory"), group("What is written")
+
+
+def _rates(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[str, float]:
+    found = {}
+    for text in (part for given in texts for part in names(given)):
+        name, _equals, rate = text.partition("=")
+        try:
+            found[name.strip()] = float(rate)
+        except ValueError:
+            raise click.BadParameter(f"{text!r} is no NAME=NUMBER, e.g. kws=50") from None
+    return found
+
+
+def _pairs(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    groups = [names(text) for text in texts]
+    if any(len(group) < 2 for group in groups):
+        raise click.BadParameter("name at least two networks, e.g. kws,vww")
+    return tuple((one, other) for group in groups for i, one in enumerate(group) for other in group[i + 1 :])
+
+
+@click.command("link", cls=GroupedCommand, help="Compile several networks for one memory: one plan, one C library.")
+@click.argument("models", nargs=-1, required=True, type=PLACE)
+@_memory("--pool", "pools", multiple=True, type=parse_named_size, callback=by_name, metavar="NAME=SIZE",
+         help="Hard capacity of a pool for all networks, e.g. sram=512KiB.")  # fmt: skip
+@_memory("--together", multiple=True, callback=_pairs, metavar="A,B", help="Networks that may run at the same time: "
+         "they share no bytes. Without it, one runs after the other.")  # fmt: skip
+@_memory("--resident", default="none", show_default=True, metavar="none|auto|all|SIZE", help="Constants of the NPU "
+         "that stay in the fast pool, of all networks: as for compile; auto, in the room that the networks "
+         "leave.")  # fmt: skip
+@_memory("--rate", "rates", multiple=True, callback=_rates, metavar="A=50,B=1", help="How many times networks run "
+         "beside each other, for what stays in the pool; default: 1.")  # fmt: skip
+@_memory("--options", default="", metavar="WORDS", help="Options of compile for all "
+         "networks.")  # fmt: skip
+@_output("-o", "--output", required=True, type=PLACE, help="Directory to write; its name is the application's.")
+@_output("--force", is_flag=True, help="Replace a non-empty output directory.")
+@verbosity
+@group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(
+    models: tuple[Path, ...],
+    pools: dict[str, int],
+    together: tuple[tuple[str, str], ...],
+    resident: str,
+    rates: dict[str, float],
+    options: str,
+    output: Path,
+    force: bool,
+    as_json: bool,
+    verbosity: Verbosity,
+) -> None:
+    from ..compiler import plan_network
+    from ..link.networks import link
+    from ..link.writing import write_application
+    from .compile import parse_options
+
+    check_place(output, force)
+    requested = parse_options(shlex.split(options))
+    requested = replace(requested, pools={**requested.pools, **pools}, resident=resident)
+    requested.resolved()
+    name = output.resolve().name
+    with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
+        linked = link(models, requested, name, plan_network, together, rates)
+        application, joint = write_application(linked, name, folder, together, rates)
+    if as_json:
+        click.echo(json.dumps(summary(application, joint)))
+        return
+    click.echo(_verdict(application, joint))
+    if verbosity is not Verbosity.QUIET:
+        for network in application.networks:
+            used = ", ".join(f"{pool} {both(size)}" for pool, size in network.alone_bytes.items())
+            cycles = "" if network.estimated_cycles is None else f"; {network.estimated_cycles:,} cycles"
+            click.echo(f"  {network.name}: alone {used}; keeps {both(network.kept_bytes)}{cycles}")
+        click.echo(f"written to {output}")
+
+
+def summary(application: Application, joint: Artifact) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "name": application.name,
+        "status": joint.plan.status.value,
+        "pools": [
+            {
+                "name": usage.pool,
+                "used_bytes": usage.used_bytes,
+                "lower_bound_bytes": usage.lower_bound_bytes,
+                "alone_bytes": sum(network.alone_bytes[usage.pool] for network in application.networks),
+            }
+            for usage in joint.plan.usage
+        ],
+        "resident_bytes": joint.resident_bytes,
+        "networks": [
+            {"name": n.name, "rate": n.rate, "estimated_cycles": n.estimated_cycles, "kept_bytes": n.kept_bytes}
+            for n in application.networks
+        ],
+    }
+
+
+def _verdict(application: Application, joint: Artifact) -> str:
+    used = []
+    for usage in joint.plan.usage:
+        alone = sum(network.alone_bytes[usage.pool] for network in application.networks)
+        used.append(f"{usage.pool} {usage.used_bytes:,} bytes ({alone:,} apart)")
+    return f"{application.name}: {len(application.networks)} networks; {', '.join(used)}, {joint.plan.status.value}"

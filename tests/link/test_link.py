@@ -1,0 +1,176 @@
+"""`link`: several networks in one memory, each with the results that it has alone, in every order of runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.application import Application
+from npu_memplan.cli import cli
+from npu_memplan.problem import BufferKind
+from npu_memplan.verify import Constraint, verify
+from tests.states.test_variables import assigned_early, running_sum
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+CC = shutil.which("cc") or shutil.which("gcc")
+
+
+def call(*arguments: object) -> tuple[int, str]:
+    made = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    return made.exit_code, made.output if made.exception is None or made.output else repr(made.exception)
+
+
+def linked(folder: Path, *options: object) -> Path:
+    """Two networks with states and one without, linked into `folder`/app."""
+    (folder / "sums.tflite").write_bytes(running_sum())
+    (folder / "last.tflite").write_bytes(assigned_early())
+    models = [folder / "sums.tflite", MODEL, folder / "last.tflite"]
+    common = ("--options", "--effort quick --npu-compiler tvm")
+    code, said = call("link", *models, *common, *options, "-o", folder / "app")
+    assert code == 0, said
+    return folder / "app"
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return linked(tmp_path_factory.mktemp("app"), "--pool", "sram=40KiB", "--resident", "auto", "--rate", "digits=5")
+
+
+def test_two_hundred_runs_in_a_random_order_equal_those_alone(app: Path) -> None:
+    code, said = call("run", app, "--steps", 200, "--input", "random:7", "--json")
+    assert code == 0, said
+    runs = json.loads(said)["runs"]
+    assert sum(runs.values()) == 200
+    assert set(runs) == {"sums", "digits", "last"}
+
+
+def test_networks_share_what_they_do_not_keep(app: Path) -> None:
+    joint, application = Artifact.load(app), Application.load(app)
+    assert verify(joint.problem, joint.plan) == ()
+    assert [network.name for network in application.networks] == ["sums", "digits", "last"]
+    assert joint.resident_bytes > 0
+    kept = sum(network.kept_bytes for network in application.networks)
+    used, alone = joint.pool_bytes("sram"), [network.alone_bytes["sram"] for network in application.networks]
+    assert max(alone) <= used <= 40 * 1024
+    assert used - kept < sum(alone)
+    for network in application.networks:
+        own = Artifact.load(app / network.name)
+        assert own.pool_bytes("sram") <= used
+        for placement in own.plan.placements:
+            assert joint.plan.placement(f"{network.name}/{placement.buffer}").offset_bytes == placement.offset_bytes
+
+
+def test_the_verifier_finds_an_overlap_with_what_is_kept(app: Path) -> None:
+    joint = Artifact.load(app)
+    state = next(b for b in joint.problem.buffers if b.kind is BufferKind.STATE)
+    other = next(b for b in joint.problem.buffers if b.name.startswith("digits/") and b.kind is BufferKind.NPU_INTERNAL)
+    at = joint.plan.placement(state.name).offset_bytes
+    moved = [replace(p, offset_bytes=at) if p.buffer == other.name else p for p in joint.plan.placements]
+    found = verify(joint.problem, replace(joint.plan, placements=tuple(moved)))
+    assert (Constraint.OVERLAP, {state.name, other.name}) in [(v.constraint, {v.buffer, v.other}) for v in found]
+
+
+def test_a_changed_plan_is_not_run(app: Path, tmp_path: Path) -> None:
+    for name in (".", "digits"):
+        broken = tmp_path / f"broken{len(name)}"
+        shutil.copytree(app, broken)
+        text = json.loads((broken / name / "plan.json").read_text())
+        buffers = text["buffers"]
+        first = next(
+            b for b in buffers if b["kind"] == "npu_internal" and "digits" in (b["name"] if name == "." else "digits")
+        )
+        state = next(b for b in buffers if b["kind"] in ("state", "resident"))
+        first["offset_bytes"] = state["offset_bytes"]
+        (broken / name / "plan.json").write_text(json.dumps(text))
+        code, said = call("run", broken, "--steps", 5)
+        assert code != 0, said
+        assert "violates" in said or "does not lie where" in said
+
+
+def test_a_network_that_overwrites_another_ones_state_is_found(app: Path, tmp_path: Path) -> None:
+    """The C of a network is moved by hand: the run, not the verifier, has to see it."""
+    broken = tmp_path / "broken"
+    shutil.copytree(app, broken)
+    source = broken / "digits" / "src" / "digits.c"
+    text = source.read_text()
+    body = text.index("int32_t digits_run(")
+    line = text.index("  int32_t status = 0;", body)
+    joint = Artifact.load(app)
+    state = next(b for b in joint.problem.buffers if b.kind is BufferKind.STATE)
+    at = joint.plan.placement(state.name).offset_bytes
+    source.write_text(f"{text[:line]}  pools[0][{at}] ^= 0x55;\n{text[line:]}")
+    code, said = call("run", broken, "--steps", 40)
+    assert code == 1, said
+    assert "differ from those of" in said
+
+
+def test_networks_that_run_together_share_nothing(tmp_path: Path) -> None:
+    app = linked(tmp_path, "--together", "sums,digits")
+    joint = Artifact.load(app)
+
+    def spans(network: str) -> list[tuple[int, int]]:
+        placed = [p for p in joint.plan.placements if p.buffer.startswith(f"{network}/")]
+        return [(p.offset_bytes, p.offset_bytes + joint.problem.buffer(p.buffer).size_bytes) for p in placed]
+
+    assert all(a >= d or c >= b for a, b in spans("sums") for c, d in spans("digits"))
+    assert any(a < d and c < b for a, b in spans("last") for c, d in spans("digits"))
+    assert verify(joint.problem, joint.plan) == ()
+    assert call("run", app, "--steps", 10)[0] == 0
+
+
+@pytest.mark.skipif(CC is None, reason="needs a C compiler")
+def test_the_sources_are_one_library(app: Path, tmp_path: Path) -> None:
+    main = tmp_path / "main.c"
+    main.write_text(
+        '#include "app.h"\n#include "npu_memplan_runtime.h"\n'
+        "int32_t npu_memplan_npu_launch(const uint32_t *s, uint32_t n, const void *const b[], const uint32_t z[],\n"
+        "                               int32_t c) { (void)s; (void)n; (void)b; (void)z; (void)c; return 0; }\n"
+        "int main(void) { return app_init() || sums_run(app_pools) || digits_run(app_pools) || last_run(app_pools); }\n"
+    )
+    make = (app / "src" / "app.mk").read_text().replace("$(addprefix $(APP_DIR)/,", "").replace("$(APP_DIR)", str(app))
+    values = dict(line.split(" := ") for line in make.splitlines() if " := " in line)
+    sources = [str(app / file) for file in values["APP_SOURCES"].rstrip(")").split()]
+    command = [
+        CC,
+        *values["APP_CFLAGS"].split(),
+        "-Wall",
+        "-Werror",
+        *sources,
+        str(main),
+        "-lm",
+        "-o",
+        str(tmp_path / "a"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert subprocess.run([str(tmp_path / "a")], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--together", "digits,other"), "'other' is none of the networks"),
+        (("--together", "digits"), "at least two networks"),
+        (("--rate", "digits=often"), "NAME=NUMBER"),
+        (("--rate", "digits=0"), "not above 0"),
+        (("--pool", "sram=2KiB"), "does not fit"),
+        (("--resident", "auto"), "--resident"),
+        (("--options", "--name x"), "leave them out"),
+    ],
+)
+def test_what_cannot_be_linked_is_said(
+    tmp_path: Path, options: tuple[str, ...], words: str, capfd, monkeypatch
+) -> None:
+    from tests.support.entry import exit_code
+
+    code = exit_code(monkeypatch, "link", MODEL, *options, "-o", tmp_path / "app")
+    assert code == 2
+    assert words in " ".join(capfd.readouterr().err.split())
+    assert not (tmp_path / "app").exists()
