@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from npu_memplan.problem import Agent
 
 from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
 from ..host.runner import HostRunner
-from ..layers.compare import LayerComparison, OperatorResult
+from ..layers.compare import LayerComparison, OperatorResult, Verdict
 from ..layers.record import recorded_run
 from ..npu_model.errors import NpuModelError
+from ..references.continued import continue_from
 from ..references.opened import open_reference
 from ..references.tflite import TFLiteReference
 from ..result import Array, ComparisonError, compare
@@ -33,6 +35,7 @@ from .facts import InputFacts, RunFacts, RunRequest
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _OPERATION = re.compile(r"operation (\d+) \(")  # as npu_model/spec/registers.py names one
 _TOLD = 400  # characters of a message
+_DIFFERENCES = 12  # operators that differ, of which each is looked behind
 REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
 
 
@@ -69,7 +72,6 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
             rows = _operators(runner, model, values)
             runs[-1] = InputFacts(text, runs[-1].outputs, operators=rows)
             facts = _with(facts, runs)
-            break  # one difference is enough
     return facts
 
 
@@ -108,12 +110,32 @@ def _operator_at(runner: HostRunner, error: NpuMemplanError) -> int:
 
 
 def _operators(runner: HostRunner, model: TFLiteReference, values: Sequence[Array]) -> tuple[OperatorResult, ...]:
-    """Operator by operator; nothing for programs whose operators cannot be seen one by one."""
+    """Operator by operator; nothing for programs whose operators cannot be seen one by one.
+
+    Behind an operator that differs, the reference goes on from what the program made there: so each is judged by the
+    inputs that it got.
+    """
+    rows: list[OperatorResult] = []
+    found: dict[int, OperatorResult] = {}  # those that differ on inputs that are known to be right, or their own
     with suppress(NpuMemplanError):
         ran, written = recorded_run(runner, values)
-        network = read_network(folded(model.model), model.name)
-        return tuple(LayerComparison(network, model.layers(values), written, ran.outputs).operators())
-    return ()
+        data = folded(model.model)
+        network, layers = read_network(data, model.name), model.layers(values)
+        made: dict[int, Array] = {}
+        while True:
+            compared = LayerComparison(network, layers, written, ran.outputs)
+            rows = compared.operators()
+            row = next((r for r in rows if r.verdict is Verdict.DIFFERS and r.index not in found), None)
+            if row is None:
+                break
+            found[row.index] = row
+            seen = compared.made(row.index)
+            if not seen or len(found) == _DIFFERENCES:
+                break
+            made |= seen
+            layers = continue_from(data, network, values, layers, made)
+    follows = [replace(r, verdict=Verdict.FOLLOWS) if r.verdict is Verdict.DIFFERS else r for r in rows]
+    return tuple(found.get(r.index, r) for r in follows)
 
 
 def _load(operators: Sequence[str]) -> None:

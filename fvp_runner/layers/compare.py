@@ -30,7 +30,8 @@ class Verdict(Enum):
     """Of an operator; the value is printed."""
 
     EQUAL = "equal"
-    DIFFERS = "DIFFERS"
+    DIFFERS = "DIFFERS"  # from what the reference makes of the same inputs
+    FOLLOWS = "differs too"  # and so did an input, for which the reference was not run
     HIDDEN = "not visible"
 
 
@@ -103,6 +104,12 @@ class LayerComparison:
 
     def first(self) -> OperatorResult | None:
         return next((result for result in self.operators() if result.verdict is Verdict.DIFFERS), None)
+
+    def made(self, operator: int) -> dict[int, Array]:
+        """The outputs of an operator as they were made; nothing if they were not all seen whole."""
+        outputs = [i for i in self._network.operators[operator].outputs if i >= 0]
+        seen = {i: self._seen[i] for i in outputs if i in self._seen and self._seen[i].known.all()}
+        return {i: s.made.reshape(s.expected.shape) for i, s in seen.items()} if len(seen) == len(outputs) else {}
 
     def tensors(self) -> Iterator[tuple[int, str, Array, Array]]:
         """(index, name, as it was made, as the reference has it) of every tensor that was seen whole."""

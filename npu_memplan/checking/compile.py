@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from .mode import CheckMode, check_mode
 
 INPUTS = ("random:0", "extreme")
 _FEWEST = 1  # of them, where more are much work
-_TRIED = 4  # other programs at most
+_TRIED = 6  # other programs at most
 
 
 def compile_checked(
@@ -143,8 +143,10 @@ def _other(
 ) -> tuple[Compiled, CheckResult] | None:
     """Another program that is right, and its check, which says what was given up; None if there is none."""
     gone = [_gone(artifact, result)]
-    for number, requested in enumerate(_alternatives(options, artifact, result)):
-        if number == _TRIED:
+    alternatives = _Alternatives(options, artifact, result)
+    for _ in range(_TRIED):
+        requested = alternatives.next()
+        if requested is None:
             break
         other = CheckResult()
         with contained(shlex.join(_flags(requested))), scratch_folder("check") as folder, suppress(RefusalError):
@@ -154,20 +156,44 @@ def _other(
             return compiled, replace(other, given_up=tuple(gone))
         if other.verdict is CheckVerdict.DIFFERS:
             gone.append(_gone(compiled.artifact, other))
+            alternatives.learn(compiled.artifact, other)
     return None
 
 
-def _alternatives(options: CompileOptions, artifact: Artifact, result: CheckResult) -> Iterator[CompileOptions]:
-    """Options for other programs: the other producer where nobody named one, then the suspects on the host."""
-    made_by = _backend(artifact)
-    if options.accelerator == NO_NPU or result.first is None:
-        return
-    if options.npu_compiler == AUTO and not options.stripes and has_native_lowering(accelerator(options.accelerator)):
-        yield replace(options, npu_compiler="tvm" if made_by == "vela" else "vela")
-    kept: tuple[str, ...] = ()
-    for kind in suspects(artifact, result.first):
-        kept = (*kept, kind)
-        yield replace(options, npu_compiler=made_by, host_ops=(*options.host_ops, *kept))
+class _Alternatives:
+    """Options for other programs: the other producer where nobody named one, then the suspects on the host, those of
+    programs that were tried on the way too."""
+
+    def __init__(self, options: CompileOptions, artifact: Artifact, result: CheckResult) -> None:
+        self._options, self._made_by = options, _backend(artifact)
+        self._kept: tuple[str, ...] = ()
+        self._waiting: list[str] = []
+        self._other = ""
+        if options.accelerator == NO_NPU or result.first is None:
+            return
+        self._waiting += suspects(artifact, result.first)
+        if (
+            options.npu_compiler == AUTO
+            and not options.stripes
+            and has_native_lowering(accelerator(options.accelerator))
+        ):
+            self._other = "tvm" if self._made_by == "vela" else "vela"
+
+    def next(self) -> CompileOptions | None:
+        """The next to try; None when there is none."""
+        if self._other:
+            requested, self._other = replace(self._options, npu_compiler=self._other), ""
+            return requested
+        if not self._waiting:
+            return None
+        self._kept = (*self._kept, self._waiting.pop(0))
+        return replace(self._options, npu_compiler=self._made_by, host_ops=(*self._options.host_ops, *self._kept))
+
+    def learn(self, artifact: Artifact, result: CheckResult) -> None:
+        """An alternative differs as well: what it may be goes to the host first."""
+        if self._kept and result.first is not None:
+            found = [kind for kind in suspects(artifact, result.first) if kind not in self._kept]
+            self._waiting = [*found, *(kind for kind in self._waiting if kind not in found)]
 
 
 def _gone(artifact: Artifact, result: CheckResult) -> GivenUp:

@@ -1,7 +1,7 @@
 """What the facts of a checked run mean for what a compile claims.
 
 Invariant: results are called equal only when every element of every output was, and a difference is called claimed
-only when the first operator that differs claims as much.
+only when every operator that was seen to differ on the inputs that it got claims as much.
 """
 
 from __future__ import annotations
@@ -41,22 +41,28 @@ def judge(artifact: Artifact, facts: RunFacts) -> CheckResult:
         max_abs_diff=_finite(max((output.max_abs_diff for output in outputs), default=0.0)),
         unit=_unit(artifact),
     )
-    wrong = next((run for run in facts.runs if run.differs), None)
-    if wrong is None:
-        return result
-    first, row = _first(artifact, wrong)
-    verdict = CheckVerdict.AS_CLAIMED if _covered(artifact.operators, wrong, row) else CheckVerdict.DIFFERS
-    return replace(result, verdict=verdict, first=first)
+    found = [_verdict(artifact, run) for run in facts.runs if run.differs]
+    told = next((one for one in found if one[0] is CheckVerdict.DIFFERS), found[0] if found else None)
+    return result if told is None else replace(result, verdict=told[0], first=told[1])
 
 
-def _first(artifact: Artifact, run: InputFacts) -> tuple[FirstDifference, OperatorResult | None]:
-    """The first difference of a run that has one, and its operator if that is known."""
+def _verdict(artifact: Artifact, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:
+    """Of a run that differs: by the first operator that differs further than it claims, or else the first."""
+    differing = [row for row in run.operators if row.verdict is Verdict.DIFFERS]
+    further = [row for row in differing if not _covered(artifact.operators, run, row)]
+    first, row = _first(artifact, run, next(iter((*further, *differing)), None))
+    return CheckVerdict.AS_CLAIMED if _covered(artifact.operators, run, row) else CheckVerdict.DIFFERS, first
+
+
+def _first(
+    artifact: Artifact, run: InputFacts, row: OperatorResult | None
+) -> tuple[FirstDifference, OperatorResult | None]:
+    """The difference of a run that is told, and its operator if that is known; `row`: the one that was seen."""
     if run.stopped:
         if run.operator < 0:
             return FirstDifference(run.input, stopped=run.stopped), None
         known = artifact.operators[run.operator]
         return FirstDifference(run.input, run.operator, known.kind, known.name, stopped=run.stopped), None
-    row = next((row for row in run.operators if row.verdict is Verdict.DIFFERS), None)
     if row is None and len(artifact.operators) == 1:  # there is no other
         only, (output, *_) = artifact.operators[0], [o for o in run.outputs if o.mismatches]
         row = OperatorResult(
