@@ -59,10 +59,17 @@ class Timing:
     bounds: Mapping[str, Count]  # cycles by cause, the most first
     vela_cycles: Count | None = None  # Vela's own estimate of the stream that it made
     vela_stream_bounds: Mapping[str, Count] = field(default_factory=dict)  # ours of it, as Vela placed it, by cause
+    by_model: Mapping[str, Count] = field(default_factory=dict)  # cycles under each model of shared memories
 
     def milliseconds(self, cycles: int) -> float:
         """At the NPU's clock."""
         return 1000 * cycles / self.clock_hz
+
+    def between(self, cycles: int) -> str:
+        """`0.093 to 0.104 ms`: `cycles`, and those of all models."""
+        from ..ethosu.time import milliseconds_between
+
+        return milliseconds_between((cycles, *self.by_model.values()), self.clock_hz)
 
     def causes(self) -> str:
         """`63 % reading flash, 25 % multiplying`: the largest shares."""

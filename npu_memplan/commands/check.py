@@ -85,19 +85,23 @@ def command(
 
 def _work_of(network: Network, board: str) -> dict[str, Any]:
     """Who runs what: operators by side, and the NPU's estimated time on the board, where the board has that NPU."""
+    from ..ethosu.time import cycles_by_model
+    from ..frontend.load import decoded_streams
     from ..options import CompileOptions
     from ..target_data import load_board
-    from .simulate import bounds_of
 
-    milliseconds = None
+    between: dict[str, int] = {}
+    clock_hz = 0.0
     calls = network.npu_calls
     if calls and all(call.accelerator.name in load_board(board).accelerators for call in calls):
         where = CompileOptions(calls[0].accelerator.name, board=board).memory_map()
         assert where is not None
         with suppress(NpuMemplanError):  # a wrong stream has a finding of its own
-            milliseconds = 1000 * sum(bounds_of(network, where).values()) / where.clock_hz
+            between, clock_hz = cycles_by_model(decoded_streams(calls), where), where.clock_hz
     on_cpu = [operator.name for operator in network.cpu_operators]
-    return {"npu_operators": len(calls), "cpu_operators": on_cpu, "npu_ms": milliseconds}
+    spent = {name: 1000 * cycles / clock_hz for name, cycles in between.items()}
+    work: dict[str, Any] = {"npu_operators": len(calls), "cpu_operators": on_cpu}
+    return work | {"npu_ms": next(iter(spent.values()), None), "npu_ms_by_model": spent}
 
 
 def _work_text(work: dict[str, Any]) -> Iterator[str]:
@@ -105,7 +109,8 @@ def _work_text(work: dict[str, Any]) -> Iterator[str]:
     if not work:
         return
     if work["npu_ms"] is not None:
-        yield f"NPU about {work['npu_ms']:.3f} ms (estimated)"
+        least, most = (f"{end(work['npu_ms_by_model'].values()):.3f}" for end in (min, max))
+        yield f"NPU about {least if least == most else f'{least} to {most}'} ms (estimated)"
     on_cpu = work["cpu_operators"]
     if on_cpu:
         kinds = ", ".join(dict.fromkeys(on_cpu))

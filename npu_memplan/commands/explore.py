@@ -22,7 +22,7 @@ from ..request import request
 from ..sizes import parse_size
 
 if TYPE_CHECKING:
-    from ..tuning.pareto import ParetoFront
+    from ..tuning.pareto import ParetoFront, ParetoPoint
 
 
 _target = group("Target")
@@ -81,12 +81,18 @@ def command(
         raise click.exceptions.Exit(1)
 
 
+def _between(point: ParetoPoint) -> str:
+    """`0.093 to 0.104 ms`."""
+    least, most = f"{point.milliseconds:.3f}", f"{point.most_milliseconds:.3f}"
+    return f"{least} ms" if least == most else f"{least} to {most} ms"
+
+
 def _verdict(front: ParetoFront) -> str:
     """The least and the fastest."""
     least, fastest = front.points[0], front.points[-1]
     return (
-        f"{front.model}: from {least.bytes:,} bytes of {front.pool} at {least.milliseconds:.3f} ms to "
-        f"{fastest.milliseconds:.3f} ms in {fastest.bytes:,} (NPU, estimated); {len(front.points)} points"
+        f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {_between(least)} to {fastest.bytes:,} bytes in "
+        f"{_between(fastest)} (NPU, estimated); {len(front.points)} points"
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..artifact.board_fit import BoardFit, fit_of
 from ..clock import limited
 from ..errors import NpuMemplanError
-from ..ethosu.time import estimate
+from ..ethosu.time import cycles_by_model
 from ..frontend.start import vela_options
 from ..options import NO_NPU, CompileOptions
 from ..process.incidents import FAULT, gathering, report_fault
@@ -36,6 +36,7 @@ class BoardRow:
     options: CompileOptions  # that the row is of
     fit: BoardFit | None = None
     milliseconds: float | None = None  # of the NPU, estimated
+    most_milliseconds: float | None = None  # under the slowest model of shared memories
     host_operations: int = 0
     host_milliseconds: float | None = None  # roughly; None: the host's clock is not known
     message: str = ""
@@ -56,7 +57,7 @@ class BoardRow:
 
     def to_dict(self) -> dict[str, Any]:
         uses = () if self.fit is None else self.fit.uses
-        told = ("fits", "verdict", "milliseconds", "host_operations", "host_milliseconds")
+        told = ("fits", "verdict", "milliseconds", "most_milliseconds", "host_operations", "host_milliseconds")
         return {
             "board": self.board,
             "accelerator": self.options.accelerator,
@@ -146,12 +147,10 @@ def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
     artifact = replace(compiled.artifact, target=replace(options, pools={}))
     memory_map = artifact.memory_map
     calls = [compiled.sources.launches[c.function] for c in artifact.calls if c.function in compiled.sources.launches]
-    cycles = (
-        sum(estimate(call.commands, call.accelerator, memory_map).total for call in calls)
-        if memory_map is not None
-        else 0
-    )
-    milliseconds = 1000 * cycles / memory_map.clock_hz if memory_map is not None and calls else None
+    milliseconds = most = None
+    if memory_map is not None and calls:
+        by_model = cycles_by_model([(call.commands, call.accelerator) for call in calls], memory_map).values()
+        milliseconds, most = (1000 * cycles / memory_map.clock_hz for cycles in (next(iter(by_model)), max(by_model)))
     clock = load_board(name).clock.cpu_hz
     host = 1000 * artifact.host_cycles / clock if clock and artifact.host_cycles else None
-    return BoardRow(name, options, fit_of(artifact), milliseconds, artifact.host_operations, host)
+    return BoardRow(name, options, fit_of(artifact), milliseconds, most, artifact.host_operations, host)

@@ -15,7 +15,7 @@ from ..ethosu.arch import Architecture, accelerator, require_native_lowering
 from ..ethosu.lower.lower import LoweringTarget
 from ..ethosu.stream.commands import Command
 from ..ethosu.stream.decode import decode
-from ..ethosu.time import MODELS, MemoryMap, estimate, sum_bounds, timeline
+from ..ethosu.time import MemoryMap, cycles_by_model, estimate, sum_bounds
 from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
@@ -75,8 +75,7 @@ def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaR
     if memory_map is None:
         return loaded
     streams = decoded_streams(vela.parsed.npu_calls)
-    maps = [replace(memory_map, assumptions=model) for model in MODELS]
-    by_model = tuple(sum(timeline(commands, npu, memories).total for commands, npu in streams) for memories in maps)
+    by_model = tuple(cycles_by_model(streams, memory_map).values())
     return replace(loaded, vela_stream_bounds=stream_bounds(streams, memory_map), vela_stream_cycles=by_model)
 
 

@@ -40,14 +40,16 @@ def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Callable[[str
     assert artifact.estimated_cycles is not None
     assert artifact.estimated_cycles > sum(layer.bytes.get("MRAM", 0) for layer in artifact.layers) / (8 * 0.121)
     head = (tmp_path / "out" / "memory.txt").read_text().splitlines()
-    milliseconds = artifact.timing.milliseconds(artifact.estimated_cycles)
+    by_model = artifact.timing.by_model
+    assert next(iter(by_model.values())) == artifact.estimated_cycles
+    least, most = (artifact.timing.milliseconds(end(by_model.values())) for end in (min, max))
     used = artifact.pool_bytes("sram")
     assert " ".join(head[:2]) == (
         f"{artifact.name}: fits on alif-e7-hp; sram {used:,} of 4,194,304 bytes, {artifact.plan.status.value}; "
-        f"NPU about {milliseconds:.3f} ms (estimated)"
+        f"NPU about {least:.3f} to {most:.3f} ms (estimated)"
     )
     assert head[3] == "Memories of alif-e7-hp"
-    assert re.fullmatch(rf"SRAM0 +pool sram +{used:,} +4,194,304 +99\.4 %", head[6].rstrip())
+    assert re.fullmatch(rf"SRAM0 +pool sram +{used:,} +4,194,304 +99\.\d %", head[6].rstrip())
     assert "constants, command streams" in head[7]
 
 
@@ -113,7 +115,7 @@ def test_all_boards_say_where_it_fits(cli, tmp_path: Path) -> None:
     assert len(known) >= 13
     for row in known:
         assert row["fits"], row
-        assert row["milliseconds"] > 0
+        assert 0 < row["milliseconds"] <= row["most_milliseconds"]
     alone = cli("compile", HELLO, *rows["himax-we2"]["flags"], "--json", "-o", tmp_path / "out")
     assert alone.code == 0, alone.err
     artifact = Artifact.load(tmp_path / "out")

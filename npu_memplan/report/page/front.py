@@ -67,6 +67,12 @@ def _table(front: ParetoFront) -> str:
 
 def _row(point: ParetoPoint) -> str:
     gap = f"{100 * (point.cycles / point.bound_cycles - 1):.0f} %" if point.bound_cycles else ""
-    cells = (f"{point.bytes:,}", f"{point.bytes / 1024:.2f}", f"{point.cycles:,}", f"{point.milliseconds:.3f}", gap)
+    cells = (f"{point.bytes:,}", f"{point.bytes / 1024:.2f}", f"{point.cycles:,}", _between(point), gap)
     numbers = "".join(f'<td class="num">{cell}</td>' for cell in cells)
     return f"<tr>{numbers}<td>{escape(point.backend)}</td><td><code>{escape(point.flags)}</code></td></tr>"
+
+
+def _between(point: ParetoPoint) -> str:
+    """`0.093 to 0.104`."""
+    ends = f"{point.milliseconds:.3f}", f"{point.most_milliseconds:.3f}"
+    return " to ".join(dict.fromkeys(ends))

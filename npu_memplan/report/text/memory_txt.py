@@ -20,6 +20,7 @@ from rich.text import Text
 from ...artifact import Artifact
 from ...artifact.board_fit import BoardFit, fit_of
 from ...artifact.timing import Timing
+from ...ethosu.time import models_text
 from ...sizes import kib, percent
 from ..colours import KIND_COLOURS, KIND_LETTERS
 from ..facts.kinds import kinds_of_bytes
@@ -93,9 +94,12 @@ def print_memory(artifact: Artifact, console: Console | None = None, with_verdic
 
 
 def _time(timing: Timing, cycles: int) -> str:
-    """Milliseconds, what they are spent with, and Vela's own estimate."""
+    """Milliseconds, what they are spent with and depend on, and Vela's own estimate."""
     clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
-    lines = [f"{timing.milliseconds(cycles):.3f} ms {clock}; {timing.causes()}", timing.beside_vela()]
+    lines = [f"{timing.between(cycles)} {clock}; {timing.causes()}"]
+    if timing.by_model:
+        lines.append(f"by how memories are shared: {models_text(timing.by_model)} cycles")
+    lines.append(timing.beside_vela())
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
 
 

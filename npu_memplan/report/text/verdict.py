@@ -10,14 +10,14 @@ from ...artifact.board_fit import fit_of
 
 
 def verdict(artifact: Artifact) -> str:
-    """`kws: fits; sram 20,752 of 65,536 bytes, optimal; NPU about 0.112 ms (estimated)`."""
+    """`kws: fits; sram 20,752 of 65,536 bytes, optimal; NPU about 0.112 to 0.118 ms (estimated)`."""
     fit = fit_of(artifact)
     bounded = any(pool.size_bytes is not None for pool in artifact.problem.pools)
     fits = fit.verdict if fit is not None else "fits" if bounded else ""
     where = f"{fits} on {fit.board.name}" if fit is not None and fit.short is None else fits
     parts = [where, f"{_pools(artifact)}, {artifact.plan.status.value}"]
     if artifact.timing is not None and artifact.estimated_cycles:
-        parts.append(f"NPU about {artifact.timing.milliseconds(artifact.estimated_cycles):.3f} ms (estimated)")
+        parts.append(f"NPU about {artifact.timing.between(artifact.estimated_cycles)} (estimated)")
     return f"{artifact.name}: " + "; ".join(part for part in parts if part)
 
 

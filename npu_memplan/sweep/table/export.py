@@ -64,7 +64,7 @@ def parquet_of(table: Table) -> bytes:
 def _kind(pyarrow: Any, name: str) -> Any:
     if name == "fits":
         return pyarrow.bool_()
-    if name in ("npu_ms", "host_ms_rough"):
+    if name in ("npu_ms", "npu_ms_most", "host_ms_rough"):
         return pyarrow.float64()
     counts = ("npu_cycles", "npu_operations", "host_operations", "inexact_operators", "runs", "exact_runs")
     return pyarrow.int64() if name in counts or name.endswith("_bytes") else pyarrow.string()

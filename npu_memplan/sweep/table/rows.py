@@ -125,6 +125,7 @@ class TableRow:
             "flash_bytes": self.flash_bytes,
             "vela_ram_bytes": result.vela_bytes or None,
             "npu_ms": self.milliseconds,
+            "npu_ms_most": _milliseconds(result.most_cycles, result.clock_hz),
             "host_ms_rough": self.host_milliseconds,
             "npu_cycles": result.cycles,
             "npu_operations": result.npu_operations if self.fits else None,
