@@ -19,6 +19,7 @@ import click
 
 from .errors import InternalError, NpuMemplanError, said_by
 from .process.incidents import gathering, kind_of
+from .process.requirements import missing_package
 from .process.setup import only_printable, open_streams, print_nowhere, signals_as_exceptions
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _) or as _ELSEWHERE says,
@@ -151,6 +152,9 @@ def _ended() -> int:
         click.echo("npu-memplan: an allocation was refused: there is not enough memory here", err=True)
         return 2
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (text := missing_package(error)):
+            click.echo(f"npu-memplan: {text}", err=True)
+            return 2
         if not isinstance(error, InternalError):
             traceback.print_exc()
         click.echo(f"npu-memplan: internal fault: {kind_of(error)}{said_by(error, 0)}\n{_REPORT_IT}", err=True)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -20,6 +18,7 @@ from pathlib import Path
 import click
 
 from ..errors import NpuMemplanError
+from ..process.requirements import install_command, requirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +45,13 @@ def _package(name: str) -> str | None:
         return None
 
 
-def _pip(*extras: str, only: str = "") -> str:
-    """The command that installs what our own metadata requires: of `extras`, or the one requirement `only`.
+def _pip(extra: str = "", only: str = "") -> str:
+    """The command that installs what our own metadata requires: of an extra, or of one package.
 
     By name of the packages themselves: npu_memplan need not be on the index that pip uses.
     """
-    try:
-        listed = metadata.requires("npu_memplan") or []
-    except metadata.PackageNotFoundError:  # run from a checkout
-        listed = []
-    found = []
-    for line in listed:
-        requirement, _, marker = (part.strip() for part in line.partition(";"))
-        extra = re.search(r"extra *== *[\"'](\w+)[\"']", marker)
-        name = re.split(r"[^\w.-]", requirement)[0]
-        if (name == only and extra is None) if only else (extra is not None and extra[1] in extras):
-            found.append(requirement)
-    return f"pip install {shlex.join(found or [only or f'.[{chr(44).join(extras)}]'])}"
+    listed = requirements(extra)
+    return install_command(*([listed.get(only, only)] if only else listed.values() or [f".[{extra}]"]))
 
 
 def _tool(*command: str) -> str | None:
