@@ -19,7 +19,6 @@ from ..cache.programs import ProgramCache
 from ..clock import limited, paused
 from ..compiler import plan_model
 from ..errors import InternalError, RefusalError
-from ..ethosu.arch import accelerator, has_native_lowering
 from ..files.owned_folder import scratch_folder
 from ..files.staging import staged_directory
 from ..fit.trials import FitResult, compile_to_fit
@@ -172,11 +171,7 @@ class _Alternatives:
         if options.accelerator == NO_NPU or result.first is None:
             return
         self._waiting += suspects(artifact, result.first)
-        if (
-            options.npu_compiler == AUTO
-            and not options.stripes
-            and has_native_lowering(accelerator(options.accelerator))
-        ):
+        if options.npu_compiler == AUTO and not options.stripes:
             self._other = "tvm" if self._made_by == "vela" else "vela"
 
     def next(self) -> CompileOptions | None:

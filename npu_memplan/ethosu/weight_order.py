@@ -11,9 +11,10 @@ core's groups of 4 output channels; output channels; input channels. Depthwise k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,13 +92,27 @@ def is_sparse(weights: NDArray[np.int16]) -> bool:
     return int(filled.reshape(-1, 4).sum(axis=1).max(initial=0)) <= 2
 
 
-def streams(weights: NDArray[np.int16], order: WeightArrangement, target: Architecture) -> list[NDArray[np.int16]]:
+def weights_of(
+    found: Sequence[NDArray[np.int16]], shape: tuple[int, ...], order: WeightArrangement, target: Architecture
+) -> NDArray[np.int16] | None:
+    """The weights [O, H, W, I] that `streams` made these of; None where they are not as many as of such a shape."""
+    count = int(np.prod(shape))
+    places = streams(np.arange(1, count + 1, dtype=np.int32).reshape(shape), order, target)
+    if [len(part) for part in places] != [len(part) for part in found]:
+        return None
+    weights = np.zeros(count + 1, np.int16)  # the first is for fillings
+    for place, values in zip(places, found, strict=True):
+        weights[place] = values
+    return None if weights[0] else weights[1:].reshape(shape)
+
+
+def streams(weights: NDArray[Any], order: WeightArrangement, target: Architecture) -> list[NDArray[Any]]:
     """The weights [O, H, W, I] (depthwise: I = 1) of each core."""
     parts = list(_runs(weights, order, target))
     return [np.concatenate([part[core].reshape(-1) for part in parts]) for core in range(target.cores)]
 
 
-def _runs(weights: NDArray[np.int16], order: WeightArrangement, target: Architecture) -> Iterator[NDArray[np.int16]]:
+def _runs(weights: NDArray[Any], order: WeightArrangement, target: Architecture) -> Iterator[NDArray[Any]]:
     """Arrays [core, ...] that follow each other."""
     made, height, width, depth = weights.shape
     rows, columns = (target.sub_kernel // dilation for dilation in order.dilation)
@@ -115,17 +130,17 @@ def _runs(weights: NDArray[np.int16], order: WeightArrangement, target: Architec
 
 
 def _run(
-    block: NDArray[np.int16],
+    block: NDArray[Any],
     first: tuple[int, int],
     elements: list[tuple[int, int] | None],
     order: WeightArrangement,
     cores: int,
-) -> NDArray[np.int16]:
+) -> NDArray[Any]:
     """[core, micro-block, element, input group, output group, output, input] of a piece of the kernel."""
     made, deep = block.shape[0], block.shape[3]
     inner = order.channels
     micros = -(-made // order.micro_depth)
-    filled = np.zeros((len(elements), order.depth_in_a_row, micros * order.micro_depth), np.int16)
+    filled = np.zeros((len(elements), order.depth_in_a_row, micros * order.micro_depth), block.dtype)
     for place, element in enumerate(elements):
         if element is not None:
             filled[place, :deep, :made] = block[:, first[0] + element[0], first[1] + element[1], :].T

@@ -19,7 +19,7 @@ import numpy as np
 from ..artifact import Artifact
 from ..compiler import compile_model
 from ..errors import NpuMemplanError
-from ..ethosu.arch import Architecture, accelerator, has_native_lowering
+from ..ethosu.arch import Architecture, accelerator
 from ..ethosu.stream.commands import Command, Operation, Wait
 from ..ethosu.stream.isa import Op, Register
 from ..files.arrays import read_inputs
@@ -64,8 +64,7 @@ def gather(
     npu = accelerator(target)
     if micro:
         return _of_micro(runner, npu, options, only, report_progress)
-    programs = [name for name, how in PROGRAMS.items() if has_native_lowering(npu) or how["npu_compiler"] == "vela"]
-    requested = [(network, program) for network in networks(only) for program in programs]
+    requested = [(network, program) for network in networks(only) for program in PROGRAMS]
     made = []
     for number, (network, program) in enumerate(requested):
         report_progress(f"{network.name}, {program}", number, len(requested))

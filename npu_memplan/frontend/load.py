@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RefusalError
-from ..ethosu.arch import Architecture, accelerator, require_native_lowering
+from ..ethosu.arch import Architecture
 from ..ethosu.lower.lower import LoweringTarget
 from ..ethosu.stream.commands import Command
 from ..ethosu.stream.decode import decode
@@ -44,8 +44,6 @@ def read(path: Path, request: Request) -> Loaded:
     kind = request.model_format or ("onnx" if is_onnx(path) else "torch" if is_torch(path) else "tflite")
     if kind == "tflite" and is_tosa(data):
         return _read_tosa(path, data, request)
-    if options.accelerator != NO_NPU and (options.npu_compiler == "tvm" or kind != "tflite"):
-        require_native_lowering(accelerator(options.accelerator))
     if kind != "tflite":
         return _read_graph(path, data, kind, request)
     if options.operators:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import RefusalError
-from ..ethosu.arch import accelerator, has_native_lowering
 from ..frontend.load import read
 from ..models.file import UnsupportedModelError
 from ..models.onnx import is_onnx
@@ -30,14 +29,11 @@ def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loade
     if options.npu_compiler != AUTO or options.stripes or options.accelerator == NO_NPU:
         return read(model, request(options, beyond))
     vela, ours = (request(replace(options, npu_compiler=name), beyond) for name in ("vela", "tvm"))
-    known = has_native_lowering(accelerator(options.accelerator))
-    if known and (is_onnx(model) or is_torch(model)):
+    if is_onnx(model) or is_torch(model):
         return read(model, ours)
     try:
         return read(model, vela)
     except (UnsupportedModelError, VelaError, LiftError) as refused:
-        if not known:
-            raise
         try:
             loaded = read(model, ours)
         except RefusalError:

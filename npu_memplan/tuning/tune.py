@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import verify
-from ..ethosu.arch import accelerator, has_native_lowering
 from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
 from ..process.phases import report_phase
@@ -37,8 +36,8 @@ def tune(
         if memory_map is None:
             known = " or ".join(prefetch.SEARCHING)
             raise OptionError(
-                f"--max-ms chooses among programs by their time, with --planner {known} and for an NPU that we "
-                f"lower for; --planner {options.planner} and {options.accelerator} were asked for"
+                f"--max-ms chooses among programs by their time, with --planner {known}; "
+                f"--planner {options.planner} and {options.accelerator} were asked for"
             )
         from .latency import fast_enough
 
@@ -79,18 +78,11 @@ def make_resident(planned: Planned) -> Planned:
     options = planned.extracted.loaded.request.options
     if options.resident == "none":
         return planned
-    if not has_native_lowering(accelerator(options.accelerator)):
-        raise OptionError(
-            f"--resident is for NPUs that we lower for, and {options.accelerator} is none; leave --resident out"
-        )
     from .resident import make_resident
 
     return make_resident(planned)
 
 
 def _memories(options: CompileOptions) -> MemoryMap | None:
-    """The memories that cycles are counted with, where cycles are what counts; None where bytes are, and for NPUs
-    whose programs are taken as their compiler made them.
-    """
-    memory_map = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
-    return memory_map if memory_map is not None and has_native_lowering(accelerator(options.accelerator)) else None
+    """The memories that cycles are counted with, where cycles are what counts; None where bytes are."""
+    return options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None

@@ -109,7 +109,7 @@ def test_lists() -> None:
         "memory_mode": "Shared_Sram", "clock_hz": 2e8, "npu_compilers": ["vela", "tvm"],
         "boards": ["corstone-300-u55", "corstone-310", "himax-we2"],
     }  # fmt: skip
-    assert rows["ethos-u85-2048"]["npu_compilers"] == ["vela"]
+    assert rows["ethos-u85-2048"]["npu_compilers"] == ["vela", "tvm"]
     assert {board for row in rows.values() for board in row["boards"]} == set(board_names())
     assert set(COMMANDS) >= {"accelerators", "boards", "operators"}
 

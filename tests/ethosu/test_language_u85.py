@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.compiler import compile_model
-from npu_memplan.ethosu.arch import ACCELERATORS, AcceleratorError, Language, accelerator, accelerator_of_config
+from npu_memplan.ethosu.arch import ACCELERATORS, Language, accelerator, accelerator_of_config
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.container import Payload, build_payload, parse_payload
@@ -19,7 +18,6 @@ from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
-from npu_memplan.options import CompileOptions
 from tests.support.real_data import shared_folder
 
 U85 = accelerator("ethos-u85-256")
@@ -140,10 +138,3 @@ def test_registers_say_what_they_mean() -> None:
         "ACC_FORMAT": "INT48 KEEP micro-block 2x2",
         "ACTIVATION": "s8_s16 table 2, not clipped",
     }
-
-
-def test_own_lowering_is_refused_with_what_can_be_done(tmp_path: Any) -> None:
-    model = tmp_path / "m.tflite"
-    model.write_bytes(b"any")
-    with pytest.raises(AcceleratorError, match="ethos-u85-256: operators are not lowered for it; compile a TFLite"):
-        compile_model(model, CompileOptions("ethos-u85-256", npu_compiler="tvm", objective="bytes"), tmp_path / "build")

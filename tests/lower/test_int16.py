@@ -17,12 +17,13 @@ CASES = [c for c in all_cases() if "int16" in c.name and c.name not in (*_ON_HOS
 _SHAPES = ("conv_int16_s2", "depthwise_int16_s2", "dense_int16", "add_int16", "tanh_int16_wide")
 
 
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_equals_the_reference(case: Case) -> None:
-    equals_reference(case, "ethos-u55-256", 6)
+def test_equals_the_reference(case: Case, npu: str) -> None:
+    equals_reference(case, npu, 6)
 
 
-@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u65-512"])
+@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u65-512", "ethos-u85-128", "ethos-u85-1024"])
 @pytest.mark.parametrize("case", [c for c in CASES if c.name in _SHAPES], ids=lambda c: c.name)
 def test_equals_the_reference_on_other_npus(case: Case, npu: str) -> None:
     equals_reference(case, npu, 6)

@@ -21,13 +21,17 @@ CASES = [
     for c in all_cases()
     if "int16" not in c.name and not c.name.startswith((*_NOT_IMPORTED, *_SEVERAL_PARTS)) and c.name not in _ON_HOST
 ]
-EVERY_NPU = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512")
+EVERY_NPU = (
+    *("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512"),
+    *("ethos-u85-128", "ethos-u85-512", "ethos-u85-1024", "ethos-u85-2048"),
+)
 _SHAPES = ("conv_k3x3", "conv_k5s2", "conv_i", "depthwise_c", "dense_40_17", "transpose_conv_k3_s2", "softmax_rows")
 
 
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_equals_the_reference(case: Case) -> None:
-    equals_reference(case, "ethos-u55-256", 5)
+def test_equals_the_reference(case: Case, npu: str) -> None:
+    equals_reference(case, npu, 5)
 
 
 @pytest.mark.parametrize("npu", EVERY_NPU)

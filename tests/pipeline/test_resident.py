@@ -101,7 +101,6 @@ def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> No
         (("--resident", "some"), "none of none, auto, all"),
         (("--resident", "all", "--accelerator", "none"), "has no NPU"),
         (("--resident", "all", "--pool", "sram=8KiB"), "--resident all needs"),
-        (("--resident", "all", "--accelerator", "ethos-u85-256"), "is none; leave --resident out"),
         (("--resident", "all", "--emit", "vela-tflite"), "leave --resident out"),
     ],
 )

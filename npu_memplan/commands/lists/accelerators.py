@@ -34,7 +34,7 @@ def command(as_json: bool) -> None:
 
 
 def _rows() -> list[dict[str, Any]]:
-    from ...ethosu.arch import ACCELERATORS, has_native_lowering
+    from ...ethosu.arch import ACCELERATORS
     from ...ethosu.time import load_system
     from ...target_data import accelerator_system, board_names, load_board
 
@@ -50,7 +50,7 @@ def _rows() -> list[dict[str, Any]]:
                 "system_config": usual.system_config,
                 "memory_mode": usual.memory_mode,
                 "clock_hz": load_system(usual.system_config).clock_hz,
-                "npu_compilers": ["vela", "tvm"] if has_native_lowering(npu) else ["vela"],
+                "npu_compilers": ["vela", "tvm"],
                 "boards": [board.name for board in boards if name in board.accelerators],
             }
         )

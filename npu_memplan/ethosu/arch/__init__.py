@@ -45,18 +45,3 @@ def accelerator_of_config(word: int) -> Architecture:
         f"configuration word {word:#010x} (product {product}, {1 << log2_macs} MACs) is no Ethos-U55, U65 or U85; "
         f"known: {', '.join(ACCELERATORS)}"
     )
-
-
-def has_native_lowering(target: Architecture) -> bool:
-    """Operators are lowered for it here, with blocks of our choice; else its streams are Vela's, as they are."""
-    return target.language is Language.U55_U65
-
-
-def require_native_lowering(target: Architecture) -> None:
-    """`AcceleratorError` for a configuration that only Vela's streams are made for."""
-    if not has_native_lowering(target):
-        ours = ", ".join(a.name for a in ETHOS_U55_65)
-        raise AcceleratorError(
-            f"{target.name}: operators are not lowered for it; compile a TFLite model with Vela's streams "
-            f"(--npu-compiler vela), or choose one of: {ours}"
-        )

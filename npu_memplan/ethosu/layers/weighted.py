@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arch import Architecture, Language
 from ..lower.emit import Builder
+from ..lower.languages.u85_weights import overflow
 from ..lower.layer import Layer
 from ..lower.operands import Operand, Output, Window
 from ..lower.scaling import Scale, rounded_once
@@ -54,6 +56,11 @@ class Weighted(Layer):
         if len(self.weight_scales) not in (1, len(self.bias)):
             return f"it has {len(self.weight_scales)} weight scales for {len(self.bias)} channels"
         return None
+
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        """Sums of 16-bit values that are not rounded once have as many bits as their multipliers leave."""
+        narrow = target.language is Language.U85 and inputs[0].element_bytes == 2 and not self.wide
+        return overflow(self.weights, self.bias) if narrow else None
 
     def _emit_sums(
         self, builder: Builder, sums: Sums, ofm: Operand, scales: Sequence[Scale], output: Output, depthwise: bool

@@ -7,7 +7,7 @@ and never hold an address: addresses are (buffer, byte offset) pairs, so the pla
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError, RefusalError
 from ...names import Names
-from .. import weight_codec
 from ..arch import Architecture
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ..schedule.blocks import BlockChoice, Blocks
+from ..schedule.blocks import Blocks
 from ..schedule.regions import place_of
 from ..schedule.shram import ceil_div
 from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
-from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op, PoolMode
+from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
 from ..time import MemoryMap
 from ..time.traffic import run
-from ..weight_codec import SCALE_BYTES, about_encoded_bytes
+from ..weight_codec import SCALE_BYTES, WeightCodecError, about_encoded_bytes
+from .languages import FORMS, Streams
 from .operands import Operand, Output, Window, kernel_registers
 from .scaling import Scale
 from .views import TensorView
@@ -57,6 +57,7 @@ class Builder:
             Blocks(accelerator, memory_map),
             Blocks(accelerator, memory_map.with_constants_near()),
         )
+        self._form = FORMS[accelerator.language]
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.operator = -1  # of the source model, whose operations come next
         self._names = Names((CONSTANTS, LUT))
@@ -120,30 +121,31 @@ class Builder:
         depthwise: bool,
     ) -> None:
         """CONV or DEPTHWISE. `weights` are OHWI; depthwise: O = channels, I = 1."""
-        op, registers, addresses = self._unencoded(ifm, ofm, window, output, weights, depthwise)
-        choice = self._choose(op, 0, registers, addresses)
-        self._weights(registers, addresses, weights, bias, scales, window, choice, depthwise, ifm.bits)
-        self._choose(op, 0, registers, addresses, encoded=True)  # now that it is known how long they are
-        self._add(op, 0, registers, addresses)
+        try:
+            weights, scales, wide = self._form.fitted(weights, bias, scales, ifm.bits)
+        except WeightCodecError as error:
+            raise LayerRefusedError(str(error)) from error
+        kernel = self._unencoded(ifm, ofm, window, output, weights, depthwise, wide)
+        streams = self._form.encode(kernel.placed(self._region), self.accelerator, weights, bias, scales)
+        # blocks once more, now that it is known how long they are
+        self._operations.append(self._in_blocks(self._with_streams(kernel, streams), encoded=True))
 
     def cycles_of_sums(
         self, ifm: Operand, ofm: Operand, window: Window, output: Output, weights: NDArray[np.int16]
     ) -> float:
         """Of a CONV that `weighted` makes: its estimated cycles with weights nearby, and those to bring them once."""
-        op, registers, addresses = self._unencoded(ifm, ofm, window, replace(output, table=None), weights, False)
-        operation = NpuOperation(op, 0, registers, addresses).placed(self._region)
-        lengths = sum(registers[WEIGHTS[core].length] for core in range(self.accelerator.cores))
+        kernel = self._unencoded(ifm, ofm, window, replace(output, table=None), weights, False, ifm.bits == 16)
+        lengths = sum(kernel.registers[WEIGHTS[core].length] for core in range(self.accelerator.cores))
         far = self._blocks.memory_map.regions[0].cycles(
             run(lengths, 1, self.accelerator), False, self.accelerator.cores
         )
-        return self._near.choose(operation).cycles + far
+        return self._near.choose(kernel.placed(self._region)).cycles + far
 
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
         """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
         if window == Window() and mode != PoolMode.REDUCE_SUM and ifm.shape == ofm.shape:
             ifm, ofm = _without_padding(ifm, ofm)
         registers, addresses = self._common(ifm, ofm, window, output)
-        self._choose(Op.POOL, mode, registers, addresses)
         self._add(Op.POOL, mode, registers, addresses)
 
     def elementwise(
@@ -179,36 +181,50 @@ class Builder:
             registers[R.IFM2_IB_START] = 0  # until blocks are chosen
         if operand_scales is not None:
             registers[R.OPA_SCALE], registers[R.OPB_SCALE] = operand_scales
-        self._choose(Op.ELEMENTWISE, mode, registers, addresses)
         self._add(Op.ELEMENTWISE, mode, registers, addresses)
 
     # ------------------------------------------------------------------ parts
 
     def _unencoded(
-        self, ifm: Operand, ofm: Operand, window: Window, output: Output, weights: NDArray[np.int16], depthwise: bool
-    ) -> tuple[Op, dict[R, int], dict[R, tuple[str, int]]]:
-        """CONV or DEPTHWISE before its blocks are known, and with them the order of its weights."""
+        self,
+        ifm: Operand,
+        ofm: Operand,
+        window: Window,
+        output: Output,
+        weights: NDArray[np.int16],
+        depthwise: bool,
+        wide: bool,
+    ) -> NpuOperation:
+        """CONV or DEPTHWISE in its blocks, with about as many bytes of weights as it will have."""
         registers, addresses = self._common(ifm, ofm, window, output)
         cores = self.accelerator.cores
         for core in range(cores):
             registers[WEIGHTS[core].length] = ceil_div(about_encoded_bytes(weights), cores)
-            registers[SCALES[core].length] = ceil_div(SCALE_BYTES * ofm.shape.depth, cores)
-            addresses[WEIGHTS[core].base] = addresses[SCALES[core].base] = (CONSTANTS, 0)
-        return Op.DEPTHWISE if depthwise else Op.CONV, registers, addresses
+            addresses[WEIGHTS[core].base] = (CONSTANTS, 0)
+        tables = SCALES[: cores if self.accelerator.parallel else 1]
+        for table in tables:
+            registers[table.length] = ceil_div(SCALE_BYTES * ofm.shape.depth, len(tables))
+            addresses[table.base] = (CONSTANTS, 0)
+        kernel = NpuOperation(Op.DEPTHWISE if depthwise else Op.CONV, 0, registers, addresses, self.operator)
+        found = [self._in_blocks(self._form.kernel(kernel, wide, False))]
+        return found[0]
 
-    def _choose(
-        self,
-        op: Op,
-        parameter: int,
-        registers: dict[R, int],
-        addresses: Mapping[R, tuple[str, int]],
-        encoded: bool = False,
-    ) -> BlockChoice:
-        """Choose blocks, and put them into `registers`; of the depth there is where weights are `encoded`."""
-        operation = NpuOperation(op, int(parameter), registers, addresses).placed(self._region)
-        choice = self._blocks.choose(operation, encoded)
-        registers |= choice.registers(operation)
-        return choice
+    def _in_blocks(self, kernel: NpuOperation, encoded: bool = False) -> NpuOperation:
+        """`kernel` in the blocks chosen for it; of the depth there is where weights are `encoded`."""
+        placed = kernel.placed(self._region)
+        choice = self._blocks.choose(placed, encoded)
+        return replace(kernel, registers={**kernel.registers, **choice.registers(placed)})
+
+    def _with_streams(self, kernel: NpuOperation, streams: Streams) -> NpuOperation:
+        """Weights and scales in the constants; a core without any has the first one's address."""
+        registers, addresses = dict(kernel.registers), dict(kernel.addresses)
+        for group, parts in ((WEIGHTS, streams.weights), (SCALES, streams.scales)):
+            first = addresses[group[0].base]
+            for core, data in enumerate(parts):
+                addresses[group[core].base] = (CONSTANTS, self.constant(data)) if data else first
+                registers[group[core].length] = len(data)
+                first = addresses[group[0].base]
+        return replace(kernel, registers=registers, addresses=addresses)
 
     def _region(self, name: str) -> tuple[int, int]:
         role = BufferRole.CONSTANTS if name == CONSTANTS else self._buffers[name].role
@@ -260,6 +276,9 @@ class Builder:
         if self.accelerator.parallel:
             registers[R.PARALLEL_MODE] = self.accelerator.cores - 1
         activation, (low, high) = int(output.function), output.clamp
+        words = None if output.function is ActivationFunction.NONE else self._form.function_table(output.function)
+        if words is not None:
+            self._lut(words, 32)
         if output.table is not None:
             activation = Activation.FIRST_TABLE + self._lut(output.table, ofm.bits)
             if ofm.bits == 32:
@@ -272,44 +291,6 @@ class Builder:
             R.ACTIVATION_MAX: word16(min(high, 0x7FFF)),
         }
         return registers, addresses
-
-    def _weights(
-        self,
-        registers: dict[R, int],
-        addresses: dict[R, tuple[str, int]],
-        weights: NDArray[np.int16],
-        bias: NDArray[np.int64],
-        scales: Sequence[Scale],
-        window: Window,
-        choice: BlockChoice,
-        depthwise: bool,
-        ifm_bits: int,
-    ) -> None:
-        cores = self.accelerator.cores
-        depth = len(bias)
-        for core in range(cores):
-            weight, scale = WEIGHTS[core], SCALES[core]
-            channels = range(core, depth, cores)
-            stream, table = b"", b""
-            if channels:
-                block_depth = -(-(choice.layout.block.depth - core) // cores)
-                stream = weight_codec.encode_weights(
-                    weights[core::cores],
-                    self.accelerator,
-                    block_depth=block_depth,
-                    ifm_bits=ifm_bits,
-                    depthwise=depthwise,
-                    part_kernel_first=choice.part_kernel,
-                    dilation_xy=(window.dilation[1], window.dilation[0]),
-                )
-                used = [scales[c if len(scales) > 1 else 0] for c in channels]
-                table = weight_codec.encode_scales(
-                    [int(bias[c]) for c in channels], [s.multiplier for s in used], [s.shift for s in used]
-                )
-            addresses[weight.base] = (CONSTANTS, self.constant(stream) if channels else addresses[R.WEIGHT_BASE][1])
-            addresses[scale.base] = (CONSTANTS, self.constant(table) if channels else addresses[R.SCALE_BASE][1])
-            registers[weight.length] = len(stream)
-            registers[scale.length] = len(table)
 
     def _lut(self, table: NDArray[np.int64], ofm_bits: int) -> int:
         """Slot of `table`, loaded by a DMA when it is not there already."""
@@ -333,16 +314,15 @@ class Builder:
             self._buffers[LUT] = NpuBuffer(
                 LUT, size, BufferRole.LUT, original_region=SHRAM_REGION, original_offset=self.accelerator.lut_address
             )
-        self._add(
-            Op.DMA_START,
-            0,
-            {R.DMA0_LEN: len(data)},
-            {R.DMA0_SRC: (CONSTANTS, self.constant(data)), R.DMA0_DST: (LUT, slot * _LUT_SLOT_BYTES)},
-        )
+        addresses = {R.DMA0_SRC: (CONSTANTS, self.constant(data)), R.DMA0_DST: (LUT, slot * _LUT_SLOT_BYTES)}
+        length, language = {R.DMA0_LEN: len(data)}, self.accelerator.language
+        self._operations.append(NpuOperation(Op.DMA_START, 0, length, addresses, self.operator, language))
         return slot
 
-    def _add(self, op: Op, parameter: int, registers: Mapping[R, int], addresses: Mapping[R, tuple[str, int]]) -> None:
-        self._operations.append(NpuOperation(op, int(parameter), dict(registers), dict(addresses), self.operator))
+    def _add(self, op: Op, parameter: int, registers: dict[R, int], addresses: dict[R, tuple[str, int]]) -> None:
+        """A kernel without weights."""
+        kernel = NpuOperation(op, int(parameter), registers, addresses, self.operator)
+        self._operations.append(self._in_blocks(self._form.kernel(kernel, False, False)))
 
 
 def _without_padding(ifm: Operand, ofm: Operand) -> tuple[Operand, Operand]:

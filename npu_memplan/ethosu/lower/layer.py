@@ -1,7 +1,8 @@
 """What every layer says of itself: what the NPU can do of it, how it touches memory, and its operations.
 
-Invariant: a layer for which `problem` returns None is one that `emit` can put on the NPU, on every accelerator. Limits
-are the hardware's register widths and the rules of its block engine.
+Invariant: a layer for which `problem` returns None is one that `emit` can put on the NPU, on every accelerator but
+those for which `unsupported_by` has a reason. Limits are the hardware's register widths and the rules of its block
+engine.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..arch import Architecture
 from .emit_context import EmitContext
 from .tensors import LayerTensor
 from .views import TensorView
@@ -62,6 +64,10 @@ class Layer(ABC):
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Why the NPU cannot compute this layer, beyond `limits`; None when it can."""
+        return None
+
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        """Why one NPU cannot compute what others can; None when it can."""
         return None
 
     @abstractmethod

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...fixed_point.multiplier import ScaleError
-from ..arch import Architecture, require_native_lowering
+from ..arch import Architecture
 from ..program.program import NpuProgram
 from ..schedule.blocks import BlockError
 from ..time import MemoryMap, default_memory_map
@@ -57,9 +57,8 @@ def lower(
     """Lower every layer.
 
     `operators` says which operator of the source model a layer is: of its output and its inputs' operators.
-    `LoweringError` names the layer that cannot be; `AcceleratorError`: the NPU has only Vela's streams.
+    `LoweringError` names the layer that cannot be.
     """
-    require_native_lowering(accelerator)
     memory_map = lowering_target.memory_map or default_memory_map(accelerator)
     graph = fold_types(fold_gathers(fold_pads(graph)))
     graph = fold_tables(im2col(graph, accelerator, memory_map) if lowering_target.for_cycles else graph)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import NpuMemplanError
+from ..arch import Architecture
 from ..reading.reader import Match, Reader, RejectedError
 from .layer import Layer, problem
 
@@ -61,11 +62,15 @@ def register(record: Record) -> None:
     COMPOSITES.update((c.kind, c) for c in record.composites)
 
 
-def parse(kind: str, reader: Reader, root: Any) -> Match:
-    """The layer of a composite of `kind` whose result is `root`; `RejectedError` where the NPU cannot compute it."""
+def parse(kind: str, reader: Reader, root: Any, target: Architecture | None = None) -> Match:
+    """The layer of a composite of `kind` whose result is `root`; `RejectedError` where the NPU, which is `target`
+    where that is given, cannot compute it.
+    """
     match = COMPOSITES[kind].parse(reader, root)
     inputs = tuple(match.tensors[name] for name in match.layer.inputs)
     reason = problem(match.layer, inputs, match.tensors["out"])
+    if reason is None and target is not None:
+        reason = match.layer.unsupported_by(target, inputs)
     if reason is not None:
         raise RejectedError(reason)
     return match

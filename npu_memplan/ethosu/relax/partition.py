@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
 from ...vocabulary import ACCELERATOR, ARITHMETIC, HOST_OPERATORS
+from ..arch import Architecture
 from ..arch import accelerator as find_accelerator
 from ..layers import COMPOSITES, parse
 from ..lower.tensors import Arithmetic
@@ -42,18 +43,20 @@ class HostOperator:
         return self.kind in _CARRIERS
 
 
-# variables of main that stay on the host, and where to say why others do: variable -> kind of layer, reason
-_under_way: ContextVar[tuple[Collection[str], Rejections] | None] = ContextVar("_under_way", default=None)
+# variables of main that stay on the host, where to say why others do (variable -> kind of layer, reason), and the NPU
+_under_way: ContextVar[tuple[Collection[str], Rejections, Architecture | None] | None] = ContextVar(
+    "_under_way", default=None
+)
 
 
 def _check(kind: str) -> Callable[[Any], bool]:
     def check(context: Any) -> bool:
         bindings = dict(context.matched_bindings.items())
-        kept, rejections = _under_way.get() or ((), {})
+        kept, rejections, target = _under_way.get() or ((), {}, None)
         if any(str(variable.name) in kept for variable in bindings):
             return False
         try:
-            parse(kind, Reader(bindings), context.matched_expr)
+            parse(kind, Reader(bindings), context.matched_expr, target)
         except RejectedError as reason:
             for variable in bindings:
                 # the highest priority pattern speaks first: it is the most specific
@@ -93,13 +96,13 @@ def partition_for_ethosu(
     that stay on the host, `keep` are variables of main whose operators do, and why. Every rejection is kept:
     `host_operators(mod)` reads main's attribute. Raises `AcceleratorError` for an unknown accelerator.
     """
-    find_accelerator(accelerator)
+    target = find_accelerator(accelerator)
     _register()
     arithmetic = arithmetic_of(mod["main"])
     mod = normalise(mod)
     rejections: Rejections = {}
     keep = keep or {}
-    token = _under_way.set((keep, rejections))
+    token = _under_way.set((keep, rejections, target))
     try:
         mod = group_host_calls(mod, exclude, rejections)
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]

@@ -13,24 +13,27 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...errors import RefusalError
-from ..arch import Architecture, Shape
+from ..arch import Architecture, Language, Shape
 from ..program.access import lut_index
 from ..program.featuremap import FeatureMap
 from ..program.kernel import Kernel
+from ..program.slices import is_fixed, is_sparse, is_wide, micro_block
 from ..stream.commands import Operation
 from ..stream.fields import KernelStride
 from ..stream.groups import kind_of
 from ..stream.isa import BRICK_CHANNELS, Op, PoolMode, Upscale
 from ..stream.isa import Register as R
+from ..stream.isa_u85 import InputBroadcast
 from ..time.cost import ResourceUse, kernel_resource_use
 from ..time.memory import MemoryMap
 from ..time.timeline import in_a_row
 from ..time.work import Work, work_of
+from .rams import DEPTH_UNIT, RamLayout, micro_blocks, ram_layout
 from .shram import BlockKind, BlockWork, ShramLayout, ceil_div, layout, round_up
 
 
 class BlockError(RefusalError):
-    """No block configuration of an operation fits the NPU's SHRAM."""
+    """No block configuration of an operation fits the memories inside the NPU."""
 
 
 _KINDS = {
@@ -49,15 +52,13 @@ _TIMED = 6  # most candidates whose cycles are worked out: those that could be b
 class BlockChoice:
     """A layout, the order of the weights, and what they are estimated to cost."""
 
-    layout: ShramLayout
+    layout: ShramLayout | RamLayout
     part_kernel: bool  # kernel elements before input channels
     cycles: int  # by which the operation makes a stream longer
 
     def registers(self, operation: Operation) -> dict[R, int]:
         """The registers of `operation` that say so."""
-        changes = _registers(self.layout)
-        if R.IFM2_IB_START in operation.registers:
-            changes[R.IFM2_IB_START] = self.layout.ifm2_ib_start
+        changes = self.layout.registers(operation)
         if operation.op is Op.CONV:
             bits, order = operation[R.KERNEL_STRIDE], KernelStride.PART_KERNEL_FIRST
             changes[R.KERNEL_STRIDE] = bits & ~order.at(1) | order.at(self.part_kernel)
@@ -80,6 +81,8 @@ class Blocks:
         Its regions say where its maps and weights lie. `encoded`: its weights are, so their order and the depth of
         blocks stay.
         """
+        if operation.language is Language.U85 and is_fixed(operation):
+            raise BlockError(f"the blocks of {operation.op.name} are its compiler's")
         key = (kind_of(operation), encoded)
         if key not in self._known:
             self._known[key] = self._cheapest(operation, encoded)
@@ -110,30 +113,36 @@ class Blocks:
             work = block_work(operation)
             raise BlockError(
                 f"no block of a {work.kind.value} with kernel {work.kernel_height}x{work.kernel_width}, input depth "
-                f"{work.ifm.depth} and {work.ifm_bits} bits fits the {self.accelerator.shram_kib} KiB SHRAM of "
-                f"{self.accelerator.name}; leave the operator on the host or choose a larger NPU"
+                f"{work.ifm.depth} and {work.ifm_bits} bits fits the memories inside {self.accelerator.name}; leave "
+                "the operator on the host or choose a larger NPU"
             )
         return best[1]
 
     def _candidates(self, operation: Operation, encoded: bool) -> Iterator[_Candidate]:
         """Blocks that could be the best, with what the operation needs in them."""
         shape, target = block_work(operation), self.accelerator
-        base: Work | None = None
-        depths = (operation[R.OFM_BLK_DEPTH_M1] + 1,) if encoded else _depths(target, shape)
         ordered = encoded or shape.kind is not BlockKind.CONV
-        for part_kernel in (shape.part_kernel,) if ordered else (False, True):
-            work = replace(shape, part_kernel=part_kernel)
-            for depth in depths:
-                for fits in _planes(target, work, depth):
-                    if base is None:
-                        base = work_of(operation.with_registers(_registers(fits)), target)
-                    made = base.in_blocks(fits.block, part_kernel)
-                    yield _Candidate(fits, part_kernel, kernel_resource_use(operation, made, target, self.memory_map))
+        found = False
+        for spare in (True, False) if target.rams else (True,):
+            for part_kernel in (shape.part_kernel,) if ordered else (False, True):
+                work = replace(shape, part_kernel=part_kernel)
+                for micro in _micro_blocks(target, work, operation, encoded):
+                    base: Work | None = None
+                    depths = (operation[R.OFM_BLK_DEPTH_M1] + 1,) if encoded else _depths(target, work, micro)
+                    for fits in (fits for depth in depths for fits in _planes(target, work, depth, micro, spare)):
+                        if base is None:
+                            base = work_of(operation.with_registers(fits.registers(operation)), target)
+                        made = base.in_blocks(fits.block, part_kernel)
+                        needs = kernel_resource_use(operation, made, target, self.memory_map)
+                        found = True
+                        yield _Candidate(fits, part_kernel, needs)
+            if found:
+                return
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    layout: ShramLayout
+    layout: ShramLayout | RamLayout
     part_kernel: bool
     needs: ResourceUse
 
@@ -146,15 +155,14 @@ class _Candidate:
         return about, sum(load.traffic.bytes for load in loads), -self.layout.block.elements
 
 
-def _registers(chosen: ShramLayout) -> dict[R, int]:
-    return {
-        R.OFM_BLK_HEIGHT_M1: chosen.block.height - 1,
-        R.OFM_BLK_WIDTH_M1: chosen.block.width - 1,
-        R.OFM_BLK_DEPTH_M1: chosen.block.depth - 1,
-        R.IFM_IB_END: chosen.ib_end,
-        R.AB_START: chosen.ab_start,
-        R.ACC_FORMAT: int(chosen.acc_format),
-    }
+def _micro_blocks(accelerator: Architecture, work: BlockWork, operation: Operation, encoded: bool) -> Iterator[Shape]:
+    """Those that an operation may have; the order of weights that are encoded follows from one."""
+    if accelerator.rams is None:
+        yield accelerator.ofm_micro
+    elif encoded and work.kind in (BlockKind.CONV, BlockKind.DEPTHWISE):
+        yield micro_block(operation, accelerator)
+    else:
+        yield from micro_blocks(accelerator, work)
 
 
 def block_work(operation: Operation) -> BlockWork:
@@ -170,6 +178,8 @@ def block_work(operation: Operation) -> BlockWork:
         uses_lut=lut_index(operation) is not None,
         second_operand=FeatureMap.ifm2(operation) is not None,
     )
+    if operation.language is Language.U85:
+        work = replace(work, wide=is_wide(operation), sparse=is_sparse(operation), broadcast=_broadcast(operation))
     if operation.op is Op.ELEMENTWISE:
         return work
     kernel = Kernel.of(operation)
@@ -183,6 +193,19 @@ def block_work(operation: Operation) -> BlockWork:
     )
 
 
+def _broadcast(operation: Operation) -> tuple[bool, bool, bool]:
+    """Axes along which an input of an Ethos-U85 element-wise operation is broadcast; scalars need no room."""
+    if operation.op is not Op.ELEMENTWISE:
+        return (False, False, False)
+    words = [InputBroadcast(operation.get(r)) for r in (R.IFM_BROADCAST, R.IFM2_BROADCAST)]
+    maps = [word for word in words if InputBroadcast.SCALAR not in word]
+
+    def along(axis: InputBroadcast) -> bool:
+        return any(axis in word for word in maps)
+
+    return along(InputBroadcast.HEIGHT), along(InputBroadcast.WIDTH), along(InputBroadcast.DEPTH)
+
+
 def _sizes(unit: int, most: int, whole: int) -> tuple[int, ...]:
     """Candidate extents of one dimension, the largest first: equal shares of the whole, and halves of those."""
     most = max(unit, min(most, round_up(whole, unit)))
@@ -192,9 +215,9 @@ def _sizes(unit: int, most: int, whole: int) -> tuple[int, ...]:
     return tuple(sorted({s for s in (*shares, *halves) if unit <= s <= most and not s % unit}, reverse=True))
 
 
-def _depths(accelerator: Architecture, work: BlockWork) -> tuple[int, ...]:
+def _depths(accelerator: Architecture, work: BlockWork, micro: Shape) -> tuple[int, ...]:
     """A block that does not hold the whole depth is a multiple of the 16-channel brick."""
-    unit, limit = accelerator.ofm_micro.depth, accelerator.max_block.depth
+    unit, limit = micro.depth if accelerator.rams is None else max(micro.depth, DEPTH_UNIT), accelerator.max_block.depth
     brick = max(unit, BRICK_CHANNELS)
     whole = round_up(work.ofm.depth, unit)
     parts = _sizes(brick, min(limit, whole), work.ofm.depth) if whole > brick else ()
@@ -202,18 +225,25 @@ def _depths(accelerator: Architecture, work: BlockWork) -> tuple[int, ...]:
 
 
 @lru_cache(4096)
-def _planes(accelerator: Architecture, work: BlockWork, depth: int) -> tuple[ShramLayout, ...]:
+def _planes(
+    accelerator: Architecture, work: BlockWork, depth: int, micro: Shape, spare: bool
+) -> tuple[ShramLayout | RamLayout, ...]:
     """The layouts of blocks of `depth` that cut the plane least: of each height the widest that fits."""
-    micro, limit = accelerator.ofm_micro, accelerator.max_block
+    limit = accelerator.max_block
     least = 2 if work.upscale is not Upscale.NONE else 1
     widths = _sizes(max(micro.width, least), limit.width, work.ofm.width)
-    found: list[tuple[int, int, ShramLayout]] = []
+    found: list[tuple[int, int, ShramLayout | RamLayout]] = []
     for height in _sizes(max(micro.height, least), limit.height, work.ofm.height):
         low, high = 0, len(widths)  # the first that fits
-        fits: ShramLayout | None = None
+        fits: ShramLayout | RamLayout | None = None
         while low < high:
             middle = (low + high) // 2
-            made = layout(accelerator, work, Shape(height, widths[middle], depth))
+            block = Shape(height, widths[middle], depth)
+            made = (
+                layout(accelerator, work, block)
+                if accelerator.rams is None
+                else ram_layout(accelerator, work, block, micro, spare)
+            )
             if made is None:
                 low = middle + 1
             else:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..arch import BANK_BYTES, Architecture, Shape
+from ..stream.commands import Operation
 from ..stream.isa import AccFormat, Upscale
+from ..stream.isa import Register as R
 
 _OUTPUT_BANKS = 2
 _LUT_BANKS = 2
@@ -44,6 +46,10 @@ class BlockWork:
     uses_lut: bool = False
     second_operand: bool = False  # elementwise: IFM2 is read from memory
     scaled: bool = True  # 16-bit convolutions that rescale need wide accumulators
+    # of Ethos-U85
+    wide: bool = False  # accumulators of 48 bits
+    sparse: bool = False  # two of four weights are zero at least
+    broadcast: tuple[bool, bool, bool] = (False, False, False)  # along rows, columns and channels of an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,27 @@ class ShramLayout:
     ab_start: int
     acc_format: AccFormat
 
+    def registers(self, operation: Operation) -> dict[R, int]:
+        """The registers of `operation` that say so."""
+        changes = {
+            **block_registers(self.block),
+            R.IFM_IB_END: self.ib_end,
+            R.AB_START: self.ab_start,
+            R.ACC_FORMAT: int(self.acc_format),
+        }
+        if R.IFM2_IB_START in operation.registers:
+            changes[R.IFM2_IB_START] = self.ifm2_ib_start
+        return changes
+
+
+def block_registers(block: Shape) -> dict[R, int]:
+    """The registers of an OFM block."""
+    return {
+        R.OFM_BLK_HEIGHT_M1: block.height - 1,
+        R.OFM_BLK_WIDTH_M1: block.width - 1,
+        R.OFM_BLK_DEPTH_M1: block.depth - 1,
+    }
+
 
 def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
@@ -66,14 +93,19 @@ def ceil_div(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
-def ifm_block(accelerator: Architecture, work: BlockWork, block: Shape) -> Shape:
-    """The IFM elements that one OFM block needs, in whole micro-blocks."""
+def input_extent(accelerator: Architecture, work: BlockWork, out: int, stride: int, kernel: int) -> int:
+    """Rows or columns of the IFM that `out` of an OFM block need."""
     upscale = 1 if work.upscale is Upscale.NONE else 2
     extra = 1 if work.upscale is Upscale.NEAREST else 0
+    return ceil_div((out - 1) * stride + min(kernel, accelerator.sub_kernel) + extra, upscale)
+
+
+def ifm_block(accelerator: Architecture, work: BlockWork, block: Shape) -> Shape:
+    """The IFM elements that one OFM block needs, in whole micro-blocks."""
     micro = accelerator.ofm_micro
 
     def extent(out: int, stride: int, kernel: int, unit: int) -> int:
-        return round_up(ceil_div((out - 1) * stride + min(kernel, accelerator.sub_kernel) + extra, upscale), unit)
+        return round_up(input_extent(accelerator, work, out, stride, kernel), unit)
 
     if work.kind in (BlockKind.CONV, BlockKind.REDUCE_SUM):
         if work.ifm_bits == 16:

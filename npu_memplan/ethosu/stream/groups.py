@@ -32,9 +32,13 @@ class MapRegisters:
     zero_point: R
 
     @property
-    def all(self) -> frozenset[R]:
+    def ordered(self) -> tuple[R, ...]:
         places = (*self.bases, self.stride_x, self.stride_y, self.stride_c, self.region)
-        return frozenset((*places, self.height0, self.height1, self.width0, self.precision, self.zero_point))
+        return (*places, self.height0, self.height1, self.width0, self.precision, self.zero_point)
+
+    @property
+    def all(self) -> frozenset[R]:
+        return frozenset(self.ordered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import NpuMemplanError
-from ...ethosu.arch import Architecture, has_native_lowering
+from ...ethosu.arch import Architecture, Language
 from ...ethosu.stream.encode import encode
 from ...files.owned_folder import scratch_folder
 from ...report.facts.bricks import command_streams
@@ -36,7 +36,7 @@ def run_micro(
     said: Callable[[str, int, int], None] = lambda *_: None,
 ) -> tuple[tuple[MicroRun, ...], str, str]:
     """A row for each stream of `only` (default: all), the runner's version and the board."""
-    if not has_native_lowering(accelerator):
+    if accelerator.language is not Language.U55_U65:
         raise EvidenceError(f"micro-streams are written for Ethos-U55 and Ethos-U65, not for {accelerator.name}")
     unknown = [name for name in only if name not in MICRO_STREAMS]
     if unknown:

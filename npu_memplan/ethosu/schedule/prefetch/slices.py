@@ -19,13 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import weight_codec
-from ...arch import Architecture
+from ...arch import Architecture, Language
 from ...program.kernel import Kernel
 from ...program.program import BufferRole, NpuOperation, NpuProgram
+from ...program.slices import arrangement, is_fixed
 from ...stream.commands import Operation
 from ...stream.fields import InputPrecision, OutputPrecision
+from ...stream.fields_u85 import WeightWord
 from ...stream.groups import OFM, SCALES, WEIGHTS
 from ...stream.isa import BRICK_CHANNELS, Op, Register
+from ...weight_order import WeightArrangement
+from ...weight_order import weights_of as weights_in
 from ..shram import ceil_div, round_up
 from .reads import GRAIN, Span
 
@@ -58,13 +62,35 @@ class _Core:
     scale: int  # byte of its scales in the constants
 
 
+@dataclass(frozen=True, slots=True)
+class _WholeKernel:
+    """What all cores of an Ethos-U85 read for an operation: their micro-blocks are parts of one."""
+
+    weights: NDArray[np.int16]  # [O, H, W, I]
+    order: WeightArrangement
+    scale: int  # byte of all scales in the constants
+
+    @property
+    def grain(self) -> int:
+        """Channels that slices are made of."""
+        return max(self.order.micro_depth, BRICK_CHANNELS)
+
+    def encoded(self, part: Span, block: int, target: Architecture, core: int) -> bytes:
+        """Channels `part` in blocks of `block` channels, for one core."""
+        order = replace(self.order, block_depth=block)
+        return weight_codec.encode_ordered(self.weights[slice(*part)], target, order)[core]
+
+
+_Known = tuple[_Core, ...] | _WholeKernel | None
+
+
 class Slices:
     """Constants, and behind them the slices of their weights: each is made once, however many programs read it."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.extended = bytearray()
-        self.cores: dict[object, tuple[_Core, ...] | None] = {}
+        self.cores: dict[object, _Known] = {}
         self._encoded: dict[object, tuple[int, int]] = {}
 
     @property
@@ -119,7 +145,7 @@ class Slicer:
         depth, block = registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1
         cores = self._read(operation)
         # scales of a slice start at a multiple of 16 bytes, for each core
-        grain = BRICK_CHANNELS * max(1, len(cores or ()))
+        grain = cores.grain if isinstance(cores, _WholeKernel) else BRICK_CHANNELS * max(1, len(cores or ()))
         whole = int(np.lcm(block, grain))
         most = depth // ceil_div(total, most_bytes)
         step = max(grain, most // (whole if most >= whole else grain) * (whole if most >= whole else grain))
@@ -134,11 +160,12 @@ class Slicer:
         lengths = (operation.registers.get(stream.length, 0) for stream in WEIGHTS)
         return sum(lengths) if operation.op is Op.CONV else 0
 
-    def _read(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
+    def _read(self, operation: NpuOperation) -> _Known:
         """The weights of an operation by core; None where they are not what is expected."""
         key = weights_of(operation)
         if key not in self.slices.cores:
-            self.slices.cores[key] = self._decoded(operation)
+            u85 = operation.language is Language.U85
+            self.slices.cores[key] = self._whole(operation) if u85 else self._decoded(operation)
         return self.slices.cores[key]
 
     def _decoded(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
@@ -161,6 +188,26 @@ class Slicer:
             found.append(_Core(weights, scale))
         return tuple(found)
 
+    def _whole(self, operation: NpuOperation) -> _WholeKernel | None:
+        """An Ethos-U85 kernel; None for one whose blocks stay, and in the fast format."""
+        npu, registers = self.program.accelerator, operation.registers
+        kernel = operation.placed(lambda _: (0, 0))
+        if is_fixed(kernel) or WeightWord.FAST.of(registers.get(Register.WEIGHT_FORMAT, 0)):
+            return None
+        bases = (*(stream.base for stream in WEIGHTS[: npu.cores]), SCALES[0].base)
+        places = [place for base in bases if (place := operation.addresses.get(base)) is not None]
+        if len(places) < len(bases) or any(name != self.constants for name, _ in places):
+            return None
+        window = Kernel.of(kernel)
+        rows = (window.height - 1) // window.dilation_y + 1
+        columns = (window.width - 1) // window.dilation_x + 1
+        depth = 1 if operation.op is Op.DEPTHWISE else registers[Register.IFM_DEPTH_M1] + 1
+        spans = [(at, registers[stream.length]) for (_, at), stream in zip(places[: npu.cores], WEIGHTS, strict=False)]
+        found = [weight_codec.decode_weights(self.slices.data[at : at + size]) for at, size in spans]
+        order = arrangement(kernel, npu)
+        weights = weights_in(found, (registers[Register.OFM_DEPTH_M1] + 1, rows, columns, depth), order, npu)
+        return None if weights is None else _WholeKernel(weights, order, places[-1][1])
+
     def _slice(self, operation: NpuOperation, part: Span, block: int) -> NpuOperation:
         registers, addresses = dict(operation.registers), dict(operation.addresses)
         registers[Register.OFM_DEPTH_M1] = part[1] - part[0] - 1
@@ -173,6 +220,8 @@ class Slicer:
 
     def may_cut(self, operation: NpuOperation) -> bool:
         """Whether channels of an operation can have weights of their own, or it reads none."""
+        if operation.language is Language.U85 and is_fixed(operation.placed(lambda _: (0, 0))):
+            return False
         return WEIGHTS[0].base not in operation.addresses or self._read(operation) is not None
 
     def with_weights(self, made: NpuOperation, operation: NpuOperation, part: Span) -> NpuOperation:
@@ -183,6 +232,17 @@ class Slicer:
         cores, whole, (start, stop) = self._read(operation), weights_of(operation), part
         assert cores is not None
         block = registers[Register.OFM_BLK_DEPTH_M1] + 1
+        if isinstance(cores, _WholeKernel):
+            npu = self.program.accelerator
+            for core, weights in enumerate(WEIGHTS[: npu.cores]):
+                key, encode = (whole, core, part, block), partial(cores.encoded, part, block, npu, core)
+                at, length = self.slices.encoded(key, encode)
+                addresses[weights.base], registers[weights.length] = (self.constants, at), length
+            scale = cores.scale + weight_codec.SCALE_BYTES * start
+            addresses[SCALES[0].base] = (self.constants, scale)
+            filled = round_up(stop - start, cores.grain)
+            registers[SCALES[0].length] = round_up(weight_codec.SCALE_BYTES * filled, GRAIN)
+            return replace(made, registers=registers, addresses=addresses)
         for core, known in enumerate(cores):
             first, last = start // len(cores), _count(stop, core, len(cores))
             weights, scales = WEIGHTS[core], SCALES[core]

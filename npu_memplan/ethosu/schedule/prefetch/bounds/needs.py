@@ -18,6 +18,7 @@ from ....time.cost import Load, ResourceUse
 from ....time.memory import Direction
 from ..timed_program import TimedProgram
 
+_CHANGED_WORDS = 9  # that other blocks and places may save: five of blocks, BLOCKDEP, two regions, a wait
 _BLOCK = (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
 
 
@@ -39,6 +40,8 @@ def with_least_needs(timed: TimedProgram, stays: Collection[int] = ()) -> TimedP
             needs = _least(forms, timed.reads[index] not in stays, index) if index in timed.reads else step.slow
             operation = step.slow.operation.with_registers({Register.BLOCKDEP: depends})
             step, before = replace(step, slow=needs.of(operation)), forms
+            if timed.program.accelerator.command_fetch_bytes:  # whose stream keeps kernels waiting
+                step = replace(step, words=max(1, step.words - _CHANGED_WORDS))
         steps.append(step)
     return timed.otherwise(steps)
 
