@@ -24,6 +24,7 @@ from .joint import KEPT, join, plan_of, stack, take
 
 _SLACK = 1.01  # of the fewest cycles: within these, fewer bytes are better
 _NODES = 20_000  # of a joint plan
+_ROUNDS = 4  # of compiling for smaller pools, where networks that are as large as the pool have no room together
 
 Compile = Callable[[Path, CompileOptions], Planned]
 Weights = Mapping[str, float]
@@ -47,7 +48,8 @@ def link(
     together: Collection[tuple[str, str]] = (),
     rates: Weights | None = None,
 ) -> Linked:
-    """The networks of `models` in the pools of `options`, which all of them are compiled for.
+    """The networks of `models` in the pools of `options`; all are compiled for these, or for less where they do not fit
+    together.
 
     `compile_network` makes one network's program. `rates`: how often a network runs, 1 without. Raises
     `ApplicationError`, or `PlanningError` where there is no room.
@@ -57,9 +59,18 @@ def link(
     weights = {network: (rates or {}).get(network, 1.0) for network in names}
     requested = Resident.parse(options.resident)
     own = replace(options, resident="none", pools={} if requested.most_bytes != 0 else options.pools)
-    made: Mapping[str, Planned] = {n: _in_pools(compile_network(model, own), options) for n, model in names.items()}
-    alone = {network: {u.pool: u.used_bytes for u in planned.plan.usage} for network, planned in made.items()}
-    made, problem, plan = place(made, name, together, weights)
+    for more in reversed(range(_ROUNDS)):
+        made: Mapping[str, Planned] = {n: _in_pools(compile_network(model, own), options) for n, model in names.items()}
+        alone = {network: {u.pool: u.used_bytes for u in planned.plan.usage} for network, planned in made.items()}
+        try:
+            made, problem, plan = place(made, name, together, weights)
+        except planners.PlanningError as error:  # each used the pool as if it were alone
+            if not more or not own.pools.get(error.pool):
+                raise
+            share = error.available_bytes / error.required_bytes
+            own = replace(own, pools={**own.pools, error.pool: int(own.pools[error.pool] * share)})
+        else:
+            break
     if requested.most_bytes != 0:
         from .residents import with_residents
 

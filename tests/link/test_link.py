@@ -174,3 +174,14 @@ def test_what_cannot_be_linked_is_said(
     assert code == 2
     assert words in " ".join(capfd.readouterr().err.split())
     assert not (tmp_path / "app").exists()
+
+
+def test_networks_that_fill_the_pool_alone_are_made_smaller(tmp_path: Path) -> None:
+    second = tmp_path / "second.tflite"
+    shutil.copy(MODEL, second)
+    options = ("--together", "second,digits", "--options", "--effort quick", "--pool", "sram=14KiB", "--json")
+    code, said = call("link", second, MODEL, *options, "-o", tmp_path / "app")
+    assert code == 0, said
+    (pool,) = json.loads(said)["pools"]
+    assert 7 * 1024 < pool["used_bytes"] <= 14 * 1024
+    assert call("run", tmp_path / "app", "--steps", 4)[0] == 0
