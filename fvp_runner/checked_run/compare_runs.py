@@ -14,6 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npu_memplan.artifact import Artifact
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.files.arrays import read_inputs
@@ -27,6 +29,7 @@ from ..layers.compare import LayerComparison, OperatorResult, Verdict
 from ..layers.record import recorded_run
 from ..npu_model.errors import NpuModelError
 from ..references.continued import continue_from
+from ..references.onnx import OnnxReference
 from ..references.opened import open_reference
 from ..references.tflite import TFLiteReference
 from ..result import Array, ComparisonError, compare
@@ -35,6 +38,7 @@ from .facts import InputFacts, RunFacts, RunRequest
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _OPERATION = re.compile(r"operation (\d+) \(")  # as npu_model/spec/registers.py names one
 _TOLD = 400  # characters of a message
+_FLOATS_APART = 1e-4  # of the greatest value of an output
 _DIFFERENCES = 12  # operators that differ, of which each is looked behind
 REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
 
@@ -67,6 +71,10 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
         facts = _with(facts, runs)
         if runs[-1].stopped:
             break
+        if runs[-1].differs and isinstance(model, OnnxReference):
+            report_phase(OPERATORS, facts)
+            runs[-1] = replace(runs[-1], limits=_limits(model, values, wanted))
+            facts = _with(facts, runs)
         if runs[-1].differs and (not artifact.states or len(runs) == 1) and isinstance(model, TFLiteReference):
             report_phase(OPERATORS, facts)
             rows = _operators(runner, model, values)
@@ -107,6 +115,14 @@ def _operator_at(runner: HostRunner, error: NpuMemplanError) -> int:
         return -1
     served, number = calls[runner.launches - 1], int(found[1])
     return served[number] if number < len(served) else -1
+
+
+def _limits(model: OnnxReference, values: Sequence[Array], wanted: Sequence[Array]) -> tuple[float, ...]:
+    """How far each output may be away; float code between quantisations differs in its last bits."""
+    with suppress(Exception):  # of the library: without limits nothing is judged by them
+        floors = (_FLOATS_APART * float(np.abs(one.astype(np.float64)).max(initial=0.0)) for one in wanted)
+        return tuple(max(pair) for pair in zip(model.change_by_steps(values), floors, strict=True))
+    return ()
 
 
 def _operators(runner: HostRunner, model: TFLiteReference, values: Sequence[Array]) -> tuple[OperatorResult, ...]:

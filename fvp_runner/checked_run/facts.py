@@ -29,6 +29,7 @@ class InputFacts:
     outputs: tuple[OutputComparison, ...] = ()
     stopped: str = ""  # why there are no outputs: what a check of the run said
     operator: int = -1  # of the source model, that was run then; -1: not known
+    limits: tuple[float, ...] = ()  # of each output, what steps of one in every layer make of it, where that is known
     operators: tuple[OperatorResult, ...] = ()  # where outputs differ and single operators can be seen
 
     @property

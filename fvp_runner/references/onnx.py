@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.frontend.errors import imported
 from npu_memplan.models.onnx import read_onnx
 
 from .framework import FrameworkReference
+
+_DRAWS = 4
 
 
 class OnnxReference(FrameworkReference):
@@ -33,8 +36,8 @@ class OnnxReference(FrameworkReference):
         import tvm
         from tvm import relax
 
-        proto = read_onnx(model, name)
-        module = imported("ONNX", name, lambda: _import(proto))
+        self._proto = read_onnx(model, name)
+        module = imported("ONNX", name, lambda: _import(self._proto))
         parameters = module["main"].params
         super().__init__(name, [(p.name, tuple(map(int, p.ty.shape)), str(p.ty.dtype)) for p in parameters])
         self._tensor = tvm.runtime.tensor
@@ -42,6 +45,53 @@ class OnnxReference(FrameworkReference):
 
     def _compute(self, inputs: Sequence[NDArray[Any]]) -> Any:
         return self._machine["main"](*(self._tensor(value) for value in inputs))
+
+    def change_by_steps(self, inputs: Sequence[NDArray[Any]]) -> tuple[float, ...]:
+        """How far each output moves at most where every quantised value is one step up or down: of some draws."""
+        import tvm
+        from tvm import relax
+
+        proto, places = _with_steps(self._proto)
+        module = imported("ONNX", self.name, lambda: _import(proto))
+        machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+        expected, rng = self.run(inputs), np.random.default_rng(0)
+        most = [0.0] * len(expected)
+        for _ in range(_DRAWS):
+            steps = [np.asarray(rng.choice((-scale, scale), shape), np.float32) for scale, shape in places]
+            found = machine["main"](*(self._tensor(value) for value in (*inputs, *steps)))
+            for index, (one, wanted) in enumerate(
+                zip([found] if hasattr(found, "numpy") else found, expected, strict=True)
+            ):
+                moved = np.abs(one.numpy().astype(np.float64) - wanted.astype(np.float64))
+                most[index] = max(most[index], float(moved.max(initial=0.0)))
+        return tuple(most)
+
+
+def _with_steps(proto: Any) -> tuple[Any, list[tuple[float, tuple[int, ...]]]]:
+    """The model with a further input added to whatever it quantises, behind its own, and (step, shape) of each."""
+    import onnx
+
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    graph = onnx.shape_inference.infer_shapes(proto).graph
+    shapes = {
+        value.name: tuple(extent.dim_value for extent in value.type.tensor_type.shape.dim)
+        for value in (*graph.input, *graph.value_info, *graph.output)
+    }
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    nodes, places = [], list[tuple[float, tuple[int, ...]]]()
+    for node in made.graph.node:
+        value, scale = (*node.input[:2], "", "")[:2]
+        if node.op_type == "QuantizeLinear" and value in shapes and value not in stored and stored[scale].size == 1:
+            name = f"npu_memplan_step_{len(places)}"
+            places.append((float(stored[scale].reshape(-1)[0]), shapes[value]))
+            made.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shapes[value]))
+            nodes.append(onnx.helper.make_node("Add", [value, name], [f"{name}_sum"]))
+            node.input[0] = f"{name}_sum"
+        nodes.append(node)
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made, places
 
 
 def _import(proto: Any) -> Any:

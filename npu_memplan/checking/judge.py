@@ -91,6 +91,8 @@ def _covered(operators: Sequence[Operator], run: InputFacts, row: OperatorResult
     if run.stopped:
         return False
     if row is None:  # operators cannot be told from each other
+        if run.limits and any(o.max_abs_diff > most for o, most in zip(run.outputs, run.limits, strict=True)):
+            return False
         return any(operator.claim.exactness is not Exactness.EXACT for operator in operators)
     level = operators[row.index].claim.exactness
     hidden = (o.index for o in run.operators if o.index < row.index and o.verdict is Verdict.HIDDEN)

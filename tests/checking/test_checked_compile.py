@@ -283,3 +283,26 @@ def test_other_frameworks_are_checked_by_their_own_references(tmp_path: Path) ->
     assert made.check.verdict is CheckVerdict.EQUAL
     assert made.check.reference == "TVM's Relax VM, without a plan"
     assert made.check.runner == "host C"
+
+
+def test_differences_of_real_numbers_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of ONNX claim a step: the outputs may be as far away as steps in every layer take them, no further."""
+    pytest.importorskip("onnx")
+    from tests.support.onnx_graph import Graph
+
+    g = Graph()
+    x = g.stored("image", "x", 0.05, 3)
+    y = g.stored(g.conv(x, "c", (4, 3, 3, 3), 0.05), "y", 0.1, -2)
+    g.stored(g.conv(y, "d", (2, 4, 1, 1), 0.1), "out", 0.02, 5)
+    model = g.save(tmp_path / "m.onnx", (1, 3, 8, 8), result=(1, 2, 8, 8))
+    made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
+    assert made.check.verdict in (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED)
+    encode = weight_codec.encode_scales
+    monkeypatch.setattr(
+        weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
+    )
+    wrong = nm.compile(model, tmp_path / "wrong", check=False, npu_compiler="tvm")
+    result = checking.check_results(tmp_path / "wrong", wrong, model)
+    assert result.verdict is CheckVerdict.DIFFERS
+    assert result.max_abs_diff is not None
+    assert result.max_abs_diff > 5 * 0.02
