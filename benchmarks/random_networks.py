@@ -1,6 +1,6 @@
 """Compiles random networks in several ways, runs them, and compares them with their reference.
 
-Usage: python -m benchmarks.random_networks [--first N] [--count M] [--how default,vela,tvm,none,stripes,pool,u85]
+Usage: python -m benchmarks.random_networks [--first N] [--count M] [--how default,vela,tvm,none,stripes,pool,u85,...]
        [--jobs N] [--output RESULTS.jsonl] [--keep FOLDER] [--reduce]
 
 Invariant: exit code 0 means that every network was exact, announced as inexact, or refused by name. Each case is a

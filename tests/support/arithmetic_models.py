@@ -25,8 +25,9 @@ def convolution(
     depthwise: bool = False,
     multiplier: int = 1,
     wide_bias: bool = True,
+    pruned: bool = False,
 ) -> ModelBuilder:
-    """CONV_2D or DEPTHWISE_CONV_2D."""
+    """CONV_2D or DEPTHWISE_CONV_2D; every second weight along the input channels is 0 where it is `pruned`."""
     b = ModelBuilder()
     depth = shape[2]
     channels = depth * multiplier if depthwise else channels
@@ -43,8 +44,11 @@ def convolution(
         extent = (k - 1) * d + 1
         out_shape.append(-(-size // st) if padding == SAME else (size - extent) // st + 1)
     x = b.tensor((1, *shape), dtype, s_in, random_zero(rng, dtype))
+    weights = random_weights(rng, weights_shape, weight_type)
+    if pruned:
+        weights[..., 1::2] = 0
     w = b.constant(
-        random_weights(rng, weights_shape, weight_type),
+        weights,
         s_w,
         0 if per_channel else 119,
         axis=3 if depthwise else 0,

@@ -206,8 +206,10 @@ class Builder:
             registers[table.length] = ceil_div(SCALE_BYTES * ofm.shape.depth, len(tables))
             addresses[table.base] = (CONSTANTS, 0)
         kernel = NpuOperation(Op.DEPTHWISE if depthwise else Op.CONV, 0, registers, addresses, self.operator)
-        found = [self._in_blocks(self._form.kernel(kernel, wide, False))]
-        return found[0]
+        formats = (False, True) if not depthwise and self._form.may_be_sparse(weights) else (False,)
+        forms = [self._form.kernel(kernel, wide, sparse) for sparse in formats]
+        fastest = min(forms, key=lambda form: self._blocks.choose(form.placed(self._region)).cycles)
+        return self._in_blocks(fastest)
 
     def _in_blocks(self, kernel: NpuOperation, encoded: bool = False) -> NpuOperation:
         """`kernel` in the blocks chosen for it; of the depth there is where weights are `encoded`."""

@@ -24,6 +24,7 @@ from fvp_runner.references.tflite import TFLiteReference
 from fvp_runner.result import OutputComparison, compare_output
 from npu_memplan.artifact import Artifact
 from npu_memplan.checking.compile import compile_checked
+from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.host_choice import HostOpsError
 from npu_memplan.frontend.host_ops.operator import UnsupportedOperatorError
@@ -48,6 +49,7 @@ REFUSALS = (
     _NotImportedError,
 )
 _NPUS = ("ethos-u55-256",) * 4 + ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512")
+_U85 = tuple(a.name for a in ETHOS_U85)
 
 
 class Verdict(Enum):
@@ -72,6 +74,7 @@ def ways(seed: int, sram_bytes: int = 32768) -> dict[str, CompileOptions]:
     """The options of each way; the NPU, and the pool's size near `sram_bytes`, are drawn by the seed."""
     rng = np.random.default_rng([seed, 7])
     npu = _NPUS[int(rng.integers(len(_NPUS)))]
+    u85 = _U85[int(np.random.default_rng([seed, 8]).integers(len(_U85)))]
     size = max(16, int(sram_bytes * rng.uniform(0.5, 1.5)))
     return {
         "default": CompileOptions(npu),
@@ -80,7 +83,10 @@ def ways(seed: int, sram_bytes: int = 32768) -> dict[str, CompileOptions]:
         "none": CompileOptions("none"),
         "stripes": CompileOptions(npu, stripes=True),
         "pool": CompileOptions(npu, pools={"sram": size}),
-        "u85": CompileOptions("ethos-u85-256"),
+        "u85": CompileOptions(u85),
+        "u85-tvm": CompileOptions(u85, npu_compiler="tvm"),
+        "u85-bytes": CompileOptions(u85, npu_compiler="tvm", objective="bytes"),
+        "u85-stripes": CompileOptions(u85, stripes=True),
     }
 
 

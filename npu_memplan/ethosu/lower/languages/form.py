@@ -39,9 +39,11 @@ class Form:
     `fitted`: weights and scales as the multipliers take them, and whether sums have more than 32 bits.
     `encode`: the streams of an operation whose blocks are chosen.
     `function_table`: what the table memory holds for a function of 16-bit values; None: the function is built in.
+    `may_be_sparse`: whether a convolution's weights can be stored, and multiplied, as two of every four.
     """
 
     kernel: Callable[[NpuOperation, bool, bool], NpuOperation]
     fitted: Callable[[Weights, Biases, Scales, int], tuple[Weights, Scales, bool]]
     encode: Callable[[Operation, Architecture, Weights, Biases, Scales], Streams]
     function_table: Callable[[ActivationFunction], NDArray[np.int64] | None]
+    may_be_sparse: Callable[[Weights], bool]

@@ -36,6 +36,10 @@ def function_table(function: ActivationFunction) -> NDArray[np.int64] | None:
     return None
 
 
+def never_sparse(weights: NDArray[np.int16]) -> bool:
+    return False
+
+
 def encode(
     operation: Operation,
     accelerator: Architecture,
