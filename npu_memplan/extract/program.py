@@ -9,7 +9,7 @@ original bindings again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -216,7 +216,7 @@ class Invoke:
     label: str = ""
     device: int = 0  # number of the virtual device that it runs on
     foreign: bool = False  # works in a memory scope that has no pools
-    results: range = range(0)  # arguments that are new tensors, which it defines
+    results: Collection[int] = ()  # arguments that are new tensors, which it defines
     overlaps: list[Candidate] = field(default_factory=list)
 
 

@@ -8,7 +8,7 @@ through their loads and stores.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...problem import Agent, BufferKind
 from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, PARAM_ROLES, REGION, RESIDENT, ROLE, is_npu
 from ..program import Candidate, ExtractionError, Fixed, Internal, Invoke, Plain, RelaxTensor, Step, StepAccess, View
 from ..sizes import element_bytes, size_bytes, static_extent
+from ..tir import nodes_of
 from ..tir.walk import Outline
 from .constants import Constants
 
@@ -45,6 +46,7 @@ class CallWalker:
         self.bounds = bounds
         self.constants = constants
         self.outlines: dict[Any, Outline] = {}
+        self.declared: dict[Any, Any] = {}
         self.programs: dict[Any, Any] = {}
         self.symbols = Symbols()
 
@@ -54,13 +56,14 @@ class CallWalker:
         name: str,
         function: Any,
         arguments: Sequence[View | Fixed | Plain],
-        results: range = range(0),
-        in_place: Sequence[int] = (),
+        results: Collection[int] = (),
+        in_place: Collection[int] = (),
     ) -> Invoke:
         """The call with number `index` of main, of `function`, called `name` in the module.
 
         Of its arguments it defines `results` and changes those that are `in_place`.
         """
+        function = self.described(function, arguments)
         agent = Agent.NPU if is_npu(function) else Agent.HOST
         device = _device(name, arguments)
         roles = function.attrs[PARAM_ROLES] if agent is Agent.NPU else [""] * len(arguments)
@@ -82,11 +85,31 @@ class CallWalker:
         elif any(takes_object(p) and isinstance(a, View) for a, p in zip(arguments, function.params, strict=True)):
             self.hidden(result, in_place)
         else:
-            self.host(result)
+            self.host(result, in_place)
         return result
 
-    def hidden(self, call: Invoke, in_place: Sequence[int]) -> None:
-        """A PrimFunc that hands tensor objects on: it does what call_tir promises, at one point."""
+    def described(self, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Any:
+        """`function` with buffers in place of handles that its body never mentions: nothing needs a tensor object."""
+        handles = {
+            i: a
+            for i, (p, a) in enumerate(zip(function.params, arguments, strict=True))
+            if takes_object(p) and isinstance(a, View)
+        }
+        if not handles:
+            return function
+        used = set(nodes_of(function.body, ir.Var))
+        handles = {i: a for i, a in handles.items() if function.params[i] not in used}
+        key = (function, *((i, a.dtype, *map(_extent_key, a.shape)) for i, a in handles.items()))
+        if key not in self.declared:
+            parameters = list(function.params)
+            for i, a in handles.items():
+                shape = _own_symbols(a.shape)
+                parameters[i] = tirx.decl_buffer(shape, a.dtype, name=parameters[i].name, layout=None)
+            self.declared[key] = tirx.PrimFunc(parameters, function.body, function.ret_type, function.attrs)
+        return self.declared[key]
+
+    def hidden(self, call: Invoke, in_place: Collection[int]) -> None:
+        """A PrimFunc that hands tensor objects on, or stands for one: it does what call_tir promises, at one point."""
         accesses = []
         for i, argument in enumerate(call.arguments):
             if not isinstance(argument, View):
@@ -112,10 +135,13 @@ class CallWalker:
 
     # -- host --------------------------------------------------------------------------------
 
-    def host(self, call: Invoke) -> None:
+    def host(self, call: Invoke, in_place: Collection[int]) -> None:
         if call.primfunc not in self.outlines:
             self.outlines[call.primfunc] = Outline(call.primfunc)
         plan = self.outlines[call.primfunc]
+        if not plan.nodes and not plan.allocations:
+            self.hidden(call, in_place)
+            return
         internals: list[Internal] = []
         symbols = {v: in_type_of(v, e) for v, e in self.symbols.values(call).items()}
         for statement in plan.allocations if not call.foreign else ():
@@ -244,11 +270,7 @@ def _device(name: str, arguments: Sequence[View | Fixed | Plain]) -> int:
 
 def copy_function(shape: Sequence[Any], dtype: str) -> Any:
     """A PrimFunc (source, target) that copies a tensor of `shape` and `dtype`."""
-    # An extent that is an expression gets a symbol of its own: a parameter can define no more.
-    shape = [
-        e if static_extent(e) is not None or isinstance(e, ir.Var) else tirx.Var(f"n{k}", "int64")
-        for k, e in enumerate(shape)
-    ]
+    shape = _own_symbols(shape)
     source = tirx.decl_buffer(shape, dtype, name="source", layout=None)
     target = tirx.decl_buffer(shape, dtype, name="target", layout=None)
     loops = [tirx.Var(f"i{k}", getattr(extent, "dtype", "int64")) for k, extent in enumerate(shape)]
@@ -256,6 +278,19 @@ def copy_function(shape: Sequence[Any], dtype: str) -> Any:
     for loop, extent in reversed(list(zip(loops, shape, strict=True))):
         body = tirx.For(loop, 0, extent, tirx.ForKind.SERIAL, body)
     return tirx.PrimFunc([source, target], body).with_attr("s_tir", True)
+
+
+def _own_symbols(shape: Sequence[Any]) -> list[Any]:
+    """`shape` as a parameter can have it: an extent that is an expression gets a symbol of its own."""
+    return [
+        e if static_extent(e) is not None or isinstance(e, ir.Var) else tirx.Var(f"n{k}", "int64")
+        for k, e in enumerate(shape)
+    ]
+
+
+def _extent_key(extent: Any) -> Any:
+    known = static_extent(extent)
+    return str(extent) if known is None else known
 
 
 def copy_behind(first: int, count: int, dtype: str) -> Any:

@@ -7,7 +7,7 @@ arguments, in its result or in an object that it was given: they are read wherev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,10 +46,14 @@ Make = Callable[[str, Any, Any], RelaxTensor]
 
 
 class Outside:
-    """The calls of one function that are not looked into; `make` makes a tensor of a name, a type, a variable."""
+    """The calls of one function that are not looked into; `make` makes a tensor of a name, a type, a variable.
 
-    def __init__(self, make: Make) -> None:
+    `used` are the variables that the function uses.
+    """
+
+    def __init__(self, make: Make, used: Collection[Any]) -> None:
         self.make = make
+        self.used = used
         self.held: dict[RelaxTensor, dict[RelaxTensor, None]] = {}  # result of a call -> what it may share bytes with
         self.objects: dict[RelaxTensor, None] = {}  # what objects may hold: any of them, as they may hold each other
         self.given: set[Any] = set()  # objects that the caller passed
@@ -108,7 +112,7 @@ class Outside:
         else:
             result = self.result(var.name, var.ty, var, f"it is the result of {label}")
         if (not operator or operator in KEEPERS) and not label.startswith(COPYING):
-            self.keep(touched, used.values(), result)
+            self.keep(touched, used.values(), result if var in self.used else Several(()))
         if operator in RELAX_VIEWS and operator != ENSURE:
             self.inside.update(view.tensor for view in views(result))
         own = [view.tensor for view in views(result) if view.tensor not in touched]

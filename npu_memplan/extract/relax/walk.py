@@ -8,12 +8,12 @@ nothing but the module, so a second walk finds the same names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from ...names import Names
 from ...problem import BufferKind
@@ -39,7 +39,7 @@ from ..program import (
     views,
 )
 from ..sizes import entry_symbols, size_bytes, static_extent
-from ..tir import operator_of
+from ..tir import operator_of, used_variables
 from .calls import CallWalker
 from .constants import Constants
 from .looks import ENSURE, begins_at_zero, look
@@ -74,7 +74,7 @@ class _Walker:
         self.bounds = _bounds(function)
         self.greatest = self.bounds if worst_case else {}
         self.call_walker = CallWalker(self.names, self.greatest, Constants(self.names, self.tensors, constants))
-        self.outside = Outside(self.tensor)
+        self.outside = Outside(self.tensor, used_variables(function.body))
 
     # -- the function ------------------------------------------------------------------------
 
@@ -188,6 +188,8 @@ class _Walker:
         name = operator_of(call)
         if name in ("relax.call_tir", "relax.call_tir_inplace"):
             return self.call_tir(var, call)
+        if (kernel := called_kernel(call, self.functions)) is not None:
+            return self.kernel(var, *kernel)
         if name == "relax.call_dps_packed":
             return self.outside.destination(var, call, self.value(call.args[1]), self.into)
         if name == "relax.builtin.alloc_tensor" and isinstance(call.args[0], relax.ShapeExpr) and _is_plain(call):
@@ -243,6 +245,27 @@ class _Walker:
         self.into.nodes.extend(invoke.nodes)
         return Several(tuple(results)) if isinstance(call.ty, relax.TupleType) else results[0]
 
+    def kernel(self, var: Any, name: str, given: Sequence[Any]) -> Value:
+        """A PrimFunc that writes into arguments (`CallTIRRewrite` makes such calls); it returns nothing."""
+        arguments = [leaf for argument in given for leaf in self.numbers(argument)]
+        fresh = {
+            i
+            for i, a in enumerate(arguments)
+            if isinstance(a, View) and a.tensor in self.outside.allocated and not a.tensor.agents
+        }
+        others = [i for i in range(len(arguments)) if i not in fresh]
+        made = self.call_walker.invoke(len(self.calls), name, self.functions[name], arguments, fresh, others)
+        self.calls.append(made)
+        self.into.statements.append(made)
+        self.into.nodes.extend(made.nodes)
+        return Plain(var)
+
+    def numbers(self, argument: Any) -> list[View | Fixed | Plain]:
+        """What a PrimFunc gets for an argument: a shape's numbers are arguments of their own."""
+        if isinstance(argument, relax.ShapeExpr):
+            return [Plain(extent) for extent in argument.values]
+        return list(result_views(self.value(argument)))
+
     def transfer(self, source: Value, target: RelaxTensor, into: Body) -> None:
         """A copy by the run time, which works on tensor objects: also to another device, or from anywhere in one."""
         target.as_object()
@@ -283,6 +306,8 @@ class _Walker:
             chosen = self.outside.chosen(name, ty, values)
             made.objects.append((chosen, values[0], values[1]))
             return chosen
+        if isinstance(same := values[0], View) and isinstance(values[1], View) and _alike(same, values[1]):
+            return same
         branch = made.branch
         result = self.tensor(name, ty, None)
         sources: list[RelaxTensor] = []
@@ -318,6 +343,16 @@ def _device(virtual: Any) -> tuple[str, int, str]:
     return str(virtual.target), int(virtual.vdevice_id), str(virtual.memory_scope)
 
 
+def called_kernel(call: Any, functions: Mapping[str, Any]) -> tuple[str, Sequence[Any]] | None:
+    """The name of the PrimFunc that `call` calls by itself, not through call_tir, and its arguments."""
+    target, arguments = call.op, call.args
+    if operator_of(call) == "relax.vm.call_tir_dyn":
+        target, arguments = call.args[0], call.args[1].fields
+    called = isinstance(target, ir.GlobalVar) and isinstance(functions.get(target.name_hint), tirx.PrimFunc)
+    nothing = isinstance(call.ty, relax.TupleType) and not call.ty.fields
+    return (target.name_hint, arguments) if called and nothing else None
+
+
 def _is_plain(allocation: Any) -> bool:
     """Whether a `builtin.alloc_tensor` is in global memory of the first device."""
     return static_extent(allocation.args[2]) == 0 and str(allocation.args[3].value) == "global"
@@ -326,6 +361,12 @@ def _is_plain(allocation: Any) -> bool:
 def same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     """Whether two shapes are the same, symbols by symbols."""
     return len(left) == len(right) and all(tvm_ffi.structural_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def _alike(one: View, other: View) -> bool:
+    """Whether two views see the same bytes in the same way."""
+    place = one.tensor is other.tensor and one.offset_bytes == other.offset_bytes
+    return place and one.dtype == other.dtype and same_shape(one.shape, other.shape)
 
 
 def _bounds(function: Any) -> dict[Any, int]:

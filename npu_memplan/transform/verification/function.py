@@ -331,7 +331,11 @@ class FunctionWalk:
             ]
             if objects:
                 self.touch(objects, where)
-            CallWalk(self.state, where, callee, arguments, found).run()
+            call = CallWalk(self.state, where, callee, arguments, found)
+            call.run()
+            if not call.touches:  # it stands for a kernel that is elsewhere
+                pools = [a for a in arguments if isinstance(a, OwnedBytes) and a.memory in self.planned]
+                self.touch([p for p in call.places.values() if p not in pools or p.owner is not p.memory], where)
         return None
 
     def opaque(self, expr: Any) -> Any:

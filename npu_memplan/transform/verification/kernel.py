@@ -85,6 +85,7 @@ class CallWalk:
         self.body = function.body
         self.known: dict[Any, Any] = {}
         self.places: dict[Any, OwnedBytes] = {}
+        self.touches = False  # any of them
         for parameter, argument in zip(function.params, arguments, strict=False):
             if isinstance(argument, int):
                 self.known[parameter] = argument
@@ -144,6 +145,7 @@ class CallWalk:
     def step(self, nest: Nest) -> None:
         """One statement: what it reads first is its own, and what it wrote is afterwards."""
         found = [(a, self.places[a.buffer]) for a in nest.accesses if a.buffer in self.places]
+        self.touches = self.touches or bool(found)
         touched: dict[Any, tuple[OwnedBytes, bool]] = {}  # owner -> its place, whether it is read first
         for access, place in found:
             touched.setdefault(place.owner, (place, not access.writes))
