@@ -40,7 +40,8 @@ def counted(record: EvidenceRecord, hidden: Mapping[str, float], step: int) -> E
     """The record as a machine with `hidden` figures would have counted it, in steps."""
     made = facts()
     for parameter in parameters_of(made, frozenset({"flash"})):
-        made = parameter.write(made, hidden.get(parameter.name, parameter.read(made)))
+        if parameter.name in hidden:
+            made = parameter.write(made, hidden[parameter.name])
     runs = []
     for run in record.micro:
         cycles = estimate(decode(run.stream, U55.language), made.accelerator, made.memory_map).total
