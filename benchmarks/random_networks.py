@@ -17,6 +17,8 @@ import argparse
 import collections
 import json
 import re
+import resource
+import signal
 import sys
 import tempfile
 import time
@@ -31,7 +33,8 @@ from tests.support.random_networks.reduction import reduced
 from tests.support.random_networks.verdict import Trial, Verdict, ways
 
 WAYS = tuple(ways(0))
-LIMIT_S = 180  # of wall time for one way of a network
+LIMIT_S = 180  # of CPU time for one way of a network
+STARVED = 8  # times as much wall time is a process given that others keep from running
 
 
 def in_fork(work: Callable[[Callable[..., None]], None], limit_s: float = LIMIT_S) -> tuple[list[dict[str, Any]], str]:
@@ -40,6 +43,7 @@ def in_fork(work: Callable[[Callable[..., None]], None], limit_s: float = LIMIT_
         records = Path(folder) / "records"
 
         def reported() -> int:
+            resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s), int(limit_s) + 5))
             with records.open("a", encoding="utf-8") as file:
 
                 def report(**record: Any) -> None:
@@ -49,7 +53,7 @@ def in_fork(work: Callable[[Callable[..., None]], None], limit_s: float = LIMIT_
                 work(report)
             return 0
 
-        result = run_in_fork(reported, Path(folder) / "words", limit_s)
+        result = run_in_fork(reported, Path(folder) / "words", STARVED * limit_s)
         lines = records.read_text(encoding="utf-8").splitlines() if records.exists() else []
     ended = _named(result, limit_s)
     return [json.loads(line) for line in lines], f"{ended}: {result.text.strip()[-600:]}" if ended else ""
@@ -58,7 +62,9 @@ def in_fork(work: Callable[[Callable[..., None]], None], limit_s: float = LIMIT_
 def _named(result: ForkResult, limit_s: float) -> str:
     """How the process ended; empty: well."""
     if result.timed_out:
-        return f"took more than {limit_s:g} s"
+        return f"took more than {STARVED * limit_s:g} s"
+    if result.code == -signal.SIGXCPU:
+        return f"took more than {limit_s:g} s of CPU time"
     code = result.code
     return "" if code == 0 else f"signal {-code}" if code < 0 else f"exit code {code}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import planners
 from ..artifact.application import ApplicationError
-from ..names import identifier
+from ..names import model_name
 from ..options import CompileOptions, Resident
 from ..planners import prefetch
 from ..planners.given import with_bounds
@@ -22,6 +22,7 @@ from ..tuning.ranking import Ranking
 from ..verify import check_own, verify
 from .joint import KEPT, join, plan_of, stack, take
 
+FOLDER = "src"  # of the application's own C, beside the networks'
 _SLACK = 1.01  # of the fewest cycles: within these, fewer bytes are better
 _NODES = 20_000  # of a joint plan
 _ROUNDS = 4  # of compiling for smaller pools, where networks that are as large as the pool have no room together
@@ -142,10 +143,13 @@ def kept_bytes(problem: Problem) -> int:
 def _names(models: Sequence[Path], options: CompileOptions) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for model in models:
-        name = identifier(model.stem)
-        if name in found:
+        name = model_name(model.stem)
+        if name.lower() == FOLDER:
+            raise ApplicationError(f"{model} would be called {name}, as the folder of the application's C; rename it")
+        same = next((other for other in found if other.upper() == name.upper()), "")
+        if same:
             raise ApplicationError(
-                f"{found[name]} and {model} would both be called {name} in C; rename one of the files"
+                f"{found[same]} and {model} would both be called {name} in C; rename one of the files"
             )
         found[name] = model
     if options.name or options.constant_pools or options.launch != "small-driver":

@@ -13,22 +13,22 @@ from pathlib import Path
 from ..artifact.application import Application, ApplicationError, LinkedNetwork, named
 from ..artifact.model import Artifact
 from ..artifact.parts import Call, TensorSlot
-from ..names import identifier
+from ..names import model_name
 from ..pipeline import build
 from ..report.writing import record, write
 from .application_c import c_texts
 from .joint import shift_of
-from .networks import Linked, Weights, kept_bytes
+from .networks import FOLDER, Linked, Weights, kept_bytes
 
 
 def write_application(
     linked: Linked, name: str, folder: Path, together: Sequence[tuple[str, str]], rates: Weights
 ) -> tuple[Application, Artifact]:
     """Write everything into an empty directory; the application and the artifact of its joint plan."""
-    name = identifier(name)
+    name = model_name(name)
     artifacts: dict[str, Artifact] = {}
     for network, planned in linked.networks.items():
-        if network == name:
+        if network.upper() == name.upper():
             raise ApplicationError(f"application and network would both be called {name} in C; choose another -o")
         place = folder / network
         place.mkdir()
@@ -47,7 +47,7 @@ def write_application(
         ),
         tuple(together),
     )
-    sources = folder / "src"
+    sources = folder / FOLDER
     sources.mkdir()
     files = {}
     for file, text in c_texts(name, artifacts, linked.plan).items():

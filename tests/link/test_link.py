@@ -17,6 +17,7 @@ from npu_memplan.cli import cli
 from npu_memplan.problem import BufferKind
 from npu_memplan.verify import Constraint, verify
 from tests.states.test_variables import assigned_early, running_sum
+from tests.support.warnings_of_c import check_warnings
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 CC = shutil.which("cc") or shutil.which("gcc")
@@ -137,6 +138,8 @@ def test_the_sources_are_one_library(app: Path, tmp_path: Path) -> None:
     make = (app / "src" / "app.mk").read_text().replace("$(addprefix $(APP_DIR)/,", "").replace("$(APP_DIR)", str(app))
     values = dict(line.split(" := ") for line in make.splitlines() if " := " in line)
     sources = [str(app / file) for file in values["APP_SOURCES"].rstrip(")").split()]
+    includes = [flag for flag in values["APP_CFLAGS"].split() if flag.startswith("-I")]
+    check_warnings([Path(source) for source in sources], *includes)
     command = [
         CC,
         *values["APP_CFLAGS"].split(),
@@ -151,6 +154,25 @@ def test_the_sources_are_one_library(app: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert subprocess.run([str(tmp_path / "a")], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "output", "words"),
+    [
+        (("sums", "SUMS"), "app", "SUMS.tflite would both be called SUMS in C"),
+        (("a/*b", "a??b"), "app", "would both be called a__b in C"),
+        (("src", "sums"), "app", "as the folder of the application's C"),
+        (("sums", "last"), "Sums", "application and network would both be called Sums in C"),
+    ],
+)
+def test_names_that_are_one_in_c_are_refused(names: tuple[str, str], output: str, words: str, tmp_path: Path) -> None:
+    models = [tmp_path / f"{name.replace('/', '-')}.tflite" for name in names]
+    for model in models:
+        model.write_bytes(running_sum())
+    code, said = call("link", *models, "--options", "--effort quick --npu-compiler tvm", "-o", tmp_path / output)
+    assert code != 0
+    assert words in " ".join(said.split())
+    assert not (tmp_path / output).exists()
 
 
 @pytest.mark.parametrize(
