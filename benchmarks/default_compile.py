@@ -1,37 +1,136 @@
-"""The default compile beside Vela: bytes, estimated cycles and CPU seconds.
+"""The default compile beside Vela: bytes, estimated cycles under every timing model, and CPU seconds.
 
-    python -m benchmarks.default_compile MODEL.tflite ... [--accelerator ethos-u55-256] [--effort normal]
+    python -m benchmarks.default_compile MODEL.tflite ... [--accelerator NAME,NAME] [--effort normal] [--results FILE]
 
-A row a model: Vela's bytes (its arena; "planned": the best plan of its stream, where its arena counts other things),
-Vela's cycles, ours, and their ratio, by one function for both sides; CPU seconds of a whole compile in this process.
-The last line has the geometric mean and the rows in which bytes or cycles are above Vela's. Nothing is asserted.
+A row a model and accelerator: Vela's bytes (its arena; "planned": the best plan of its stream, where its arena counts
+other things), ours, Vela's cycles and ours by the nominal model, their ratio, the worst ratio of all timing models (the
+same one on both sides of each), and CPU seconds of a compile in this process. With `--results`, rows are appended to a
+file, and what it has is not computed again: a long run can be ended and continued. The last lines have, by accelerator,
+the geometric means and the rows in which bytes or cycles are above Vela's. Nothing is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from benchmarks.time_in_memory import vela
-from npu_memplan import compiler
-from npu_memplan.errors import NpuMemplanError
+from npu_memplan import compiler, pipeline
+from npu_memplan.ethosu.time import MODELS, estimate
 from npu_memplan.options import CompileOptions
+from npu_memplan.request import request
+from npu_memplan.stages import Compiled
 
 
-def row(model: Path, options: CompileOptions) -> tuple[str, float, bool]:
-    """A line, the ratio of cycles (nan: there is none), and whether bytes or cycles are above Vela's."""
-    arena, cycles, whose = vela(model, options, "Performance")
-    started = time.process_time()
-    made = compiler.plan_model(model, options).artifact
-    spent = time.process_time() - started
-    used = sum(usage.used_bytes for usage in made.plan.usage)
-    ours = made.estimated_cycles or 0
-    ratio = ours / cycles if ours and cycles else math.nan
-    worse = bool(cycles) and (used > arena or ours > cycles)
-    text = f"{whose:8} {arena:>9,} ours {used:>9,}  Vela {cycles:>10,} ours {ours:>10,} {ratio:.3f} {spent:5.1f} s"
-    return f"{text}{'  ABOVE' if worse else ''}", ratio, worse
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One compile; `message`: why there is none, or nothing to compare."""
+
+    model: str
+    accelerator: str
+    effort: str
+    whose: str = ""  # the bytes of Vela: "arena" or "planned"
+    vela_bytes: int = 0
+    bytes: int = 0
+    vela_cycles: int = 0
+    cycles: int = 0
+    worst: float = math.nan  # ratio of cycles, of all timing models
+    seconds: float = math.nan
+    message: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What is computed once."""
+        return self.model, self.accelerator, self.effort
+
+    @property
+    def above(self) -> bool:
+        """Whether bytes, or cycles under any timing model, are above Vela's."""
+        return not self.message and (self.bytes > self.vela_bytes or self.worst > 1)
+
+    def __str__(self) -> str:
+        if self.message:
+            return f"{self.model[-40:]:40} {self.accelerator:15} {self.message}"
+        return (
+            f"{self.model[-40:]:40} {self.accelerator:15} {self.whose:8} {self.vela_bytes:>9,} ours {self.bytes:>9,}  "
+            f"Vela {self.vela_cycles:>10,} ours {self.cycles:>10,} {self.cycles / self.vela_cycles:.3f} worst "
+            f"{self.worst:.3f} {self.seconds:5.1f} s{'  ABOVE' if self.above else ''}"
+        )
+
+
+def cycles_by_model(compiled: Compiled) -> tuple[int, ...]:
+    """Cycles of a program's NPU calls under each timing model."""
+    memory_map = compiled.artifact.memory_map
+    assert memory_map is not None
+    maps = [replace(memory_map, assumptions=model) for model in MODELS]
+    launches = compiled.sources.launches
+    calls = [launches[call.function] for call in compiled.artifact.calls if call.function in launches]
+    return tuple(sum(estimate(c.commands, c.accelerator, where).total for c in calls) for where in maps)
+
+
+def measure(model: Path, name: str, options: CompileOptions) -> Row:
+    """One row; whatever ends it is its message."""
+    row = Row(name, options.accelerator, options.effort)
+    try:
+        loaded = pipeline.read(model, request(replace(options, npu_compiler="vela")))
+        theirs, size, whose = loaded.vela_stream_cycles, sum(loaded.vela_arena_bytes.values()), "arena"
+        if not sum(theirs):
+            return replace(row, message="nothing of Vela's runs on the NPU")
+        if not size:
+            plan, whose = pipeline.plan(pipeline.extract_problem(pipeline.lower(loaded))).plan, "planned"
+            size = sum(usage.used_bytes for usage in plan.usage)
+        started = time.process_time()
+        made = compiler.plan_model(model, options)
+        seconds = time.process_time() - started
+        ours = cycles_by_model(made)
+    except Exception as error:
+        return replace(row, message=f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:100]}")
+    used = sum(usage.used_bytes for usage in made.artifact.plan.usage)
+    if not sum(ours):
+        return replace(row, message="nothing of ours runs on the NPU")
+    worst = max(our / their for our, their in zip(ours, theirs, strict=True))
+    return replace(
+        row, whose=whose, vela_bytes=size, bytes=used, vela_cycles=theirs[0], cycles=ours[0], worst=worst,
+        seconds=round(seconds, 2),
+    )  # fmt: skip
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file of results, in its order; a line that was cut off is left out."""
+    kinds = {field.name: {"int": int, "float": float}.get(str(field.type), str) for field in fields(Row)}
+    with open(path, newline="", encoding="utf-8") as file:
+        found = [{name: text for name, text in values.items() if text is not None} for values in csv.DictReader(file)]
+    return [Row(**{n: kinds[n](text) for n, text in values.items()}) for values in found if len(values) == len(kinds)]
+
+
+def append_row(path: Path, row: Row) -> None:
+    """Add `row` to the file of results."""
+    with open(path, "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+        if not file.tell():
+            writer.writeheader()
+        writer.writerow(asdict(row))
+
+
+def print_totals(rows: Iterable[Row]) -> None:
+    """A line an accelerator."""
+    every = list(rows)
+    for accelerator in dict.fromkeys(row.accelerator for row in every):
+        found = [row for row in every if row.accelerator == accelerator and not row.message]
+        above = [row.model for row in found if row.above]
+        if found:
+            nominal, worst = (
+                math.exp(sum(map(math.log, ratios)) / len(found))
+                for ratios in ([r.cycles / r.vela_cycles for r in found], [r.worst for r in found])
+            )
+            print(
+                f"{accelerator}: {len(found)} networks, geometric mean {nominal:.3f}, worst model {worst:.3f}; "
+                f"{len(above)} above Vela: {', '.join(above) or 'none'}"
+            )
 
 
 def main() -> None:
@@ -39,21 +138,21 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--accelerator", default="ethos-u55-256")
     parser.add_argument("--effort", default="normal")
+    parser.add_argument("--results", type=Path)
     given = parser.parse_args()
-    options = CompileOptions(given.accelerator, effort=given.effort).resolved()
-    ratios, above = [], []
+    known = read_rows(given.results) if given.results and given.results.exists() else []
+    rows = {row.key: row for row in known}
     for model in given.models:
-        try:
-            text, ratio, worse = row(model, options)
-        except NpuMemplanError as error:
-            text, ratio, worse = str(error).splitlines()[0][:100], math.nan, False
-        print(f"{model.stem[:36]:36} {text}", flush=True)
-        if not math.isnan(ratio):
-            ratios.append(ratio)
-        if worse:
-            above.append(model.stem)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
-    print(f"{len(ratios)} networks, geometric mean {mean:.3f}; above Vela: {', '.join(above) or 'none'}")
+        for accelerator in given.accelerator.split(","):
+            options = CompileOptions(accelerator, effort=given.effort).resolved()
+            name = f"{model.parent.name}/{model.stem}"
+            if (name, accelerator, given.effort) not in rows:
+                row = measure(model, name, options)
+                rows[row.key] = row
+                if given.results:
+                    append_row(given.results, row)
+            print(rows[name, accelerator, given.effort], flush=True)
+    print_totals(rows.values())
 
 
 if __name__ == "__main__":
