@@ -251,17 +251,13 @@ def _compile_program(model: Path, output: Path | None, force: bool, as_json: boo
 
 
 def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output: Path) -> None:
-    """What a compile found: the verdict, what was tried, the table."""
-    from ..report.text.memory_txt import print_memory, terminal
+    """What a compile found: the verdict, what was tried, what was selected."""
+    from ..report.text.first_screen import first_screen
 
     if fitted is not None:
         click.echo(f"{verdict(artifact)}\n\n{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
-    console = terminal()
-    print_memory(artifact, console, with_verdict=fitted is None)
-    for pool, size in artifact.vela_arena_bytes.items():
-        ours = artifact.pool_bytes(pool)
-        console.print(f"Vela's own {pool} arena: {size:,} bytes; this plan: {ours:,} bytes")
-    console.print(f"written to {output}", soft_wrap=True)
+    for line in first_screen(artifact, output, with_verdict=fitted is None):
+        click.echo(line)
 
 
 def where_it_fits(model: Path, options: CompileOptions, as_json: bool, verbosity: Verbosity) -> None:

@@ -14,7 +14,7 @@ from ..artifact import Artifact
 from ..command_line.values import PLACE
 
 
-@click.command(help="Say where the peak is, or where one buffer lies and why.")
+@click.command(help="Say where the peak is, with the memory map, or where one buffer lies and why.")
 @click.argument("directory", type=PLACE)
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -25,3 +25,8 @@ def command(directory: Path, name: str | None, as_json: bool) -> None:
     artifact = Artifact.load_verified(directory)
     answer = explain_peak(artifact, directory) if name is None else explain_name(artifact, name, directory)
     click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)
+    if name is None and not as_json:
+        from ..report.text.memory_txt import print_maps
+
+        click.echo()
+        print_maps(artifact)

@@ -1,4 +1,4 @@
-"""What a user sees first: the verdict, pools, kinds of bytes, the largest buffers, a small map.
+"""All that is said of a compiled model in text: the verdict, pools, kinds of bytes, the largest buffers, a small map.
 
 Invariant: every size is shown in bytes and in KiB, columns are aligned, and the plain text
 (memory.txt, a pipe, NO_COLOR) carries the same characters as the coloured terminal.
@@ -44,17 +44,15 @@ def memory_text(artifact: Artifact) -> str:
     return "".join(line.rstrip() + "\n" for line in sink.getvalue().splitlines())
 
 
-def print_memory(artifact: Artifact, console: Console | None = None, with_verdict: bool = True) -> None:
+def print_memory(artifact: Artifact, console: Console | None = None) -> None:
     """Print the whole table to `console` (default: stdout), behind its verdict; colour is its business (NO_COLOR)."""
     console = console or terminal()
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target
     fit = fit_of(artifact)
-    if with_verdict:
-        console.print(Text("\n".join(textwrap.wrap(verdict(artifact), WIDTH)), style="bold"))
-    if with_verdict and fit is not None:
-        console.print()
+    console.print(Text("\n".join(textwrap.wrap(verdict(artifact), WIDTH)), style="bold"))
     if fit is not None:
+        console.print()
         _block(console, f"Memories of {fit.board.name}", _fit_table(fit))
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
     console.print(
@@ -70,7 +68,7 @@ def print_memory(artifact: Artifact, console: Console | None = None, with_verdic
         if artifact.timing is not None and artifact.estimated_cycles:
             console.print(_time(artifact.timing, artifact.estimated_cycles))
     if artifact.host_layers:
-        console.print(textwrap.fill(_host_time(artifact), WIDTH))
+        console.print(textwrap.fill(host_time(artifact), WIDTH))
     console.print(_status(artifact, view))
     if plan.stopped_early:
         console.print(f"The search was stopped by its budget ({plan.budget}).")
@@ -83,14 +81,29 @@ def print_memory(artifact: Artifact, console: Console | None = None, with_verdic
             what = point_label(artifact.problem, point)
             heading = f"Peak of {pool.pool.name}: {peak:,} bytes ({kib(peak)}) live at point {point}: {what}"
             _block(console, heading, _peak_table(artifact, pool))
-            for line in ascii_map(artifact.problem, view, pool, min(console.width, WIDTH)):
-                console.print(_coloured(line), soft_wrap=True)
-            console.print()
+            _print_map(artifact, view, pool, console)
     console.print(legend(artifact.problem), soft_wrap=True)
     for line in results(artifact):
         console.print(textwrap.fill(line, WIDTH, subsequent_indent="  "))
     for note in artifact.notes:
         console.print(f"note: {note}")
+
+
+def print_maps(artifact: Artifact, console: Console | None = None) -> None:
+    """Print the map of each pool in use: bytes upwards, operations to the right."""
+    console = console or terminal()
+    view = memory_view(artifact.problem, artifact.plan)
+    for pool in view.pools:
+        if pool.rectangles:
+            console.print(Text(f"Map of {pool.pool.name}", style="bold"))
+            _print_map(artifact, view, pool, console)
+    console.print(legend(artifact.problem), soft_wrap=True)
+
+
+def _print_map(artifact: Artifact, view: MemoryView, pool: PoolView, console: Console) -> None:
+    for line in ascii_map(artifact.problem, view, pool, min(console.width, WIDTH)):
+        console.print(_coloured(line), soft_wrap=True)
+    console.print()
 
 
 def _time(timing: Timing, cycles: int) -> str:
@@ -103,7 +116,7 @@ def _time(timing: Timing, cycles: int) -> str:
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
 
 
-def _host_time(artifact: Artifact) -> str:
+def host_time(artifact: Artifact) -> str:
     """The host's rough cycles; with the NPU's where sums are to have them."""
     cycles, clock = artifact.host_cycles or 0, artifact.host_clock_hz
     dearest = sorted(artifact.host_layers, key=lambda row: (-row.cycles, row.operator))[:HOST_SHOWN]

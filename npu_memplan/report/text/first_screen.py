@@ -1,0 +1,118 @@
+"""What a compile prints: the verdict, bytes and time beside Vela's, what was selected and why.
+
+Invariant: at most `LINES` lines; what does not fit is in memory.txt, and its notes are counted. What makes results
+doubtful is never left out.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...artifact import Artifact
+from ...artifact.board_fit import fit_of
+from ...artifact.check import CheckVerdict
+from ...options import NO_NPU, CompileOptions
+from ...sizes import percent
+from ..facts.work import busy
+from .checked import results
+from .memory_txt import host_time
+from .verdict import verdict
+
+LINES = 8
+WIDTH = 100  # columns
+_TAKEN = "taken: "  # the note of a selection
+
+
+def first_screen(artifact: Artifact, output: Path, with_verdict: bool = True) -> list[str]:
+    """Lines of at most `WIDTH` columns, but for names that are longer; `output`: where the artifact is written."""
+    last = _wrapped(f"written to {output}; npu-memplan explain {output} has the memory map")
+    first = _wrapped(verdict(artifact)) if with_verdict else []
+    said = [_wrapped(text) for text in _facts(artifact)]
+    notes = [_wrapped(f"note: {note}") for note in artifact.notes if not note.startswith(_TAKEN)]
+    room = LINES - len(first) - len(last)
+    lines, left = list(first), 0
+    for index, paragraph in enumerate((*said, *notes)):
+        more = index + 1 < len(said) + len(notes)  # a line is kept for the count of what is left out
+        if not left and len(lines) - len(first) + len(paragraph) + more <= room:
+            lines += paragraph
+        else:
+            left += 1
+    if left:
+        lines.append(f"{left} more in {output / artifact.files['memory']}" if "memory" in artifact.files else "...")
+    return [*lines, *last]
+
+
+def _facts(artifact: Artifact) -> Iterator[str]:
+    """Sentences, the most important first."""
+    claims = results(artifact)
+    if artifact.check.verdict is CheckVerdict.DIFFERS:
+        yield from claims[:1]
+    yield from _beside_vela(artifact)
+    if artifact.check.verdict is not CheckVerdict.DIFFERS:
+        yield from claims[:1]
+    target = artifact.target
+    chosen = _selected(artifact)
+    if chosen and target.accelerator != NO_NPU:
+        yield f"selected: {chosen}"
+        yield f"objective: {objective(target)}"
+    where = "host only" if target.accelerator == NO_NPU else f"{target.accelerator}, {target.memory_mode}"
+    share = busy(artifact)
+    used = "" if share is None else f", {percent(share, 1)} of the NPU's peak"
+    yield f"{where}: {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls{used}"
+    yield from claims[1:]
+    fit = fit_of(artifact)
+    if fit is not None:
+        memories = (f"{u.memory.name} {u.used_bytes:,} of {u.memory.size_bytes:,} bytes" for u in fit.uses)
+        yield f"{fit.board.name}: {', '.join(memories)}"
+    if artifact.plan.stopped_early:
+        yield f"the search was stopped by its budget ({artifact.plan.budget})"
+    if artifact.host_layers:
+        yield host_time(artifact)
+
+
+def _selected(artifact: Artifact) -> str:
+    """What made the NPU's operations, and the best of what was not taken."""
+    taken = next((note.removeprefix(_TAKEN) for note in artifact.notes if note.startswith(_TAKEN)), "")
+    if not taken:
+        return {"vela": "Vela's stream", "tvm": "native lowering"}.get(artifact.target.npu_compiler, "")
+    clauses = taken.split("; ")[:2]
+    clauses[0] = ", ".join(clauses[0].split(", ")[:2])  # without the least that its operations take
+    return "; ".join(clauses)
+
+
+def _beside_vela(artifact: Artifact) -> Iterator[str]:
+    """Bytes and time of Vela's own compile, and of this one; by the same estimate for both."""
+    parts = []
+    for pool, theirs in artifact.vela_arena_bytes.items():
+        ours = artifact.pool_bytes(pool)
+        parts.append(f"{pool} {ours:,} bytes, Vela {theirs:,} ({_change(ours, theirs)})")
+    timing = artifact.timing
+    theirs = sum(timing.vela_stream_bounds.values()) if timing is not None else 0
+    if timing is not None and theirs and artifact.estimated_cycles:
+        ours = artifact.estimated_cycles
+        times = [f"{timing.milliseconds(cycles):.3f} ms" for cycles in (ours, theirs)]
+        parts.append(f"NPU {times[0]}, Vela {times[1]} ({_change(ours, theirs)})")
+    if parts:
+        yield f"beside Vela: {'; '.join(parts)}"
+
+
+def _change(ours: int, theirs: int) -> str:
+    return "the same" if ours == theirs else f"{100 * (ours / theirs - 1):+.1f} %" if theirs else "-"
+
+
+def objective(target: CompileOptions) -> str:
+    """What the options ask for."""
+    if target.max_ms is not None:
+        return f"the fewest bytes in which the NPU takes at most {target.max_ms:g} ms (--max-ms)"
+    if not target.for_cycles:
+        return "the fewest bytes"
+    if target.by_default:
+        within = "the fewest cycles within Vela's bytes"
+        return within if target.objective == "cycles" else f"{within}, then the fewest bytes within 1 % of them"
+    return "the fewest cycles within the memory of the board" if target.board else "the fewest cycles within --pool"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,83 @@
+"""What a compile prints: at most eight lines, the important ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.check import CheckResult, CheckVerdict, FirstDifference
+from npu_memplan.artifact.timing import Timing
+from npu_memplan.compiler import plan_model
+from npu_memplan.options import CompileOptions
+from npu_memplan.report.text.first_screen import LINES, WIDTH, first_screen, objective
+
+PLACE = Path("build/small")
+
+
+def screen(artifact: Artifact) -> str:
+    lines = first_screen(artifact, PLACE)
+    assert len(lines) <= LINES
+    assert all(len(line) <= WIDTH for line in lines)
+    return "\n".join(lines)
+
+
+def test_a_real_compile_is_beside_vela(shared_model: Callable[[str], Path]) -> None:
+    artifact = plan_model(shared_model("kws_ref_model"), CompileOptions(effort="quick")).artifact
+    ours, vela = artifact.pool_bytes("sram"), artifact.vela_arena_bytes["sram"]
+    lines = first_screen(artifact, PLACE)
+    assert lines[0].startswith(f"kws_ref_model: sram {ours:,} bytes, feasible; NPU about 0.")
+    assert lines[1].startswith(f"beside Vela: sram {ours:,} bytes, Vela {vela:,} (-")
+    assert lines[3].startswith("selected: native lowering, ")
+    assert lines[2].startswith("Results: 13 operators, all exact")
+    assert "objective: the fewest cycles within Vela's bytes, then the fewest bytes within 1 % of them" in lines
+    assert lines[-1] == "written to build/small; npu-memplan explain build/small has the memory map"
+    assert len(lines) <= LINES
+
+
+def test_what_has_no_room_is_counted(small: Artifact) -> None:
+    few = screen(replace(small, notes=("first",)))
+    assert "note: first" in few
+    assert "more in" not in few
+    many = screen(
+        replace(small, notes=tuple(f"number {k} {'of many ' * 12}" for k in range(9)), files={"memory": "m.txt"})
+    )
+    shown = many.count("note: ")
+    assert shown < 9
+    assert f"{9 - shown} more in build/small/m.txt" in many
+
+
+def test_wrong_results_come_first(small: Artifact) -> None:
+    wrong = CheckResult(
+        CheckVerdict.DIFFERS, reference="tflite-micro", elements=9, mismatches=3, max_abs_diff=2.0, unit="LSB",
+        first=FirstDifference("random:0"),
+    )  # fmt: skip
+    text = screen(replace(small, check=wrong, notes=tuple(str(k) * 300 for k in range(4))))
+    assert text.splitlines()[1].startswith("Results: NOT exact: 3 of 9 elements differ")
+
+
+def test_the_same_and_what_vela_does_not_say(small: Artifact) -> None:
+    assert "beside Vela" not in screen(replace(small, vela_arena_bytes={}, timing=None))
+    used = small.pool_bytes("sram")
+    assert f"beside Vela: sram {used:,} bytes, Vela {used:,} (the same)\n" in screen(
+        replace(small, vela_arena_bytes={"sram": used}, timing=Timing(1e6, {}))
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (CompileOptions(), "the fewest cycles within Vela's bytes, then the fewest bytes within 1 % of them"),
+        (CompileOptions(objective="cycles"), "the fewest cycles within Vela's bytes"),
+        (CompileOptions(objective="bytes"), "the fewest bytes"),
+        (CompileOptions(stripes=True), "the fewest bytes"),
+        (CompileOptions(pools={"sram": 9}), "the fewest cycles within --pool"),
+        (CompileOptions(board="himax-we2"), "the fewest cycles within the memory of the board"),
+        (CompileOptions(max_ms=0.5), "the fewest bytes in which the NPU takes at most 0.5 ms (--max-ms)"),
+    ],
+)
+def test_the_objective_is_the_one_that_was_asked_for(options: CompileOptions, said: str) -> None:
+    assert objective(options) == said
