@@ -46,7 +46,7 @@ def vm(module: tvm.IRModule) -> relax.VirtualMachine:
 def main() -> None:
     generator = np.random.default_rng(0)
     any_size = nm.transform.PlanMemory()(Model)
-    up_to_32 = nm.transform.PlanMemory(bounds={"h": 32, "w": 32})(Model)
+    up_to_32 = nm.transform.PlanMemory(bounds={"h": 32, "w": 32}, worst_case=True)(Model)
     for title, module in (("any h, w", any_size), ("h, w <= 32", up_to_32)):
         sizes = [nm.transform.pool_sizes(module, {"h": n, "w": n})["workspace"] for n in (2, 8, 32)]
         print(f"{title}: pool of {sizes} bytes for 2 x 2, 8 x 8 and 32 x 32")

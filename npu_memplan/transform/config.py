@@ -44,7 +44,7 @@ class PlanOptions:
     alignment: int = 16
     seed: int = 0
     bounds: Mapping[str, int] | None = None
-    worst_case: bool = True
+    worst_case: bool | None = None
     share: bool = False
     poison: int | None = None
 
@@ -122,6 +122,9 @@ def options(given: Mapping[str, Any]) -> PlanOptions:
             )
     if result.planner not in planner_names():
         raise ConfigError(f"no planner is called {result.planner!r}; there are: {', '.join(planner_names())}")
+    if result.worst_case is None:  # a pool with a size holds nothing whose bytes are not known
+        sized = any(pool.size_bytes is not None for pool in result.pools)
+        result = replace(result, worst_case=result.use_workspace_io or sized)
     if result.use_workspace_io and (result.share or not result.worst_case):
         other = "share=True" if result.share else "worst_case=False"
         raise ConfigError(

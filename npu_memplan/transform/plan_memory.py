@@ -68,7 +68,8 @@ class PlanMemory(TypedPass):
         Greatest values of shape symbols, each one of a parameter of a Relax function.
     worst_case : bool, optional
         With bounds, pools have the size that the greatest values need; if False (not with `use_workspace_io`) the size
-        that the actual values do, by formula.
+        that the actual values do, by formula. Left out, it is False where no pool has a size and `use_workspace_io` is
+        off.
     share : bool, optional
         Functions that no other one calls take their pools from the caller, who keeps them (`KeptPools`).
     poison : int, optional
@@ -162,7 +163,7 @@ def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
         function=name,
         io_in_pools=chosen.use_workspace_io,
         alignment=chosen.alignment,
-        worst_case=chosen.worst_case or chosen.use_workspace_io,
+        worst_case=bool(chosen.worst_case),
         run_time=True,
         kept=chosen.share and not chosen.use_workspace_io and name not in _called(module),
     )

@@ -17,7 +17,17 @@ from tvm import runtime
 from ..errors import NpuMemplanError
 from ..problem import POISON
 from ..rewrite.formula import evaluate
-from ..vocabulary import FORMULAS, KEPT, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS, SYMBOLS
+from ..vocabulary import (
+    FORMULAS,
+    KEPT,
+    PLACED_INPUTS,
+    PLACED_OUTPUTS,
+    PLACED_STATES,
+    POOL_DEVICES,
+    POOLS,
+    SYMBOLS,
+    UPPER_BOUND,
+)
 
 
 class WorkspaceError(NpuMemplanError):
@@ -93,7 +103,7 @@ def pool_sizes(module: Any, symbols: Mapping[str, int] | None = None, function: 
     module : IRModule
         A planned module.
     symbols : mapping of str to int, optional
-        Values of the function's shape symbols.
+        Values of the function's shape symbols; those left out are their bounds, if they have any.
     function : str
         Name of the planned function.
 
@@ -112,7 +122,8 @@ def pool_sizes(module: Any, symbols: Mapping[str, int] | None = None, function: 
     attributes = _attributes(module, function)
     if POOLS not in attributes:
         raise WorkspaceError(f"function {function!r} is not planned, so it has no pools; run PlanMemory on the module")
-    values = dict(symbols or {})
+    bounds = {str(name): int(bound) for name, bound in attributes.get(UPPER_BOUND, {}).items()}
+    values = {**bounds, **(symbols or {})}
     for name, text in attributes.get(FORMULAS, ()):
         values[str(name)] = evaluate(str(text), values)
     return {str(name): evaluate(str(size), values) for name, size in attributes[POOLS]}

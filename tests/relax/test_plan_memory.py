@@ -90,7 +90,7 @@ def test_two_pools_spill_and_still_run(zoo, run):
 @pytest.mark.parametrize("name", ["dynamic_convs", "dynamic_match_cast"])
 def test_bounded_symbols_make_a_pool_of_constant_size(name, unplanned, run):
     entry, expected = unplanned(name)
-    planned = PlanMemory(bounds=entry.bounds, poison=0xA5)(entry.module)
+    planned = PlanMemory(bounds=entry.bounds, worst_case=True, poison=0xA5)(entry.module)
     assert set(pools_of(planned)) == {"workspace"}
     assert isinstance(pools_of(planned)["workspace"], int)
     for want, got in zip(expected, run(planned, entry.inputs), strict=True):

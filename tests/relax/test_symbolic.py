@@ -106,9 +106,12 @@ def test_buffers_of_known_size_lie_between_the_others():
 
 def test_a_bound_gives_the_worst_case_or_the_actual_size(run):
     module = transformer(TINY)
-    worst = PlanMemory(bounds={"s": 128}, poison=0xA5)(module)
-    actual = PlanMemory(bounds={"s": 128}, worst_case=False, poison=0xA5)(module)
+    worst = PlanMemory(bounds={"s": 128}, worst_case=True, poison=0xA5)(module)
+    actual = PlanMemory(bounds={"s": 128}, poison=0xA5)(module)
+    sized = PlanMemory([Pool("sram", 1 << 20), Pool("dram")], bounds={"s": 128})(module)
     assert FORMULAS not in worst["main"].attrs
+    assert FORMULAS not in sized["main"].attrs
+    assert pool_sizes(actual) == pool_sizes(actual, {"s": 128})
     assert pool_sizes(actual, {"s": 128})["workspace"] <= 1.02 * pool_sizes(worst)["workspace"]
     assert pool_sizes(actual, {"s": 2})["workspace"] < pool_sizes(worst)["workspace"] / 32
     inputs = [arguments(module, {"s": s}) for s in (1, 5, 128)]
