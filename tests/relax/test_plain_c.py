@@ -65,11 +65,16 @@ def test_c_equals_vm(name, unplanned, tmp_path):
 
 @pytest.mark.skipif(CC is None, reason="needs a C compiler")
 def test_a_branch_is_an_if_on_a_byte_of_a_pool(zoo, tmp_path):
-    planned = write_c(zoo.ZOO["issue_20191"]().module, tmp_path)
-    place = map_inputs(planned)["cond"]
+    planned = write_c(zoo.ZOO["tuple_if"]().module, tmp_path)
+    place = map_inputs(planned)["c"]
     text = (tmp_path / "model.c").read_text()
-    assert f"  if (pools[0][{place.offset_bytes}]) {{\n    status = model_copy(pools)" in text
+    assert f"  if (pools[0][{place.offset_bytes}]) {{\n    status = model_tir_exp(pools)" in text
     assert "  } else {\n" in text
+
+
+def test_a_branch_that_does_nothing_is_no_if(zoo, tmp_path):
+    write_c(zoo.ZOO["issue_20191"]().module, tmp_path)
+    assert "if (" not in (tmp_path / "model.c").read_text()
 
 
 @I.ir_module

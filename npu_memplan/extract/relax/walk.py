@@ -288,8 +288,9 @@ class _Walker:
         self.into, ((then, _), (other, _)) = before, sides
         made = Choose(condition, then.statements, other.statements, Branch(then.nodes, other.nodes))
         result = self.merge(var.name, var.ty, values, sides, made)
-        self.into.statements.append(made)
-        self.into.nodes.append(made.branch)
+        if then.statements or other.statements or made.objects:  # otherwise it does nothing
+            self.into.statements.append(made)
+            self.into.nodes.append(made.branch)
         return result
 
     def merge(
