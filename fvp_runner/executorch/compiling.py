@@ -1,8 +1,8 @@
 """`npu-memplan compile` of a `.pte` file: the same program with less memory.
 
 Invariant: nothing is written before the program that is made gave, on the NPU model with all checks, the same outputs
-as the one that it replaces: whole methods, with stand-ins for kernels that are not known; delegates alone where a
-method cannot be run.
+as the one that it replaces, and each kernel of the NPU wrote the same: whole methods, with stand-ins for operators that
+are not known; delegates alone where a method cannot be run.
 """
 
 from __future__ import annotations
@@ -201,10 +201,16 @@ def _run_whole(
         given = [random_array(wanted, generator) for wanted in method_inputs(methods[0])]
         ran = [model.run(given) for model in models]
         for left, right in zip(ran[0].outputs, ran[1].outputs, strict=True):
-            if not np.array_equal(left, right, equal_nan=left.dtype.kind == "f"):
-                raise InternalError(f"{old.name}: method {methods[0].name!r} gives another output once it is planned")
+            if not _same(left, right):
+                raise InternalError(f"{old.name}: method {methods[0].name!r} gives another output once planned")
+        if ran[0].kernels != ran[1].kernels:
+            raise InternalError(f"{old.name}: a kernel of {methods[0].name!r} writes something else once planned")
     before, after = (sum(stats.cycles for stats in one.stats) for one in ran)
     return before, after
+
+
+def _same(left: Any, right: Any) -> bool:
+    return np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
 
 
 def _where(program: ExecutorchProgram, method: Method) -> Any:
@@ -222,9 +228,15 @@ def _run_delegates(old: ExecutorchProgram, new: ExecutorchProgram, methods: tupl
         models = [NpuModel(one.call.accelerator, where=memories_for(one, {})) for one in (before, after)]
         for seed in _SEEDS:
             given = _inputs(before, seed)
-            ran = [run_delegate(one, model, given) for one, model in zip((before, after), models, strict=True)]
-            if not all(np.array_equal(a, b) for (a, _), (b, _) in zip(ran[0][1], ran[1][1], strict=True)):
-                raise InternalError(f"{old.name}: delegate {before.delegate} gives another output once it is planned")
+            kernels: tuple[list[int], list[int]] = ([], [])
+            ran = [
+                run_delegate(one, model, given, None, seen)
+                for one, model, seen in zip((before, after), models, kernels, strict=True)
+            ]
+            if kernels[0] != kernels[1] or not all(
+                np.array_equal(a, b) for (a, _), (b, _) in zip(ran[0][1], ran[1][1], strict=True)
+            ):
+                raise InternalError(f"{old.name}: delegate {before.delegate} gives another output once planned")
         spent = [total + one[0].cycles for total, one in zip(spent, ran, strict=True)]
     return spent[0], spent[1]
 

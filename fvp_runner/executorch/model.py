@@ -35,6 +35,8 @@ from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
 from npu_memplan.models.tensor import Tensor
 
 from ..base import POISON
+from ..npu_model.bound.dma import Dma
+from ..npu_model.bound.operation import Bound
 from ..npu_model.checks.footprint import extents
 from ..npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from ..npu_model.model import NpuModel, RunStats
@@ -64,6 +66,7 @@ class MethodRun:
 
     outputs: tuple[NDArray[Any], ...]
     stats: tuple[RunStats, ...]  # of each call of a delegate
+    kernels: tuple[int, ...] = ()  # a checksum of what each kernel of the NPU wrote
 
 
 @dataclass(slots=True, eq=False)
@@ -135,6 +138,7 @@ class ExecutorchModel:
         }
         self._held: dict[int, TensorMemory] = {}
         self._stats: list[RunStats] = []
+        self._kernels: list[int] = []
         for index, value in zip(method.inputs, inputs, strict=True):
             self._write(index, np.asarray(value))
         at = steps = 0
@@ -144,7 +148,7 @@ class ExecutorchModel:
             if steps > _MOST_STEPS:
                 raise NpuModelError(f"method {method.name!r} has not ended after {_MOST_STEPS:,} instructions")
         outputs = tuple(self._read(index, "the method's output is") for index in method.outputs)
-        return MethodRun(outputs, tuple(self._stats))
+        return MethodRun(outputs, tuple(self._stats), tuple(self._kernels))
 
     # -- instructions -------------------------------------------------------------------------------
 
@@ -223,7 +227,7 @@ class ExecutorchModel:
             self._check_written(index, held, f"the delegate at instruction {one.position} reads")
             _check_copy(len(held.data), tensors[number], one)
             given.append(held.data)
-        stats, made = run_delegate(one, model, given, self._pools[1] if self.one_arena else None)
+        stats, made = run_delegate(one, model, given, self._pools[1] if self.one_arena else None, self._kernels)
         self._stats.append(stats)
         for index, (data, defined) in zip(one.outputs, made, strict=True):
             target = self._hold(index)
@@ -304,11 +308,16 @@ def _shaped(data: Bytes, tensor: ValueTensor) -> NDArray[Any]:
 
 
 def run_delegate(
-    one: EthosUCall, model: NpuModel, given: Sequence[Bytes], arena: TensorMemory | None = None
+    one: EthosUCall,
+    model: NpuModel,
+    given: Sequence[Bytes],
+    arena: TensorMemory | None = None,
+    kernels: list[int] | None = None,
 ) -> tuple[RunStats, list[tuple[Bytes, NDArray[np.bool_]]]]:
     """One call of a delegate on the bytes of its inputs: its outputs, and which of their bytes were written.
 
     `arena`: memory that the scratch is the start of; what the stream writes there holds nothing else afterwards.
+    `kernels` gets a checksum of what each kernel wrote.
     """
     call, tensors = one.call, one.network.tensors
     size = extents(model.prepare(call.words)).get(2, 0) if one.uses_fast_scratch else 0
@@ -322,7 +331,12 @@ def run_delegate(
     copied, before = defined[0].copy(), memory[0].copy()
     regions = [np.ascontiguousarray(call.read_only), *memory]
     shadows = [np.ones(call.read_only.size, np.bool_), *defined]
-    stats = model.run(call.words, regions, shadows if model.checks else None)
+
+    def keep(_: object, bound: Bound) -> None:
+        if kernels is not None and not isinstance(bound, Dma):
+            kernels.append(zlib.crc32(bound.output.map.array.tobytes()))
+
+    stats = model.run(call.words, regions, shadows if model.checks else None, observer=keep)
     if not model.checks:
         defined[0][:] = True
     if arena is not None:
