@@ -42,6 +42,23 @@ def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path
     assert ran.out.splitlines()[0].endswith("bit-exact")
 
 
+@pytest.mark.parametrize(
+    ("name", "npu"), [("pretrainedResnet_quant", "ethos-u85-256"), ("micro_speech_quantized", "ethos-u85-512")]
+)
+def test_programs_of_ethos_u85_are_compared(name: str, npu: str, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Also where Vela's stream has chains that begin with weights; the bound is one."""
+    model = MODELS / f"{name}.tflite"
+    made = cli("compile", model, "--accelerator", npu, "--json", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
+    found = re.match(r"taken: [^,]+, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; ", note)
+    assert found is not None, note
+    taken, least = (int(text.replace(",", "")) for text in found.groups())
+    assert 0 < least <= taken
+    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:5", "--reference", model, "--tolerance", "1")
+    assert ran.code == 0, ran.err
+
+
 def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "kws_ref_model.tflite"
     assert cli("compile", model, "--npu-compiler", "vela", "--pool", "sram=12KiB", "-o", tmp_path / "lifted").code == 2

@@ -81,6 +81,8 @@ def is_fixed(op: Operation) -> bool:
     """Whether an Ethos-U85 kernel's blocks and channels stay as its compiler made them: of chains, of sums that are
     kept or loaded, of results stored in another order, of products of two maps, and of what we never make.
     """
+    if op.op is Op.DMA_START:
+        return False
     accumulators, output = op.get(Register.ACC_FORMAT), op[Register.OFM_PRECISION]
     kept = AccumulatorWord.INPUT.of(accumulators) or AccumulatorWord.NO_OUTPUT.of(accumulators)
     turned = OutputWord.TRANSPOSE.of(output) or OutputWord.REVERSE.of(output)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..program.chains import chain_bounds
 from ..program.program import BufferRole, NpuProgram
 from ..time import MemoryMap, ResourceUseCache
 
@@ -20,6 +21,8 @@ _TABLES = "look-up tables"
 
 def reordered(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
     """`program` in the better order; itself where there is none. `memory_map`: memories, with constants near."""
+    if any(first != last for first, last in chain_bounds(program.operations)):
+        return program  # nothing comes between the operations of a chain
     touched = _touched(program)
     if not program.accelerator.lut_reserved and any(_TABLES in names for names in touched):
         return program  # tables do not survive operations between

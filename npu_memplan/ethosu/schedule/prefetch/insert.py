@@ -1,6 +1,7 @@
 """The copies of a schedule as transfers of the program.
 
-Invariant: every reader of a constant that is copied reads the copy; all other operations stay what they are.
+Invariant: every reader of a constant that is copied reads the copy; all other operations stay what they are. What is
+to begin inside a chain begins before it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....names import Names
+from ...program.chains import chain_bounds
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ...stream.groups import IFM2
 from ...stream.isa import Op, Register
@@ -29,13 +31,14 @@ def insert(
     of_piece: dict[int, str] = {}
     buffers = list(program.buffers)
     before: dict[int, list[NpuOperation]] = {}
+    chains = chain_bounds(program.operations)
     for copy in copies:
         constant = timed.constants[copy.constant]
         name = of_piece[copy.constant] = names.unique(f"weights{len(of_piece)}")
         places[name] = copy.at
         buffers.append(NpuBuffer(name, constant.size_bytes, BufferRole.WEIGHTS, original_region=region))
         operator = program.operations[constant.readers[0]].operator
-        before.setdefault(copy.before, []).extend(_transfers(constant, name, operator))
+        before.setdefault(chains[copy.before][0], []).extend(_transfers(constant, name, operator))
     operations: list[NpuOperation] = []
     for index, operation in enumerate(program.operations):
         operations += before.get(index, ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...program.chains import goes_on
 from ...program.program import NpuProgram
 from ..stripes.tables import loaded_table, read_table, share_bytes
 
@@ -28,6 +29,8 @@ def loaded_early(program: NpuProgram) -> NpuProgram:
             if loaded_table(program, before) is not None or (read is not None and share_bytes(table, read)):
                 break
             at -= 1
+        while 0 < at < index and goes_on(operations[at - 1]):  # nothing comes between the operations of a chain
+            at += 1
         if at < index:
             operations.insert(at, operations.pop(index))
     if tuple(operations) == program.operations:

@@ -78,8 +78,9 @@ def _least(forms: Sequence[ResourceUse], copied: bool, index: int) -> ResourceUs
         if (load.cycles, load.asking) < (known.cycles, known.asking):
             least[load.role, load.writes] = load
     blocks = max(needs.blocks for needs in forms)
-    longest = min(_longest(needs) for needs in forms) + least[Role.OFM, True].cycles / blocks
-    alone = replace(least[Role.OFM, True].memory, name=f"of kernel {index}", read=Direction(0))
+    written = least.get((Role.OFM, True))  # none where a chain goes on
+    longest = min(_longest(needs) for needs in forms) + (written.cycles / blocks if written else 0.0)
+    alone = replace((written or loads[0]).memory, name=f"of kernel {index}", read=Direction(0))
     least[Role.DMA_SRC, False] = Load(Role.DMA_SRC, alone, False, Traffic(), longest, None, 0.0)
     for role in (Role.WEIGHTS, Role.SCALES, Role.IFM2):
         arrivals = [load for load in loads if load.role is role]
