@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
 from ..files.staging import check_place, staged_directory
-from ..options import USUAL, CompileOptions
+from ..options import CompileOptions, usual_accelerator
 from ..request import request
 from ..sizes import parse_size
 
@@ -34,8 +35,8 @@ _target = group("Target")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
               help="Directory for front.html, front.csv and front.json.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
-@_target("--accelerator", default=USUAL, show_default=True, metavar="NAME", shell_complete=completion.accelerators,
-         help="As for compile.")  # fmt: skip
+@_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="As for compile.")
+@_target("--accelerator", default="", metavar="NAME", shell_complete=completion.accelerators, help="As for compile.")
 @_target("--system-config", default="", metavar="NAME", help="As for compile.")
 @_target("--memory-mode", default="", metavar="NAME", shell_complete=completion.memory_modes, help="As for compile.")
 @click.option("--sizes", metavar="SIZE,SIZE", help="Limits of the pool; default: shares of Vela's own arena.")
@@ -43,7 +44,7 @@ _target = group("Target")
               "the model's reference.")  # fmt: skip
 @verbosity
 def command(
-    model: Path, output: Path, force: bool, accelerator: str, system_config: str, memory_mode: str,
+    model: Path, output: Path, force: bool, board: str, accelerator: str, system_config: str, memory_mode: str,
     sizes: str | None, run_too: bool, verbosity: Verbosity,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
@@ -52,7 +53,9 @@ def command(
     from ..tuning.pareto import explore
 
     check_place(output, force)
-    options = CompileOptions(accelerator, system_config=system_config, memory_mode=memory_mode)
+    options = CompileOptions(
+        accelerator or usual_accelerator(board), board=board, system_config=system_config, memory_mode=memory_mode
+    )
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
     with progress(f"exploring {model.name}", verbosity) as shown:
         front = explore(model, options, lambda wanted: lower(read(model, request(wanted))), limits, shown.part)
@@ -60,7 +63,7 @@ def command(
     sink = io.StringIO()
     rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
     rows.writeheader()
-    rows.writerows([*document["points"], *document["vela"]])
+    rows.writerows([*document["points"], *document["vela"], *([document["default"]] if front.default else [])])
     with staged_directory(output, force) as folder:
         (folder / "front.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         (folder / "front.csv").write_text(sink.getvalue(), encoding="utf-8")
@@ -68,7 +71,8 @@ def command(
         limits = [point.limit_bytes for point in front.points]
         wrong = _run(model, options, folder / "points", limits, front.pool) if run_too else []
     click.echo(_verdict(front))
-    for point in (*front.points, *front.vela) if verbosity > Verbosity.QUIET else ():
+    default = () if front.default is None else (replace(front.default, backend=f"default: {front.default.backend}"),)
+    for point in (*front.points, *front.vela, *default) if verbosity > Verbosity.QUIET else ():
         gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its bound" if point.bound_cycles else ""
         click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}")
     if not run_too:
@@ -98,8 +102,6 @@ def _verdict(front: ParetoFront) -> str:
 
 def _run(model: Path, options: CompileOptions, output: Path, limits: list[int], pool: str) -> list[int]:
     """Every point as an artifact, run bit by bit against the reference; the limits of those that differ."""
-    from dataclasses import replace
-
     from ..commands.run import command as run
     from ..compiler import compile_model
     from ..options import AUTO

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RefusalError
-from ..ethosu.time import MODELS
+from ..ethosu.time import MODELS, MemoryMap
 from ..options import AUTO, CompileOptions
 from ..request import Loaded
+from ..stages import Planned, extract_problem
 from .bounds import bound_of
 from .limit_search import LimitSearch
 from .ranking import Ranking
+from .tune import tune
 
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.12)  # of the arena that Vela needs
 
@@ -42,12 +44,13 @@ class ParetoPoint:
 
 @dataclass(frozen=True, slots=True)
 class ParetoFront:
-    """The points of a model, fewest bytes first, and Vela's own."""
+    """The points of a model, fewest bytes first, Vela's own, and that of a compile without a size."""
 
     model: str
     pool: str
     points: tuple[ParetoPoint, ...]
     vela: tuple[ParetoPoint, ...]
+    default: ParetoPoint | None = None  # None: nothing fits Vela's arena, or the board
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -93,17 +96,27 @@ def explore(
         best = limit_search.at(size)
         if best is None or best.limit_bytes != size:  # nothing, or what was found before
             continue
-        loaded = best.planned.extracted.loaded
-        least, flags = bound_of(best.planned, Ranking(memory_map)), " ".join(loaded.request.options.to_cli_args())
-        maps = (replace(memory_map, assumptions=model) for model in MODELS)
-        times = 1000 * best.cycles / clock, 1000 * max(Ranking(one)(best.planned)[0] for one in maps) / clock
-        found.append(ParetoPoint(size, best.size_bytes, best.cycles, *times, loaded.backend, least, flags))
+        found.append(_point(best.planned, pool, size, memory_map))
     if not found:
         raise ExploreError(
             f"{model.name}: no program fits {max(sizes):,} bytes of pool {pool}; give larger --sizes, or see what "
             "compile --fit says"
         )
-    return ParetoFront(model.name, pool, _kept(found), tuple(vela))
+    report_progress("the default compile", len(sizes), len(sizes))
+    usual = tune(options, limit_search.loaded, model.name, extract_problem)
+    default = None if usual is None else _point(usual, pool, 0, memory_map)
+    return ParetoFront(model.name, pool, _kept(found), tuple(vela), default)
+
+
+def _point(planned: Planned, pool: str, limit_bytes: int, memory_map: MemoryMap) -> ParetoPoint:
+    """A program that was made for `limit_bytes` of `pool`; 0: for no size."""
+    loaded, rank = planned.extracted.loaded, Ranking(memory_map)
+    used = next(usage.used_bytes for usage in planned.plan.usage if usage.pool == pool)
+    maps = (replace(memory_map, assumptions=model) for model in MODELS)
+    cycles, most = rank(planned)[0], max(Ranking(one)(planned)[0] for one in maps)
+    times = 1000 * cycles / memory_map.clock_hz, 1000 * most / memory_map.clock_hz
+    flags = " ".join(loaded.request.options.to_cli_args())
+    return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, bound_of(planned, rank), flags)
 
 
 def _kept(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:

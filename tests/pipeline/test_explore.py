@@ -29,9 +29,11 @@ def test_points_of_a_front_run_and_are_what_they_say(cli: Callable[..., Any], tm
     assert points[0]["cycles"] > points[1]["cycles"]
     assert [p["bytes"] for p in front["vela"]] == [22192, 16000]
     with (tmp_path / "front" / "front.csv").open() as file:
-        assert [int(row["cycles"]) for row in csv.DictReader(file)] == [p["cycles"] for p in (*points, *front["vela"])]
+        assert [int(row["cycles"]) for row in csv.DictReader(file)] == [
+            p["cycles"] for p in (*points, *front["vela"], front["default"])
+        ]
     page = (tmp_path / "front" / "front.html").read_text()
-    assert page.count("<circle") == 4
+    assert page.count("<circle") == 5
     assert not re.findall(r"(?:src|href)=.https?:", page)
     for point in points:
         artifact = Artifact.load(tmp_path / "front" / "points" / str(point["limit_bytes"]))
@@ -57,3 +59,13 @@ def test_a_point_that_differs_ends_with_one_and_points_that_were_not_run_say_so(
     assert made.code == 1
     assert f"NOT bit-exact, or stopped: {tmp_path / 'front' / 'points' / '2048'}" in made.err
     assert (tmp_path / "front" / "points" / "2048" / "plan.json").is_file()
+
+
+def test_a_board_gives_its_npu_and_memories(cli: Callable[..., Any], tmp_path: Path) -> None:
+    made = cli("explore", HELLO, "--board", "alif-e7-he", "--sizes", "2KiB", "--run", "-q", "-o", tmp_path / "front")
+    assert made.code == 0, made.err
+    artifact = Artifact.load(tmp_path / "front" / "points" / "2048")
+    front = json.loads((tmp_path / "front" / "front.json").read_text())
+    assert (artifact.target.board, artifact.target.accelerator) == ("alif-e7-he", "ethos-u55-128")
+    assert artifact.estimated_cycles == front["points"][0]["cycles"] == front["default"]["cycles"]
+    assert front["points"][0]["flags"].startswith("--board alif-e7-he")
