@@ -10,10 +10,13 @@ import pytest
 from npu_memplan.errors import InternalError
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.problem import (
+    AccessHistory,
     Agent,
     AliasGroup,
     AllowedOverlap,
     Buffer,
+    BufferAccess,
+    BufferKind,
     Lifetime,
     Placement,
     Plan,
@@ -81,6 +84,30 @@ def test_misaligned() -> None:
 def test_unreachable_pool() -> None:
     (violation,) = verify(BASE, plan_of(("a", "dram", 0), ("b", "sram", 0)))
     assert (violation.constraint, violation.buffer, violation.pool) == (Constraint.UNREACHABLE, "a", "dram")
+
+
+def test_resident_constants_live_through_the_program_in_a_writable_pool() -> None:
+    kept = Buffer("kept", 32, (Lifetime(0, 2),), kind=BufferKind.RESIDENT)
+    problem = replace(BASE, buffers=(kept,))
+    assert constraints(problem, ("kept", "sram", 0)) == []
+    shorter = replace(problem, buffers=(replace(kept, lifetimes=(Lifetime(1, 2),)),))
+    assert constraints(shorter, ("kept", "sram", 0)) == [Constraint.RESIDENT]
+    split = replace(problem, buffers=(replace(kept, lifetimes=(Lifetime(0, 1), Lifetime(1, 2))),))
+    assert constraints(split, ("kept", "sram", 0)) == []
+    fixed = replace(kept, fixed=("sram", 0))
+    flash = replace(problem, buffers=(fixed,), pools=(Pool("sram", 128, read_only=True), DRAM))
+    assert constraints(flash, ("kept", "sram", 0)) == [Constraint.RESIDENT]
+
+
+def test_resident_constants_are_never_written() -> None:
+    kept = Buffer("kept", 32, (Lifetime(0, 2),), kind=BufferKind.RESIDENT)
+    read = AccessHistory("kept", reads=(BufferAccess(1),))
+    problem = replace(BASE, buffers=(kept,), accesses=(read,))
+    assert Constraint.RESIDENT not in constraints(problem, ("kept", "sram", 0))
+    written = replace(problem, accesses=(replace(read, writes=(BufferAccess(1),)),))
+    (violation,) = [v for v in verify(written, plan_of(("kept", "sram", 0))) if v.constraint is Constraint.RESIDENT]
+    assert (violation.buffer, violation.point) == ("kept", 1)
+    assert violation.message == "'kept' is put into its pool once, and written at point 1 (add)"
 
 
 def test_missing_unknown_and_duplicate() -> None:
