@@ -3,7 +3,7 @@
 Usage: python -m benchmarks.npu_model_sweep [--folder FOLDER]... [--output FILE.md] [--only TEXT] [--section TITLE]...
 
 Invariant: every cell of the tables comes from a run of this script with all checks on, compared element by element
-with the reference (tflite-micro's reference kernels, LiteRT's where it has none). A section that is not asked for
+with the reference (tflite-micro's reference kernels, LiteRT's where it has none). A section that is not requested
 stays as it stands on the page, and so do rows of models that --only leaves out. Exit code 1 when something differs
 or alarms that is not a known case.
 """
@@ -228,7 +228,7 @@ def merged(old: list[str], new: list[str]) -> list[str]:
 
 
 def main() -> int:
-    """TimedRun what is asked for and write the page."""
+    """TimedRun what is requested and write the page."""
     shared = ROOT.parent / "shared"
     modes = [VelaOptions(a, memory_mode=m) for a, m in MODES]
     default = [VelaOptions(a) for a in dict.fromkeys(a for a, _ in MODES)]

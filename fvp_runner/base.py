@@ -47,7 +47,7 @@ class FirmwareError(RunnerError):
 
 
 def wants_sanitizer() -> bool:
-    """Whether $NPU_MEMPLAN_SANITIZE asks for `RunOptions.sanitize`."""
+    """Whether $NPU_MEMPLAN_SANITIZE sets `RunOptions.sanitize`."""
     return os.environ.get("NPU_MEMPLAN_SANITIZE", "") not in ("", "0")
 
 
@@ -66,7 +66,7 @@ class RunOptions:
     verify: bool = True  # hold the plan to `npu_memplan.verify` first; tests of wrong plans do not
     npu_cycles: bool = False  # FVP: count cycles (slow) instead of --fast
     pools_after: bool = True  # read all pools back when the run is over
-    progress: Callable[[str], None] | None = None  # told what is being done, a line at a time
+    progress: Callable[[str], None] | None = None  # called with what is being done, a line at a time
     defines: tuple[str, ...] = ()  # extra -D for the firmware
     external_sources: tuple[Path, ...] = ()  # C that defines the artifact's external functions
 

@@ -36,7 +36,7 @@ def image_with_inputs(firmware: Firmware, inputs: Sequence[Array]) -> Elf:
 class Stopwatch:
     """The time limit of one run, and a line of progress now and then; use it as a context.
 
-    Progress is told from a thread of its own, so that a long job of the NPU model does not silence it.
+    Progress is reported from a thread of its own, so that a long job of the NPU model does not silence it.
     """
 
     def __init__(

@@ -190,6 +190,6 @@ def _version(binary: Path, timeout_s: float) -> str:
     except RunnerMissingError as error:
         raise FvpError(f"{binary} does not start: {error}") from None
     if answer.stopped:
-        raise FvpError(f"{binary} was asked for its --version and was stopped: {answer.stopped}; is it Arm's FVP?")
+        raise FvpError(f"{binary} was run with --version and was stopped: {answer.stopped}; is it Arm's FVP?")
     match = re.search(r"\d+\.\d+[._]\d+[^\s\]]*", answer.text)
     return match[0] if match else "unknown version"

@@ -13,7 +13,7 @@ from npu_memplan.artifact import Artifact
 
 from .base import RunCheckError
 
-GUARD = 0xC3  # not the poison: a copy of bytes that nobody wrote shows too
+GUARD = 0xC3  # not the poison: a copy of bytes that were never written shows too
 GUARD_BYTES = 4096  # on either side, where there is room
 
 

@@ -2,7 +2,7 @@
 
 Invariant: a runner starts the artifact on its planned pools and gives back what those pools
 hold; it never computes a result itself. The automatic choice is the first of fvp, qemu,
-unicorn, host that can run here, and the choice is always told to the user by name.
+unicorn, host that can run here, and the choice is always reported by name.
 
 Each runner is a module with two functions: `missing(options) -> str | None`
 and `create(artifact_directory, options) -> Runner`.
@@ -38,7 +38,7 @@ def missing(name: str, options: RunOptions | None = None) -> str | None:
 
 
 def choose(options: RunOptions | None = None) -> str:
-    """Name of the best runner that can run here, which is told where a better one cannot (`process.incidents`);
+    """Name of the best runner that can run here, which is reported where a better one cannot (`process.incidents`);
     `RunnerMissingError` says why none can."""
     reasons: list[str] = []
     for name in RUNNERS:

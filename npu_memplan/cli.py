@@ -3,7 +3,7 @@
 Invariant: no logic here. Each sub-command is one module of `npu_memplan.commands` that
 is imported only when it is called; every `NpuMemplanError` and every error of the operating
 system becomes one message on stderr and exit code 2. What else is raised is a fault of ours, and says so: exit code 3.
-Faults that ended a part alone, and fallbacks, are told on stderr when a command ends, also with --quiet.
+Faults that ended a part alone, and fallbacks, are reported on stderr when a command ends, also with --quiet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write the HTML report of a compiled model.",
     "explain": "Say where the peak is, with the memory map, or where one buffer lies and why.",
     "diff": "Compare the plans of two compiled models.",
-    "operators": "List operators by who runs them and how exactly; or those that a model needs.",
+    "operators": "List operators by what runs them and how exactly; or those that a model needs.",
     "accelerators": "List the NPU configurations, what is assumed around each, and boards that have it.",
     "boards": "List boards, or say what is known of one, with sources.",
     "evidence": "Run a fixed set of programs where you can, and write a record that you can send.",
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    """The exit code of the command that was asked for; what went otherwise than it should is told last."""
+    """The exit code of the command requested; faults and fallbacks are reported last."""
     with gathering() as incidents:
         code = _ended()
     for line in incidents.lines:

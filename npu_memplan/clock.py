@@ -2,7 +2,7 @@
 
 Invariant: a limit holds for all searches inside it together, and never longer than one around it. The clock never goes
 back, and it stands still while `paused`, so that what happens once on a machine (building the compiled searches) takes
-nothing off a limit, whoever set it.
+nothing off a limit.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class NpuMemplanError(Exception):
 
 
 class RefusalError(NpuMemplanError):
-    """Who was asked cannot do what is right to ask for: it does not fit, or is not supported. Another may."""
+    """A valid request that cannot be met: it does not fit, or is not supported. Another backend may."""
 
 
 class InternalError(Exception):

@@ -1,4 +1,4 @@
-"""What can be asked of the compiler so that a pool needs fewer bytes, as one table.
+"""Options of the compiler with which a pool needs fewer bytes, as one table.
 
 Invariant: `--fit`, `explain` and the error of a model that does not fit all take what they try and name from here; a
 knob is changes of `CompileOptions`, and the flags to type follow from them.
@@ -37,7 +37,7 @@ class TuningKnob:
     same_program: bool = False  # it costs nothing at run time, so it is added to whatever else does not fit
 
     def applied(self, options: CompileOptions, budget_bytes: int) -> CompileOptions | None:
-        """`options` with this asked for as well; None where that is nothing new."""
+        """`options` with this one as well; None where that is nothing new."""
         options = by_one(options)
         changed = replace(options, **self.changes(options, budget_bytes))  # type: ignore[arg-type]
         return None if changed == options else changed.resolved()

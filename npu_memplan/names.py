@@ -1,6 +1,6 @@
 """Names for variables, functions and storages: readable, unique in one module, the same on every run.
 
-Invariant: a name depends only on the names asked for before it. Names that others gave have, once they are `printable`,
+Invariant: a name depends only on the names requested before it. Names that others gave have, once they are `printable`,
 no control characters, no characters that change the direction of text and no ends of lines: they can stand in a
 terminal, a table, a log or a CSV file and change nothing around them.
 """
@@ -59,7 +59,7 @@ def unusable_in_c(names: Iterable[str]) -> str:
 
 
 class Names:
-    """Hands out each name once; one that is asked for again gets `_1`, `_2`, ... appended."""
+    """Hands out each name once; one requested again gets `_1`, `_2`, ... appended."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._next = dict.fromkeys(taken, 1)

@@ -1,4 +1,4 @@
-"""What a user asks of a compile, the command line that asks for it, and the pools that follow from it.
+"""Options of a compile, their command line, and the pools that follow from them.
 
 Invariant: the pools are in the order of the NPU's regions: pool i is region i + 1; parsing `to_cli_args()` gives the
 same options again.
@@ -38,7 +38,7 @@ CHOICES = {
 
 
 def usual_accelerator(board: str) -> str:
-    """The NPU that is compiled for when nobody names one: the board's largest, or the usual one without a board."""
+    """The NPU that is compiled for when none is named: the board's largest, or the usual one without a board."""
     return load_board(board).accelerator if board else USUAL
 
 
@@ -181,7 +181,7 @@ class CompileOptions:
         return replace(self, system_config=self.system_config or usual[0], memory_mode=mode)
 
     def to_cli_options(self) -> tuple[tuple[str, ...], ...]:
-        """The command line that asks for these options, a flag with its value each; what is the default is left out."""
+        """The command line for these options, a flag with its value each; what is the default is left out."""
         own = CompileOptions(self.accelerator, board=self.board).resolved()
         usual = CompileOptions(
             usual_accelerator(self.board), system_config=own.system_config, memory_mode=own.memory_mode

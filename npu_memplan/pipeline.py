@@ -25,7 +25,7 @@ __all__ = ["build", "extract_problem", "lower", "plan", "read"]
 
 
 def lower(loaded: Loaded) -> Loaded:
-    """The passes that were asked for."""
+    """The passes requested."""
     report_phase("passes")
     from .transform.lower import lower
 
@@ -39,7 +39,7 @@ def extract_problem(loaded: Loaded) -> Extracted:
 
 
 def plan(extracted: Extracted) -> Planned:
-    """A verified plan, and the problem it solves: with room for copies, or pool `beyond` larger, where asked for."""
+    """A verified plan, and the problem it solves: with room for copies, or pool `beyond` larger, where requested."""
     report_phase("planning memory")
     requested, problem = extracted.loaded.request, extracted.problem
     how = (

@@ -36,7 +36,7 @@ class StripeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for, by whichever command, and what follows from it."""
+    """The options, of whichever command, and what follows from them."""
 
     options: CompileOptions  # resolved
     pools: tuple[Pool, ...]
@@ -80,7 +80,7 @@ class Loaded:
     path: Path
     data: bytes = field(repr=False)
     module: Any  # tvm.IRModule
-    vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
+    vela_arena_bytes: Mapping[str, int]  # empty when Vela did not run or counts other things
     notes: tuple[str, ...] = ()
     backend: str = ""  # of the NPU's operations, where several compete
     vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none

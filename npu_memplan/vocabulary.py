@@ -1,7 +1,7 @@
 """The words of the IR: every attribute that we write into a module, and the operators that only view bytes.
 
 Invariant: a word that more than one module reads or writes stands here and nowhere else; it imports nothing, so that
-whoever writes a word and whoever reads it need not know each other.
+writers and readers of a word depend on this file alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ C_SOURCES = "npu.c_sources"
 ONLY_READ = "npu.only_read"
 """Attribute of the same: buffers, by name, that no function it calls writes."""
 EXTERNAL = "npu.external"
-"""Attribute of host code that calls a function which somebody else brings along: a line about each of its tensors."""
+"""Attribute of host code that calls a function that is linked from elsewhere: a line about each of its tensors."""
 EXTERNAL_PREFIX = "npu_memplan_external_"  # what such a function is called before its model has a name
 
 # -- of a planned main --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Options of a compile: the command line that gives them again, and that nothing asked for is forgotten."""
+"""Options of a compile: the command line that gives them again, and that nothing requested is forgotten."""
 
 from __future__ import annotations
 

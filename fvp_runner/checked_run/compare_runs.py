@@ -44,7 +44,7 @@ REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
 
 
 def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], None]) -> RunFacts:
-    """The facts of `request`; `report_phase` is told of each phase before it begins, with the facts so far."""
+    """The facts of `request`; `report_phase` is called before each phase, with the facts so far."""
     directory, artifact = Path(request.directory), Artifact.load(request.directory)
     inputs = [read_inputs(artifact.name, artifact.inputs, [text]) for text in request.inputs]
     report_phase(REFERENCE, RunFacts())

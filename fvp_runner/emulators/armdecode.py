@@ -24,7 +24,7 @@ _BYTES = {"b": 1, "h": 2}
 
 
 class DecodeError(RunnerError):
-    """The instruction is no load or store that this decoder knows."""
+    """The instruction is no load or store that this decoder has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from ..transcript import END_OF_TRANSMISSION
 from .job import GuestMemory, JobRunner
 from .trap import RegisterAccess
 
-_COMMON = (".text", ".rodata", ".data", ".bss")  # sections that hold what nobody placed
+_COMMON = (".text", ".rodata", ".data", ".bss")  # sections that hold what was not placed
 
 
 def pool_spans(firmware: Firmware) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ class GuestMemory(Protocol):
         """Whether the NPU may access all of `[address, address + size_bytes)`."""
 
     def fetch(self, address: int, size_bytes: int) -> Bytes:
-        """The bytes; an array that cannot be written where nobody may write."""
+        """The bytes; a read-only array where writing is not allowed."""
 
     def commit(self) -> None:
         """Make what was written to fetched arrays the machine's memory, and forget them."""
@@ -125,7 +125,7 @@ class JobRunner:
 def _faults(error: NpuMemplanError) -> Status:
     """The STATUS bit nearest to what the model found.
 
-    What hardware does not check at all (a missing wait, a read of bytes nobody wrote) stops the
+    What hardware does not check at all (a missing wait, a read of bytes that were never written) stops the
     job as a parse error: a run that passes must mean something.
     """
     if isinstance(error, OutOfRegionError):

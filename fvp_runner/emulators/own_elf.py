@@ -1,7 +1,7 @@
 """A user's own firmware on QEMU, with our NPU behind its registers.
 
 Invariant: nothing is known of the program but its ELF file: no symbol and no line of its console is required. What is
-reported of the NPU is what its registers were told and what its model found.
+reported of the NPU is what its registers were given and what its model found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* The input image: whoever loads the ELF writes the test's inputs into it beforehand. */
+/* The input image: the loader of the ELF writes the test's inputs into it beforehand. */
 #ifndef NPU_MEMPLAN_INPUTS_H
 #define NPU_MEMPLAN_INPUTS_H
 

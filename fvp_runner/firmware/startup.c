@@ -1,4 +1,4 @@
-/* Reset and exceptions of an Armv8-M core: FPU and MVE on, data and bss in place, faults told by name. */
+/* Reset and exceptions of an Armv8-M core: FPU and MVE on, data and bss in place, faults reported by name. */
 #include <stdint.h>
 
 #include "board.h"

@@ -128,7 +128,7 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
             with staged_directory(folder, force=True, kind=BUILT) as staging:
                 _compile(sources, generated, cpu, defines, staging, elf_path.name)
                 (staging / "stamp").write_text(key, encoding="ascii")
-        except TakenError:  # another run builds here too: the same, or it has to be told
+        except TakenError:  # another run builds here too: the same, or it is an error
             if _stamp(folder) != key:
                 raise
     return Firmware(artifact, layout, cpu, elf_path, Elf.load(elf_path))

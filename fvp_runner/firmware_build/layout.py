@@ -19,7 +19,7 @@ from ..base import RunnerError
 from ..guards import GUARD_BYTES
 
 _ALIGN = 16
-_PROGRAM_BYTES = 64 << 10  # left for code and variables, which only the linker knows to the byte
+_PROGRAM_BYTES = 64 << 10  # left for code and variables, whose bytes only the linker has exactly
 
 
 class LayoutError(RunnerError):

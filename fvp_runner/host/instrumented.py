@@ -22,7 +22,7 @@ _RUNTIME = Path(__file__).with_name("sanitizer.c")
 # have gaps behind them.
 _COMMON = "-std=c11 -O1 -ffp-contract=off -fno-strict-aliasing -fPIC -fno-builtin -U__ELF__".split()  # noqa: SIM905
 _COMMON += ["-fsanitize=kernel-address,undefined,float-cast-overflow"]
-# A function for each access; the stack has no poison, as UBSan knows the bounds of what lies there.
+# A function for each access; the stack has no poison, as UBSan has the bounds of what lies there.
 _OPTIONS = ("asan-instrumentation-with-call-threshold=0", "asan-stack=0", "asan-globals=1")
 _DIALECTS = (
     tuple(word for option in _OPTIONS for word in ("--param", option)),  # GCC's

@@ -1,7 +1,7 @@
 """The host runner: the artifact's C in this process, NPU calls on the NPU model.
 
 Invariant: there is one copy of every pool. The C code and the NPU model both work on the
-memory that the plan describes; it is poisoned before the run, so a byte nobody wrote shows.
+memory that the plan describes; it is poisoned before the run, so a byte that was never written shows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def create(artifact: Any, options: RunOptions) -> HostRunner:
 
 
 class Watch(Protocol):
-    """Is told what a run does; see `HostRunner.watch`."""
+    """Is called with what a run does; see `HostRunner.watch`."""
 
     def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
         """An operation of NPU launch number `launch` has ended; `bound` is its memory."""
@@ -240,7 +240,7 @@ class HostRunner:
         def work() -> None:
             try:
                 status.append(self._library.run(pointers) if symbols is None else self._steps(symbols, pointers))
-            except BaseException as error:  # of who watches
+            except BaseException as error:  # of the observer
                 self._error = error
                 status.append(_FAILED)
             ended.set()

@@ -222,7 +222,7 @@ void *npu_memplan_checked_memset(void *target, int value, size_t size) {
   return memset(target, value, size);
 }
 
-/* UndefinedBehaviorSanitizer's: what they are told begins with the place in the source. */
+/* UndefinedBehaviorSanitizer's: their argument begins with the place in the source. */
 typedef struct {
   const char *file;
   uint32_t line, column;

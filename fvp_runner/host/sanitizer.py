@@ -1,6 +1,6 @@
 """The host's C under the compiler's sanitizers: every access of a step is in a buffer of that step.
 
-Invariant: a step reads bytes of buffers that it reads, once somebody has written them, writes bytes of buffers that it
+Invariant: a step reads bytes of buffers that it reads, once they were written, writes bytes of buffers that it
 writes, and does nothing that C leaves undefined; everything else in a pool is poisoned for it. The first fault ends the
 run and is named: operator, buffer, byte. The instrumentation is the compiler's (AddressSanitizer as kernels use it, and
 UndefinedBehaviorSanitizer); the functions that it calls are `sanitizer.c`, so no library of the compiler's is needed
@@ -85,7 +85,7 @@ class Sanitizer:
         self._flags[self._names.index(pool)][offset_bytes : offset_bytes + size_bytes] |= WRITTEN
 
     def after_launch(self, defined: Sequence[npt.NDArray[np.bool_]] | None) -> None:
-        """The NPU has written, too: `defined` are the bytes that anybody has written by now; None: nobody knows."""
+        """The NPU has written, too: `defined` are the bytes that were written by now; None: not known."""
         for index, flags in enumerate(self._flags):
             flags[... if defined is None else defined[index]] |= WRITTEN
 
@@ -107,7 +107,7 @@ class Sanitizer:
         """Call `number` of the program begins: what is not its own is poisoned."""
         for flags in self._flags:
             flags &= WRITTEN
-        if number >= 0 and not self._calls:  # nobody says whose buffers are whose
+        if number >= 0 and not self._calls:  # the owners of buffers are not known
             for name in self._places:
                 self._bytes(name)[:] |= READABLE | WRITABLE
         if number == INIT:
@@ -134,7 +134,7 @@ class Sanitizer:
         return {name: allowed for name, allowed in found.items() if name in self._places}
 
     def _forget(self, name: str, call: Call) -> None:
-        """The content of a buffer that begins to live in this call is nobody's, but where others live in its bytes."""
+        """The content of a buffer that begins to live in this call is undefined, but where others live in its bytes."""
         first, last = call.points
         buffer, place = self._buffers[name], self._places[name]
         if not any(first <= life.first < last for life in buffer.lifetimes):
@@ -165,7 +165,7 @@ class Sanitizer:
             if -len(pool) - 4096 < offset < 2 * len(pool) + 4096:
                 where = f"byte {offset} of pool {self._names[index]}"
                 if finding.kind == _UNWRITTEN:
-                    return f"{who} {does} at {where} that nobody wrote: {self._whose(index, offset, call)}"
+                    return f"{who} {does} at {where} that was never written: {self._whose(index, offset, call)}"
                 return f"{who} {does} at {where}, which it may not: {self._whose(index, offset, call)}"
         behind = f" behind constant {text}" if text else ""
         return f"{who} {does} at address {finding.address:#x}{behind}, outside of all pools and constants"

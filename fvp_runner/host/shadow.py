@@ -117,7 +117,7 @@ class PoolShadows:
             self._remember()
 
     def finish(self) -> None:
-        """Account for the host operators after the last NPU call, and for the caller, who reads the outputs."""
+        """Account for the host operators after the last NPU call, and for the caller, which reads the outputs."""
         while self._next < len(self._artifact.calls):
             call = self._artifact.calls[self._next]
             if call.agent is Agent.NPU:

@@ -116,7 +116,7 @@ def _not_loaded(name: str, words: str) -> str:
     if missing is None:
         return f"the C of {name} was built, but cannot be loaded: {words}"
     return (
-        f"{name} calls {missing[1]}, an operator that is external, and nobody has defined it: give its C with "
+        f"{name} calls {missing[1]}, an operator that is external, and it is not defined: give its C with "
         f"--external-source FILE.c (its prototype is in src/{name}.h)"
     )
 

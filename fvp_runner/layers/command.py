@@ -1,4 +1,4 @@
-"""`npu-memplan run --layers`: a table of operators, the first that differs, and the tensors where they are asked for.
+"""`npu-memplan run --layers`: a table of operators, the first that differs, and the tensors where they are requested.
 
 Invariant: exit code 0 when no visible operator differs and the outputs are right, else 1.
 """

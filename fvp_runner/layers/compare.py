@@ -151,8 +151,8 @@ class LayerComparison:
     ) -> tuple[float, int, tuple[slice, ...] | None] | None:
         """The tensor that a part equals most: (share of equal elements, index, where in it).
 
-        A kernel that only moves or averages may be told a zero point of 0 on both sides, so an operator's own are not
-        told by it.
+        A kernel that only moves or averages may have a zero point of 0 on both sides, so an operator's own are not
+        stated by it.
         """
         best: tuple[float, int, tuple[slice, ...] | None] | None = None
         for index in tensors:

@@ -30,7 +30,7 @@ class OutOfRegionError(NpuModelError):
 
 
 class UninitialisedReadError(NpuModelError):
-    """An operation reads bytes that nobody wrote."""
+    """An operation reads bytes that were never written."""
 
 
 class WeightStreamError(NpuModelError):

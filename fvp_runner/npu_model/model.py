@@ -63,7 +63,7 @@ class NpuModel:
     """A functional Ethos-U55/U65 of one configuration.
 
     With `checks`, streams are checked for missing waits and too large BLOCKDEP before they run, and
-    reads of bytes nobody wrote and accumulator overflows are found while they run. Register faults,
+    reads of bytes that were never written and accumulator overflows are found while they run. Register faults,
     addresses outside their region and damaged weights are errors always. `where`: the memories that cycles are
     estimated with (None: those of the accelerator's default system).
     """
@@ -216,7 +216,7 @@ class _Result:
 
     def __call__(self) -> bool:
         if self.kernel is None or self.kernel.array.size != 1:
-            raise NpuModelError("a BRANCH asks for a result where the last kernel made no single element")
+            raise NpuModelError("a BRANCH needs a result where the last kernel made no single element")
         return bool(self.kernel.array.any())
 
 

@@ -67,7 +67,7 @@ class Interpreted(KeptStates):
 
     @abstractmethod
     def _reset_variables(self) -> None:
-        """The interpreter's own reset, which knows variable tensors only."""
+        """The interpreter's own reset, which covers variable tensors only."""
 
     @abstractmethod
     def _invoke(self, interpreter: Any, inputs: list[NDArray[Any]]) -> list[Any]:

@@ -32,7 +32,7 @@ def _own_reference(name: str) -> Callable[..., Any] | None:
 
 
 class ComposedReference(KeptStates):
-    """Each operator by who knows it."""
+    """Each operator by the reference that has it."""
 
     what = f"{MICRO} and own NumPy references, operator by operator"
     package = "tflite-micro"

@@ -1,6 +1,6 @@
 """What driver and TFLite Micro read of a file before the NPU starts: its accelerator, alignments, operators.
 
-Invariant: positions are those of the file itself; no operator is called known that TFLite Micro was not asked about.
+Invariant: positions are those of the file itself; no operator is called known that TFLite Micro was not tried with.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def alignments(network: Network, data: bytes) -> Iterator[Remark]:
 
 
 def operators(network: Network, data: bytes, registered: Collection[str], board: Board) -> Iterator[Remark]:
-    """Whether the firmware's resolver knows every operator: of those given, or of all that TFLite Micro has."""
+    """Whether the firmware's resolver has every operator: of those given, or of all that TFLite Micro has."""
     needed = dict.fromkeys([*(NPU_OPERATOR for _ in network.npu_calls), *(o.name for o in network.cpu_operators)])
     listed = ", ".join(needed)
     if not network.npu_calls:
@@ -129,5 +129,5 @@ def _refusal(network: Network, operator: CpuOperator, data: bytes) -> str:
     except KernelError as error:
         return str(error).partition(": ")[2] or str(error)
     except ReferenceRunError:
-        return ""  # it cannot be asked: the run will tell
+        return ""  # it cannot be tried: the run will show
     return ""

@@ -56,7 +56,7 @@ def _too_far(call: NpuCall, reach: dict[int, int], sizes: dict[int, int]) -> Ite
             yield Remark(
                 Level.WRONG, "regions",
                 f"operator {call.index} uses region {region}, but its tensors give base pointers 0 to {max(sizes)}: "
-                "the NPU reads at an address that nobody set",
+                "the NPU reads at an address that was never set",
             )  # fmt: skip
         elif end > sizes[region]:
             yield Remark(

@@ -2,7 +2,7 @@
 and plans (`files`), the memories of a board that it needs (`board_fit`). `codegen.described` makes one of the stages'
 results.
 
-Invariant: whoever reads an artifact needs nothing but its directory; importing this needs no TVM.
+Invariant: reading an artifact needs nothing but its directory; importing this needs no TVM.
 """
 
 from .model import Artifact

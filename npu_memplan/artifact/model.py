@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Artifact:
-    """A compiled model. `regions[i]` is the NPU region of `problem.pools[i]`; `target` is everything that was asked."""
+    """A compiled model. `regions[i]` is the NPU region of `problem.pools[i]`; `target` is all options."""
 
     name: str
     source: str  # file name of the model, without folders
@@ -154,7 +154,7 @@ class Artifact:
 
     @classmethod
     def load_verified(cls, directory: Path | str) -> Artifact:
-        """`load`, and `VerificationError` when the plan violates a constraint: for whoever draws or explains it."""
+        """`load`, and `VerificationError` when the plan violates a constraint: for reports and explanations."""
         from ..verify import check
 
         artifact = cls.load(directory)

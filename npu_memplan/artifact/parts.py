@@ -43,7 +43,7 @@ class TensorSlot:
 class Call:
     """One call of main, in program order; `points` is its half-open range of time.
 
-    Of the NPU's calls: estimated cycles (see `ethosu.time`) and multiply-accumulates; nobody estimates the host's.
+    Of the NPU's calls: estimated cycles (see `ethosu.time`) and multiply-accumulates; the host's are not estimated.
     """
 
     function: str
@@ -59,7 +59,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of the source model: who runs it, why it is not the NPU if it is not, and what its results are."""
+    """One operator of the source model: what runs it, why it is not the NPU if it is not, and what its results are."""
 
     name: str  # the name of its first output tensor
     kind: str  # e.g. "CONV_2D"

@@ -1,4 +1,4 @@
-"""How much work a check is: what decides, in place of a clock, whether it is done without being asked for.
+"""How much work a check is: what decides, in place of a clock, whether it is done by default.
 
 Invariant: the same artifact has the same work. A unit is about a millisecond of a PC; measured on kws_ref_model,
 pretrainedResnet_quant, person_detect and mobilenet_v2, of which all but the last are checked.
@@ -32,9 +32,9 @@ def work(artifact: Artifact, inputs: int) -> int:
 
 
 def too_much(artifact: Artifact, inputs: int, limit: int = LIMIT) -> str:
-    """Why a check is more than nobody needs to ask for; "" if it is not."""
+    """Why a check needs --check; "" if it is not."""
     if any(operator.kind == "WHILE" for operator in artifact.operators):
-        return "nobody knows how often its WHILE turns; --check runs it"
+        return "how often its WHILE turns is not known; --check runs it"
     found = work(artifact, inputs)
     if found <= limit:
         return ""

@@ -48,7 +48,7 @@ def compile_checked(
     """Compile the file `model` into the directory `output` and check it; every error leaves `output` as it was. What
     `cache` has is neither compiled nor checked again.
 
-    Who gathers incidents is told of what was given up; with `strictly`, our own is an `InternalError` then.
+    What was given up is an incident; with `strictly`, our own is an `InternalError` then.
     """
     with gathering(), limited(options.time_limit_s), staged_directory(Path(output), force) as folder:
         compiled = plan_model(Path(model), options, cache=cache)
@@ -70,7 +70,7 @@ def compile_to_fit_checked(
 
 
 def start(check: bool | None, is_known: bool = False) -> CheckMode:
-    """The mode that was asked for; where a check may come, its process begins meanwhile, unless it `is_known`."""
+    """The mode requested; where a check may come, its process begins meanwhile, unless it `is_known`."""
     mode = check_mode(check)
     if mode is not CheckMode.NEVER and not is_known:
         from .worker import start_worker
@@ -160,7 +160,7 @@ def _other(
 
 
 class _Alternatives:
-    """Options for other programs: the other producer where nobody named one, then the suspects on the host, those of
+    """Options for other programs: the other backend where none was named, then the suspects on the host, those of
     programs that were tried on the way too."""
 
     def __init__(self, options: CompileOptions, artifact: Artifact, result: CheckResult) -> None:

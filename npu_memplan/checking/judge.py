@@ -96,7 +96,7 @@ def _covered(operators: Sequence[Operator], run: InputFacts, row: OperatorResult
         return any(operator.claim.exactness is not Exactness.EXACT for operator in operators)
     level = operators[row.index].claim.exactness
     hidden = (o.index for o in run.operators if o.index < row.index and o.verdict is Verdict.HIDDEN)
-    if level is Exactness.EXACT:  # what nobody saw may have differed before it
+    if level is Exactness.EXACT:  # what was not seen may have differed before it
         return any(operators[index].claim.exactness is not Exactness.EXACT for index in hidden)
     if level is Exactness.STEP:
         return isinstance(row.max_abs_diff, int) and row.max_abs_diff <= 1  # floats have no steps

@@ -1,6 +1,6 @@
 """Whether a compile is to be checked.
 
-Invariant: who says it on the call or the command line is heard before the environment.
+Invariant: the call and the command line take precedence over the environment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VARIABLE = "NPU_MEMPLAN_CHECK"  # auto, always or never
 
 
 class CheckModeError(NpuMemplanError):
-    """The environment asks for something unknown."""
+    """The environment names an unknown mode."""
 
 
 class CheckMode(Enum):

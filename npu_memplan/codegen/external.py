@@ -1,4 +1,4 @@
-"""Functions that somebody else brings along: declared in the header, called by the host code, defined nowhere here.
+"""Functions that are linked from elsewhere: declared in the header, called by the host code, defined nowhere here.
 
 Invariant: the header says of each all that its author has to know: prototype, shapes, quantisation, scratch.
 """

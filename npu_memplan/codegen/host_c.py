@@ -139,7 +139,7 @@ def _passes(target: Any) -> Any:
 def _stack_scalars(function: Any, name: str) -> Any:
     """Allocations of scope "local" (accumulators) become C arrays on the stack.
 
-    They are not planned: a compiler keeps them in registers. TVM's C printer knows only the
+    They are not planned: a compiler keeps them in registers. TVM's C printer has only the
     scope "global", in which an allocation that planning has left over is such an array.
     """
     allocations: list[Any] = []
@@ -266,7 +266,7 @@ def _without_unread(function: str) -> str:
 
 
 def _without_unused(function: str) -> str:
-    """No variables that nobody names: TVM's common subexpressions of buffer shapes, which C does not have, and views
+    """No unused variables: TVM's common subexpressions of buffer shapes, which C does not have, and views
     whose loads it has simplified away."""
     for name in re.findall(r"(?m)^ +\w+\* (\w+) = ", function):
         if len(re.findall(rf"\b{name}\b", function)) == 1:

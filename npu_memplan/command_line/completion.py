@@ -1,6 +1,6 @@
 """What the shell completes beside choices and files: names of accelerators, boards, configurations, planners.
 
-Invariant: nothing heavy is imported; a name that is not there is no error here, whoever reads the option says so.
+Invariant: nothing heavy is imported; a name that is not there is no error here: the option's reader reports it.
 Click's own completion is switched on by the shell: `eval "$(_NPU_MEMPLAN_COMPLETE=bash_source npu-memplan)"`.
 """
 

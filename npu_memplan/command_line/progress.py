@@ -1,6 +1,6 @@
 """How much a command says while it works: --quiet, --verbose, and what a terminal shows meanwhile.
 
-Invariant: progress goes to stderr, and unless --verbose asks for it only where that is a terminal; what is shown is
+Invariant: progress goes to stderr, and without --verbose only where that is a terminal; what is shown is
 gone when the command ends. stdout has results alone.
 """
 
@@ -29,7 +29,7 @@ class Verbosity(IntEnum):
 
 
 def verbosity(command: Any) -> Any:
-    """Adds --quiet and --verbose, of which the command is told as `said`; both at once are bad use."""
+    """Adds --quiet and --verbose, which the command gets as `said`; both at once are bad use."""
 
     def told(*, quiet: bool, verbose: bool, **requested: Any) -> Any:
         if quiet and verbose:
@@ -57,7 +57,7 @@ class Shown:
         self._done = self._of = 0
 
     def part(self, text: str, done: int = 0, of: int = 0) -> None:
-        """`text` has begun after `done` of `of` parts; `of` 0: nobody knows how many there are."""
+        """`text` has begun after `done` of `of` parts; `of` 0: their number is not known."""
         self._part, self._done, self._of = text, done, of
         self._tell(text, done, of)
 

@@ -1,6 +1,6 @@
 """`npu-memplan calibrate`: the figures of a memory system from the counters of a record.
 
-Invariant: a file is written only where the record decides every figure that was asked for. Exit codes: 0 written,
+Invariant: a file is written only where the record decides every figure requested. Exit codes: 0 written,
 2 bad use, or a record that does not decide them.
 """
 

@@ -147,7 +147,7 @@ _RARE = (
          "glue.")  # fmt: skip
 @_output("--incbin", is_flag=True, help="Large constants as files beside the C, which the assembler takes in.")
 @_output("--strict", is_flag=True, help="Fail, with exit code 3, on a fault of npu_memplan itself for which another "
-         "program stands in; without it, the fault is told.")  # fmt: skip
+         "program stands in; without it, the fault is reported.")  # fmt: skip
 @_output("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @verbosity
 @group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
@@ -278,7 +278,7 @@ def where_it_fits(model: Path, options: CompileOptions, as_json: bool, verbosity
 
 
 def options_of(accelerator: str, board: str, no_overlap: bool, keep_inputs: bool, **same: Any) -> CompileOptions:
-    """What the command line asks for; `same` are fields of the options."""
+    """What the command line gives; `same` are fields of the options."""
     kept = {"overlaps": not no_overlap, "reuse_inputs": not keep_inputs, **same}
     return CompileOptions(accelerator or usual_accelerator(board), board=board, **kept)
 
@@ -312,7 +312,7 @@ def _times(artifact: Artifact) -> dict[str, Any]:
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:
-    """What `--json` prints; null: not known, or not asked for."""
+    """What `--json` prints; null: not known, or not requested."""
     fit = fit_of(artifact)
     bounded = any(pool.size_bytes is not None for pool in artifact.problem.pools)
     return {

@@ -1,7 +1,7 @@
 """`npu-memplan report`: the page, the table, the plain files of a compiled model, or of a bare plan.
 
 Invariant: files go beside plan.json (or to -o) complete or not at all; in a pipe the command
-prints nothing but what was asked for.
+prints nothing but what was requested.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ _RARE = (
        metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
 @_what("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
 @_what("--sanitize", is_flag=True, help="Build the host's C with the compiler's sanitizers: the first "
-       "access outside of an operator's own buffers, the first read of bytes that nobody wrote and the first "
+       "access outside of an operator's own buffers, the first read of bytes that were never written and the first "
        "undefined operation end the run; slower, on the host.")  # fmt: skip
 @_what("--external-source", "external_sources", multiple=True, type=FILE, metavar="FILE.c",
        help="C that defines external operators (compile --external).")  # fmt: skip
@@ -232,7 +232,7 @@ def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context
 
 
 def _sanitizing(runner: str) -> str:
-    """The runner that has C to sanitize; `InputError` where another one was asked for."""
+    """The runner that has C to sanitize; `InputError` where another one was requested."""
     if runner not in ("auto", "host"):
         raise InputError(f"--sanitize is about the host runner's C, and --on names {runner}; leave --on out")
     return "host"

@@ -5,7 +5,7 @@ distances and the passes over a hundred thousand buffers look at every item at e
 `planners/exact/*.c`, `local/*.c`, `general/*.c`, `scale/*.c`. So is the search for copies of constants, which runs the
 estimate's clock a million times: `ethosu/schedule/prefetch/*.c`. What they share is `common.h` here.
 
-Why C, built by the user: a C compiler is needed by whoever runs or ships what this package generates, it builds all of
+Why C, built by the user: running or shipping what this package generates needs a C compiler, it builds all of
 it in about a second (a just-in-time compiler took 12 to 28), and the result loads in a millisecond (that compiler and
 its libraries took over a second of every process, and 200 MB of disk). Wheels for each platform would spare that second
 at the price of a build farm; where there is no compiler the Python ones work, and the plan says what is missing.

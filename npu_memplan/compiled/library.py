@@ -47,7 +47,7 @@ class _CannotBuild(Exception):
 
 @functools.cache
 def compiled() -> CFunctions:
-    """The library: loaded, or else built; asked for once a process."""
+    """The library: loaded, or else built; requested once a process."""
     with paused():
         try:
             library = _library()

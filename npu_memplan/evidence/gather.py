@@ -1,4 +1,4 @@
-"""Run the set: compile each program, run it on the runner asked for, compare, count.
+"""Run the set: compile each program, run it on the runner requested, compare, count.
 
 Invariant: a program that fails is a row with its error, and the others go on; every plan is verified before it runs.
 """

@@ -1,4 +1,4 @@
-"""What a record of evidence says: who ran what on what, what came out, and what was estimated.
+"""What a record of evidence says: what ran on what, what came out, and what was estimated.
 
 Invariant: the same machine, tools and set give the same bytes; no clock and no path is in a record. `counted_by` is
 "Arm's FVP" only where its binary ran; what our NPU model counted says that it is an estimate.
@@ -23,7 +23,7 @@ MODEL = "our NPU model, an estimate"
 
 
 class EvidenceError(NpuMemplanError):
-    """The set is not whole, does not have what was asked for, or a record is none."""
+    """The set is not whole, does not have what was requested, or a record is none."""
 
 
 @dataclass(frozen=True, slots=True)

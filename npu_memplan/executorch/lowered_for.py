@@ -31,7 +31,7 @@ def options_for(one: EthosUCall, given: Mapping[str, str], board: str = "") -> C
         except NpuMemplanError:
             if not known:
                 raise
-    raise InternalError("the options that nobody gave are not tried")
+    raise InternalError("options that were not given are not tried")
 
 
 def memories_for(one: EthosUCall, given: Mapping[str, str], board: str = "") -> MemoryMap:

@@ -164,7 +164,7 @@ _BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)
 
 
 class _Traffic:
-    """Bytes moved and who moved them, for spilling by cost and for reports."""
+    """Bytes moved and what moved them, for spilling by cost and for reports."""
 
     def __init__(self, ordered: Sequence[Step]) -> None:
         self.read: dict[Storage, int] = {}
@@ -242,7 +242,7 @@ def _overlaps(
 ) -> tuple[AllowedOverlap, ...]:
     """Overlaps at the points where the first buffer dies and the second is born."""
     given, results = set(program.inputs), {view.tensor for view in program.results}
-    # somebody looks at the content of these when the last point has passed: results, and what becomes one
+    # the content of these is read when the last point has passed: results, and what becomes one
     lasting = results.union(program.kept, *(group for group in groups if group & results))
     allowed: dict[tuple[str, str], AllowedOverlap] = {}
 
@@ -291,12 +291,12 @@ def _overlaps(
         if unread in planned and planned[unread].lifetimes == (Lifetime(0, 1),):
             for other in planned:  # but for what is there before the first point, as it is
                 if other not in given and other.kind not in ALWAYS and any(life.first == 0 for life in lives[other]):
-                    allow(AllowedOverlap(unread.name, other.name, reason="nobody reads the input"))
+                    allow(AllowedOverlap(unread.name, other.name, reason="the input is never read"))
     return tuple(allowed.values())
 
 
 def _unread(program: Program, ordered: Sequence[Step], known: set[RelaxTensor]) -> list[RelaxTensor]:
-    """Inputs that nobody looks at; at `known` somebody does."""
+    """Inputs that are never read; those at `known` are."""
     touched = {access.storage for step in ordered for access in step.accesses}
     return [t for t in program.inputs if t.kind is BufferKind.INPUT and t not in known and t not in touched]
 

@@ -26,7 +26,7 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     """Lifetimes of all storages that are touched, are parameters or are results of `program`.
 
     Points must have been numbered. Parameters are live from point 0, results and what outlasts it to the end, states
-    and constants always; a parameter that nobody reads is live at point 0 alone. The value of an `if`
+    and constants always; a parameter that is never read is live at point 0 alone. The value of an `if`
     that ends the program is live at no point: its sources are.
     """
     ordered = list(steps(program.nodes))

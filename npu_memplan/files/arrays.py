@@ -1,6 +1,6 @@
 """The arrays a user gives to a run and keeps from it: .npy files, or random values from a seed.
 
-Invariant: an array that is returned has exactly the shape and type that was asked for; a file is
+Invariant: an array that is returned has exactly the shape and type requested; a file is
 written whole or not at all.
 """
 
@@ -20,7 +20,7 @@ EXTREME = "extreme"  # in place of a file
 
 
 class InputError(NpuMemplanError):
-    """The inputs or outputs asked for do not fit the model, or their files cannot be used."""
+    """The inputs or outputs requested do not fit the model, or their files cannot be used."""
 
 
 class Wanted(Protocol):

@@ -1,6 +1,6 @@
 """Folders that belong to a living process, so that what a killed one has left is known and cleared away.
 
-Invariant: a folder is swept only if this user made it, its name and its note are ours, and nobody holds the note's
+Invariant: a folder is swept only if this user made it, its name and its note are ours, and no process holds the note's
 lock, which ends with its owner however that ends. Where a file system has no locks, nothing is swept.
 """
 
@@ -23,7 +23,7 @@ NOTE = "owner"  # locked by its writer as long as that lives
 
 @contextlib.contextmanager
 def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
-    """A folder for what nobody keeps, in `parent` or where temporary files go; gone on leaving."""
+    """A temporary folder, in `parent` or where temporary files go; gone on leaving."""
     parent, prefix = parent or Path(tempfile.gettempdir()), f"npu_memplan-{purpose}-"
     sweep(parent, prefix, purpose, _remove)
     with owned_folder(parent, prefix, purpose, _remove) as folder:
@@ -37,14 +37,14 @@ def owned_folder(parent: Path, prefix: str, about: str, clear: Callable[[Path], 
     try:
         with open(folder / NOTE, "xb", buffering=0) as note:
             lock(note.fileno())
-            note.write(_note(about))  # last: a folder with an empty note is nobody's
+            note.write(_note(about))  # last: a folder with an empty note has no owner
             yield folder
     finally:
         clear(folder)
 
 
 def sweep(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) -> None:
-    """Call `clear` for each folder that an owner who is dead has left in `parent`."""
+    """Call `clear` for each folder that a dead owner has left in `parent`."""
     for stale in parent.glob(f"{glob.escape(prefix)}*"):
         with contextlib.suppress(OSError), open(stale / NOTE, "rb") as note:
             ours = note.read() == _note(about) and os.fstat(note.fileno()).st_uid == _user()

@@ -2,8 +2,8 @@
 
 Invariant: the final directory is never seen half-written: files go to a staging folder beside it, and take its place
 in one rename that cannot replace anything. With `force` an earlier output is moved aside first, and only if every file
-in it is one that we wrote (`manifest`); whoever else took the place meanwhile keeps it. A staging folder whose writer
-was killed is cleared away by the next one (`owned_folder`).
+in it is one that we wrote (`manifest`); another output that was put there meanwhile stays. A staging folder whose
+writer was killed is cleared away by the next one (`owned_folder`).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _put(staging: Path, place: Path, before: _Identity | None) -> None:
 
 
 def _identity(place: Path) -> _Identity | None:
-    """What tells one output from another at the same place; None where nothing of ours is."""
+    """What identifies an output at its place; None where nothing of ours is."""
     try:
         found = os.stat(place / manifest.NAME)
     except OSError:

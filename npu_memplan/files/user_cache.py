@@ -29,7 +29,7 @@ def cache_folder() -> Path:
 
 
 def is_ours(state: os.stat_result) -> bool:
-    """Whether nobody but this user can have written it."""
+    """Whether only this user can have written it."""
     owner = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
     return state.st_uid == owner and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 

@@ -1,7 +1,7 @@
 """One model on many boards: compiled once for all boards of the same NPU, memory mode and speeds.
 
 Invariant: a row is what `compile --board --objective bytes` of that board would find: the same plan of the least
-memory, in the board's own memories, at its clock. What is too large as asked for is tried once more with Vela's
+memory, in the board's own memories, at its clock. What is too large as requested is tried once more with Vela's
 `--optimise Size`.
 """
 
@@ -79,12 +79,12 @@ def on_boards(
 ) -> tuple[BoardRow, ...]:
     """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides.
 
-    A fault of ours is told in the rows that it ended, or of which it ended a part; with `strictly` it is raised.
+    A fault of ours is reported in the rows that it ended, or of which it ended a part; with `strictly` it is raised.
     """
     made: dict[object, _Made] = {}  # by what it depends on
 
     def compiled(wanted: CompileOptions) -> _Made:
-        # native lowering chooses by all of the board's memories, Vela's stream by what Vela is told of them
+        # native lowering chooses by all of the board's memories, Vela's stream by what Vela's configuration has of them
         lifted = wanted.npu_compiler == "vela" and wanted.accelerator != NO_NPU
         key = (replace(wanted, board="").to_cli_args(), vela_options(wanted)) if lifted else wanted.to_cli_args()
         if key not in made:
@@ -126,7 +126,7 @@ def _plan(model: Path, wanted: CompileOptions) -> Compiled | str:
 
 
 def _tried(name: str, options: CompileOptions, compiled: Callable[[CompileOptions], _Made]) -> Iterator[BoardRow]:
-    """The row as asked for, then of the smaller stream."""
+    """The row as requested, then of the smaller stream."""
     requested = replace(options, board=name, accelerator=load_board(name).accelerator, objective="bytes")
     smaller = (_SMALLER,) if options.npu_compiler == "vela" and options.optimise != _SMALLER else ()
     for optimise in (options.optimise, *smaller):

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ..stages import Compiled
 
 PRICE = (
-    "What fits comes first, the cheapest first: on the NPU in the memories asked for, then with a second memory,",
+    "What fits comes first, the cheapest first: on the NPU in the memories requested, then with a second memory,",
     "then without the NPU; of these fewest operators whose results are not proven exact, then fewest host calls",
-    "(nobody estimates their time), then fewest estimated NPU cycles, then fewest bytes. What does not fit follows,",
+    "(their time is not estimated), then fewest estimated NPU cycles, then fewest bytes. What does not fit follows,",
     "fewest bytes first.",
 )
 
@@ -55,7 +55,7 @@ class Trial:
 
     @property
     def flags(self) -> str:
-        """The command line that asks for it."""
+        """The command line for it."""
         return shlex.join(self.options.to_cli_args())
 
     @property
@@ -125,8 +125,8 @@ def compile_to_fit(
 ) -> tuple[Artifact, FitResult]:
     """Compile for `budget` (`SIZE`, of pool sram, or `NAME=SIZE`) and write the cheapest artifact that fits.
 
-    `options` are left alone when they fit. `say` is told what is being tried, `write` writes what was chosen. Nothing
-    is written when nothing fits (`FitError`). What `cache` has is not compiled again.
+    `options` are left alone when they fit. `say` is called with what is being tried, `write` writes what was chosen.
+    Nothing is written when nothing fits (`FitError`). What `cache` has is not compiled again.
     """
     from ..compiler import plan_model
     from ..files.staging import staged_directory
@@ -155,7 +155,7 @@ def fit(
     """The trials of `options` for the file called `source`, and what the chosen one made.
 
     `compile` may exceed `pool`. Raises `FitError` when nothing fits, what the first trial refuses, and a fault of ours
-    when it ended every trial; one that ended some is told in their rows.
+    when it ended every trial; one that ended some is reported in their rows.
     """
     tried: list[Trial] = []
     seen: list[CompileOptions] = []

@@ -1,4 +1,4 @@
-"""What `main` says about its model: names, quantisation, who runs which operator.
+"""What `main` says about its model: names, quantisation, what runs which operator.
 
 Invariant: attributes are strings, ints and lists of them only, so that TVMScript text keeps them bit for bit;
 scales are C99 hex floats (`float.fromhex` reads them).

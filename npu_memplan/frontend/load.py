@@ -1,6 +1,6 @@
-"""The stage `read`: a model file to one IRModule, by the producer that the user chose.
+"""The stage `read`: a model file to one IRModule, by the backend that the user chose.
 
-Invariant: whoever made the module, the stages behind it see the same form.
+Invariant: whatever made the module, the stages behind it see the same form.
 """
 
 from __future__ import annotations

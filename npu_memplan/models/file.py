@@ -1,6 +1,6 @@
 """The bytes of a model file, and what every reader says of one that it cannot read.
 
-Invariant: a model that cannot be used is a `NetworkError` (the file) or an `UnsupportedModelError` (what it asks for).
+Invariant: a model that cannot be used is a `NetworkError` (the file) or an `UnsupportedModelError` (what it needs).
 """
 
 from __future__ import annotations

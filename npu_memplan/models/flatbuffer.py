@@ -1,8 +1,8 @@
 """Every offset, table, vector and string of a TFLite flatbuffer lies inside the file, before anything follows one.
 
 Invariant: after `verify_flatbuffer` no accessor of the `tflite` package reads outside of the file, whatever the file
-says, as long as vectors are asked within their lengths and unions as what they say they are. FlatBuffers has such a
-verifier for C++ and none for Python. What a table looks like is asked of the `tflite` package: its builder functions
+says, as long as vectors are read within their lengths and unions as what they say they are. FlatBuffers has such a
+verifier for C++ and none for Python. What a table looks like comes from the `tflite` package: its builder functions
 (`TensorAddShape`, `TensorStartShapeVector`) are run on a recorder that notes slot, width and kind of each field.
 """
 
@@ -70,7 +70,7 @@ def text_at(data: bytes, start: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FlatTable:
-    """A table at a byte of the file; fields are asked by slot, absent ones are 0 or empty."""
+    """A table at a byte of the file; fields are read by slot, absent ones are 0 or empty."""
 
     data: bytes
     at: int
@@ -173,7 +173,7 @@ class _Verifier:
         if field.union:
             kind = self.data[places[f"{field.name}Type"]] if places.get(f"{field.name}Type") else 0
             if kind == 0:
-                return  # NONE: nobody may ask what the offset leads to
+                return  # NONE: the offset means nothing
             if kind not in union_members(field.union):
                 raise FlatbufferError(f"{what} is of kind {kind}, which does not exist")
             self.waiting.append((union_members(field.union)[kind], target))

@@ -1,7 +1,7 @@
 """Copies tables of a TFLite file into a new one, field by field, whatever they hold.
 
 Invariant: a copied table says what the original said, but for the fields that the caller replaces; the original passed
-`verify_flatbuffer`. Each table is written once for every use of it: what is not asked for is not in the new file.
+`verify_flatbuffer`. Each table is written once for every use of it: what is not requested is not in the new file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from .flatbuffer import FlatTable, TableField, fields_of, span_at, target_at, text_at, union_members
 
-BUFFER_ALIGNMENT = 16  # of a buffer's bytes in the file, as TFLite's schema asks
+BUFFER_ALIGNMENT = 16  # of a buffer's bytes in the file, as TFLite's schema requires
 
 
 class TableWriter:
@@ -34,7 +34,7 @@ class TableWriter:
                 values |= {field.name: replaced[field.name]} if replaced[field.name] else {}
             elif place and not _is_offset(field):
                 values[field.name] = int.from_bytes(self.data[place : place + field.width], "little")
-            elif place and (not field.union or (kind and self.data[kind])):  # of NONE nobody may ask where it leads
+            elif place and (not field.union or (kind and self.data[kind])):  # of NONE the offset means nothing
                 values[field.name] = self._copied(name, field, place, self.data[kind])
         return self.table(name, values)
 

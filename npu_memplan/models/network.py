@@ -25,7 +25,7 @@ class CpuOperator:
     intermediates: tuple[int, ...] = ()
     version: int = 1
     states: tuple[int, ...] = ()  # tensors that it keeps for itself, which the file does not list
-    external_scratch_bytes: int | None = None  # None: it is not one that somebody else's C function runs
+    external_scratch_bytes: int | None = None  # None: it is not one that an external C function runs
     table: Any = field(default=None, repr=False)  # the tflite.Operator
 
     @property

@@ -1,4 +1,4 @@
-"""A TFLite file as a `Network`, whoever wrote it: a converter, or Vela with its NPU calls; or Vela's raw output.
+"""A TFLite file as a `Network`, whatever wrote it: a converter, or Vela with its NPU calls; or Vela's raw output.
 
 Invariant: everything is checked while reading, so code behind this module never meets an index out of range.
 """
@@ -73,7 +73,7 @@ def _graph(model: Any, number: int, name: str) -> Network:
 
 
 def _used(graph: Any) -> set[int]:
-    """Tensors that an operator or the graph itself names; nothing is asked of others."""
+    """Tensors that an operator or the graph itself names; others are not checked."""
     operators = [graph.Operators(i) for i in range(graph.OperatorsLength())]
     lists = [graph.InputsAsNumpy(), graph.OutputsAsNumpy()]
     for operator in operators:
@@ -82,7 +82,7 @@ def _used(graph: Any) -> set[int]:
 
 
 def _unread(graph: Any, index: int) -> Tensor:
-    """A tensor that nobody reads or writes: its place in the list, and nothing else of it."""
+    """A tensor that is never read or written: its place in the list, and nothing else of it."""
     name = (graph.Tensors(index).Name() or b"").decode(errors="replace")
     return Tensor(index=index, name=name, shape=(0,), dtype="uint8")
 

@@ -1,8 +1,8 @@
-"""What a readable network can still say wrong: shapes, element counts, quantisation, who makes which tensor.
+"""What a readable network can still say wrong: shapes, element counts, quantisation, the writers of tensors.
 
 Invariant: a network that passes has tensors of a possible size with all their constant bytes, scales that are finite,
-zero points of their type, and operators whose tensors exist. So code behind the reader asks for no such thing again;
-what only one kind of operator knows (that its shapes fit each other) is its lowering's to refuse.
+zero points of their type, and operators whose tensors exist. So code behind the reader does not check them again;
+what concerns one kind of operator (that its shapes fit each other) is its lowering's to refuse.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ def moved(operator: CpuOperator) -> tuple[tuple[int, int], ...]:
 
 
 def may_look(network: Network, read: CpuOperator) -> bool:
-    """Whether what READ_VARIABLE makes may be the state itself: until it is assigned, and nobody looks again after.
+    """Whether what READ_VARIABLE makes may be the state itself: until it is assigned, and if it is not read after that.
 
-    Then whoever assigns the variable can wait until its old content has been used.
+    Then the assignment can wait until its old content has been used.
     """
     later = [o for o in network.operators if isinstance(o, CpuOperator) and o.inputs[:1] == read.inputs[:1]]
     later = later[later.index(read) + 1 :]
@@ -160,7 +160,7 @@ def _state(network: Network, key: _Key, index: int, operators: Sequence[Any], in
     assigned = [network.tensors[o.inputs[1]] for o in users if o.name == "ASSIGN_VARIABLE"]
     values += [initial] if initial is not None else []
     if not values:
-        return network.tensors[index]  # nobody uses it
+        return network.tensors[index]  # it is not used
     name, first = printable(key[1]), values[0]
     for value in values:
         if (value.size_bytes, value.dtype) != (first.size_bytes, first.dtype):

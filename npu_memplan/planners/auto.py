@@ -166,7 +166,7 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
     """The same where sections can not say everything."""
     model = context.model
     capacity = model.capacity[0]
-    assert capacity is not None, "asked for by the caller"
+    assert capacity is not None, "requested by the caller"
     search = general.within(context, inside, 0, low, capacity) if len(inside) <= exact.MOST_ITEMS else None
     if search is None:
         return None

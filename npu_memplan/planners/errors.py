@@ -12,7 +12,7 @@ from ..errors import NpuMemplanError, RefusalError
 
 
 class PlannerUseError(NpuMemplanError):
-    """A planner is asked for by an unknown name, or with an unusable budget."""
+    """A planner is requested by an unknown name, or with an unusable budget."""
 
 
 class OutOfTime(Exception):

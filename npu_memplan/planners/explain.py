@@ -61,8 +61,8 @@ Place = Callable[[Limits], tuple[Sequence[int], str] | None]
 def does_not_fit(context: Context, item: int, place: Place) -> PlanningError:
     """The error of a problem in which `item` found no place, within what was tried.
 
-    `place` tells heights of the pools when these are their limits, and how they were reached; None when that found no
-    place either. It is only asked where nothing is proven.
+    `place` gives heights of the pools when these are their limits, and how they were reached; None when that found no
+    place either. It is only computed where nothing is proven.
     """
     proof = _overfilled(context.model)
     if proof is not None:
@@ -118,7 +118,7 @@ def _overfilled(model: Model, subset: Sequence[str] = ()) -> PlanningError | Non
 def _error(
     model: Model, pool: int, peak: Peak, need: NeededHeight, more: Sequence[str], subset: Sequence[str] = ()
 ) -> PlanningError:
-    """The error: numbers, the peak, `more` lines, who cannot be together, and the next step."""
+    """The error: numbers, the peak, `more` lines, what cannot be together, and the next step."""
     available = model.capacity[pool] or 0
     excess = need.bytes - available
     name = model.pool_names[pool]

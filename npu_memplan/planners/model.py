@@ -168,7 +168,7 @@ class Model:
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
         self.deadline: float | None = None  # of `clock.now`; looked at during long work
-        self._looks = 0  # at pairs, since the clock was asked
+        self._looks = 0  # at pairs, since the clock was read
         self._check_fixed()
 
     def _restated(self, by_name: Mapping[str, Buffer]) -> list[Item]:
@@ -276,7 +276,7 @@ class Model:
         return [sorted(found) for found in sets]
 
     def look(self, pairs: int) -> None:
-        """Counts looks at pairs; `OutOfTime` when there is no time for more, which is asked now and then."""
+        """Counts looks at pairs; `OutOfTime` when there is no time for more, which is checked now and then."""
         looks = self._looks = self._looks + pairs
         if looks >= CHECK_EVERY:
             self._looks = 0

@@ -1,6 +1,6 @@
 """Room for weights to be copied while the operation before still runs.
 
-Invariant: what is planned here is valid for the problem as it was given; unless more room is asked for, pools, heights
+Invariant: what is planned here is valid for the problem as it was given; unless more room is requested, pools, heights
 and what is proven of them are those that the planner reached alone. A copy may start early when its destination holds
 nothing that a running operation uses: a lifetime that begins one point sooner is a wish for that.
 """

@@ -18,7 +18,7 @@ from ..errors import NpuMemplanError
 
 # sizes, offsets and points stay below it, so sums of millions fit 128 bits and floats order them
 LARGEST_BYTES = 1 << 60
-POISON = 0xA5  # what a run fills its pools with first, so that a byte nobody wrote shows
+POISON = 0xA5  # what a run fills its pools with first, so that a byte that was never written shows
 # What a file may say (`files/schema.py` holds it to these); `validate` says the same of problems made in Python.
 Count = Annotated[int, Meta(ge=0, le=LARGEST_BYTES - 1)]
 Alignment = Annotated[int, Meta(ge=1, le=LARGEST_BYTES - 1)]

@@ -1,4 +1,4 @@
-"""Whether a problem contradicts itself; asked before anything is planned.
+"""Whether a problem contradicts itself; checked before anything is planned.
 
 Invariant: a problem that passes has whole, finite numbers, names that exist, and a pool for every buffer.
 """
@@ -51,7 +51,7 @@ def validate(problem: Problem) -> None:
         if buffer.fixed is None and key not in reachable:
             reachable[key] = bool(problem.candidates(buffer))
         if buffer.fixed is None and not reachable[key]:
-            agents = ", ".join(sorted(a.value for a in buffer.agents)) or "nobody"
+            agents = ", ".join(sorted(a.value for a in buffer.agents)) or "none"
             among = ", ".join(buffer.pools or tuple(pools)) or "no pools at all"
             reached = "reached" if buffer.kind is BufferKind.CONSTANT else "writable and reached"
             raise ProblemError(

@@ -1,7 +1,7 @@
-"""What went otherwise than it should: faults of our own, and fallbacks to another than who was asked first.
+"""Incidents: faults of our own, and fallbacks from what was requested first.
 
-Invariant: none is silent. A fault ends the one attempt that it happened in (`contained`) only where somebody gathers
-incidents and nobody is strict; everywhere else it is raised. Refusals and users' errors are no faults and pass.
+Invariant: none is silent. A fault ends the one attempt that it happened in (`contained`) only where incidents are
+gathered and strict mode is off; everywhere else it is raised. Refusals and users' errors are no faults and pass.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _gathering: ContextVar[tuple[Incidents, ...]] = ContextVar("incidents", default=
 
 
 class Fallback(Enum):
-    """Who does what was asked of another; docs/reference.md has the same list."""
+    """What took the place of what; docs/reference.md has the same list."""
 
-    PRODUCER = "producer"  # of the NPU's operations: the other one takes what one refuses
+    BACKEND = "backend"  # of the NPU's operations: the other one takes what one refuses
     CORE = "core"  # of Vela: the legacy one compiles what the compiled one refuses
     PROGRAM = "program"  # another one, where the check found that results differ
     SEARCH = "search"  # in Python, where the compiled one cannot be built
@@ -42,13 +42,13 @@ class Incidents:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All, as they are told to the user."""
+        """All, as the user reads them."""
         return (*(f"{FAULT}{text}" for text in self.faults), *self.fallbacks)
 
 
 @contextmanager
 def gathering() -> Iterator[Incidents]:
-    """Lends what happens inside; whoever gathers around it is told as well."""
+    """Lends what happens inside; an outer gathering gets it as well."""
     incidents = Incidents()
     before = _gathering.set((*_gathering.get(), incidents))
     try:
@@ -68,13 +68,13 @@ def strictly(strict: bool = True) -> Iterator[None]:
 
 
 def is_strict() -> bool:
-    """Whether faults are raised: asked for here, or by the environment variable `NPU_MEMPLAN_STRICT` (not 0)."""
+    """Whether faults are raised: requested here, or by the environment variable `NPU_MEMPLAN_STRICT` (not 0)."""
     return _strict.get() or os.environ.get(STRICT, "0") not in ("", "0")
 
 
 @contextmanager
 def contained(where: str) -> Iterator[None]:
-    """Inside, a fault ends the block alone, and is told as one of `where`."""
+    """Inside, a fault ends the block alone, and is reported as one of `where`."""
     try:
         yield
     except NOT_OURS:
@@ -84,7 +84,7 @@ def contained(where: str) -> Iterator[None]:
 
 
 class Attempts:
-    """Several are asked for the same: each is tried, and what ended those that failed is told when all were."""
+    """Each of several attempts is made, and what ended those that failed is reported when all were."""
 
     def __init__(self) -> None:
         self._failed: list[tuple[str, Exception]] = []
@@ -96,11 +96,11 @@ class Attempts:
             yield
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # told, or raised, by `settle`
+        except Exception as error:  # reported, or raised, by `settle`
             self._failed.append((who, error))
 
     def settle(self, done: bool, plain: tuple[type[Exception], ...] = ()) -> None:
-        """Where somebody has `done` it, report faults and user errors but `plain` ones; else raise the first error.
+        """Where one has `done` it, report faults and user errors but `plain` ones; else raise the first error.
 
         A user error ends all of them: one that ended only some, and is not a user error, is an internal fault.
         """
@@ -108,7 +108,7 @@ class Attempts:
             if not isinstance(error, RefusalError):
                 report_fault(who, error)
             elif not isinstance(error, plain):
-                fall_back(Fallback.PRODUCER, f"{who} was not taken, it was refused: {said_by(error, 0)}")
+                fall_back(Fallback.BACKEND, f"{who} was not taken, it was refused: {said_by(error, 0)}")
         if self._failed and not done:
             faults = [failed for failed in self._failed if not isinstance(failed[1], NpuMemplanError)]
             who, error = (faults or self._failed)[0]
@@ -118,8 +118,8 @@ class Attempts:
 
 
 def report_fault(where: str, error: Exception) -> str:
-    """Tell of the fault `error`, and return what is told; raises it as `InternalError` where nobody gathers, or
-    somebody is strict."""
+    """Report the fault `error`, and return the text; raises it as `InternalError` where nothing gathers, or
+    in strict mode."""
     text = f"{where}: {kind_of(error)}{said_by(error, 0)}"
     if is_strict() or not _gathering.get():
         raise InternalError(text) from error
@@ -143,7 +143,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def fall_back(kind: Fallback, text: str) -> None:
-    """Tell that another does what was asked of somebody else: `text` says who, and why. `kind` is for the list."""
+    """Report that another took the place of what was requested: `text` says which, and why. `kind` is for the list."""
     for incidents in _gathering.get():
         if text not in incidents.fallbacks:
             incidents.fallbacks.append(text)

@@ -21,7 +21,7 @@ def report_phase(phase: str) -> None:
 
 @contextmanager
 def listening(listener: Callable[[str], None]) -> Iterator[None]:
-    """Inside, `listener` is told of every phase that this context enters."""
+    """Inside, `listener` is called with every phase that this context enters."""
     before = _listener.set(listener)
     try:
         yield

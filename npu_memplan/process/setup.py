@@ -57,7 +57,7 @@ def open_streams() -> None:
 
 
 class _Shown(io.TextIOWrapper):
-    """A stream in which a control character does nothing, whoever brought it here.
+    """A stream in which a control character does nothing.
 
     `reader_left`: it is a pipe that nobody reads any more.
     """

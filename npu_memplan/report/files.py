@@ -29,7 +29,7 @@ _FIGURES = ("constants_bytes", "stream_bytes", "npu_operations", "host_operation
 
 
 class ReportError(NpuMemplanError):
-    """A report cannot be written, or asks for something that is not there."""
+    """A report cannot be written, or names something that is not there."""
 
 
 def write_reports(

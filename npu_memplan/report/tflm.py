@@ -28,7 +28,7 @@ from ..sizes import both
 from .files import ReportError
 
 _ALIGNMENT = 16  # of buffers in TFLite-Micro's arena
-_ALIGN = 64  # of the old file in the new one; no TFLite buffer asks for more than 16
+_ALIGN = 64  # of the old file in the new one; no TFLite buffer needs more than 16
 
 
 class TfliteFileError(NpuMemplanError):

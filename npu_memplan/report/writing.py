@@ -45,7 +45,7 @@ def record(artifact: Artifact, folder: Path) -> Artifact:
 
 
 def _layers(artifact: Artifact) -> str:
-    """The text of layers.csv; the host counts in its sums where that was asked for."""
+    """The text of layers.csv; the host counts in its sums where requested."""
     npu, timing, host_hz = artifact.target.accelerator, artifact.timing, artifact.host_clock_hz
     clocks = timing.clock_hz / host_hz if timing and host_hz else 1.0
     peak = 1 if npu == NO_NPU else accelerator(npu).macs

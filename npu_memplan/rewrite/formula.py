@@ -1,7 +1,7 @@
 """Expressions of shape symbols as text.
 
 Invariant: for values >= 0 the text means the same in C and, with `/` rounding down, in `evaluate`; choices (min, max,
-`a if c else b`) and divisions that round towards 0, where they are asked for, are for `evaluate` alone.
+`a if c else b`) and divisions that round towards 0, where they are requested, are for `evaluate` alone.
 """
 
 from __future__ import annotations

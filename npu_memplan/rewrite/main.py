@@ -45,7 +45,7 @@ def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = N
 
     The problem's name is the name of the Relax function; functions it does not call stay as they
     are. With `poison`, `main` first fills the pools that it makes itself with this byte, so that
-    reading what nobody wrote shows.
+    reading what was never written shows.
     """
     module = prepare(module)
     constants = any(b.kind is BufferKind.CONSTANT for b in problem.buffers)

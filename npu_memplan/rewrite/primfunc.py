@@ -95,7 +95,7 @@ class Placer:
         self.places = places_of(call, slots)
         taken = {p.name for p in self.function.params}
         used = {place.pool for place in self.places if place is not None}
-        own = is_npu(self.function)  # which knows regions of all that are writable
+        own = is_npu(self.function)  # which has regions of all that are writable
         self.pools = {
             i: _pool_buffer(_free(pool.name, taken), pool.extent)
             for i, pool in enumerate(pools)

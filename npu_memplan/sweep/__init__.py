@@ -4,7 +4,7 @@
 
     swept = sweep.run(sweep.cases(models, targets), "processes:8", store="results")
 
-Invariant: results follow from cases alone, whoever computes them, in whatever order (`case`, `results`).
+Invariant: results follow from cases alone, on any worker, in any order (`case`, `results`).
 """
 
 from .case import Case as Case

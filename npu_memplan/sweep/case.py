@@ -1,4 +1,4 @@
-"""What a sweep asks: a model, options, and whether the artifact is run; by content, so that it is asked once.
+"""A case of a sweep: a model, options, and whether the artifact is run; by content, so that it is computed once.
 
 Invariant: a case's key is a hash of all that its result depends on (bytes of the model and of the files that options
 name, options, run, plug-ins, versions) and of nothing else: not of paths, names, limits or the machine.
@@ -22,7 +22,7 @@ from ..versions import versions
 
 
 class SweepError(NpuMemplanError):
-    """A sweep cannot be made or read as it was asked for."""
+    """A sweep cannot be made or read as it was requested."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from .table.rows import Asked, Table, table_of
 from .worker.guard import solve
 from .worker.job import job_of, model_of
 
-WINDOW = 1000  # cases that an executor has at a time, if it has no `window`: nobody holds a whole sweep
+WINDOW = 1000  # cases that an executor has at a time, if it has no `window`: so that no executor holds a whole sweep
 ATTEMPTS = 3  # of a case whose worker was lost
 
 Progress = Callable[[int, int, Result], None]  # done, of how many, the newest

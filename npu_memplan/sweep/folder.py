@@ -1,6 +1,6 @@
-"""A sweep's folder: `sweep.json`, what was asked last, and `results/`, all that was ever computed for it.
+"""A sweep's folder: `sweep.json`, the cases given last, and `results/`, all that was ever computed for it.
 
-Invariant: the table is of what `sweep.json` names; results of former cases stay, and are used when those are asked
+Invariant: the table is of what `sweep.json` names; results of former cases stay, and are used when those are given
 again.
 """
 

@@ -93,7 +93,7 @@ class Result:
     plan: str = ""  # "optimal" or "feasible"
     operators: Mapping[str, Count] = field(default_factory=dict)  # how many are exact, within a step, unproven
     runs: Runs | None = None
-    incidents: tuple[str, ...] = ()  # faults of ours that ended a part alone, and fallbacks, as `compile` tells them
+    incidents: tuple[str, ...] = ()  # faults of ours that ended a part alone, and fallbacks, as `compile` reports them
     cost: Cost = field(default_factory=Cost)
 
     @property

@@ -1,6 +1,6 @@
 """Results on disk: a folder of files with one JSON line each, which many may write and read at once.
 
-Invariant: a writer has a file of its own that nobody else ever opens for writing, and adds a line by one `write`. So no
+Invariant: a writer has a file of its own that no other process opens for writing, and adds a line by one `write`. So no
 locks are needed, on network file systems either; a writer that is killed leaves half a line at most, at the end of its
 file, and half a line is no JSON. What is read is the same whatever the order of files and lines.
 """

@@ -33,7 +33,7 @@ class MemorySpeed(Struct, frozen=True):
     write_latency: Count = 0
     max_reads: Count = 0  # requests that may be unfinished at once; 0: not known, so no limit
     max_writes: Count = 0
-    burst_bytes: Count = 0  # what Vela is told a request has at least; 0: not known, so Arm's figure
+    burst_bytes: Count = 0  # what Vela's configuration says a request has at least; 0: not known, so Arm's figure
     source: str = ""
 
 
@@ -42,7 +42,7 @@ _MEMORY_NAME = Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")
 
 
 class BoardMemory(Struct, frozen=True, rename={"agents": "reach"}):
-    """One memory of a board: CPU bytes `[base, base + size_bytes)` and who reaches them."""
+    """One memory of a board: CPU bytes `[base, base + size_bytes)` and what reaches them."""
 
     name: Annotated[str, _MEMORY_NAME]
     base: Address
@@ -151,7 +151,7 @@ class Board(BoardFile, frozen=True, kw_only=True):
 
     @property
     def accelerator(self) -> str:
-        """The NPU to compile for when nobody names one: its largest."""
+        """The NPU to compile for when none is named: its largest."""
         return self.accelerators[-1]
 
     @property

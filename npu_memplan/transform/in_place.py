@@ -1,6 +1,6 @@
 """Calls in place, and what else looks at the bytes that they change.
 
-Invariant: a reshape gives a tensor of its own: who writes its result in place does not change its argument, nor the
+Invariant: a reshape gives a tensor of its own: writing its result in place does not change its argument, nor the
 other way round. Names of the same bytes (renamings, `memory.view`) are changed together.
 """
 

@@ -1,4 +1,4 @@
-"""The stage `lower`: the passes over a read module that were asked for.
+"""The stage `lower`: the passes over a read module requested.
 
 Invariant: each pass takes an IRModule and its options and gives an IRModule. What is cut into stripes stays only where
 a plan of the whole program then needs fewer bytes.
@@ -25,7 +25,7 @@ def lower(loaded: Loaded) -> Loaded:
     from ..tuning.cascades import stripe
 
     cut = replace(loaded, module=stripe(loaded.module, request.stripes))
-    # a function knows its own buffers only: what other calls need may make the peak anyway
+    # a function has its own buffers only: what other calls need may make the peak anyway
     alone = len(loaded.module.functions) == 2  # main and one function
     return cut if alone or _required(cut) < _required(loaded) else loaded
 

@@ -71,7 +71,7 @@ class PlanMemory(TypedPass):
         that the actual values do, by formula. Left out, it is False where no pool has a size and `use_workspace_io` is
         off.
     share : bool, optional
-        Functions that no other one calls take their pools from the caller, who keeps them (`KeptPools`).
+        Functions that no other one calls take their pools from the caller, which keeps them (`KeptPools`).
     poison : int, optional
         Byte that fills pools of the run time first; None: they are not filled.
 
@@ -152,7 +152,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
 
 
 def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
-    """What `chosen` asks of the stages."""
+    """What `chosen` means for the stages."""
     options = CompileOptions(
         NO_NPU, planner=chosen.planner, seed=chosen.seed, overlaps=chosen.overlaps, reorder=chosen.reorder
     )

@@ -1,4 +1,4 @@
-"""Workspaces for packed functions: what a library asks for becomes an allocation of the program, and is planned.
+"""Workspaces for packed functions: what a library allocates becomes an allocation of the program, and is planned.
 
 Invariant: a call that gets a workspace is the same call with one more argument, a uint8 tensor behind the others, as
 TVM's own `AllocateWorkspace` passes it; the module runs with a plan and without.
@@ -48,7 +48,7 @@ class _Adder(relax.PyExprMutator):  # type: ignore[misc]
         self.sizes = sizes
 
     def visit_call_(self, call: Any) -> Any:
-        """A call with its workspace, if it asks for one."""
+        """A call with its workspace, if it needs one."""
         call = super().visit_call_(call)
         packed = operator_of(call) == "relax.call_dps_packed" and isinstance(call.args[0], relax.ExternFunc)
         name = str(call.args[0].global_symbol) if packed else ""

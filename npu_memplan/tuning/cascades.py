@@ -2,7 +2,8 @@
 
 Invariant: a function is changed only where a plan of its buffers, made by the ordinary planner, needs fewer bytes;
 of several such choices, when a pool has a size, the one with the fewest cycles that fits; else the one with the least
-bytes cubed times cycles, so that a per cent of bytes is worth three of cycles: who asks for stripes asks for memory.
+bytes cubed times cycles, so that a per cent of bytes is worth three of cycles: stripes are for programs short of
+memory.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def best_choice(groups: CascadeSpace, capacity_bytes: int | None = None) -> Casc
 def pareto_front(groups: CascadeSpace, limits: Sequence[int] = ()) -> tuple[CascadeChoice, ...]:
     """Choices from the least bytes to those of the whole program, each with fewer cycles than all that need less.
 
-    The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice. Looked for
+    The bytes are those of a plan of the program's own buffers; a pool of as many bytes makes the choice. Looked for
     at steps of five per cent, and at `limits`; where there are some, not far above or below all of them.
     """
     whole = _measured(groups, ())

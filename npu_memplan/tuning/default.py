@@ -5,7 +5,7 @@ those cycles, the fewest bytes. Where Vela's arena counts other things than a pl
 states lie outside), the limit is the bytes of the best plan of Vela's stream; where Vela refuses the model, those of
 native lowering's plan.
 
-Invariant: the result is a verified plan within the limit; no pool keeps the limit as a size that was asked for.
+Invariant: the result is a verified plan within the limit; no pool keeps the limit as its own size.
 """
 
 from __future__ import annotations

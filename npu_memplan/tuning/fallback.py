@@ -24,7 +24,7 @@ from ..vela.worker import VelaError
 def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loaded:
     """The module of the file `model`; pool `beyond` may become larger than it is.
 
-    Raises the first choice's error where nobody takes the model.
+    Raises the first choice's error where no choice takes the model.
     """
     if options.npu_compiler != AUTO or options.stripes or options.accelerator == NO_NPU:
         return read(model, request(options, beyond))
@@ -38,5 +38,5 @@ def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loade
             loaded = read(model, ours)
         except RefusalError:
             raise refused from None
-        fall_back(Fallback.PRODUCER, f"native lowering was taken: --npu-compiler vela says: {refused}")
+        fall_back(Fallback.BACKEND, f"native lowering was taken: --npu-compiler vela says: {refused}")
         return loaded

@@ -1,6 +1,6 @@
 """The least memory in which a program is fast enough: `compile --max-ms`.
 
-Invariant: what is taken takes at most the cycles that were asked for, by the estimate, and is a verified plan; the
+Invariant: what is taken takes at most the cycles requested, by the estimate, and is a verified plan; the
 smaller limits that were looked at are too slow, or nothing fits them.
 """
 
@@ -33,7 +33,7 @@ def fast_enough(
 ) -> Planned:
     """The program with the fewest bytes of the last pool that takes at most `options.max_ms`.
 
-    Raises `SpeedError`, and where no program can be made at all what the last producer raises.
+    Raises `SpeedError`, and where no program can be made at all what the last backend raises.
     """
     assert options.max_ms is not None
     most = int(options.max_ms * memory_map.clock_hz / 1000)
@@ -62,7 +62,7 @@ def fast_enough(
 
 
 def _said(found: Winner, slow: int, limits: LimitSearch) -> Planned:
-    """The program as what was asked for, with a line that says why."""
+    """The program for the options requested, with a line that says why."""
     options, clock = limits.options, limits.memory_map.clock_hz
     text = (
         f"--max-ms {options.max_ms:g}: {1000 * found.cycles / clock:.3g} ms in {found.size_bytes:,} bytes of "
@@ -80,7 +80,7 @@ def _too_slow(first: Winner, limits: LimitSearch, name: str) -> str:
         [
             f"{name}: no program that was found takes at most {options.max_ms:g} ms on {options.accelerator} "
             f"at {clock / 1e6:g} MHz:",
-            f"  asked for  {int((options.max_ms or 0) * clock / 1000):,} cycles",
+            f"  requested  {int((options.max_ms or 0) * clock / 1000):,} cycles",
             f"  fastest    {first.cycles:,} cycles, {took:.3g} ms, in {first.size_bytes:,} bytes of {limits.pool}",
             f"  at least   {least:,} cycles, {1000 * least / clock:.3g} ms, for its operations in this memory",
             f"what to try: {larger}--max-ms {took * 1.005:.3g}, an --accelerator with more multipliers, or a "

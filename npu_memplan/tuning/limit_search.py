@@ -1,6 +1,6 @@
 """The fastest programs of one model at several limits of its last pool.
 
-Invariant: no larger limit has more cycles than a smaller one that was asked for before: what won there fits here, too.
+Invariant: no larger limit has more cycles than a smaller one requested before: what won there fits here, too.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class ModelCache:
 def without_limits(
     planned: Planned, options: CompileOptions, sizes: Mapping[str, int | None], notes: Sequence[str] = ()
 ) -> Planned:
-    """`planned`, which was found under limits, with the options and sizes of pools that were asked for; verified."""
+    """`planned`, which was found under limits, with the options and sizes of pools requested; verified."""
     extracted = planned.extracted
     loaded = extracted.loaded
     loaded = replace(loaded, notes=(*loaded.notes, *notes), request=replace(loaded.request, options=options))

@@ -30,7 +30,7 @@ from .rebuild import Cutters, called_once
 
 _NODES = 20_000  # of each plan that is made to compare programs
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
-_LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for who does not fit
+_LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for a program that does not fit
 Copies = Sequence[tuple[Copy, ...]]  # of each call
 
 

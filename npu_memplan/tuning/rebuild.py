@@ -27,13 +27,13 @@ Cutters = Mapping[str, tuple[Any, Slicer]]  # of functions: their constants in m
 
 
 def called_once(extracted: Extracted) -> list[PlacedCall]:
-    """NPU calls whose function is called by nobody else."""
+    """NPU calls whose function has no other call."""
     called = Counter(call.function for call in extracted.program.calls)
     return [call for call in npu_calls(extracted.program) if called[call.invoke.function] == 1]
 
 
 def slicers(extracted: Extracted, slices: dict[bytes, Slices]) -> Cutters:
-    """Of NPU functions with one buffer of constants. `slices`: those that were made of them, whoever reads them."""
+    """Of NPU functions with one buffer of constants. `slices`: those that were made of them, for all readers."""
     found = {}
     for call in called_once(extracted):
         held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]

@@ -1,7 +1,8 @@
-"""Both producers of NPU operations compete, native lowering also in stripes: who fits, then fewest cycles, then bytes.
+"""Selects among both backends' programs, native lowering also in stripes: those that fit, then fewest cycles, then
+bytes.
 
-Invariant: every candidate is a program like any other, planned and verified; who is taken, and against whom, is said in
-one line. Native lowering is not made where Vela's stream takes what its constants' port needs anyway.
+Invariant: every candidate is a program like any other, planned and verified; the one taken, and the runner-up, are
+stated in one line. Native lowering is not made where Vela's stream takes what its constants' port needs anyway.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ def select_fastest(
     slack: float = 1.0,
     extract: Callable[[Loaded], Extracted] = extract_problem,
 ) -> Planned:
-    """The best program of the backends asked for, in pools of the sizes given; `load` reads and lowers the model,
+    """The best program of the backends requested, in pools of the sizes given; `load` reads and lowers the model,
     `extract` states its planning problem. `slack`: of programs within so many times the fewest cycles, the one with
     the fewest bytes.
 
-    Raises what the first producer raises where none can be planned.
+    Raises what the first backend raises where none can be planned.
     """
     rank, attempts, budget = Ranking(memory_map), Attempts(), BUDGETS[options.effort]
     lifted: list[Planned] = []
@@ -84,7 +85,7 @@ def select_fastest(
             native = replace(options, npu_compiler="tvm", stripes=False)
             for made in _ours(lambda wanted: extract(_named(load(wanted), OURS)), native, memory_map, most):
                 ours.append(made)  # they stay if a later one fails
-    attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # who fits, and is read, competes
+    attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # programs that fit, and are read, are compared
     return _explained(search_programs([*lifted, *ours], rank, budget), rank, options, slack)
 
 
@@ -298,7 +299,7 @@ def _better(forms: Sequence[_Form], constants: _Constants, limits: Sequence[int]
 
 
 def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, slack: float) -> Planned:
-    """The best, with the line that says why, as what was asked for."""
+    """The best for the options requested, with the line that says why."""
     found = prefer_bytes(found, slack, rank)
     best, made = found.best, found.made
     others = [candidate for candidate in found.candidates if _lifts(candidate) != _lifts(best)]

@@ -25,10 +25,10 @@ def tune(
     name: str,
     extract: Callable[[Loaded], Extracted],
 ) -> Planned | None:
-    """The best of all programs of a model; None where one alone is asked for, or none fits.
+    """The best of all programs of a model; None where the options leave one only, or none fits.
 
     `load` reads and lowers the model, called `name`, as the options it is given ask; `extract` states its problem.
-    Raises `SpeedError` where none is as fast as was asked for.
+    Raises `SpeedError` where none is as fast as was requested.
     """
     options = options.resolved()
     memory_map = _memories(options)
@@ -37,7 +37,7 @@ def tune(
             known = " or ".join(prefetch.SEARCHING)
             raise OptionError(
                 f"--max-ms chooses among programs by their time, with --planner {known}; "
-                f"--planner {options.planner} and {options.accelerator} were asked for"
+                f"--planner {options.planner} and {options.accelerator} were requested"
             )
         from .latency import fast_enough
 

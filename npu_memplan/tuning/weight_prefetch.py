@@ -61,7 +61,7 @@ def report_slow_search() -> None:
 
 
 def is_ended() -> bool:
-    """Whether no further program is compared: `--time-limit` is over, which is told."""
+    """Whether no further program is compared: `--time-limit` is over, which is reported."""
     if is_over():
         fall_back(Fallback.TIME, "--time-limit ended the search for the fastest program: the best so far was taken")
     return is_over()

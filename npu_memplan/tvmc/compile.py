@@ -78,8 +78,8 @@ def _check_stateless(module: Any, options: TvmcOptions) -> None:
     if states:
         raise TvmcError(
             f"{options.model.name} keeps {len(states)} tensors from one run to the next, and a Model Library Format "
-            "module has no memory that outlives a run and nobody who initialises it; use npu-memplan compile, whose "
-            "header says where the states are and what they start with"
+            "module has no memory that outlives a run and no function that initialises it; use npu-memplan compile, "
+            "whose header says where the states are and what they start with"
         )
 
 

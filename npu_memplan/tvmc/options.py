@@ -33,7 +33,7 @@ REFUSED: dict[str, str] = {
         "layouts are chosen by the NPU's lowering (NHWC, and NHCWB16 inside)",
     ),
     "--dump-code": "the sources and the IR are in the tar (codegen/host/src, src)",
-    "--dump-offloads": "use 'npu-memplan compile --npu-compiler tvm' and 'npu-memplan explain' to see who runs what",
+    "--dump-offloads": "use 'npu-memplan compile --npu-compiler tvm' and 'npu-memplan explain' to see what runs where",
     **dict.fromkeys(
         ("--dump-passes", "--print-ir-before", "--print-ir-after"),
         "there are no Relay passes; the planned IR is in the tar (src)",
@@ -60,7 +60,7 @@ REFUSED: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TvmcOptions(Targets):
-    """What `tvmc compile` was asked for."""
+    """The options of `tvmc compile`."""
 
     model: Path
     output: Path

@@ -93,7 +93,7 @@ def _requested(options: VelaOptions) -> tuple[Architecture, str, str, int]:
     if options.core not in ("regor", "legacy"):
         raise VelaError(f"unknown Vela core {options.core!r}; choose regor or legacy")
     if options.core == "legacy" and options.ignore_operators:
-        raise VelaError("only Vela's compiled core (regor) can be told to leave operators on the CPU")
+        raise VelaError("only Vela's compiled core (regor) can leave operators on the CPU")
     return target, *configuration(target, options)
 
 

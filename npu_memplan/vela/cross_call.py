@@ -1,11 +1,11 @@
 """What is left in the arena for later operators without the file's saying so, as tensors of the calls concerned.
 
-Invariant: afterwards every byte of the arena that a call reads before it writes it is one of its arguments, if somebody
-wrote it earlier, and every tensor that a call lists as an output holds what earlier calls left of it; calls are
-otherwise as they were. Vela cuts a network where it leaves operators to the CPU, and lists as inputs and outputs what
-these operators touch. What goes from one part of the NPU's to another is in the arena only, and a tensor that several
-calls write in pieces (the slices of a concatenation) is an output of each. Such bytes are one tensor, which the first
-of the calls makes and the others update.
+Invariant: afterwards every byte of the arena that a call reads before it writes it is one of its arguments, if
+something wrote it earlier, and every tensor that a call lists as an output holds what earlier calls left of it; calls
+are otherwise as they were. Vela cuts a network where it leaves operators to the CPU, and lists as inputs and outputs
+what these operators touch. What goes from one part of the NPU's to another is in the arena only, and a tensor that
+several calls write in pieces (the slices of a concatenation) is an output of each. Such bytes are one tensor, which the
+first of the calls makes and the others update.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .runs import operations_of
 
 _ARENAS = (1, 2)
 _ARENA = 1
-_FIRST_TENSOR = -2  # owner of what is no NPU call's: this less the tensor that somebody else wrote
+_FIRST_TENSOR = -2  # owner of what is no NPU call's: this less the tensor that another call wrote
 _OWN = 0  # any owner, where only the call itself counts
 
 
@@ -69,7 +69,7 @@ class _Memories:
 
 @dataclass(eq=False, slots=True)
 class _CrossCallTensor:
-    """Bytes `[start, stop)` of a memory; which of them each writer left there, by call; and who reads them.
+    """Bytes `[start, stop)` of a memory; which of them each writer left there, by call; and their readers.
 
     `tensor` is the one of the file that they are; -1: none.
     """
@@ -219,7 +219,7 @@ class _Search:
             tensor, other = self._network.tensors[index], self._network.tensors[min(others)]
             raise LiftError(
                 f"tensor {index} {tensor.name!r} of {self._network.name} lies on bytes that NPU operator {min(left)} "
-                f"wrote and on tensor {other.index} {other.name!r}, which it did not; whoever reads it needs an "
+                f"wrote and on tensor {other.index} {other.name!r}, which it did not; its reader needs an "
                 "operator that joins them: compile the source model again"
             )
         if any(index not in {i for i, *_ in self._outputs[number]} for number in left):

@@ -30,7 +30,7 @@ class VelaError(RefusalError):
 
 @dataclass(frozen=True, slots=True)
 class VelaOptions:
-    """What Vela is asked for; names and meanings are its command line's."""
+    """Vela's options; names and meanings are its command line's."""
 
     accelerator: str = "ethos-u55-256"
     system_config: str | None = None  # a System_Config of vela.ini; None: the accelerator's default
@@ -125,7 +125,7 @@ def configuration(target: Architecture, options: VelaOptions) -> tuple[str, str,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Worker:
-    """A running compile; its files hold what it was asked, what it printed and what it made."""
+    """A running compile; its files hold its options, what it printed and what it made."""
 
     process: Any
     printed: IO[bytes]
@@ -155,7 +155,7 @@ def _end(worker: _Worker) -> None:
 
 @atexit.register
 def _end_started() -> None:
-    """End what nobody picked up (an error elsewhere ended the program first)."""
+    """End what was not collected (an error elsewhere ended the program first)."""
     for worker in _STARTED.values():
         _end(worker)
         worker.printed.close()

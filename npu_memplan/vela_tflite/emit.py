@@ -41,7 +41,7 @@ _ARENA_ALIGNMENT = 16  # of tensors in TFLite Micro's arena
 
 
 class EmitError(RefusalError):
-    """What was asked for has no form in Vela's container."""
+    """What was requested has no form in Vela's container."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -55,7 +55,7 @@ class Divided:
     data: bytes
     network: Network
     steps: tuple[Part, ...]
-    vela_arena_bytes: int  # what Vela would take for it; 0: it was not asked
+    vela_arena_bytes: int  # what Vela would take for it; 0: it did not run
     notes: tuple[str, ...] = ()
 
 
@@ -98,7 +98,7 @@ def _lifted(network: Network, call: NpuCall, primfunc: Any) -> NpuPart:
 
 
 def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
-    """The whole network says who runs what; each part for the NPU then is lowered as a network of its own."""
+    """The whole network says what runs where; each part for the NPU then is lowered as a network of its own."""
     from ..frontend.tflite.lowered import build_module
 
     options = request.options

@@ -41,7 +41,7 @@ class _Mosaic:
     writers: array[int]
 
 
-_Piece = tuple[int, int, int | _Mosaic]  # bytes [start, stop) of a pool, and who wrote them last
+_Piece = tuple[int, int, int | _Mosaic]  # bytes [start, stop) of a pool, and what wrote them last
 
 
 class LastWriters:
@@ -66,7 +66,7 @@ class LastWriters:
             mosaic.writers[byte : byte + stride * (pieces - 1) + 1 : stride] = column
 
     def missing(self, run: ByteRun, own: int) -> tuple[int, int, int] | None:
-        """The first bytes of `run` that `own` did not write last, and who did; None: there are none."""
+        """The first bytes of `run` that `own` did not write last, and what did; None: there are none."""
         start, size, pieces, stride = run
         if pieces == 1:
             return self._missing(start, start + size, own)

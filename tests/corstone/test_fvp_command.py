@@ -233,7 +233,7 @@ HOSTILE = {
 def test_asking_for_the_version_is_bounded_in_time_and_bytes(toy: Path, tmp_path: Path, kind: str) -> None:
     body, reason = HOSTILE[kind]
     binary = shell_stand_in(tmp_path, f"cd {tmp_path}; echo $$ > pid\n{body}")
-    with pytest.raises(FvpError, match=f"was asked for its --version and was stopped: {reason}"):
+    with pytest.raises(FvpError, match=f"was run with --version and was stopped: {reason}"):
         create("fvp", toy, options(binary, timeout_s=1.0))
     assert not alive(tmp_path / "pid")
     if (tmp_path / "child").exists():

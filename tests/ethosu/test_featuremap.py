@@ -169,7 +169,7 @@ def test_transfers_into_the_npu_are_no_memory_region() -> None:
 
 
 def test_two_dimensional_transfers_are_refused() -> None:
-    with pytest.raises(AccessError, match="DMA0_SRC_REGION = 0x200 asks for a 2D/3D transfer"):
+    with pytest.raises(AccessError, match="DMA0_SRC_REGION = 0x200 selects a 2D/3D transfer"):
         accesses(dma((0x200, 0), (1, 0), 16), U55)
 
 

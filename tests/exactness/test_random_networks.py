@@ -39,7 +39,7 @@ def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:
 
 
 def test_what_is_drawn() -> None:
-    """A seed is a network, and many of them have everything that is asked of them."""
+    """A seed is a network, and many of them have everything that is decided by them."""
     assert network(5) == network(5) != network(6)
     kinds: Counter[str] = Counter()
     types, ranks, zeros, fused, sizes, batches = (set[object]() for _ in range(6))

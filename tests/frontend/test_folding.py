@@ -144,7 +144,7 @@ def test_what_stays(change: str) -> None:
         b.operators[-1] = ("SHAPE", [x], [made], "ShapeOptions", {"OutType": 2}, 1)
     b.operator("RELU" if change == "large" else "EXPAND_DIMS", [2 if change == "large" else made], [y])
     model = b.made([x], [y, s] if change == "returned" else [y]).finish()
-    if change == "another type":  # int64 was asked for by the tensor: that is what it gets
+    if change == "another type":  # int64 was requested by the tensor: that is what it gets
         assert len(read_network(folded(model)).operators) == 1
     else:
         assert folded(model) is model

@@ -105,7 +105,7 @@ def test_uninitialised_read_names_the_first_byte() -> None:
     shadow[17] = False
     with pytest.raises(UninitialisedReadError) as caught:
         run(pooling(), defined=[None, shadow])
-    assert "IFM reads 1 bytes of region 1 that nobody wrote, the first at address 0x11" in str(caught.value)
+    assert "IFM reads 1 bytes of region 1 that were never written, the first at address 0x11" in str(caught.value)
     shadow[17] = True
     run(pooling(), defined=[None, shadow])
     assert shadow[0x100 : 0x100 + SIZE].all()
@@ -129,7 +129,7 @@ def test_lut_that_was_never_loaded() -> None:
 
 
 def test_undefined_bytes_travel_and_are_found_where_they_are_used() -> None:
-    """A transfer of 32 bytes takes along eight that nobody wrote; only who uses one of them is wrong."""
+    """A transfer of 32 bytes takes along eight that were never written; only a use of one of them is wrong."""
     shadow = np.zeros(0x200, np.bool_)
     shadow[0x80 : 0x80 + SIZE] = shadow[0x20:0x40] = True
     moved = Assembler().set(BLOCKDEP=0).dma(0x80, 0x20, 32, (1, 1)).op(Op.DMA_WAIT, 0)

@@ -171,7 +171,7 @@ def test_a_chaining_buffer_that_nobody_filled_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("register", "value", "message"),
     [
-        (Register.ACC_FORMAT, 0x500, "asks for micro-blocks of 4x4, but ethos-u85-256 has 1x2, 1x4, 2x2"),
+        (Register.ACC_FORMAT, 0x500, "selects micro-blocks of 4x4, but ethos-u85-256 has 1x2, 1x4, 2x2"),
         (Register.BLOCKDEP, 8, "BLOCKDEP = 8 is not one of"),
         (Register.OFM_PRECISION, 4 << 11 | 0x41, "OFM_PRECISION = 4 is not one of"),
     ],
@@ -219,7 +219,7 @@ def test_fast_weights() -> None:
     assert fast_weights.decode(raw, 3).tolist() == [-118, 10, 137]
     with pytest.raises(WeightStreamShortError, match="holds at most 4 weights of 2 bits"):
         fast_weights.decode(two, 5)
-    with pytest.raises(WeightStreamError, match="raw values and for a palette at once"):
+    with pytest.raises(WeightStreamError, match="raw values and a palette at once"):
         fast_weights.decode(_fast(True, True, [], b"\0"), 1)
 
 
@@ -297,7 +297,7 @@ def test_jumps_that_lead_nowhere_never_end_or_do_not_wait_are_found() -> None:
             model.prepare((_ALWAYS, target, *call.words))
     with pytest.raises(NpuModelError, match="BRANCH at stream offset 0x0 goes back after 16384 commands of loops"):
         model.run((_ALWAYS, 0, *call.words[-1:]), [])
-    with pytest.raises(NpuModelError, match="a BRANCH asks for a result where the last kernel made no single element"):
+    with pytest.raises(NpuModelError, match="a BRANCH needs a result where the last kernel made no single element"):
         model.run((_IF_TRUE, 0, *call.words[-1:]), [])
     start = next(c.offset_bytes for c in commands if isinstance(c, Operation)) // 4 + 1
     with pytest.raises(MissingWaitError, match="put KERNEL_WAIT 0 and DMA_WAIT 0 before it"):

@@ -50,7 +50,7 @@ def test_nothing_is_fast_enough(cli: Callable[..., Any], tmp_path: Path) -> None
     assert first == (
         "npu-memplan: digits.tflite: no program that was found takes at most 0.01 ms on ethos-u55-256 at 500 MHz:"
     )
-    assert rest[0] == "  asked for  5,000 cycles"
+    assert rest[0] == "  requested  5,000 cycles"
     select_fastest = re.fullmatch(r"  fastest    ([\d,]+) cycles, ([\d.]+) ms, in [\d,]+ bytes of sram", rest[1])
     assert select_fastest is not None
     assert int(select_fastest[1].replace(",", "")) == pytest.approx(500_000 * float(select_fastest[2]), rel=0.01)
@@ -65,7 +65,7 @@ def test_nothing_is_fast_enough(cli: Callable[..., Any], tmp_path: Path) -> None
         (("--accelerator", "none"), "--max-ms is of the NPU's estimated time, but --accelerator none has no NPU"),
         (("--objective", "bytes"), "by its time, in the least memory; leave out --objective bytes"),
         (("--prefetch",), "by its time, in the least memory; leave out --prefetch"),
-        (("--planner", "linear"), "--planner linear and ethos-u55-256 were asked for"),
+        (("--planner", "linear"), "--planner linear and ethos-u55-256 were requested"),
         (("--fit", "4KiB"), "chooses one program by its time, --fit by something else; leave one out"),
         (("--emit", "vela-tflite"), "chooses one program by its time, --emit by something else; leave one out"),
     ],

@@ -108,7 +108,7 @@ def test_operators_are_the_nodes_of_the_file(tmp_path: Path) -> None:
     ]
     assert all((o.agent is Agent.HOST) == bool(o.reason) for o in artifact.operators)
     host = compile_model(tmp_path / "q.onnx", CompileOptions(accelerator="none"), tmp_path / "host")
-    assert {o.reason for o in host.operators} == {"no NPU was asked for"}
+    assert {o.reason for o in host.operators} == {"no NPU was requested"}
     assert "c1w" not in {o.name for o in host.operators}  # constants are folded
 
 

@@ -26,7 +26,7 @@ def test_thousands_within_one_per_cent_of_the_bound(make: Callable[[int], Proble
 
 def test_no_pairs_are_listed_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Model) -> list[list[int]]:
-        raise AssertionError("the quadratic list of neighbours was asked for")
+        raise AssertionError("the quadratic list of neighbours was requested")
 
     monkeypatch.setattr(Model, "neighbours", property(refuse))
     monkeypatch.setattr("npu_memplan.planners.scale.passes.MOST_PAIRS", 1000)

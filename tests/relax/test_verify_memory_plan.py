@@ -1,4 +1,4 @@
-"""VerifyMemoryPlan: right plans pass, whoever made them; every broken one is named."""
+"""VerifyMemoryPlan: right plans pass, whatever made them; every broken one is named."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def opened(browser: Any, artifact: Artifact, folder: Path) -> Any:
     page.write_text(html_report(artifact), encoding="utf-8")
     browser.open(page)
     assert browser.errors() == []
-    assert browser.requests() == [page.resolve().as_uri()], "the page asked for something"
+    assert browser.requests() == [page.resolve().as_uri()], "the page requested something"
     return browser
 
 

@@ -122,7 +122,7 @@ class Browser:
         return out["result"].get("value")
 
     def frame(self) -> None:
-        """Wait until what was asked for is drawn."""
+        """Wait until what was requested is drawn."""
         self.run("new Promise(f => requestAnimationFrame(() => requestAnimationFrame(f)))")
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
@@ -141,7 +141,7 @@ class Browser:
         self.frame()
 
     def requests(self) -> list[str]:
-        """Addresses asked for since `open`."""
+        """Addresses requested since `open`."""
         return [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
 
     def errors(self) -> list[str]:

@@ -22,7 +22,7 @@ from npu_memplan.ethosu.stream.isa import Op, Register
 def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Outputs of the program; `inputs` in the graph's order, states among them are updated in place.
 
-    Reading a byte that nobody wrote raises.
+    Reading a byte that was never written raises.
     """
     program = lowered.program
     places: dict[str, tuple[int, int]] = {}

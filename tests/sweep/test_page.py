@@ -46,7 +46,7 @@ def opened(browser: Any, folder: Path, *shown: Any) -> Any:
     page.write_text(html_page(*shown), encoding="utf-8")
     browser.open(page)
     assert browser.errors() == []
-    assert browser.requests() == [page.resolve().as_uri()], "the page asked for something"
+    assert browser.requests() == [page.resolve().as_uri()], "the page requested something"
     return browser
 
 

@@ -76,7 +76,7 @@ def stream() -> Callable[[Planned], Stream]:
 
 @pytest.fixture
 def bytes_only() -> Callable[[Planned], Planned]:
-    """The same, asked for the least memory."""
+    """The same, requested the least memory."""
 
     def changed(planned: Planned) -> Planned:
         loaded = planned.extracted.loaded

@@ -24,7 +24,7 @@ def test_bytes_and_cycles_are_at_most_velas(name: str, effort: str) -> None:
     assert (made.estimated_cycles or 0) <= sum(made.timing.vela_stream_bounds.values())
     for pool, arena in made.vela_arena_bytes.items():
         assert made.pool_bytes(pool) <= arena
-    assert all(pool.size_bytes is None for pool in made.problem.pools if pool.name == "sram")  # no size was asked for
+    assert all(pool.size_bytes is None for pool in made.problem.pools if pool.name == "sram")  # no size was requested
 
 
 def test_the_fewest_bytes_are_still_to_be_had() -> None:

@@ -132,7 +132,7 @@ def test_a_wrong_region(tmp_path: Path) -> None:
     words = (*call.words[:at], Register.OFM_REGION.opcode | 7 << 16, *call.words[at + 1 :])
     found = wrong_findings(tmp_path, rewritten(network(), words))
     reason = "operator 0 uses region 7, but its tensors give base pointers 0 to 4"
-    reason += ": the NPU reads at an address that nobody set"
+    reason += ": the NPU reads at an address that was never set"
     assert ("regions", reason) in found
 
 

@@ -63,7 +63,7 @@ class BenchRun:
     stats: tuple[RunStats, ...]  # of each call of a delegate
     copied_in_bytes: int
     copied_out_bytes: int
-    scratch_bytes: int  # most that one call asked of the temporary allocator
+    scratch_bytes: int  # most that one call took of the temporary allocator
     method_bytes: int  # of the method allocator, on this host
 
 

@@ -23,7 +23,7 @@ def decode(stream: bytes, count: int) -> NDArray[np.int16]:
     header = int.from_bytes(stream[:_HEADER_BYTES], "little")
     raw, small = header & 1, header >> 1 & 1
     if raw and small:
-        raise WeightStreamError("weight stream: its header asks for raw values and for a palette at once")
+        raise WeightStreamError("weight stream: its header has raw values and a palette at once")
     width = 8 if raw else 2 if small else 4
     body = np.frombuffer(stream, np.uint8)[_HEADER_BYTES:]
     if len(body) * 8 < count * width:

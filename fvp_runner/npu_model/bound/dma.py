@@ -1,6 +1,6 @@
 """DMA_START: bytes from one memory to another.
 
-Invariant: a byte that nobody wrote stays one wherever it is moved.
+Invariant: a byte that was never written stays one wherever it is moved.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Dma:
     def check_defined(self) -> None:
         """`UninitialisedReadError` when a number of a row was never written."""
         if self._index_shadow is not None and not self._index_shadow.all():
-            raise UninitialisedReadError(f"{self.regs.where}: DMA0_IDX reads numbers of rows that nobody wrote")
+            raise UninitialisedReadError(f"{self.regs.where}: DMA0_IDX reads numbers of rows that were never written")
 
     def run(self) -> None:
         self._move(self._to, self._from)
@@ -88,7 +88,7 @@ class Dma:
                 to[plane][rows] = source[plane]
 
     def mark_defined(self) -> None:
-        """Note of the destination what is known of the source: a byte that nobody wrote stays one."""
+        """Note of the destination what is known of the source: a byte that was never written stays one."""
         if self._to_shadow is not None:
             known: Any = self._from_shadow
             self._move(self._to_shadow, np.broadcast_to(True, self._from.shape) if known is None else known)

@@ -186,8 +186,8 @@ def _chained(
 def unwritten(regs: Registers, read: Span | MapLayout, shadow: Shadow, first: int) -> UninitialisedReadError:
     """The error of a read whose `shadow` is not all there, for the first time at address `first`."""
     return UninitialisedReadError(
-        f"{regs.where}: {read.name} reads {int(np.count_nonzero(~shadow))} bytes of region {read.region} that nobody "
-        f"wrote, the first at address {first:#x}"
+        f"{regs.where}: {read.name} reads {int(np.count_nonzero(~shadow))} bytes of region {read.region} that were "
+        f"never written, the first at address {first:#x}"
     )
 
 

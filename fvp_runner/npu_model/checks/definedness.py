@@ -1,4 +1,4 @@
-"""Uses of bytes that nobody wrote.
+"""Uses of bytes that were never written.
 
 Invariant: looks at the shadows only, never at data, and says which operation uses what. Moving bytes is no use
 of them: a transfer (whose length compilers round up) takes along what is undefined, as undefined. A kernel uses

@@ -1,7 +1,7 @@
 """The exact bytes an operation touches, for the checks of waits and of BLOCKDEP.
 
 Invariant: derived from the model's own reading of the registers and nothing else, so that it can
-contradict whoever placed the waits.
+contradict what placed the waits.
 """
 
 from __future__ import annotations

@@ -246,12 +246,12 @@ class NetworkModel:
         return NetworkRun(tuple(self.value(i) for i in network.outputs), tuple(stats), tuple(kernels))
 
     def _check_defined(self, index: int, user: str) -> None:
-        """`UninitialisedReadError` when tensor `index` has bytes that nobody wrote."""
+        """`UninitialisedReadError` when tensor `index` has bytes that were never written."""
         shadow = self._place(index).shadow
         if self.checks and not shadow.all():
             name, missing = self.network.tensors[index].name, int(np.count_nonzero(~shadow))
             raise UninitialisedReadError(
-                f"{user} tensor {index} ({name}), but nobody wrote {missing} of its {shadow.size} bytes, "
+                f"{user} tensor {index} ({name}), of whose {shadow.size} bytes {missing} were never written, "
                 f"the first at offset {int(np.argmin(shadow)):#x}"
             )
 

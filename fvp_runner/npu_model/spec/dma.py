@@ -2,7 +2,7 @@
 
 Invariant: a transfer is a list of equally long rows; 1D transfers, the only ones compilers emit, have one.
 2D and 3D transfers follow their description (rows of DMA0_LEN bytes, DMA0_SKIP0 bytes left out after each
-row, DMA0_SKIP1 after each plane, on the side whose region register asks for it) and are not verified.
+row, DMA0_SKIP1 after each plane, on the side whose region register selects it) and are not verified.
 """
 
 from __future__ import annotations
@@ -91,5 +91,5 @@ def read_extents(regs: Registers, has_rows: bool, has_planes: bool, most_rows: i
     if length < 1 or rows < 1 or planes < 1 or rows * planes > most_rows:
         regs.illegal(f"a transfer of {planes} x {rows} rows of {length} bytes is empty or too large")
     if regs.raw(r.DMA0_SRC_REGION) & INTERNAL:
-        regs.illegal("DMA0_SRC_REGION asks to read from inside the NPU, which is not possible")
+        regs.illegal("DMA0_SRC_REGION selects a read from inside the NPU, which is not possible")
     return planes, rows, length

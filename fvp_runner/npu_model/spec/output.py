@@ -130,5 +130,5 @@ class KernelSpec:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, or elements taken in; one for each result unless a kernel knows better."""
+        """Multiply-accumulates, or elements taken in; one for each result unless a kernel overrides it."""
         return math.prod(self.output.shape)

@@ -79,7 +79,7 @@ class DecodedStream:
         return DecodedStream(accelerator, tuple(commands), tuple(steps), said)
 
     def path(self, flag: Callable[[], bool]) -> Iterator[Command | DecodedStep]:
-        """Operations and waits in the order in which they are executed. `flag` is asked at conditional jumps: whether
+        """Operations and waits in the order in which they are executed. `flag` decides conditional jumps: whether
         the result of the last kernel is true.
         """
         position, repeated = 0, 0

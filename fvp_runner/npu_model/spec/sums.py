@@ -95,7 +95,7 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
     dtype, brick = read_type(regs, "IFM")
     depth, sums = input_depth(regs, pool, output)
     if dtype.itemsize > 2 and pool is not PoolMode.REDUCE_SUM:
-        regs.illegal("IFM_PRECISION asks for 32-bit input, which only REDUCE_SUM takes")
+        regs.illegal("IFM_PRECISION selects 32-bit input, which only REDUCE_SUM takes")
     ifm = MapLayout.read(regs, "IFM", dtype, brick, *window.input_shape)
     source = InputSpec("IFM", dtype, ifm.zero_point, ifm, (*window.input_shape, depth))
     bits = 40 if regs.one_of(r.ACC_FORMAT, (0, 1)) else 32

@@ -1,6 +1,6 @@
 """The generated sources for build systems: which files, and the flags that their results depend on.
 
-Invariant: what a build of these sources must be told stands here, once; our own firmware is built with it too.
+Invariant: the settings for a build of these sources stand here, once; our own firmware is built with it too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`npu-memplan operators`: every operator that there is code for, or those of a model and who can run them.
+"""`npu-memplan operators`: every operator that there is code for, or those of a model and what can run them.
 
-Invariant: exit code 0 when somebody can run each operator of the model, 1 when nobody can run one of them.
+Invariant: exit code 0 when each operator of the model can be run, 1 when one of them cannot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(help="List the operators that there is code for, by type and reference; or those that MODEL (.tflite) "
-               "needs, and who can run each.")  # fmt: skip
+               "needs, and what can run each.")  # fmt: skip
 @click.argument("model", required=False, type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(model: Path | None, as_json: bool) -> None:

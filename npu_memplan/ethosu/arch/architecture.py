@@ -1,7 +1,7 @@
 """What one NPU configuration is: limits, micro-blocks, queues, ports, SHRAM and rates, as one record.
 
 Invariant: everything here depends on the configuration alone, never on a network or the memory around it;
-nobody outside this folder asks for a product or a number of MACs to decide how hardware behaves.
+no module outside this folder branches on a product or a number of MACs.
 
 A family is a file with its records (`ethosu55_65.py`, `ethosu85.py`), listed in `__init__.py`. What one has and another
 has not is a field with a default; registers and words belong to a `Language`, and to `stream/`.
@@ -54,7 +54,7 @@ class Shape:
 
 
 class Channel(Enum):
-    """A reader inside the NPU with a buffer of its own for what it has asked for."""
+    """A reader inside the NPU with a buffer of its own for what it has requested."""
 
     TRANSFER = "DMA"
     INPUT_STREAM = "operands of element-wise operations, resizing, and matrices"
@@ -157,7 +157,7 @@ class Architecture:
     command_fetch_bytes: int = 0  # of the stream that one request brings when it is needed; 0: it is there already
     launch_cycles: int = 0  # between a kernel's start and its first request
     weights_ahead_bytes: int = 2048  # that are fetched before a kernel multiplies
-    awaits_response: bool = False  # who depends on a kernel waits for the answer to its last write
+    awaits_response: bool = False  # what depends on a kernel waits for the answer to its last write
     pmu_base: int = 0  # of the register page, before the PMU's offsets
     pmu_counters: int = 4  # of events
     max_blockdep: int = 3  # largest BLOCKDEP

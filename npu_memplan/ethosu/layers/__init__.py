@@ -1,8 +1,8 @@
 """What the NPU can do, one file for each kind of layer: limits, storage, operations, and how Relax programs write it.
 
-Invariant: everything about a layer is in its record; nothing else asks what kind a layer is, but for `lower.fold`. The
-records stand in the order of their priority, lowest first: where the calls of two composites overlap, the later one has
-them.
+Invariant: everything about a layer is in its record; no other module branches on a layer's kind, but for `lower.fold`.
+The records stand in the order of their priority, lowest first: where the calls of two composites overlap, the later one
+has them.
 """
 
 from __future__ import annotations

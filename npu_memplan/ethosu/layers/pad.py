@@ -28,7 +28,7 @@ class Pad(Layer):
     limits: ClassVar[Limits] = Limits(one_image=True)
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its input is made inside of the border where nobody else reads it."""
+        """Its input is made inside of the border where it has no other reader."""
         return StorageTraits(moves=True, keeps_scale=True, begin=partial(self._begin, tensors))
 
     def _begin(self, tensors: Mapping[str, LayerTensor], index: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ class Requantize(Layer):
     """Other scale and zero point, by one rescale of the NPU."""
 
     clamp: tuple[int, int]
-    other_type: bool = False  # all that changes is how the same numbers are stored, and who reads them reads either
+    other_type: bool = False  # all that changes is how the same numbers are stored, and its readers read either
 
     limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
 

@@ -2,7 +2,7 @@
 
 Invariant: a `LayerGraph` is in static single assignment - each tensor is an input, a constant, or made by
 exactly one layer that stands before its readers - and every layer is something `lower` can put on the
-NPU: whoever builds a layer has asked `layer.problem`. Tensors are NHWC with N folded into the height.
+NPU: a layer is built only where `layer.problem` is empty. Tensors are NHWC with N folded into the height.
 """
 
 from __future__ import annotations

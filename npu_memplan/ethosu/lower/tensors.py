@@ -57,7 +57,7 @@ class LayerTensor:
         return int(info.min), int(info.max)
 
     def differs(self, other: LayerTensor) -> bool:
-        """Whether two stated quantisations differ; NaN is a scale that nobody stated."""
+        """Whether two stated quantisations differ; NaN is a scale that is not stated."""
         if math.isnan(self.scale) or math.isnan(other.scale):
             return False
         return (self.scale, self.zero_point) != (other.scale, other.zero_point)

@@ -128,7 +128,7 @@ def _dma(op: Operation) -> tuple[Access, ...]:
     for name, region in (("DMA0_SRC_REGION", source), ("DMA0_DST_REGION", target)):
         if op.language is Language.U55_U65 and region & ~(DmaRegion.INTERNAL.at(1) | DmaRegion.REGION.at(7)):
             raise AccessError(
-                f"DMA_START at stream offset {op.offset_bytes:#x}: {name} = {region:#x} asks for a 2D/3D transfer, "
+                f"DMA_START at stream offset {op.offset_bytes:#x}: {name} = {region:#x} selects a 2D/3D transfer, "
                 "which no supported compiler emits; only 1D transfers are supported"
             )
     dimensions = DmaRegion.DIMENSIONS.of(source)

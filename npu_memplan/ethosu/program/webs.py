@@ -1,7 +1,7 @@
 """Webs: which writes and reads of a memory belong together.
 
 Invariant: `Writers` always covers its whole memory with disjoint segments, each owned by the last
-write (or nobody, -1); a web is a set of writes closed under "some access reads from both".
+write (or none, -1); a web is a set of writes closed under "some access reads from both".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A function for the NPU, as a graph of layers.
 
-Invariant: a tensor has one scale and one zero point, whoever mentions it; two operators that disagree make a
+Invariant: a tensor has one scale and one zero point, in every operator; two operators that disagree make a
 `LoweringError` instead of a wrong number.
 """
 

@@ -1,7 +1,7 @@
 """Calls of exact host code that the NPU can run as one layer become composites.
 
 Invariant: a composite made here is the same call in a function of its own, with the host code's description
-(`LAYER`) as an attribute; whoever does not know that attribute still has code that computes the right values.
+(`LAYER`) as an attribute; a reader without that attribute still has code that computes the right values.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class _Converter:
         if name == "concat":
             return self._concat if len(maps) == len(call.args[0].fields) else None
         if name == "nn.conv2d_transpose" and not (_fits(call) and self._becomes_stored(variable)):
-            return None  # TVM's host code knows NCHW only
+            return None  # TVM's host code has NCHW only
         if name in _RELAID and name not in _WINDOWS:
             return self._of_map
         return {"strided_slice": self._strided_slice, "nn.conv2d_transpose": self._conv2d_transpose}.get(name)

@@ -23,7 +23,7 @@ class StreamError(NpuMemplanError):
 
 
 def decode_straight(words: Sequence[int], language: Language = Language.U55_U65) -> tuple[Command, ...]:
-    """`decode`, for who takes commands in the order of the stream: `StreamError` for a stream that jumps."""
+    """`decode`, for readers of commands in the order of the stream: `StreamError` for a stream that jumps."""
     commands = decode(words, language)
     for command in commands:
         if isinstance(command, Marker) and command.op is Op.BRANCH:

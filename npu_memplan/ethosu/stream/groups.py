@@ -1,6 +1,6 @@
 """Which registers belong together: of a feature map, of a stream of weights, of a kind of operation.
 
-Invariant: every fact about a register's role is in these tables; nobody else reads it off the letters of a name.
+Invariant: every fact about a register's role is in these tables; no other module reads it off the letters of a name.
 """
 
 from __future__ import annotations

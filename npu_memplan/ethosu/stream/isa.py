@@ -3,7 +3,7 @@
 Invariant: a `Register` value is `mode << 10 | opcode`, so that the two opcode spaces of
 the stream (mode 0: value in the command word; mode 1: value in a following word) are one
 enumeration, and a register's mode is derived, never stored. Ethos-U85 gives some opcodes another meaning: what only
-it has stands above `_U85`, and `languages` says who knows which register.
+it has stands above `_U85`, and `languages` says which NPU has which register.
 """
 
 from __future__ import annotations

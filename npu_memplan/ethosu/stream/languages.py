@@ -1,6 +1,6 @@
-"""Which registers and commands each family of NPUs knows.
+"""Which registers and commands each family of NPUs has.
 
-Invariant: inside one language an opcode has one meaning; whoever must know what a word means asks here.
+Invariant: inside one language an opcode has one meaning; the meaning of a word is looked up here.
 """
 
 from __future__ import annotations

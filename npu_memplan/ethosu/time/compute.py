@@ -1,6 +1,6 @@
 """Cycles of the multipliers and of the output unit, from shapes alone.
 
-Invariant: nothing here knows a memory. Source of every rule and constant: Arm's published optimiser (ethos-u-vela
+Invariant: nothing here depends on a memory. Source of every rule and constant: Arm's published optimiser (ethos-u-vela
 5.2.0, `npu_performance.py` and regor's `ethos_u55_performance.cpp`); the weights' order is that of its encoder.
 """
 

@@ -34,8 +34,8 @@ class Load:
     writes: bool
     traffic: Traffic
     cycles: float
-    channel: Channel | None  # the reader that asks for it
-    asking: float  # cycles that the reader needs, were the memory free: what it has asked for must fit its buffer
+    channel: Channel | None  # the reader that requests it
+    asking: float  # cycles that the reader needs, were the memory free: what it has requested must fit its buffer
     late: float = 0.0  # cycles of `asking` after multiplying has begun: of what is not fetched ahead
     rest: float = 0.0  # cycles from the memory's last beat for the kernel to the kernel's end, at least
 
@@ -47,7 +47,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraffic:
-    """Loads as a clock asks for them, added up: an operation passes many clocks while schedules are compared."""
+    """Loads added up as the timing model needs them: an operation is timed many times while schedules are compared."""
 
     inputs: tuple[tuple[float, float], ...]  # (latency, cycles of asking) of each
     weights: tuple[tuple[float, float], ...]
@@ -217,7 +217,7 @@ def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryM
 
 def _asking(flow: Flow, memory: Memory, accelerator: Architecture) -> float:
     """Each byte's room in its reader's buffer is taken from the request on until it has come; the first bufferful is
-    asked for at once.
+    requested at once.
     """
     room = accelerator.in_flight_bytes.get(flow.channel, 0) if flow.channel else 0
     if not room or flow.writes:

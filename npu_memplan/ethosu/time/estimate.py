@@ -1,7 +1,7 @@
 """The estimate of one command stream: its cycles, shared out to its operations, and what bounds each of them.
 
 Invariant: the operations' cycles add up to the total, beats and bytes to what crossed the ports; the same stream on
-the same memories gives the same estimate, whoever made it.
+the same memories gives the same estimate, whatever made it.
 """
 
 from __future__ import annotations

@@ -114,5 +114,7 @@ class MemoryMap:
     assumptions: Assumptions = NOMINAL
 
     def with_constants_near(self) -> MemoryMap:
-        """The same with constants in the NPU's own memory, that of the last region: for who is going to copy them."""
+        """The same with constants in the NPU's own memory, that of the last region: for programs that are going to copy
+        them.
+        """
         return replace(self, regions={**self.regions, 0: self.regions[max(self.regions)]})

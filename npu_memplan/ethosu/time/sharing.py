@@ -54,7 +54,7 @@ class SharedMemory:
         return max(queue.end for queue in self.clients)
 
     def left(self, now: float) -> list[float]:
-        """Times that follow from what is not served yet; who comes later is no sooner by any of them being later."""
+        """Times that follow from what is not served yet; what comes later is no sooner by any of them being later."""
         found: list[float] = []
         for queue in self.clients:
             served = queue.end <= now
@@ -77,7 +77,7 @@ class SharedMemory:
     def take(
         self, client: Client, start: float, occupied: float, latency: float, assumptions: Assumptions = NOMINAL
     ) -> float:
-        """When so many cycles of the memory have passed for the client's last operation, asked for from `start` on."""
+        """When so many cycles of the memory have passed for the client's last operation, requested from `start` on."""
         mine, other = self.clients[client], self.clients[client.other]
         begin = max(start, mine.settled, other.end if assumptions.in_turn else other.settled)
         alone = min(occupied, max(0.0, other.begin - begin))
@@ -88,7 +88,7 @@ class SharedMemory:
         return mine.end + latency
 
     def interrupt(self, now: float, cycles: float) -> Client | None:
-        """So many cycles for nobody's operation: the client that is made later by them, if one is."""
+        """So many cycles for no operation: the client that is made later by them, if one is."""
         last = max(Client, key=lambda client: self.clients[client].end)
         queue = self.clients[last]
         if queue.end > max(now, queue.begin):

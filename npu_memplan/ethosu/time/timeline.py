@@ -42,7 +42,7 @@ class _Engines:
     multipliers: float = 0
     output: float = 0
     write: float = 0
-    end: float = 0  # of the last kernel, for who depends on it
+    end: float = 0  # of the last kernel, for what depends on it
     block: float = 0  # cycles of one of its blocks
     writing: float = 0  # cycles in which a block is written
     start: float = 0  # of the last kernel
@@ -51,7 +51,7 @@ class _Engines:
 
 @dataclass(slots=True)
 class _Commands:
-    """The stream, where an NPU asks for a piece of it when it needs it."""
+    """The stream, where an NPU fetches a piece of it when it needs it."""
 
     needed: int = 0  # bytes so far
     there: int = 0
@@ -133,7 +133,7 @@ class TimingModel:
         return self._shared(memory).left(self.now)
 
     def take(self, needs: MemoryTraffic, start: float, client: Client) -> float:
-        """When loads, asked for from `start` on, have passed. The last operation of the other client is as late as
+        """When loads, requested from `start` on, have passed. The last operation of the other client is as late as
         sharing its memories makes it.
         """
         stop = start
@@ -228,7 +228,7 @@ class TimingModel:
 
 
 def _alone(loads: Iterable[tuple[float, float]], start: float) -> float:
-    """When loads that share their memories with nobody have passed."""
+    """When loads that do not share their memories have passed."""
     stop = 0.0
     for latency, asking in loads:
         stop = max(stop, start + latency + asking)

@@ -1,7 +1,8 @@
 """The fit: figures whose estimates are nearest to the counted cycles, and which of them the record decides.
 
 Invariant: the residual of a stream is in half steps of the counter. A parameter is decided where a twentieth more or
-less of it, with all others fitted anew, is told from the fit by the streams. Deterministic: nothing is drawn at random.
+less of it, with all others fitted anew, is distinguished from the fit by the streams. Deterministic: nothing is drawn
+at random.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ROUNDS = 12  # of a descent with one of them
 _FEW_ROUNDS = 4  # of a descent from a place that is nearly one
 _LEAST = 0.25  # of any parameter: a start of 0 cycles has no logarithm
 _NEAR = 2.0  # half steps of the counter that any stream may be off where a fit is one
-_TOLD = 4.0  # rise of the sum of squares that tells a value from the fit's: two standard deviations
+_TOLD = 4.0  # rise of the sum of squares that separates a value from the fit's: two standard deviations
 _STARTS = ((1.0, 1.0), (0.5, 2.0), (2.0, 0.5))  # factors of rates, and of latencies
 Vector = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from ..record import EvidenceRecord
 
 
 class CalibrationError(NpuMemplanError):
-    """A record cannot decide what was asked of it, or has nothing to decide by."""
+    """A record cannot decide the figures named, or has nothing to decide by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Run the micro-streams: each as an artifact on the runner asked for, its output compared with numpy's.
+"""Run the micro-streams: each as an artifact on the runner requested, its output compared with numpy's.
 
 Invariant: a stream that fails is a row with its error, and the others go on; the record has the very words that ran.
 """

@@ -1,7 +1,7 @@
 """The writer of a micro-stream: kernels and copies of one program, beside what they compute.
 
 Invariant: maps are [H, W, C] of int8; a convolution's result is `(sum + 2**(SHIFT - 1)) >> SHIFT`, clamped, so that
-numpy's integers say all of them. A copy brings the bytes of one kernel's weights, padded to a size that was asked for;
+numpy's integers say all of them. A copy brings the bytes of one kernel's weights, padded to a size requested;
 kernels whose equal weights come first share a copy.
 """
 

@@ -53,7 +53,7 @@ def begins_at_zero(view: View) -> bool:
 
 
 def _given(offset: Any) -> int | None:
-    """0 for an offset that is left out, None for one that only the run time knows."""
+    """0 for an offset that is left out, None for one that is known at run time only."""
     return 0 if isinstance(offset.ty, relax.TupleType) else None
 
 

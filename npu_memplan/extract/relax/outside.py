@@ -188,7 +188,7 @@ class Outside:
             elif _is_object(leaf):
                 self.kept.update(self.objects)
         written = {a.storage for step in steps(nodes) for a in step.accesses if a.writes}
-        undefined = self.allocated - written  # what nobody writes has no content: nothing to keep between uses
+        undefined = self.allocated - written  # what is never written has no content: nothing to keep between uses
         for tensor in undefined:
             tensor.scratch = True
         for step in steps(nodes):

@@ -1,4 +1,4 @@
-"""A Relax function as a `Program`: who calls what with which storage.
+"""A Relax function as a `Program`: which call uses which storage.
 
 Invariant: names that denote the same bytes (renamings, tuple fields, match_cast, reshapes and
 other views) end up as one `RelaxTensor`; two tensors share bytes only through a merge of an `if`.
@@ -203,7 +203,7 @@ class _Walker:
         seen = look(source, call) if isinstance(source, View) and not anywhere else None
         if seen is None:
             return self.outside.opaque(var, call, self.env, self.into)
-        # as at run time: what does not begin where a tensor can is copied, and whoever writes it writes the copy
+        # as at run time: what does not begin where a tensor can is copied, and its writer writes the copy
         if name != ENSURE or begins_at_zero(seen):
             return seen
         own = self.tensor(var.name, call.ty, var)

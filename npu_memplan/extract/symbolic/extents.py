@@ -30,7 +30,7 @@ _REFUTING = (0, 1, 2, 3, 5, 64, 1000)
 
 
 class Extents:
-    """Distinct sizes by number. `shapes` are all that will be asked for; `bounds` are promised greatest values."""
+    """Distinct sizes by number. `shapes` are all that will be requested; `bounds` are promised greatest values."""
 
     def __init__(self, shapes: Iterable[Sequence[Any]], bounds: Mapping[Any, int]) -> None:
         self.exprs: list[Any] = []  # int, or an expression

@@ -52,7 +52,7 @@ class _NoOrder(Exception):
 def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> Any:
     """The greatest safe `offset(output) - offset(input)` in bytes for buffers `inputs`: an int or an expression.
 
-    `inputs` are the names by which the statement knows one input; `output` must be written and the
+    `inputs` are the names that the statement has for one input; `output` must be written and the
     inputs only be read, with plain loads and stores. None when nothing can be proven.
     """
     if _pointwise(statement, inputs, output):

@@ -153,7 +153,7 @@ class Outline:
         """The steps of one call: `storages[i]` stands for index i, None for what is not planned.
 
         Those of `partial` are larger than their parameter, which may begin anywhere in them. With `overlaps` steps can
-        be asked how their storages may overlap.
+        show how their storages may overlap.
         """
         sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
 

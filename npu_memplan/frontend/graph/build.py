@@ -1,7 +1,7 @@
 """An imported QDQ graph to the module that every frontend makes: partitioned, lowered, legalised, described.
 
 Invariant: the module has the same form and the same attributes as one made from a TFLite file, so nothing behind
-this module knows the difference. Every call that is left in main belongs to a listed operator: to the node that it
+this module has to tell them apart. Every call that is left in main belongs to a listed operator: to the node that it
 comes from, or to one of its own when no node is known; quantisations and dequantisations are listed where they are
 code on the host only. Inputs and outputs keep the types they have in the file (float as a rule: the host
 quantises and dequantises at the border).
@@ -38,7 +38,7 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
     nodes, node_of = imported.nodes, imported.node_of
     reasons: dict[int, str] = {}
     strays = []
-    for part in sorted(remaining or (), key=lambda p: p.carries):  # whoever does the work knows the reason best
+    for part in sorted(remaining or (), key=lambda p: p.carries):  # the part that does the work has the best reason
         if part.kind in RESHAPING:
             continue
         conversion = part.kind in ("quantize", "dequantize")
@@ -58,7 +58,7 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
         on_npu = remaining is not None and index not in reasons
         if source.conversion and (on_npu or source.of_constant):
             continue  # part of the operators around it
-        reason = reasons.get(index, "") if remaining is not None else "no NPU was asked for"
+        reason = reasons.get(index, "") if remaining is not None else "no NPU was requested"
         found.append(SourceOperator(source.name, source.kind, on_npu, reason, REAL if on_npu else FLOAT))
     return (*found, *strays)
 

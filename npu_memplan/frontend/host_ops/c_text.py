@@ -19,7 +19,7 @@ def _text(name: str) -> str:
 
 
 def c_text(name: str, suffix: str = "", macros: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The file `name`, for elements of the type that `macros` describe; `suffix` tells its functions from others'."""
+    """The file `name`, for elements of the type that `macros` describe; `suffix` makes its functions' names unique."""
     if not macros:
         return _text(name)
     defined = "".join(f"#define {head} {body}\n".replace("SUFFIX", suffix) for head, body in macros.items())

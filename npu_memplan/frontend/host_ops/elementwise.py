@@ -28,7 +28,7 @@ from .tir import Expr, cast, const, largest, load, select, smallest
 def each(work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = centred) -> None:
     """output = compute(input 0, input 1, ...), with broadcasting; `names` of the inputs' buffers.
 
-    `take` is asked for an element by its buffer, tensor and indices.
+    `take` gives an element by its buffer, tensor and indices.
     """
     output = work.output()
     inputs = [(work.read(i, name), work.tensor(i)) for i, name in enumerate(names)]

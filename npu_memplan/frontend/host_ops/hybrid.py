@@ -1,7 +1,7 @@
 """CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED of float32 with int8 weights, as LiteRT's reference kernels have them.
 
 Invariant: activations become int8 when the operator runs, an image or a row at a time: symmetric where the weights have
-one scale (unless FULLY_CONNECTED asks for a zero point), with a zero point where each channel has its own. Sums are
+one scale (unless FULLY_CONNECTED has a zero point), with a zero point where each channel has its own. Sums are
 int32; the scale and the bias are float32.
 """
 

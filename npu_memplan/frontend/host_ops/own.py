@@ -1,7 +1,7 @@
-"""A user's own operators: C functions that the plan has room for, and functions that somebody else brings along.
+"""A user's own operators: C functions that the plan has room for, and functions that are linked from elsewhere.
 
 Invariant: such a function gets pointers to its inputs, then to its outputs, then to its scratch and to what it keeps
-(where it asked for them), then the numbers it asked for; it changes nothing but outputs, scratch and state. All of
+(where it requested them), then the numbers it requested; it changes nothing but outputs, scratch and state. All of
 these are buffers of the plan.
 """
 
@@ -104,7 +104,7 @@ def load_operators(path: Path | str) -> None:
 
 @lowering(EXTERNAL_OPERATOR)
 def lower_external(work: Lowering) -> None:
-    """An operator that is a C function of somebody else's: declared, called, and given its scratch."""
+    """An operator that is an external C function: declared, called, and given its scratch."""
     operator, scratch = work.operator, work.operator.external_scratch_bytes or 0
     name = "".join(c if c.isalnum() else "_" for c in operator.name.lower())
     symbol = f"{EXTERNAL_PREFIX}{name}_{operator.index}"

@@ -1,7 +1,7 @@
 """A small typed builder of TIR statements.
 
 Invariant: what it builds is plain: serial loops from zero, stores, loads, binds and ifs over
-whole buffers, in int32 unless asked otherwise. Scratch is allocated in front of everything,
+whole buffers, in int32 unless stated otherwise. Scratch is allocated in front of everything,
 in global memory, so that it is planned with the rest of the program; `LocalScalar` is a scalar
 that stays in registers and is never planned.
 """

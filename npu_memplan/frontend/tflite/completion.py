@@ -22,7 +22,7 @@ NONE: Mapping[str, int | None] = MappingProxyType({})
 def completed(network: Network, external: Mapping[str, int | None] = NONE) -> Network:
     """`network` with own states of operators as tensors, and shapes that operators imply (see `host_ops.completed`).
 
-    Operators named in `external` are somebody else's C functions, with that many bytes of scratch.
+    Operators named in `external` are external C functions, with that many bytes of scratch.
     """
     if external:
         network = _marked(network, {name.casefold(): size or 0 for name, size in external.items()})

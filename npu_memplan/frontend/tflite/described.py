@@ -1,4 +1,4 @@
-"""A TFLite network as the attributes of `main` tell it: its tensors, its operators and who runs each.
+"""A TFLite network as the attributes of `main` tell it: its tensors, its operators and what runs each.
 
 Invariant: operators are those of the source model, in its order, whatever a compiler has made of them.
 """

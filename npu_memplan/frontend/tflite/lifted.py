@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """A model as a module, and what Vela itself would have used for it (None: Vela was not asked)."""
+    """A model as a module, and what Vela itself would have used for it (None: Vela did not run)."""
 
     module: Any  # tvm.IRModule
     network: Network
@@ -213,7 +213,7 @@ def from_network(
 
 
 def _check_outputs(network: Network) -> None:
-    """A call whose results nobody takes: the file has lost something."""
+    """A call whose results are not used: the file has lost something."""
     for call in network.npu_calls:
         if not call.outputs and not any(part.updated for part in call.parts.values()):
             raise LiftError(

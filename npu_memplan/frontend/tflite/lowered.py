@@ -1,7 +1,7 @@
 """A TFLite file to one IRModule by TVM's frontend, our partitioning and our lowering: no Vela stream.
 
 Invariant: the module has the same form and the same attributes as the one that `tflite.import_tflite` lifts
-from Vela's stream, so nothing behind this module knows which compiler made it.
+from Vela's stream, so nothing behind this module depends on which compiler made it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def build_module(
 ) -> Imported:
     """Import, partition and lower `model` for `accelerator`.
 
-    `host_ops` are TFLite operators to keep on the CPU, `external` those that C functions of somebody else's run there;
+    `host_ops` are TFLite operators to keep on the CPU, `external` those that external C functions run there;
     `aim` says what it is lowered for (None: few bytes, in the default system). Raises `NetworkError` for files that
     are no TFLite, `TvmFrontendError` for those that Vela has compiled, `HostOpsError`, `UnsupportedModelError` for
     operators that neither side can run, `LoweringError` where a layer defeats the lowering.
@@ -118,6 +118,6 @@ def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
         index = imported.operator_of.get(part.name, -1)
         if index >= 0 and part.kind not in RESHAPING:
             parts.setdefault(index, []).append(part)
-    # the part that does the work knows best why it was rejected
+    # the part that does the work has the best reason
     left = {i: next((p for p in found if not p.carries), found[0]).reason for i, found in parts.items()}
     return left | {i: why for i, why in imported.on_host.items() if left.get(i) == NO_PATTERN}

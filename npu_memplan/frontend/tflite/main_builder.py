@@ -1,7 +1,7 @@
 """`main` of a TFLite network while it grows, one operator after another; every TFLite import builds it here.
 
 Invariant: `values` holds the Relax value of every tensor made so far, by tensor index, in the shape and type that
-the file declares (scalars are [1]). Variable tensors are parameters behind the inputs; whoever calls a function
+the file declares (scalars are [1]). Variable tensors are parameters behind the inputs; the caller of a function
 with one lets it update the state in place.
 """
 
@@ -34,7 +34,7 @@ class MainBuilder:
         self._branches = branches and outer is None
         self.block_builder: Any = relax.BlockBuilder() if outer is None else outer.block_builder
         self.values: dict[int, Any] = {}
-        self.updated: list[Any] = []  # what states become, for whoever has to know that they are used
+        self.updated: list[Any] = []  # what states become, for those that need to see that they are used
         self._names: Names = Names() if outer is None else outer._names
         self._functions: Names = Names(("main",)) if outer is None else outer._functions
         if outer is not None:

@@ -1,7 +1,7 @@
-"""What a TFLite network needs: its operators by kind and type of activations, and who can run each.
+"""What a TFLite network needs: its operators by kind and type of activations, and what can run each.
 
-Invariant: whether the host can is asked of the very code that would lower the operator. Whether the NPU can depends on
-shapes, too, which only compiling tells: what is said here is that its compilers know the operator in this type.
+Invariant: whether the host can is decided by the very code that would lower the operator. Whether the NPU can depends
+on shapes, too, which only compiling shows: what is stated here is that its compilers support the operator in this type.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _as_in(file: bytes, network: Network, operator: CpuOperator) -> tuple[str, s
 
 
 def _external(network: Network, reasons: Mapping[int, str]) -> str:
-    """The options that leave what nobody runs to the user's own C."""
+    """The options that leave what cannot be run to the user's own C."""
     kinds = [o.name for o in network.cpu_operators if o.index in reasons and host_reason(network, o) is not None]
     return " ".join(f"--external {kind}" for kind in dict.fromkeys(kinds))
 

@@ -1,4 +1,4 @@
-"""PyTorch programs quantised by PT2E, through TVM's own importer, which knows no quantised operators.
+"""PyTorch programs quantised by PT2E, through TVM's own importer, which has no quantised operators.
 
 Invariant: `quantized_decomposed` operators become Relax quantize and dequantize with constant scales and
 zero points, so the module has the QDQ form that partitioning expects, and it is marked as real arithmetic;

@@ -21,7 +21,7 @@ from ..tflite.main_builder import MainBuilder
 
 
 class TosaError(RefusalError):
-    """What a TOSA file is asked to be compiled to is not possible."""
+    """A TOSA file cannot be compiled for these options."""
 
 
 def import_tosa(data: bytes, options: VelaOptions, name: str) -> tuple[Any, VelaResult]:

@@ -106,7 +106,7 @@ def _results(graph: Network, operator: CpuOperator, unsaid: Collection[int] = ()
     try:
         results = EVALUATORS[operator.name](operator, inputs, outputs)
     except (NpuMemplanError, ArithmeticError, IndexError, TypeError, ValueError):
-        return None  # whoever lowers it says what is wrong
+        return None  # its lowering says what is wrong
     if results is None or len(results) != len(outputs):
         return None
     for tensor, value in zip(outputs, results, strict=True):

@@ -43,7 +43,7 @@ def output_shape(operator: CpuOperator, inputs: Sequence[Tensor | None]) -> Shap
     try:
         shape = rule(operator, inputs)
     except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError):
-        return None  # whoever lowers it says what is wrong
+        return None  # its lowering says what is wrong
     return shape if shape is not None and all(extent > 0 for extent in shape) else None
 
 

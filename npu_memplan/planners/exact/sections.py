@@ -49,7 +49,7 @@ def build(model: Model, items: Sequence[Item]) -> Sections:
     if model.extra:
         members += _cliques(model, items, position, members)
     met = set(chain.from_iterable(members))
-    members += [[k] for k in range(len(items)) if k not in met]  # who meets nobody: a section of its own
+    members += [[k] for k in range(len(items)) if k not in met]  # without a conflict: a section of its own
     sizes = [item.size for item in items]
     aligns = [item.modulus for item in items]
     return Sections(sizes, aligns, members, _grain(sizes, aligns))

@@ -1,6 +1,6 @@
 """First fit: each item at the lowest place that what is placed already leaves it.
 
-The idea. Go through the items in some order; put each one at the least origin that is in nobody's way. Candidates are
+The idea. Go through the items in some order; put each one at the least origin without a conflict. Candidates are
 the pool's start and the ends of forbidden zones, so holes are reused, and in-place and trailing overlaps are found by
 the same rule as plain holes. One pass is cheap, always gives a complete and valid layout where the pools have no limit,
 and every other planner begins with one.

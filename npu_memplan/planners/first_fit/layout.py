@@ -73,7 +73,7 @@ def first_fit(
     """Place items in `order`; the layout, or the index of the item that found no place.
 
     `limit` are heights not to exceed, by pool; the pools' hard sizes unless given. `forced` are the
-    items' pools, when these are decided already. `place` tells the origin of an item in a pool, None when it
+    items' pools, when these are decided already. `place` gives the origin of an item in a pool, None when it
     cannot be there. `OutOfTime` when the model's time is over.
     """
     limit = model.capacity if limit is None else limit

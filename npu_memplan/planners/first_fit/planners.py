@@ -61,5 +61,5 @@ def plan_linear(problem: Problem, context: Context) -> tuple[Placement, ...]:
 
 
 def _on_top(model: Model, layout: Layout, item: Item, pool: int) -> int:
-    """Above everything in the pool; what has no bytes is in nobody's way."""
+    """Above everything in the pool; what has no bytes conflicts with nothing."""
     return item.home if item.fixed is not None or not item.size else item.align(layout.heights[pool])

@@ -1,4 +1,4 @@
-"""A plan for those who have no time: each item on top of the highest that is already there in its time.
+"""A plan in almost no time: each item on top of the highest that is already there in its time.
 
 Invariant: a layout is valid, whatever the problem says; no hole is ever filled, no pair of items is ever looked at, but
 for conflicts beyond time. Time is looked at in `SPANS` spans at most, so the cost of an item is bounded.

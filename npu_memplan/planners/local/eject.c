@@ -205,7 +205,7 @@ int64_t npu_memplan_eject(const Graph *graph, const Memory *memory, int64_t ceil
   return left;
 }
 
-/* How many conflicts the items have, and where those of each begin; with `near`, also who they are. */
+/* How many conflicts the items have, and where those of each begin; with `near`, also which they are. */
 int64_t npu_memplan_conflicts(const Graph *graph, int32_t *near_at, int32_t *near) {
   int64_t found = 0;
   Arena arena = {0};

@@ -26,7 +26,7 @@ typedef struct {
   int32_t *bottom;        /* [sections]: lowest entry */
   int64_t *top, *high;    /* [items + 1]: least end, greatest offset */
   bool *rises, *sinks;    /* [items + 1]: whether its low, its high may change */
-  int32_t *rising;        /* placed items by `top`: who is below comes first */
+  int32_t *rising;        /* placed items by `top`: those below come first */
   int32_t *latest;        /* placed items by `high` */
   int64_t placed;
   int32_t *out; /* items left out */

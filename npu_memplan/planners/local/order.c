@@ -1,4 +1,4 @@
-/* The partial order of the placed items (who lies below whom), as linked lists, one a section; and what it leaves each
+/* The partial order of the placed items (which lies below which), as linked lists, one a section; and what it leaves each
  * of them: `low`, its least offset, and `high`, its greatest one under the ceiling. */
 #include "eject.h"
 

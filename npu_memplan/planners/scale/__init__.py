@@ -10,7 +10,7 @@ affordable, a search is not. So passes are made good instead:
 
 Three passes, from quick to good. `stack.c` puts each item on top of the highest in its time, by a tree over time:
 O(n log n), no holes filled, and with items in the right order it is near the bound all the same. `scan.c` fills holes
-by scanning what is placed in order of offset, in linked blocks; `pairs.c` does so from a list of who meets whom, while
+by scanning what is placed in order of offset, in linked blocks; `pairs.c` does so from a list of pairs that meet, while
 there are few enough of these pairs to be listed.
 
 `passes.py` chooses orders and passes and keeps the best. It sorts with numpy (some 0.1 s to import), from `LARGE_ITEMS`

@@ -1,7 +1,7 @@
 """Spill: which items leave a pool that cannot hold them all, at the least cost.
 
 The idea. Each item has a cost for each pool it may live in: bytes moved over bandwidth plus latency (bytes times rank
-where pools state no speed). Choosing pools is a problem of its own; whether the chosen ones then pack is asked of the
+where pools state no speed). Choosing pools is a problem of its own; whether the chosen ones then pack is decided by the
 other families. So the search is for assignments in order of cost, until one packs.
 
 * Prices (`prices.py`). Charge rent for bytes at every point of a pool, more where it is overfull; improved by
@@ -16,5 +16,5 @@ other families. So the search is for assignments in order of cost, until one pac
 * For some dozens of items a complete search below the bound (`branch.py`), where the sweep had to give up.
 
 `assignment.py` is what all share: loads of the pools under an assignment, and the packing of single pools, with what
-could neither be packed nor ruled out, so that nobody calls a search that met it a proof.
+could neither be packed nor ruled out, so that a search that met it is not taken for a proof.
 """

@@ -1,7 +1,7 @@
 """Which assignments of items to pools are possible: loads of the pools, and the packing of each.
 
 Invariant: a packing that is returned is inside its pool; those neither found nor ruled out are `undecided`, so
-that nobody calls a search that met them a proof.
+so that a search that met them is not taken for a proof.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Assigner:
         return found, found is not None or search.low > capacity
 
     def settled(self, pools: Sequence[int]) -> bool:
-        """Whether it is known of every pool that it packs or that it can not; to be asked after `layout`."""
+        """Whether it is known of every pool that it packs or that it can not; to be read after `layout`."""
         return not any((pool, _inside(pools, pool)) in self.undecided for pool in range(len(self.model.capacity)))
 
     def layout(self, pools: Sequence[int]) -> Layout | None:

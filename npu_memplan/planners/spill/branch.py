@@ -27,7 +27,7 @@ def branch(
 ) -> tuple[Layout | None, bool]:
     """The cheapest layout, and whether none costs less; the bound of `relaxation` cuts the tree."""
     model, context = assigner.model, assigner.context
-    # who would pay most rent decides most about the rest
+    # the item with the highest rent decides most about the rest
     order = sorted(flexible, key=lambda i: (-max(relaxation.rent[i]), i))
     pools = list(model.usual)
     size = assigner.sure
@@ -128,7 +128,7 @@ class Exchange:
         return True
 
     def leaver(self, pool: int, at: int, kept: set[int]) -> tuple[int, int] | None:
-        """(item, other pool): who leaves `pool` for the least cost by what it gives free at overfull points."""
+        """(item, other pool): that leaves `pool` for the least cost by what it gives free at overfull points."""
         model, assigner = self.model, self.assigner
         capacity = model.capacity[pool] or 0
         load = self.loads[pool]

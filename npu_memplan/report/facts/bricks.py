@@ -58,7 +58,7 @@ class NpuFindings:
 
 def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
     """What the streams beside plan.json show (nothing without `directory`), and host calls that no
-    operator of the model asked for."""
+    operator of the model requested."""
     where = _Where(artifact)
     paddings: dict[str, BrickPadding] = {}
     copies: list[ByteMove] = list(_host_extras(artifact, where))

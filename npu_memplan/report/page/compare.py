@@ -139,7 +139,7 @@ def _options(names: _Pair, changes: PlanDiff) -> str:
     if not changes.options:
         return ""
     rows = [[name, escape(old), escape(new)] for name, old, new in changes.options]
-    return _panel("asked", "Asked differently", _table(f'<th scope="col">option</th>{_heads(names)}', rows))
+    return _panel("asked", "Options that differ", _table(f'<th scope="col">option</th>{_heads(names)}', rows))
 
 
 def _numbers(names: _Pair, changes: PlanDiff) -> str:

@@ -1,4 +1,4 @@
-"""Why a pool is as high as it is: the peak, who is there, and what would lower it.
+"""Why a pool is as high as it is: the peak, what is there, and what would lower it.
 
 Invariant: every sentence follows from numbers in the plan (or in the command streams beside
 it); advice names the bytes it could win at most, and is left out when that is nothing.
@@ -111,7 +111,7 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
 
 
 def _knobs(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
-    """What another compile of the model could be asked for; nothing where there is no model."""
+    """Options for another compile of the model; nothing where there is no model."""
     if not artifact.operators:
         return ()
     budget = view.pool.size_bytes or view.used_bytes * 3 // 4
@@ -145,12 +145,12 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
         lines.append(f"  and {len(rest)} smaller ones, {both(sum(c.size_bytes for c in rest))}")
     lines += ["", "What would lower it (at most so much each):"]
     if not peak.advice:
-        lines.append("  nothing that this plan knows of")
+        lines.append("  nothing that this plan holds")
     for a in peak.advice:
         text = f"{both(a.at_most_bytes)}: {a.text}"
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     if peak.knobs:
-        lines += ["", f"What another compile can be asked for (--fit {peak.pool}=SIZE tries all of it):"]
+        lines += ["", f"Options for another compile (--fit {peak.pool}=SIZE tries all of it):"]
         lines += align(peak.knobs, right=set())
     return "\n".join(lines) + "\n"
 

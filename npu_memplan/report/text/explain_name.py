@@ -25,7 +25,7 @@ Spans = dict[str, tuple[int, int]]  # buffer -> its bytes in the pool, half-open
 
 
 class ExplainError(NpuMemplanError):
-    """Nothing in the plan has the name that was asked for."""
+    """Nothing in the plan has the name requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _reuse(buffer: Buffer, others: list[Buffer], spans: Spans) -> list[str]:
         if group:
             more = f" and {len(group) - 3} more" if len(group) > 3 else ""
             texts.append(f"{word} it: {', '.join(b.name for b in group[:3])}{more}")
-    return texts or ["nobody has them at another time"]
+    return texts or ["no buffer has them at another time"]
 
 
 def _explain_operator(artifact: Artifact, operator: Operator, short: str) -> NameExplanation:

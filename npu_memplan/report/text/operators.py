@@ -1,4 +1,4 @@
-"""Every operator of TFLite and tflite-micro: who has code for it, of which types, and against which reference.
+"""Every operator of TFLite and tflite-micro: what has code for it, of which types, and against which reference.
 
 Invariant: a cell is a row of `exactness`, which tests hold to the reference; nothing is said twice.
 """

@@ -44,7 +44,6 @@ class DaskExecutor(Executor):
         self._executor = self._client.get_executor(pure=False)
 
     def share(self, model: SentFile) -> Any:
-        """The model as a task of its own: the scheduler has the bytes, and whoever loses a copy gets them again."""
         return self._client.submit(_same, model, key=f"model-{model.sha256}{model.suffix}", pure=True)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -1,6 +1,6 @@
 """The table of a sweep: a row for each network on each target, the front of each network, the cheapest target for all.
 
-Invariant: rows are in the order in which cases were asked, and nothing in them is of the machine that computed them.
+Invariant: rows are in the order in which cases were given, and nothing in them is of the machine that computed them.
 """
 
 from __future__ import annotations
@@ -191,7 +191,9 @@ def table_of(cases: Sequence[Asked], results: Mapping[str, Result], versions: Ma
 def front(rows: Iterable[TableRow]) -> list[TableRow]:
     """Of the rows that fit, those that no other one beats (`TableRow.price`): as good in all and better in one."""
     found: list[TableRow] = []
-    for row in sorted((row for row in rows if row.fits), key=lambda row: row.price):  # who beats a row comes before it
+    for row in sorted(
+        (row for row in rows if row.fits), key=lambda row: row.price
+    ):  # a row that beats another comes before it
         price = row.price
         if not any(
             other.price != price and all(a <= b for a, b in zip(other.price, price, strict=True)) for other in found
@@ -241,7 +243,7 @@ def _price(c: FittingTarget) -> tuple[float | str, ...]:
 
 
 def _grouped(rows: Iterable[TableRow], name: str) -> dict[str, list[TableRow]]:
-    """Rows by a field of what was asked."""
+    """Rows by a field of the case."""
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
         groups.setdefault(getattr(row.requested, name), []).append(row)

@@ -1,6 +1,6 @@
 """The process that computes cases, one after the other; a case may crash it, and only it.
 
-Invariant: it ends when whoever started it is gone, with all that it started, whatever it is doing then. What the
+Invariant: it ends when its parent is gone, with all that it started, whatever it is doing then. What the
 compilers print goes to its stderr, which is not the user's.
 """
 
@@ -45,7 +45,7 @@ def _end_with_owner(lifeline: int) -> None:
 
 
 def _limit(memory_bytes: int, seconds: float) -> None:
-    """Backstops, also of what this process starts, for when nobody watches it in time."""
+    """Backstops, also of what this process starts, for when it is not stopped in time."""
     # What is writable: TVM's code and tables do not count. The owner watches what is really used, and more closely.
     _lower(resource.RLIMIT_DATA, memory_bytes + (memory_bytes >> 2))
     cores = os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""One case, computed: the same stages as `npu-memplan compile`, and `run` where that was asked for.
+"""One case, computed: the same stages as `npu-memplan compile`, and `run` where requested.
 
 Invariant: a result depends on the job alone; what a model, the options or a plug-in do wrong is a result with its
 reason. Runs in a process that may die of it (`child`).
@@ -165,7 +165,7 @@ def _reference(model: SentFile, path: Path) -> tuple[Any, dict[int, Any]]:
 
 
 def _without_place(text: str, folder: Path) -> str:
-    """What is told, without what differs from one run to the next."""
+    """The text, without what differs from one run to the next."""
     text = text.strip().replace(f"{folder}{'/'}", "").replace(str(folder.parent), "") or "no message"
     return _ADDRESS.sub("0x...", text)[:_REASON]
 

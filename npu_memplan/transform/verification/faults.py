@@ -15,8 +15,8 @@ from ...errors import NpuMemplanError
 class FaultKind(Enum):
     """Kinds of faults, with what each means."""
 
-    OVERWRITTEN = "bytes are read that someone else has written since"
-    UNDEFINED = "bytes are read that nobody has written"
+    OVERWRITTEN = "bytes are read that another write has changed since"
+    UNDEFINED = "bytes are read that were never written"
     MOVED = "one storage lies in two places"
     OUTSIDE = "a storage reaches beyond its memory"
     MISALIGNED = "an offset is no multiple of its elements' size"

@@ -223,7 +223,7 @@ class FunctionWalk:
             return self.expression(expr.args[0])
         if name == "relax.make_closure":
             self.opaque(expr)
-            return tuple(self.expression(a) for a in expr.args[1:])  # whoever calls it reads what it captured
+            return tuple(self.expression(a) for a in expr.args[1:])  # its caller reads what it captured
         return self.opaque(expr)
 
     def memory(self, expr: Any, name: str) -> Any:
@@ -362,7 +362,7 @@ class FunctionWalk:
         self.fresh.clear()
 
     def writes(self, place: OwnedBytes) -> bool:
-        """Whether a packed function writes this argument: it is marked so, or nobody has ever written it."""
+        """Whether a packed function writes this argument: it is marked so, or it was never written."""
         return place.owner in self.fresh or place.owner not in self.state.owners.known
 
 

@@ -47,15 +47,15 @@ class State:
             if owner != place.owner:
                 return self.foreign(place, start, stop, name, where)
         if not spans and place.start < place.stop:
-            self.fault(FaultKind.UNDEFINED, where, f"reads {place}, which nobody has written")
+            self.fault(FaultKind.UNDEFINED, where, f"reads {place}, which was never written")
 
     def foreign(self, place: OwnedBytes, start: int, stop: int, name: str, where: str) -> None:
-        """`place` is read where bytes [start, stop) are somebody else's."""
+        """`place` is read where bytes [start, stop) are another's."""
         text = f"reads {place}, but bytes [{start}, {stop}) there are {name!r}'s, written since"
         self.fault(FaultKind.OVERWRITTEN, where, text)
 
     def adopt(self, place: OwnedBytes) -> None:
-        """What was written into a whole pool (its constants) belongs to whoever is there."""
+        """What was written into a whole pool (its constants) belongs to what lies there."""
         for start, stop, owner, _ in list(self.owners.within(place.memory, place.start, place.stop)):
             if owner is place.memory:
                 self.owners.write(place, start, stop)

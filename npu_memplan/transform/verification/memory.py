@@ -1,4 +1,4 @@
-"""Memories and who owns their bytes.
+"""Memories and the owners of their bytes.
 
 Invariant: the owned spans of a memory are in order, disjoint, and each has one owner: the storage that was
 written there last. A byte in no span has never been written, or its content is no longer certain.

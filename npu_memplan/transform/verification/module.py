@@ -1,4 +1,4 @@
-"""A whole module, and the pass `VerifyMemoryPlan`: is its memory plan right, whoever made it?
+"""A whole module, and the pass `VerifyMemoryPlan`: is its memory plan right, whatever made it?
 
 Invariant: the module comes out as it went in, or `MemoryPlanError` is raised; nothing of the analysis that made
 a plan is asked.
@@ -19,7 +19,7 @@ from .function import FunctionWalk
 from .kernel import State
 
 SAMPLES = (1, 7, 32)
-"""Values of shape symbols that nobody gave one, at most their bounds."""
+"""Values of shape symbols that were not given one, at most their bounds."""
 
 
 def memory_plan_faults(
@@ -70,8 +70,8 @@ class VerifyMemoryPlan(TypedPass):
     """Checks the memory plan of every Relax function of a module; the module comes back unchanged.
 
     Takes modules planned by `PlanMemory`, and by TVM's `StaticPlanBlockMemory` after `CallTIRRewrite`. A module
-    without a plan passes. Every byte has an owner, the storage that was written there last: a read of somebody
-    else's bytes, of bytes that nobody wrote, of memory that is freed, too small, misaligned, or made on the other
+    without a plan passes. Every byte has an owner, the storage that was written there last: a read of another's
+    bytes, of bytes that were never written, of memory that is freed, too small, misaligned, or made on the other
     side of a branch is a fault. Where storages share bytes within one statement, its accesses are gone through one
     by one.
 

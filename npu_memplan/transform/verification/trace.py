@@ -168,7 +168,7 @@ class Event:
 
 
 def stolen(events: list[Event], window: tuple[int, int], owners: Owners) -> tuple[OwnedBytes, str, int] | None:
-    """The first read in [start, stop) that sees what someone else wrote: who reads, who wrote, which byte.
+    """The first read in [start, stop) that sees what another wrote: reader, writer, byte.
 
     All events are in one memory. Bytes are looked at in grains that no element straddles.
     """

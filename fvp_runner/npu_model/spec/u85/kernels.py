@@ -36,7 +36,7 @@ def _micro_depth(regs: Registers, accelerator: Architecture) -> int:
         if (shape.height, shape.width) == plane:
             return shape.depth
     known = ", ".join(f"{s.height}x{s.width}" for s in accelerator.micro_blocks)
-    regs.illegal(f"ACC_FORMAT asks for micro-blocks of {plane[0]}x{plane[1]}, but {accelerator.name} has {known}")
+    regs.illegal(f"ACC_FORMAT selects micro-blocks of {plane[0]}x{plane[1]}, but {accelerator.name} has {known}")
 
 
 def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:

@@ -30,7 +30,7 @@ def read_input(regs: Registers, name: str, shape: Shape3) -> InputSpec:
     register = Register[f"{name}_PRECISION"]
     word = regs.bits(register, 0b1100_0000_1100_1101)
     dtype, brick = ELEMENT_TYPES[word >> 2 & 3, word & 1], bool(regs.one_of(register, (0, 1), word >> 6 & 3))
-    storage = MapStorage(regs.one_of(register, (0, 2, 3), word >> 14))  # nobody is known to emit 3x1 tiles
+    storage = MapStorage(regs.one_of(register, (0, 2, 3), word >> 14))  # no compiler is known to emit 3x1 tiles
     zero = regs.signed16(Register[f"{name}_ZERO_POINT"], dtype.kind == "i")
     if storage is MapStorage.NONE:
         value = regs.low(Register.OP_SCALAR)

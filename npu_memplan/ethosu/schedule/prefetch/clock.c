@@ -122,7 +122,7 @@ static void settle(Clock *clock, Client client, double answer) {
   clock->moment.answer[client] = answer;
 }
 
-/* When what need n loads, asked for from `start` on, has passed. The last operation of the other client is as late as
+/* When what need n loads, requested from `start` on, has passed. The last operation of the other client is as late as
  * sharing its memories makes it. */
 static double pass(Clock *clock, int32_t n, double start, Client client) {
   const Line *line = clock->line;
@@ -166,7 +166,7 @@ static void transfer(Clock *clock, int32_t n, int32_t tag) {
   clock->started[m->transfers++] = tag;
 }
 
-/* When the pairs from `from` to `to`, which share their memories with nobody, have passed. */
+/* When the pairs from `from` to `to`, which do not share their memories, have passed. */
 static double alone(const double *pairs, int32_t from, int32_t to, double start) {
   double stop = 0.0;
   for (int32_t i = from; i < to; i++) {

@@ -1,4 +1,4 @@
-"""Constants without the bytes that nobody reads any more.
+"""Constants without the bytes that are no longer read.
 
 Invariant: every operation reads the same values; what one register reaches stays together, in the same order and at
 the same residue of an address.

@@ -34,7 +34,7 @@ class DmaSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the greedy rule is told: constants that stay, and how many operations early others are sent at most."""
+    """Parameters of the greedy rule: constants that stay, and how many operations early others are sent at most."""
 
     kept: frozenset[int] = frozenset()
     max_lead: Mapping[int, int] = field(default_factory=dict)

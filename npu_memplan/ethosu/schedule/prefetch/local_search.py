@@ -30,7 +30,7 @@ class Found:
 class LocalSearch:
     """The schedules of a course in free bytes, in Python."""
 
-    speed = 1  # operations that are run for one that is asked for
+    speed = 1  # operations that are run for one requested
 
     def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0) -> None:
         self.timed, self._space, self._chance = timed, space, chances(seed)

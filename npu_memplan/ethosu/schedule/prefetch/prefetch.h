@@ -50,7 +50,7 @@ typedef struct {
   const int64_t *held; /* [rows][4], if `placed`: first and last operation, first byte and the one behind; by `start` */
 } Free;
 
-/* What the greedy rule is told; `Choice` of greedy.py. */
+/* Parameters of the greedy rule; `Choice` of greedy.py. */
 typedef struct {
   int64_t fifo, from_top;
   int8_t *stays;   /* [constants] */
@@ -92,7 +92,7 @@ typedef struct {
   double answer[2]; /* latency of the last kernel's and the last transfer's output */
   int64_t kernels, transfers;
   SharedMemory memory[MEMORIES];
-  double asking[CHANNELS]; /* until when each reader asks */
+  double asking[CHANNELS]; /* until when each reader makes requests */
   int64_t needed, there;   /* bytes of commands */
   double arrived;          /* when the last of them did */
 } Moment;

@@ -47,7 +47,7 @@ def in_place(program: NpuProgram) -> NpuProgram:
     constants = {b.name for b in program.buffers if b.role is BufferRole.CONSTANTS}
     copied: dict[str, list[tuple[int, int, str, int]]] = {}  # buffer -> (start, stop, constants, byte), latest first
     operations: list[NpuOperation] = []
-    needed: set[str] = set()  # buffers that someone reads otherwise
+    needed: set[str] = set()  # buffers that are read otherwise
     skipped: set[str] = set()
     weights = {b.name for b in program.buffers if b.role is BufferRole.WEIGHTS}
     for index, operation in enumerate(program.operations):

@@ -1,6 +1,6 @@
 """What it costs, in bytes and cycles, to make some successive operations in stripes.
 
-Invariant: bytes are those of `turns`; the planner, which knows all overlaps and everything outside the program, has the
+Invariant: bytes are those of `turns`; the planner, which has all overlaps and everything outside the program, has the
 last word. Cycles are the estimate's, operation by operation.
 """
 

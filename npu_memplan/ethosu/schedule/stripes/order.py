@@ -37,7 +37,7 @@ def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[
         producers.setdefault(layer.output.buffer, []).append(position)
     done = np.zeros((len(cuts) + 1, len(layers)), np.int64)
     done[1:, -1] = [stop for _, stop in cuts]
-    for position in range(len(layers) - 1, -1, -1):  # those who read come behind those who make
+    for position in range(len(layers) - 1, -1, -1):  # readers come behind writers
         layer, made = layers[position], done[:, position]
         if layer.output.buffer in whole:
             made[-1] = layer.output.height
@@ -91,8 +91,8 @@ class RollingBuffer:
 def spans(
     layers: Sequence[Sliced], done: Done, first: str, second: str, rolling_buffer: RollingBuffer | None = None
 ) -> tuple[Done, Done, list[int]]:
-    """Bytes read of `first` and written of `second` by each part that does either, and who writes, from the first that
-    writes. A row of two columns is a span, `NOTHING` for none. `rolling buffer`: what `second` is of its map.
+    """Bytes read of `first` and written of `second` by each part that does either, and which writes, from the first
+    that writes. A row of two columns is a span, `NOTHING` for none. `rolling buffer`: what `second` is of its map.
     """
     members = [i for i, x in enumerate(layers) if x.output.buffer == second or any(s.buffer == first for s in x.inputs)]
     interleaved = len(done) - 1

@@ -70,7 +70,7 @@ def delay(timed: TimedProgram, window: CapacityWindow, clock: TimingModel, stays
     """Before the crowd: when, at least, the multipliers have done its last kernel.
 
     Each multiplies when the one before has put out, behind what that multiplied; and is not done before its own
-    weights are there, which it asks for no sooner than that has multiplied.
+    weights are there, which it requests no sooner than that has multiplied.
     """
     multiplied, tail = clock.engines.multipliers, clock.engines.output - clock.engines.multipliers
     costs: dict[int, float] = {}

@@ -69,7 +69,7 @@ def _block(kernel: Operation) -> tuple[int, ...]:
 def _least(forms: Sequence[ResourceUse], copied: bool, index: int) -> ResourceUse:
     """The least of several needs of one kernel, part by part. Constants keep the soonest of their arrivals and, where
     they may be `copied`, no memory busy: read in place they spare the memory that copies take, and the other way round.
-    What the busiest memory of any form needs is asked of one that nobody else uses.
+    What the busiest memory of any form needs is that of one that nothing else uses.
     """
     least: dict[tuple[Role, bool], Load] = {}
     loads = [load if len(forms) == 1 else replace(load, late=0.0, rest=0.0) for needs in forms for load in needs.loads]
