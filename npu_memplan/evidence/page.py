@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..report.page.html import plain_page
+from ..report.page.build import Page
 from .record import Counters, EvidenceRecord, MicroRun, ProgramRun
 
 _HEADS = (
@@ -41,7 +41,14 @@ def page(record: EvidenceRecord) -> str:
         f'<section class="panel"><h2>Digests</h2><div class="plain">{_digests(record.runs)}</div></section>'
     )
     footer = "Estimates are of npu_memplan's model of time. What an emulator counts is that same model."
-    return plain_page("Evidence", escape(f"{record.runner}, {record.accelerator}"), body, footer)
+    return Page(
+        title="Evidence",
+        heading="Evidence",
+        subtitle=escape(f"{record.runner}, {record.accelerator}"),
+        body=body,
+        footer=footer,
+        styles=("compare.css",),
+    ).html()
 
 
 def _row(run: ProgramRun) -> str:

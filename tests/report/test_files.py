@@ -172,8 +172,10 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
 
     names = {p.name for p in resources.files("npu_memplan.report.page").joinpath("assets").iterdir()}
     page = {
-        "report.html",
+        "page.html",
         "style.css",
+        "theme.js",
+        "report.html",
         "base.js",
         "datatable.js",
         "model.js",
@@ -184,7 +186,7 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
     }
     sweep = {name for name in names if name.startswith("sweep")}
     assert {"sweep.html", "sweep_model.js", "sweep_app.js"} <= sweep
-    assert names - sweep == page | {"compare.html", "compare.css"}
+    assert names - sweep == page | {"compare.css", "front.css"}
 
 
 def test_report_of_a_problem_and_its_plan(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_every_text_of_the_report_can_be_read(
 ) -> None:
     browser.size(*size)
     page = shown(browser, tmp_path, html_report(with_layers(small)))
-    page.run(f"npuMemplan.state.theme !== {theme!r} && document.getElementById('theme').click()")
+    page.run(f"theme() !== {theme!r} && switchTheme()")
     for colour in ("kind", "agent", "layer"):
         page.run(f"document.querySelector('[data-colour={colour}]').click()")
         page.frame()

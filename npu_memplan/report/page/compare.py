@@ -17,13 +17,11 @@ from ..colours import KIND_COLOURS, KIND_LABELS
 from ..facts.memory import memory_view, shared_areas
 from ..facts.work import NpuWork, WorkChange, busy, by_kind
 from ..text.diff import Change, PlanDiff, signed
-from .html import made_by, plain_page
+from .build import Page
 from .svg import HATCH, svg_inline
 
 _CLASSES = ("first", "second")
-_NAVIGATION = (
-    '<a href="#maps">Maps</a><a href="#numbers">Numbers</a><a href="#work">NPU work</a><a href="#buffers">Buffers</a>'
-)
+_SECTIONS = (("maps", "Maps"), ("numbers", "Numbers"), ("work", "NPU work"), ("buffers", "Buffers"))
 
 
 _Pair = tuple[str, str]  # short names of the two, which differ
@@ -35,13 +33,15 @@ def compare_page(before: Artifact, after: Artifact, changes: PlanDiff) -> str:
     body = [_cards(both, names, changes), _maps(both, names), _options(names, changes), _numbers(names, changes)]
     body += [_work(names, changes.work), _buffers(changes)]
     title = before.name if before.name == after.name else f"{before.name} and {after.name}"
-    return plain_page(
-        escape(title),
-        " and ".join(_keyed(changes.names)),
-        "\n".join(part for part in body if part),
-        f"{made_by()} Sizes are bytes; cycles are estimates of the NPU model, to compare plans with, not a prediction.",
-        navigation=_NAVIGATION,
-    )
+    return Page(
+        title=f"{title} - two memory plans",
+        heading=escape(title),
+        subtitle=" and ".join(_keyed(changes.names)),
+        body="\n".join(part for part in body if part),
+        footer="Sizes are bytes; cycles are estimates of the NPU model, to compare plans with, not a prediction.",
+        sections=_SECTIONS,
+        styles=("compare.css",),
+    ).html()
 
 
 def _short(names: _Pair) -> _Pair:

@@ -12,18 +12,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from .html import made_by, plain_page
+from .build import Page
 
 if TYPE_CHECKING:
     from ...tuning.pareto import ParetoFront, ParetoPoint
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _BOTTOM, _TOP = 420, 380, 64, 14, 50, 22
 _FAR = 8  # times the least: from there on an axis is logarithmic
-_STYLE = (
-    ".front{width:100%;max-width:680px;display:block}.front text{font:11px sans-serif;fill:currentColor}"
-    ".front .axis{stroke:currentColor;stroke-opacity:.25}.front .line{fill:none;stroke:#2f7ed8;stroke-width:1.5}"
-    ".front .point{fill:#2f7ed8}.front .vela{fill:#d8652f}.front .default{fill:#2a9d5c}.rows{overflow-x:auto}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +61,17 @@ class _Axis:
 
 
 def front_page(front: ParetoFront) -> str:
-    return plain_page(
-        escape(f"{front.model}: memory and time"),
-        escape(
+    return Page(
+        title=f"{front.model}: memory and time",
+        heading=escape(f"{front.model}: memory and time"),
+        subtitle=escape(
             f"pool {front.pool}; blue: this package's points, green: the default compile, orange: Vela's own placement"
         ),
-        f"<section>{_plot(front)}</section><section class=rows>{_table(front)}</section>",
-        f"{made_by()} Cycles are estimates, of Vela's streams as well; a point fits every memory that is not smaller "
-        "than its bytes.",
-        style=_STYLE,
-    )
+        body=f'<section class="panel">{_plot(front)}</section><section class="panel rows">{_table(front)}</section>',
+        footer="Cycles are estimates, of Vela's streams as well; a point fits every memory that is not smaller than "
+        "its bytes.",
+        styles=("compare.css", "front.css"),
+    ).html()
 
 
 def _named(front: ParetoFront) -> Iterator[tuple[str, str, ParetoPoint]]:

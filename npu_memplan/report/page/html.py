@@ -1,15 +1,12 @@
-"""report.html: one page that holds its own data, styles and scripts.
+"""report.html: the memory map of one compiled model and everything around it.
 
-Invariant: nothing is fetched (the page's Content-Security-Policy forbids it), and every
-rectangle it draws is a lifetime of `plan.json`, not a number computed in the page.
+Invariant: every rectangle it draws is a lifetime of `plan.json`, not a number computed in the page.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Mapping
-from importlib import metadata, resources
+from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +14,35 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.timing import utilisation
 from ...ethosu.arch import ACCELERATORS
+from ...options import NO_NPU
 from ...problem import BufferKind
 from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_on, layer_colour
 from ..facts.bricks import npu_labels
 from ..facts.memory import PoolView, memory_view, on_purpose
 from ..facts.work import busy
+from .build import Page, asset
 
 SCRIPTS = ("base.js", "model.js", "plot.js", "datatable.js", "tables.js", "side.js", "app.js")
+_SECTIONS = (("map", "Map"), ("peak", "Peak"), ("operators", "Operators"), ("buffers", "Buffers"))
 AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
 
 def html_report(artifact: Artifact, directory: Path | None = None) -> str:
     """The text of report.html; `directory` is where the command streams lie, for better labels."""
-    parts = {
-        "@TITLE@": artifact.name.replace("&", "&amp;").replace("<", "&lt;"),
-        "@STYLE@": asset("style.css"),
-        "@SCRIPT@": "\n".join(asset(name) for name in SCRIPTS),
-        "@DATA@": data_text(report_data(artifact, directory)),
-    }
-    return fill(asset("report.html"), parts)
-
-
-def data_text(data: Mapping[str, Any]) -> str:
-    """The data of a page; "<" is escaped so that no name in the model or of a file can close the script element."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    target = artifact.target
+    on = "host only" if target.accelerator == NO_NPU else target.accelerator
+    optimise = f"optimise {target.optimise}" if target.optimise else ""
+    return Page(
+        title=f"{artifact.name} - memory plan",
+        heading=escape(artifact.name),
+        subtitle=escape(" · ".join(filter(None, (artifact.source, on, target.memory_mode, optimise)))),
+        body=asset("report.html"),
+        footer=f"From {escape(artifact.source)} (SHA-256 {artifact.source_sha256[:16]}…). Sizes are bytes; cycles are "
+        "estimates.",
+        sections=_SECTIONS,
+        scripts=SCRIPTS,
+        data=report_data(artifact, directory),
+    ).html()
 
 
 def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, Any]:
@@ -73,11 +75,6 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
     does = npu_labels(artifact, directory)
     points = [labels(f"{p}: {does[t]}" if t in does else p) for t, p in enumerate(problem.points)]
     return {
-        "version": metadata.version("npu_memplan"),
-        "title": artifact.name,
-        "source": artifact.source,
-        "sha256": artifact.source_sha256,
-        "target": {name: getattr(artifact.target, name) for name in ("accelerator", "memory_mode", "optimise")},
         "status": plan.status.value,
         **{name: getattr(plan, name) for name in ("planner", "budget", "stopped_early")},
         **{name: getattr(artifact, name) for name in ("npu_operations", "host_operations", "estimated_cycles")},
@@ -198,23 +195,3 @@ def _pool(view: PoolView) -> dict[str, Any]:
         "curve": {"starts": list(view.curve.starts), "live": list(view.curve.live)},
         "peak": {"point": point, "bytes": peak},
     }
-
-
-def plain_page(title: str, subtitle: str, body: str, footer: str, navigation: str = "", style: str = "") -> str:
-    """A page without data of its own; all of it is HTML, `style` is CSS beside what such pages have."""
-    parts = {"@STYLE@": asset("style.css") + asset("compare.css") + style, "@TITLE@": title, "@SUBTITLE@": subtitle}
-    return fill(asset("compare.html"), {**parts, "@NAVIGATION@": navigation, "@BODY@": body, "@FOOTER@": footer})
-
-
-def made_by() -> str:
-    return f"Made by npu-memplan {metadata.version('npu_memplan')}."
-
-
-def fill(page: str, parts: Mapping[str, str]) -> str:
-    """`page` with every mark that it holds replaced by its part; marks inside a part are left alone."""
-    return re.sub("|".join(map(re.escape, parts)), lambda found: parts[found[0]], page)
-
-
-def asset(name: str) -> str:
-    """The text of a file that the pages are made of."""
-    return resources.files(__package__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")

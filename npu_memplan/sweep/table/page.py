@@ -1,14 +1,15 @@
-"""sweep.html: one page that holds its own data, styles and scripts.
+"""sweep.html: networks and targets as a matrix, with filters.
 
-Invariant: nothing is fetched (the page's Content-Security-Policy forbids it); numbers are the table's, in columns and
-with texts written once, so that 10,000 results stay small. Only the cells and rows in sight are drawn.
+Invariant: numbers are the table's, in columns and with texts written once, so that 10,000 results stay small. Only the
+cells and rows in sight are drawn.
 """
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
-from ...report.page.html import asset, data_text, fill, made_by
+from ...report.page.build import Page, asset
 from .against import Comparison
 from .rows import Table
 
@@ -17,22 +18,23 @@ _FIGURES = {  # what the page's script calls columns of the table
     "host_ms": "host_ms_rough", "npu": "npu_operations", "host": "host_operations", "plan": "plan",
     "inexact": "inexact_operators",
 }  # fmt: skip
+_SECTIONS = (("matrix", "Matrix"), ("changes", "Changes"), ("cheapest", "Cheapest"), ("results", "Results"))
 SCRIPTS = ("base.js", "datatable.js", "sweep_model.js", "sweep_grid.js", "sweep_app.js")
 
 
 def html_page(table: Table, changes: Comparison | None = None, deadline_ms: float | None = None) -> str:
     """The text of sweep.html; `deadline_ms` is what its question for the cheapest target starts with."""
-    return fill(
-        asset("sweep.html"),
-        {
-            "@TITLE@": f"{len(table.networks)} networks, {len(table.targets)} targets",
-            "@STYLE@": asset("style.css") + asset("sweep.css"),
-            "@FOOTER@": f"{made_by()} Sizes are bytes; cycles and milliseconds are estimates, to compare with, not "
-            "a prediction.",
-            "@SCRIPT@": "\n".join(asset(name) for name in SCRIPTS),
-            "@DATA@": data_text(page_data(table, changes, deadline_ms)),
-        },
-    )
+    return Page(
+        title=f"Sweep: {len(table.networks)} networks, {len(table.targets)} targets",
+        heading="Sweep",
+        subtitle=escape(", ".join(f"{name} {version}" for name, version in table.versions.items())),
+        body=asset("sweep.html"),
+        footer="Sizes are bytes; cycles and milliseconds are estimates, to compare with, not a prediction.",
+        sections=_SECTIONS,
+        styles=("sweep.css",),
+        scripts=SCRIPTS,
+        data=page_data(table, changes, deadline_ms),
+    ).html()
 
 
 def page_data(table: Table, changes: Comparison | None, deadline_ms: float | None) -> dict[str, Any]:
@@ -44,7 +46,6 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
     rows = table.rows
     values = [row.values() for row in rows]
     return {
-        "versions": dict(table.versions),
         "networks": list(networks),
         "targets": [
             {"name": name, "accelerator": found[0].requested.accelerator, "multipliers": found[0].multipliers}

@@ -133,23 +133,16 @@ function step(plot, way) {
   const at = list.indexOf(state.picked);
   pick(list[at < 0 ? (way > 0 ? 0 : list.length - 1) : (at + way + list.length) % list.length], false);
 }
-function setTheme(theme) {
-  state.theme = theme;
-  document.documentElement.dataset.theme = theme;
-  try { localStorage.setItem("npu-memplan-theme", theme); } catch (error) { /* a private window: the choice lasts as long as the page */ }
-  redraw();
-}
 
 makeCards(); makeLegend(); makePools(plots, redraw);
 const tables = makeTables(pick, goTo);
 makePeaks(pick, goTo); describe(null, pick);
 plots.forEach(attach);
 for (const p of plots) if (!p.rectangles.length && plots.length > 1) { document.querySelector(`#pools [data-pool="${CSS.escape(p.pool.name)}"]`).click(); }
-$("footer").textContent = `Made by npu-memplan ${data.version} from ${data.source} (SHA-256 ${data.sha256.slice(0, 16)}…). Sizes are bytes; time is program order, not seconds.`;
 $("zoom-in").addEventListener("click", () => zoom(0.6));
 $("zoom-out").addEventListener("click", () => zoom(1 / 0.6));
 $("zoom-fit").addEventListener("click", fit);
-$("theme").addEventListener("click", () => setTheme(state.theme === "dark" ? "light" : "dark"));
+themed.push(() => { for (const p of plots) if (state.shown.has(p.index)) p.draw(); }); // at once: paper does not wait for a frame
 $("find").addEventListener("input", (e) => search(e.target.value));
 $("find").addEventListener("keydown", (e) => {
   if (e.key !== "Enter") return;
@@ -165,12 +158,8 @@ addEventListener("keydown", (e) => {
   const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
   if (e.key === "Escape") { $("find").value = ""; state.query = ""; pick(null); if (typing) document.activeElement.blur(); }
   else if (!typing && !e.ctrlKey && !e.metaKey && !e.altKey && e.key === "/") { e.preventDefault(); $("find").focus(); }
-  else if (!typing && !e.ctrlKey && !e.metaKey && !e.altKey && e.key === "t") setTheme(state.theme === "dark" ? "light" : "dark");
 });
 addEventListener("resize", () => { for (const p of plots) p.resize(); redraw(); });
-// Paper is white: print in light colours and give the screen its theme back.
-addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; for (const p of plots) p.draw(); });
-addEventListener("afterprint", () => { document.documentElement.dataset.theme = state.theme; redraw(); });
 
 // For scripts and tests: what is drawn, in CSS pixels of each pool's canvas.
 window.npuMemplan = {

@@ -61,10 +61,7 @@ function family(b) {
   return { up, down };
 }
 
-const saved = (() => { try { return localStorage.getItem("npu-memplan-theme"); } catch (error) { return null; } })();
 const state = {
   colour: "kind", query: "", picked: null, related: null, hover: null, cursor: null,
   view: [0, data.end], shown: new Set(data.pools.map((_, i) => i)),
-  theme: saved || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"),
 };
-document.documentElement.dataset.theme = state.theme;

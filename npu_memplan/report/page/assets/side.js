@@ -1,9 +1,6 @@
 // Everything around the map: cards, legend, pools, the peak, the panel of the buffer in hand.
 function makeCards() {
-  const host = $("cards"), t = data.target;
-  $("title").textContent = data.title;
-  document.title = data.title + " - memory plan";
-  $("subtitle").textContent = [data.source, t.accelerator === "none" ? "host only" : t.accelerator, t.memory_mode, t.optimise && "optimise " + t.optimise].filter(Boolean).join(" · ");
+  const host = $("cards");
   makeFitCard(host);
   for (const p of data.pools) {
     const scale = Math.max(p.capacity || 0, p.used, p.bound, 1);

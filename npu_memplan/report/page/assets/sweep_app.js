@@ -1,4 +1,4 @@
-// Wiring: filters, tables, theme. All state lives in `view`; drawing follows it.
+// Wiring: filters, tables. All state lives in `view`; drawing follows it.
 let waiting = false;
 function redraw() {
   if (waiting) return;
@@ -101,16 +101,8 @@ function makeCards() {
     run.length ? ["exact when run", run.filter((r) => r.exact).length, `of ${number.format(run.length)} run`] : ["claimed exact", fit.filter((r) => r.inexact === 0).length, "not checked: nothing was run"]];
   if (data.against !== null) cards.push(["figures worse", data.against.regressions, "against the earlier sweep"]);
   for (const [label, value, note] of cards) $("cards").append(element("div", { class: "card" }, element("div", { class: "label" }, label), element("div", { class: "value" }, number.format(value)), element("div", { class: "quiet" }, note)));
-  $("subtitle").textContent = Object.entries(data.versions).map(([name, version]) => `${name} ${version}`).join(", ");
 }
 
-function setTheme(theme) {
-  view.theme = theme;
-  document.documentElement.dataset.theme = theme;
-  try { localStorage.setItem("npu-memplan-theme", theme); } catch (error) { /* a private window: the choice lasts as long as the page */ }
-}
-$("theme").addEventListener("click", () => setTheme(view.theme === "dark" ? "light" : "dark"));
-addEventListener("keydown", (e) => { if (e.key === "t" && !/INPUT/.test(e.target.tagName) && !e.ctrlKey && !e.metaKey && !e.altKey) setTheme(view.theme === "dark" ? "light" : "dark"); });
 $("grid").addEventListener("scroll", redraw);
 addEventListener("resize", redraw);
 

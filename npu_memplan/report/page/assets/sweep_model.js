@@ -28,13 +28,10 @@ const METRICS = {
   fits: (r) => (r.fits ? "yes" : r.said),
 };
 
-const remembered = (() => { try { return localStorage.getItem("npu-memplan-theme"); } catch (error) { return null; } })();
 const view = {
   metric: "SRAM", networks: [], targets: [], accelerators: new Set(targets.map((t) => t.accelerator)),
   outcomes: new Set([...data.outcomes.keys()]), changed: false, picked: null, matching: 0,
-  theme: remembered || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"),
 };
-document.documentElement.dataset.theme = view.theme;
 
 const matches = (r) => r !== null && view.outcomes.has(r.outcome) && (!view.changed || changesOf.has(r));
 function words(id) { return $(id).value.trim().toLowerCase().split(/\s+/).filter(Boolean); }
