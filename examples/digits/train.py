@@ -4,7 +4,7 @@
     python examples/digits/train.py
 
 The data (8x8 images of hand-written digits) ships with scikit-learn. The result is
-committed, so nobody has to run this to use the example. Beside the model it writes
+committed: the example can be used without running this. Beside the model it writes
 samples.npz: 64 quantised test images and their labels.
 """
 

@@ -2,7 +2,7 @@
 
 Invariant: the pools are the application's, of the bytes that its plan gives them. Before every run, each byte that no
 network keeps is poisoned, so a network that needs what another one's run destroys gives other outputs or reads what
-nobody wrote.
+was never written.
 """
 
 from __future__ import annotations

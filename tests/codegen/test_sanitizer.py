@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[str, str | tuple[str, str]]] = {
     "a wide one": ("out[0] = (int8_t)*(const int32_t *)(const void *)(in + 16 + n);", "reads 4 bytes at byte 17"),
     "a copy": ("memcpy(out, in + 4 + n, 16);", "reads 16 bytes at byte 17 of pool sram"),
     "a fill": ("memset(out + n, 0, 17);", "writes 17 bytes at byte 48 of pool sram"),
-    "unwritten scratch": ("out[0] = scratch[3 + n];", "reads 1 byte at byte 67 of pool sram that nobody wrote"),
+    "unwritten scratch": ("out[0] = scratch[3 + n];", "reads 1 byte at byte 67 of pool sram that was never written"),
     "a constant": ("out[0] = (int8_t)at(table, 3 + n);", ("behind constant table", "to too small an object")),
     "a sum": ("n = 2147483647 + in[9]; out[0] = (int8_t)(n >> 16);", "a signed sum overflows, which C leaves"),
     "a product": ("n = 2147483647 * in[15]; out[0] = (int8_t)(n >> 16);", "a signed product overflows"),

@@ -109,7 +109,7 @@ def test_an_external_operator_is_declared_and_called(folder, compiler):
     (excerpt,) = re.findall(r"```c\n(/\* External.*?)```", PAGE, re.S)
     assert excerpt.rstrip() in header
     answer = say("run", "made", "--on", "host", code=2)
-    assert f"model calls {SMOOTH_NAME}, an operator that is external, and nobody has defined it" in answer
+    assert f"model calls {SMOOTH_NAME}, an operator that is external, and it is not defined" in answer
     (folder / "mine.c").write_text(
         f'#include "model.h"\nvoid {SMOOTH_NAME}(const int8_t *input_0, int8_t *output_0, uint8_t *scratch) {{\n'
         "  scratch[17] = 1;\n  for (int i = 0; i < 32; i++) output_0[i] = (int8_t)(input_0[i] / 2);\n}\n"

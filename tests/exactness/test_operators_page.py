@@ -95,7 +95,7 @@ def test_what_a_model_needs(tmp_path: Path) -> None:
         "RELU": ("int8", "NPU or host", "exact"),
         "DEQUANTIZE": ("int8", "host", "exact"),
         "EXP": ("float32", "host", "within ulps"),
-        "ROUND": ("int8", "nobody", "unproven"),
+        "ROUND": ("int8", "nothing", "unproven"),
     }
     text = CliRunner().invoke(cli, ["operators", str(path)])
     assert "ROUND int8 has no host code" in text.output

@@ -153,7 +153,7 @@ def test_contradictions_are_named(problem: Problem, message: str) -> None:
 
 def test_a_pool_that_nobody_reaches_names_nobody() -> None:
     lonely = replace(A, agents=frozenset())
-    with pytest.raises(ProblemError, match="reached by nobody"):
+    with pytest.raises(ProblemError, match="reached by none"):
         validate(Problem((lonely,), (Pool("flash", read_only=True),)))
 
 

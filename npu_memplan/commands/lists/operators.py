@@ -36,7 +36,7 @@ def command(model: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({"model": model.name, "operators": [_document(need) for need in found]}))
     else:
         _print(model.name, found)
-    if any(need.runs_on == "nobody" for need in found):
+    if any(need.runs_on == "nothing" for need in found):
         raise click.exceptions.Exit(1)
 
 

@@ -33,7 +33,7 @@ class Need:
         """Who runs it, at best."""
         if self.lifted.exactness is not Exactness.UNPROVEN or self.lowered.exactness is not Exactness.UNPROVEN:
             return "NPU" if self.refused else "NPU or host"
-        return "nobody" if self.refused else "host"
+        return "nothing" if self.refused else "host"
 
 
 def needs(network: Network) -> tuple[Need, ...]:
