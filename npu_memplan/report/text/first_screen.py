@@ -48,10 +48,10 @@ def _facts(artifact: Artifact) -> Iterator[str]:
     """Sentences, the most important first."""
     claims = results(artifact)
     if artifact.check.verdict is CheckVerdict.DIFFERS:
-        yield from claims[:1]
+        yield from claims
     yield from _beside_vela(artifact)
     if artifact.check.verdict is not CheckVerdict.DIFFERS:
-        yield from claims[:1]
+        yield from claims
     target = artifact.target
     chosen = _selected(artifact)
     if chosen and target.accelerator != NO_NPU:
@@ -61,7 +61,6 @@ def _facts(artifact: Artifact) -> Iterator[str]:
     share = busy(artifact)
     used = "" if share is None else f", {percent(share, 1)} of the NPU's peak"
     yield f"{where}: {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls{used}"
-    yield from claims[1:]
     fit = fit_of(artifact)
     if fit is not None:
         memories = (f"{u.memory.name} {u.used_bytes:,} of {u.memory.size_bytes:,} bytes" for u in fit.uses)
