@@ -93,7 +93,7 @@ def main() -> None:
         page.open(report)
         page.picture(IMAGES / f"report-{name}.png")
         box = page.run(
-            "(() => { const b = document.querySelector('.plot').getBoundingClientRect();"
+            "(() => { const b = document.querySelector('.plot[data-pool]').getBoundingClientRect();"
             " return {x: b.x, y: b.y, width: b.width, height: b.height}; })()"
         )
         page.picture(IMAGES / f"map-{name}.png", **box)

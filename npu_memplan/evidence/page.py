@@ -47,7 +47,6 @@ def page(record: EvidenceRecord) -> str:
         subtitle=escape(f"{record.runner}, {record.accelerator}"),
         body=body,
         footer=footer,
-        styles=("compare.css",),
     ).html()
 
 

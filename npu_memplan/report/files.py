@@ -18,9 +18,8 @@ from ..ethosu.time import lanes, named
 from ..files.csv_text import csv_text
 from ..files.whole_file import write_whole
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
-from .facts.bricks import describe_operation
 from .facts.memory import PoolView, Rectangle, memory_view
-from .facts.work import estimates
+from .facts.work import described, estimates
 from .page.html import html_report
 from .page.svg import svg_map
 from .text.memory_txt import memory_text
@@ -138,10 +137,7 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
 
 def _npu_lanes(artifact: Artifact, streams: Path | None, pid: int) -> Iterator[dict[str, Any]]:
     """Kernels, DMA and ports of all NPU calls, one after the other; what the host does between them takes no time."""
-    launches = [
-        (time, [(describe_operation(s.operation), {"call": call.function, "macs": s.macs}) for s in time.shares])
-        for call, time in estimates(artifact, streams)
-    ]
+    launches = [(time, described(call, time)) for call, time in estimates(artifact, streams)]
     if launches:
         yield from lanes("NPU, estimated: 1 us is one cycle", launches, pid)
 

@@ -16,8 +16,8 @@ from ...artifact.parts import Call
 from ...ethosu.arch import ACCELERATORS
 from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.isa import BRICK_CHANNELS
-from ...ethosu.time import Estimate, Share, estimate
-from .bricks import command_streams, kind_of
+from ...ethosu.time import Described, Estimate, Share, estimate
+from .bricks import command_streams, describe_operation, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ def estimates(artifact: Artifact, directory: Path | None) -> Iterator[tuple[Call
     if directory is not None and npu is not None and memory_map is not None:
         for call, commands in command_streams(artifact, directory):
             yield call, estimate(commands, npu, memory_map)
+
+
+def described(call: Call, time: Estimate) -> Described:
+    """What a trace says of each operation of a call."""
+    return [(describe_operation(s.operation), {"call": call.function, "macs": s.macs}) for s in time.shares]
 
 
 def _outputs(stream: Sequence[Share]) -> Iterator[tuple[Share, str]]:

@@ -40,7 +40,6 @@ def compare_page(before: Artifact, after: Artifact, changes: PlanDiff) -> str:
         body="\n".join(part for part in body if part),
         footer="Sizes are bytes; cycles are estimates of the NPU model, to compare plans with, not a prediction.",
         sections=_SECTIONS,
-        styles=("compare.css",),
     ).html()
 
 

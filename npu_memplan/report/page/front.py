@@ -70,7 +70,7 @@ def front_page(front: ParetoFront) -> str:
         body=f'<section class="panel">{_plot(front)}</section><section class="panel rows">{_table(front)}</section>',
         footer="Cycles are estimates, of Vela's streams as well; a point fits every memory that is not smaller than "
         "its bytes.",
-        styles=("compare.css", "front.css"),
+        styles=("front.css",),
     ).html()
 
 

@@ -21,8 +21,19 @@ from ..facts.bricks import npu_labels
 from ..facts.memory import PoolView, memory_view, on_purpose
 from ..facts.work import busy
 from .build import Page, asset
+from .timeline import time_data
 
-SCRIPTS = ("base.js", "model.js", "plot.js", "datatable.js", "tables.js", "side.js", "app.js")
+SCRIPTS = (
+    "base.js",
+    "model.js",
+    "track.js",
+    "plot.js",
+    "timeline.js",
+    "datatable.js",
+    "tables.js",
+    "side.js",
+    "app.js",
+)
 _SECTIONS = (("map", "Map"), ("peak", "Peak"), ("operators", "Operators"), ("buffers", "Buffers"))
 AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
@@ -57,7 +68,8 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         return numbers.setdefault(text, len(numbers))
 
     made = _layers(artifact)
-    buffers = _buffer_columns(artifact, labels, made)
+    numbered = {name: i for i, name in enumerate(problem.points)}
+    buffers = _buffer_columns(artifact, labels, made, numbered)
     calls = [
         {
             "index": i,
@@ -78,6 +90,8 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "status": plan.status.value,
         **{name: getattr(plan, name) for name in ("planner", "budget", "stopped_early")},
         **{name: getattr(artifact, name) for name in ("npu_operations", "host_operations", "estimated_cycles")},
+        "time": time_data(artifact, directory, labels),
+        "vela": _vela(artifact),
         "busy": busy(artifact),
         "constants_bytes": artifact.constants_bytes,
         "stream_bytes": artifact.stream_bytes,
@@ -89,6 +103,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "pools": [_pool(p) for p in view.pools],
         "buffers": buffers,
         "points": points,
+        "operator_of": _operator_of(artifact),
         "labels": list(numbers),
         "shares": sorted([buffer_index[a], buffer_index[b]] for a, b in on_purpose(problem)),
         "calls": calls,
@@ -100,6 +115,12 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         ],
         "notes": list(artifact.notes),
     }
+
+
+def _vela(artifact: Artifact) -> dict[str, Any]:
+    """What Vela's own placement and stream of the same model take, in bytes by pool and in our model's cycles."""
+    bounds = artifact.timing.vela_stream_bounds if artifact.timing else {}
+    return {"bytes": dict(artifact.vela_arena_bytes), "cycles": sum(bounds.values())}
 
 
 def _times(artifact: Artifact) -> dict[int, dict[str, Any]]:
@@ -125,15 +146,21 @@ def _look(label: str, colour: str) -> dict[str, str]:
     return {"label": label, "colour": colour, "ink": ink_on(colour)}
 
 
-def _layer_of(artifact: Artifact) -> dict[str, str]:
-    """Point -> the operator of the source model that is computed there, where that is known."""
-    found: dict[str, str] = {}
+def _operator_of(artifact: Artifact) -> list[int]:
+    """By point: the operator of the source model that is computed there; -1 where that is not known."""
+    found = [-1] * len(artifact.problem.points)
     for call in artifact.calls:
         for point, index in enumerate(call.operators, call.points[0]):
-            if 0 <= index < len(artifact.operators) and point < len(artifact.problem.points):
-                operator = artifact.operators[index]
-                found[artifact.problem.points[point]] = f"{index}: {operator.name} ({operator.kind})"
+            if 0 <= index < len(artifact.operators) and point < len(found):
+                found[point] = index
     return found
+
+
+def _layer_of(artifact: Artifact) -> dict[str, str]:
+    """Point -> the label of its operator, where that is known."""
+    pairs = zip(artifact.problem.points, _operator_of(artifact), strict=True)
+    labels = [f"{i}: {o.name} ({o.kind})" for i, o in enumerate(artifact.operators)]
+    return {point: labels[index] for point, index in pairs if index >= 0}
 
 
 def _layers(artifact: Artifact) -> list[str]:
@@ -160,7 +187,9 @@ def _fit(artifact: Artifact) -> dict[str, Any]:
     return {"where": where, "fits": fits if rows else None, "rows": rows, "ms": milliseconds}
 
 
-def _buffer_columns(artifact: Artifact, labels: Callable[[str], int], layers: list[str]) -> dict[str, list[Any]]:
+def _buffer_columns(
+    artifact: Artifact, labels: Callable[[str], int], layers: list[str], numbered: dict[str, int]
+) -> dict[str, list[Any]]:
     """One list a field, all in the problem's buffer order."""
     problem = artifact.problem
     kind_index = {kind: i for i, kind in enumerate(BufferKind)}
@@ -178,6 +207,8 @@ def _buffer_columns(artifact: Artifact, labels: Callable[[str], int], layers: li
         "lifetimes": [[t for life in b.lifetimes for t in (life.first, life.last)] for b in problem.buffers],
         "producer": [labels(b.producer) for b in problem.buffers],
         "consumers": [[labels(c) for c in b.consumers] for b in problem.buffers],
+        "made": [numbered.get(b.producer, -1) for b in problem.buffers],  # points
+        "used": [[numbered[c] for c in b.consumers if c in numbered] for b in problem.buffers],
         "read": [b.read_bytes for b in problem.buffers],
         "write": [b.write_bytes for b in problem.buffers],
         "alignment": [b.alignment for b in problem.buffers],

@@ -1,14 +1,16 @@
 // Wiring: pointer, keyboard, zoom, search, theme. All state lives in `state`; drawing follows it.
-const plots = data.pools.map((_, i) => new Plot(i, $("plots")));
+const timeline = data.time ? new Timeline($("plots")) : null;
+const plots = data.pools.map((_, i) => new Plot(i, $("plots"))), tracks = timeline ? [timeline, ...plots] : plots;
+const seen = () => tracks.filter((p) => !p.node.hidden);
 let pending = false;
 function redraw() {
   if (pending) return;
   pending = true;
-  requestAnimationFrame(() => { pending = false; for (const p of plots) if (state.shown.has(p.index)) p.draw(); });
+  requestAnimationFrame(() => { pending = false; for (const p of seen()) p.draw(); });
 }
 function setView(t0, t1) {
-  const span = Math.min(Math.max(t1 - t0, Math.min(2, data.end)), data.end);
-  const start = Math.min(Math.max(t0, 0), data.end - span);
+  const span = Math.min(Math.max(t1 - t0, Math.min(2, extent())), extent());
+  const start = Math.min(Math.max(t0, 0), extent() - span);
   state.view = [start, start + span];
   redraw();
 }
@@ -23,10 +25,11 @@ function zoomAddress(plot, factor, at) {
   plot.address = [start, start + span];
   redraw();
 }
-function fit() { for (const p of plots) p.address = [0, p.top * 1.03]; setView(0, data.end); }
+function fit() { for (const p of plots) p.address = [0, p.top * 1.03]; setView(0, extent()); }
+function setCycles(on) { state.cycles = on && data.time !== null; if (timeline) timeline.node.hidden = !state.cycles; fit(); }
 function goTo(first, last) {
-  const room = Math.max(last - first, 4);
-  setView(first - room * 0.5, last + room * 0.5);
+  const room = Math.max(at(last) - at(first), state.cycles ? extent() / 200 : 4);
+  setView(at(first) - room * 0.5, at(last) + room * 0.5);
   $("map").scrollIntoView({ block: "start" });
 }
 function pick(b, move) {
@@ -35,7 +38,8 @@ function pick(b, move) {
   state.related = new Set([...kin.up, ...kin.down]);
   describe(b, pick);
   if (b) {
-    if (b.last <= state.view[0] || b.first >= state.view[1]) setView(b.first - (state.view[1] - state.view[0]) / 2, b.first + (state.view[1] - state.view[0]) / 2);
+    const half = (state.view[1] - state.view[0]) / 2;
+    if (at(b.last) <= state.view[0] || at(b.first) >= state.view[1]) setView(at(b.first) - half, at(b.first) + half);
     if (move) $("map").scrollIntoView({ block: "start" });
     tables.buffers.show(b);
   } else tables.buffers.paint(true);
@@ -44,27 +48,17 @@ function pick(b, move) {
 function hover(plot, event) {
   const tip = $("tip"), box = plot.canvas.getBoundingClientRect();
   const x = event.clientX - box.left, y = event.clientY - box.top;
-  const inside = x >= LEFT && x <= plot.width - RIGHT && y >= 0 && y <= plot.curveBottom;
-  const t = Math.min(data.end - 1, Math.max(0, Math.floor(plot.time(x))));
-  state.cursor = inside ? t + 0.5 : null;
-  const r = inside ? plot.hit(x, y) : null;
+  const inside = plot.inside(x, y), r = inside ? plot.hit(x, y) : null;
+  state.cursor = inside ? plot.time(x) : null;
   state.hover = r ? r.buffer : null;
   plot.canvas.style.cursor = r ? "pointer" : y > plot.mapBottom ? "crosshair" : "grab";
-  if (!inside) tip.hidden = true;
+  const lines = inside ? plot.tell(x, y) : [];
+  tip.replaceChildren(...lines);
+  if (!lines.length) tip.hidden = true;
   else {
-    const lines = [];
-    if (r) {
-      const b = r.buffer;
-      lines.push(element("div", {}, swatch(b), element("b", {}, b.name)), element("div", {}, both(b.size)),
-        element("div", { class: "quiet" }, `${data.kinds[b.kind].label}; ${data.pools[b.pool].name} ${number.format(b.offset)}–${number.format(b.offset + b.size)}; points ${lifetimeText(b)}`),
-        element("div", { class: "quiet" }, `made by ${b.producer || "the caller"}`), element("div", { class: "quiet" }, `read by ${b.consumers.join(", ") || "the caller"}`));
-    }
-    const label = pointLabel(t);
-    lines.push(element("div", { class: "quiet" }, `at point ${t}${label ? " (" + label + ")" : ""}: ${kib(liveAt(plot.index, t))} live`));
-    tip.replaceChildren(...lines);
     tip.hidden = false;
     const w = tip.offsetWidth, h = tip.offsetHeight;
-    tip.style.left = Math.min(event.clientX + 14, innerWidth - w - 8) + "px";
+    tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - w - 8)) + "px";
     tip.style.top = (event.clientY + 18 + h > innerHeight ? event.clientY - h - 12 : event.clientY + 18) + "px";
   }
   redraw();
@@ -115,8 +109,10 @@ function attach(plot) {
       ArrowLeft: () => setView(state.view[0] - span * 0.15, state.view[1] - span * 0.15),
       ArrowRight: () => setView(state.view[0] + span * 0.15, state.view[1] + span * 0.15),
       "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: fit,
-      n: () => step(plot, 1), p: () => step(plot, -1),
-      k: () => goTo(Math.max(0, plot.pool.peak.point - 4), plot.pool.peak.point + 5),
+      ...(plot.pool ? {
+        n: () => step(plot, 1), p: () => step(plot, -1),
+        k: () => goTo(Math.max(0, plot.pool.peak.point - 4), plot.pool.peak.point + 5),
+      } : {}),
     };
     if (!e.ctrlKey && !e.metaKey && keys[e.key]) { e.preventDefault(); keys[e.key](); }
   });
@@ -137,12 +133,12 @@ function step(plot, way) {
 makeCards(); makeLegend(); makePools(plots, redraw);
 const tables = makeTables(pick, goTo);
 makePeaks(pick, goTo); describe(null, pick);
-plots.forEach(attach);
+tracks.forEach(attach);
 for (const p of plots) if (!p.rectangles.length && plots.length > 1) { document.querySelector(`#pools [data-pool="${CSS.escape(p.pool.name)}"]`).click(); }
 $("zoom-in").addEventListener("click", () => zoom(0.6));
 $("zoom-out").addEventListener("click", () => zoom(1 / 0.6));
 $("zoom-fit").addEventListener("click", fit);
-themed.push(() => { for (const p of plots) if (state.shown.has(p.index)) p.draw(); }); // at once: paper does not wait for a frame
+themed.push(() => { for (const p of seen()) p.draw(); }); // at once: paper does not wait for a frame
 $("find").addEventListener("input", (e) => search(e.target.value));
 $("find").addEventListener("keydown", (e) => {
   if (e.key !== "Enter") return;
@@ -159,16 +155,22 @@ addEventListener("keydown", (e) => {
   if (e.key === "Escape") { $("find").value = ""; state.query = ""; pick(null); if (typing) document.activeElement.blur(); }
   else if (!typing && !e.ctrlKey && !e.metaKey && !e.altKey && e.key === "/") { e.preventDefault(); $("find").focus(); }
 });
-addEventListener("resize", () => { for (const p of plots) p.resize(); redraw(); });
+for (const button of document.querySelectorAll("[data-axis]")) button.addEventListener("click", () => {
+  setCycles(button.dataset.axis === "cycles");
+  for (const other of document.querySelectorAll("[data-axis]")) other.setAttribute("aria-pressed", String((other.dataset.axis === "cycles") === state.cycles));
+});
+if (!data.time) $("axis").hidden = true;
+addEventListener("resize", () => { for (const p of tracks) p.resize(); redraw(); });
 
 // For scripts and tests: what is drawn, in CSS pixels of each pool's canvas.
 window.npuMemplan = {
-  data, state, draw: () => plots.forEach((p) => p.draw()), pick: (name) => pick(byName.get(name) || null, false), setView, fit,
+  data, state, timeline, draw: () => seen().forEach((p) => p.draw()), setCycles, pointAt, pick: (name) => pick(byName.get(name) || null, false), setView, fit,
   rectangles: () => plots.flatMap((p) => p.rectangles.map((r) => ({ buffer: r.buffer.name, pool: p.pool.name, first: r.first, last: r.last, ...p.box(r) }))),
-  written: () => plots.flatMap((p) => p.written),
+  written: () => seen().flatMap((p) => p.written),
   axes: () => plots.map((p) => ({ pool: p.pool.name, left: LEFT, width: p.plotWidth, top: p.mapTop, height: p.mapHeight, view: [...state.view], address: [...p.address] })),
 };
-for (const p of plots) { p.resize(); if (state.shown.has(p.index)) p.draw(); }
+for (const p of tracks) p.resize();
+for (const p of seen()) p.draw();
 window.npuMemplan.painted = performance.now();
 // report.html#NAME opens with that buffer in hand
 if (byName.has(decodeURIComponent(location.hash.slice(1)))) pick(byName.get(decodeURIComponent(location.hash.slice(1))), false);

@@ -10,6 +10,9 @@ const kib = (n) => inKib(n) + " KiB";
 const both = (n) => `${bytes(n)} (${kib(n)})`;
 const percent = (a, b) => (b ? ((100 * a) / b).toFixed(1) + " %" : "-");
 
+// what names have in common is mostly in their middle
+const shortened = (text, most) => (text.length <= most ? text : text.slice(0, Math.ceil((most - 1) / 2)) + "…" + text.slice(text.length - Math.floor((most - 1) / 2)));
+
 function element(tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes || {})) {

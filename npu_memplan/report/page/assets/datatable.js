@@ -75,7 +75,7 @@ class DataTable {
 
   row(row) {
     const cells = this.columns.map((c) => {
-      const content = c.node ? c.node(row) : c.text(row);
+      const content = c.node ? c.node(row) : c.mono ? shortened(c.text(row), 44) : c.text(row);
       return element("td", { class: (c.numeric ? "num " : "") + (c.mono ? "mono" : ""), title: String(c.text(row)) }, content);
     });
     const on = this.options.on && this.options.on(row);

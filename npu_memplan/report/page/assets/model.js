@@ -4,7 +4,7 @@ const buffers = columns.name.map((name, i) => ({
   index: i, name, size: columns.size[i], offset: columns.offset[i], pool: columns.pool[i],
   kind: columns.kind[i], layer: columns.layer[i], agents: columns.agents[i], lifetimes: columns.lifetimes[i],
   producer: data.labels[columns.producer[i]], consumers: columns.consumers[i].map((c) => data.labels[c]),
-  read: columns.read[i], write: columns.write[i], alignment: columns.alignment[i], fixed: columns.fixed[i],
+  made: columns.made[i], used: columns.used[i], read: columns.read[i], write: columns.write[i], alignment: columns.alignment[i], fixed: columns.fixed[i],
 }));
 for (const b of buffers) {
   b.first = b.lifetimes[0];
@@ -22,6 +22,7 @@ for (const b of buffers) {
 }
 
 const pointLabel = (t) => data.labels[data.points[t]] || "";
+const operatorAt = (t) => { const o = data.operators[data.operator_of[t]]; return o ? `${o.index}: ${shortened(o.name, 44)} (${o.kind})` : pointLabel(t); };
 const lifetimeText = (b) => {
   const parts = [];
   for (let i = 0; i < b.lifetimes.length; i += 2) parts.push(`${b.lifetimes[i]}–${b.lifetimes[i + 1] - 1}`);
@@ -63,5 +64,5 @@ function family(b) {
 
 const state = {
   colour: "kind", query: "", picked: null, related: null, hover: null, cursor: null,
-  view: [0, data.end], shown: new Set(data.pools.map((_, i) => i)),
+  cycles: data.time !== null, view: [0, data.time ? data.time.ends[data.end - 1] : data.end], shown: new Set(data.pools.map((_, i) => i)),
 };

@@ -1,47 +1,31 @@
 // One canvas a pool: the strip of calls, the map (address over time), the curve of live bytes.
 // A canvas stays fast at 10,000 rectangles where that many SVG nodes do not.
-let LEFT = 82;
-const RIGHT = 14, STRIP = 16, GAP = 12, AXIS = 24;
+const STRIP = 16, GAP = 12;
 
-class Plot {
+class Plot extends Track {
   constructor(index, host) {
+    const pool = data.pools[index], inside = rectangles.filter((r) => r.buffer.pool === index);
+    super(host, { "data-pool": pool.name }, `Memory map of pool ${pool.name}: ${inside.length} rectangles, ` +
+      `${both(pool.used)} used; the table of buffers below has the same content`,
+      element("div", { class: "name" }, element("strong", {}, pool.name), ` ${both(pool.used)}`));
     this.index = index;
-    this.pool = data.pools[index];
-    this.rectangles = rectangles.filter((r) => r.buffer.pool === index);
+    this.pool = pool;
+    this.rectangles = inside;
     this.shared = sharedAreas(index);
     this.top = Math.max(this.pool.used, 1);
     this.address = [0, this.top * 1.03];
     this.mapHeight = data.pools.filter((p) => p.used).length > 1 ? 250 : 360;
     this.curveHeight = 96;
-    this.canvas = element("canvas", { tabindex: "0", role: "img" });
-    this.canvas.setAttribute("aria-label", `Memory map of pool ${this.pool.name}: ${this.rectangles.length} rectangles, ` +
-      `${both(this.pool.used)} used; the table of buffers below has the same content`);
-    const name = element("div", { class: "name" }, element("strong", {}, this.pool.name), ` ${both(this.pool.used)}`);
-    this.node = element("div", { class: "plot", "data-pool": this.pool.name }, name, this.canvas);
-    host.append(this.node);
-    this.context = this.canvas.getContext("2d");
+    this.height = STRIP + this.mapHeight + GAP + this.curveHeight + AXIS;
+    this.brushTop = this.curveTop;
     this.resize();
   }
 
-  resize() {
-    this.width = Math.max(240, this.node.clientWidth);
-    LEFT = this.width < 520 ? 62 : 82; // a phone has no room to give away; all plots are equally wide
-    this.height = STRIP + this.mapHeight + GAP + this.curveHeight + AXIS;
-    const ratio = window.devicePixelRatio || 1;
-    this.canvas.width = Math.round(this.width * ratio);
-    this.canvas.height = Math.round(this.height * ratio);
-    this.canvas.style.height = this.height + "px";
-    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  }
-
-  get plotWidth() { return this.width - LEFT - RIGHT; }
   get mapTop() { return STRIP; }
   get mapBottom() { return STRIP + this.mapHeight; }
   get curveTop() { return this.mapBottom + GAP; }
   get curveBottom() { return this.curveTop + this.curveHeight; }
-  x(t) { return LEFT + ((t - state.view[0]) / (state.view[1] - state.view[0])) * this.plotWidth; }
   y(a) { return this.mapBottom - ((a - this.address[0]) / (this.address[1] - this.address[0])) * this.mapHeight; }
-  time(x) { return state.view[0] + ((x - LEFT) / this.plotWidth) * (state.view[1] - state.view[0]); }
   bytesAt(y) { return this.address[0] + ((this.mapBottom - y) / this.mapHeight) * (this.address[1] - this.address[0]); }
   box(r) {
     const x = this.x(r.first), y = this.y(r.high);
@@ -50,7 +34,7 @@ class Plot {
 
   hit(x, y) {
     if (x < LEFT || x > this.width - RIGHT || y < this.mapTop || y > this.mapBottom) return null;
-    const t = this.time(x), a = this.bytesAt(y);
+    const t = pointAt(this.time(x)), a = this.bytesAt(y);
     let best = null; // the smallest wins where proven overlaps lie on one another
     for (const r of this.rectangles) {
       if (r.first <= t && t < r.last && r.low <= a && a < r.high && (!best || r.high - r.low < best.high - best.low)) best = r;
@@ -59,14 +43,7 @@ class Plot {
   }
 
   draw() {
-    const c = this.context, style = getComputedStyle(document.documentElement);
-    this.ink = style.getPropertyValue("--ink"); this.quiet = style.getPropertyValue("--quiet");
-    this.gridColour = style.getPropertyValue("--grid"); this.panel = style.getPropertyValue("--panel");
-    this.accent = style.getPropertyValue("--accent"); this.good = style.getPropertyValue("--good");
-    this.warn = style.getPropertyValue("--warn");
-    this.written = []; // texts on coloured ground: [text, ink, ground]
-    c.clearRect(0, 0, this.width, this.height);
-    c.font = "11px system-ui, sans-serif";
+    const c = this.begin();
     this.drawAddresses(c);
     c.save();
     c.beginPath(); c.rect(LEFT, this.mapTop, this.plotWidth, this.mapHeight); c.clip();
@@ -75,8 +52,9 @@ class Plot {
     c.restore();
     this.drawStrip(c);
     this.drawCurve(c);
-    this.drawTime(c);
+    this.drawTime(c, this.curveBottom + 6);
     this.drawMarks(c);
+    this.drawCursor(c, this.mapTop, this.curveBottom);
   }
 
   drawAddresses(c) {
@@ -84,7 +62,7 @@ class Plot {
     const step = niceBytes((this.address[1] - this.address[0]) / 5);
     for (let a = Math.ceil(this.address[0] / step) * step; a <= this.address[1]; a += step) {
       const y = Math.round(this.y(a)) + 0.5;
-      c.strokeStyle = this.gridColour; line(c, LEFT, y, this.width - RIGHT, y);
+      c.strokeStyle = this.grid; line(c, LEFT, y, this.width - RIGHT, y);
       c.fillStyle = this.quiet; c.fillText(step >= 1 << 24 ? trim(a / 1048576) + " MiB" : step >= 1024 ? trim(a / 1024) + " KiB" : number.format(a) + " B", LEFT - 8, y);
     }
   }
@@ -93,7 +71,7 @@ class Plot {
     const selective = state.picked || state.query;
     let last = "";
     for (const r of this.rectangles) {
-      if (r.last <= state.view[0] || r.first >= state.view[1]) continue;
+      if (!this.sees(r.first, r.last)) continue;
       const b = r.buffer, { x, y, width, height } = this.box(r);
       c.globalAlpha = !selective || stands(b) ? 1 : 0.16;
       const colour = colourOf(b);
@@ -103,15 +81,15 @@ class Plot {
     }
     c.globalAlpha = 1;
     if (this.shared.length) c.fillStyle = hatch(c);
-    for (const r of this.shared) if (r.last > state.view[0] && r.first < state.view[1]) {
+    for (const r of this.shared) if (this.sees(r.first, r.last)) {
       const { x, y, width, height } = this.box(r);
       c.fillRect(x, y, width, height);
     }
     for (const r of this.rectangles) { // names last: nothing is drawn over them
       const { x, y, width, height } = this.box(r);
-      if (height <= 13 || width <= 34 || r.last <= state.view[0] || r.first >= state.view[1]) continue;
+      if (height <= 13 || width <= 34 || !this.sees(r.first, r.last)) continue;
       c.globalAlpha = !selective || stands(r.buffer) ? 1 : 0.16;
-      this.label(c, r.buffer, x, y, width, height);
+      this.write(c, r.buffer.name, x, y + height / 2, width, lookOf(r.buffer));
     }
     c.globalAlpha = 1;
     for (const b of [state.hover, state.picked]) {
@@ -119,21 +97,6 @@ class Plot {
       c.strokeStyle = this.ink; c.lineWidth = b === state.picked ? 2.5 : 1.5;
       for (const r of this.rectangles) if (r.buffer === b) { const o = this.box(r); c.strokeRect(o.x, o.y, o.width, o.height); }
     }
-  }
-
-  label(c, b, x, y, width, height) {
-    const left = Math.max(x, LEFT), right = Math.min(x + width, this.width - RIGHT), room = right - left - 8;
-    if (room < 24) return;
-    let text = b.name;
-    if (c.measureText(text).width > room) {
-      const fits = Math.floor((text.length * room) / c.measureText(text).width) - 1;
-      text = fits > 3 ? "…" + b.name.slice(-fits) : ""; // names differ at their ends
-    }
-    if (!text) return;
-    const look = lookOf(b);
-    c.fillStyle = look.ink; c.textAlign = "center"; c.textBaseline = "middle";
-    c.fillText(text, (left + right) / 2, y + height / 2);
-    this.written.push([text, look.ink, look.colour]);
   }
 
   drawLevels(c) {
@@ -160,12 +123,7 @@ class Plot {
       const look = data.agents[call.agent];
       c.fillStyle = look.colour;
       c.fillRect(x0, 2, Math.max(x1 - x0 - 1, 0.7), STRIP - 5);
-      const fits = Math.floor((x1 - x0 - 6) / 5.6);
-      if (fits >= 3) {
-        const text = call.function.length <= fits ? call.function : call.function.slice(0, fits - 1) + "…";
-        c.fillStyle = look.ink; c.fillText(text, (x0 + x1) / 2, 7.5);
-        this.written.push([text, look.ink, look.colour]);
-      }
+      this.write(c, call.function, x0, 7.5, x1 - x0, look);
     }
     c.font = "11px system-ui, sans-serif";
     c.fillStyle = this.quiet; c.textAlign = "right"; if (data.calls.length) c.fillText("calls", LEFT - 8, 8);
@@ -191,16 +149,7 @@ class Plot {
     c.restore();
     c.fillStyle = this.quiet; c.textAlign = "right"; c.textBaseline = "middle";
     c.fillText("live bytes", LEFT - 8, this.curveTop + 8); c.fillText(this.pool.peak.bytes >= 1 << 27 ? trim(this.pool.peak.bytes / 1048576) + " MiB" : kib(this.pool.peak.bytes), LEFT - 8, this.curveTop + 24);
-    c.strokeStyle = this.gridColour; c.lineWidth = 1; line(c, LEFT, this.curveBottom + 0.5, this.width - RIGHT, this.curveBottom + 0.5);
-  }
-
-  drawTime(c) {
-    c.fillStyle = this.quiet; c.textAlign = "center"; c.textBaseline = "top";
-    const step = Math.max(1, nice((state.view[1] - state.view[0]) / Math.max(2, this.plotWidth / 90)));
-    for (let t = Math.ceil(state.view[0] / step) * step; t <= state.view[1]; t += step) {
-      c.fillText(number.format(t), this.x(t), this.curveBottom + 6);
-    }
-    c.textAlign = "left"; c.fillText("point", 4, this.curveBottom + 6);
+    c.strokeStyle = this.grid; c.lineWidth = 1; line(c, LEFT, this.curveBottom + 0.5, this.width - RIGHT, this.curveBottom + 0.5);
   }
 
   drawMarks(c) {
@@ -211,14 +160,20 @@ class Plot {
       c.fillStyle = this.ink; c.textAlign = peak > this.width - 70 ? "right" : "left"; c.textBaseline = "top";
       c.fillText(" peak ", peak, this.curveTop + 2);
     }
-    if (state.cursor !== null) {
-      const x = this.x(state.cursor);
-      if (x >= LEFT && x <= this.width - RIGHT) { c.strokeStyle = this.quiet; c.lineWidth = 1; line(c, x, this.mapTop, x, this.curveBottom); }
+  }
+
+  inside(x, y) { return x >= LEFT && x <= this.width - RIGHT && y >= 0 && y <= this.curveBottom; }
+  tell(x, y) {
+    const r = this.hit(x, y), lines = [], t = Math.min(data.end - 1, Math.max(0, Math.floor(pointAt(this.time(x)))));
+    if (r) {
+      const b = r.buffer;
+      lines.push(element("div", {}, swatch(b), element("b", {}, b.name)), element("div", {}, both(b.size)),
+        element("div", { class: "quiet" }, `${data.kinds[b.kind].label}; ${data.pools[b.pool].name} ${number.format(b.offset)}–${number.format(b.offset + b.size)}; points ${lifetimeText(b)}`),
+        element("div", { class: "quiet" }, `made by ${b.producer || "the caller"}`), element("div", { class: "quiet" }, `read by ${b.consumers.join(", ") || "the caller"}`));
     }
-    if (this.brush) {
-      const [a, b] = this.brush; c.fillStyle = this.accent; c.globalAlpha = 0.2;
-      c.fillRect(Math.min(a, b), this.curveTop, Math.abs(b - a), this.curveHeight); c.globalAlpha = 1;
-    }
+    const label = pointLabel(t);
+    lines.push(element("div", { class: "quiet" }, `at ${atPoint(t)}${label ? " (" + label + ")" : ""}: ${kib(liveAt(this.index, t))} live`));
+    return lines;
   }
 }
 
@@ -242,10 +197,3 @@ function hatch(c) {
   return c.createPattern(tile, "repeat");
 }
 const stands = (b) => (state.picked ? b === state.picked || state.related.has(b) : b.haystack.includes(state.query));
-function line(c, x0, y0, x1, y1) { c.beginPath(); c.moveTo(x0, y0); c.lineTo(x1, y1); c.stroke(); }
-function trim(v) { return v.toLocaleString("en-US", { maximumFractionDigits: 2 }); }
-function nice(v) {
-  const power = Math.pow(10, Math.floor(Math.log10(Math.max(v, 1e-9)))), f = v / power;
-  return (f <= 1 ? 1 : f <= 2 ? 2 : f <= 5 ? 5 : 10) * power;
-}
-function niceBytes(v) { return v <= 1 ? 1 : Math.pow(2, Math.ceil(Math.log2(v))); }

@@ -6,28 +6,39 @@ function makeCards() {
     const scale = Math.max(p.capacity || 0, p.used, p.bound, 1);
     const tight = p.used === p.bound;
     const over = p.used - p.bound, small = over < p.bound / 100;
-    const badge = p.used === 0 ? ["", "unused"] : tight ? ["good", "at its bound"] : [small ? "" : "warn", (small ? bytes(over) : percent(over, p.bound)) + " over its bound"];
+    const badge = p.used === 0 ? ["", "unused"] : tight ? ["good", "at its bound"] : ["", (small ? bytes(over) : percent(over, p.bound)) + " over its bound"];
     host.append(element("div", { class: "card" },
       element("div", { class: "label" }, "pool " + p.name, element("span", { class: "badge " + badge[0] }, badge[1])),
       element("div", { class: "value" }, kib(p.used), " ", element("small", {}, bytes(p.used))),
       element("div", { class: "gauge" }, element("i", { style: `width:${(100 * p.used) / scale}%` }), element("b", { style: `left:${(100 * p.bound) / scale}%`, title: "bound" })),
       element("div", { class: "quiet" }, p.capacity ? `${percent(p.used, p.capacity)} of ${kib(p.capacity)}, ${bytes(p.capacity - p.used)} free` : `no size given; no plan is below ${kib(p.bound)}`)));
   }
-  const optimal = data.status === "optimal";
-  host.append(element("div", { class: "card" },
-    element("div", { class: "label" }, "plan", element("span", { class: "badge " + (optimal ? "good" : "") }, data.status)),
-    element("div", { class: "value" }, data.planner),
-    element("div", { class: "quiet" }, optimal ? "proven: no placement is smaller"
-      : data.pools.every((p) => p.used === p.bound) ? "no pool can be lower; who spills is not proven best"
-      : data.stopped_early ? `stopped by its budget (${data.budget})` : "a smaller placement is not excluded"),
-    element("div", { class: "quiet" }, `${number.format(buffers.length)} buffers, ${number.format(data.end)} points`)));
+  makeVelaCard(host);
   host.append(element("div", { class: "card" },
     element("div", { class: "label" }, "work"),
     element("div", { class: "value" }, number.format(data.npu_operations), " ", element("small", {}, "NPU operations")),
     data.busy === null ? null : element("div", { class: "quiet" }, `about ${number.format(data.estimated_cycles)} cycles, ${percent(data.busy, 1)} of its peak`),
-    data.clock_hz ? element("div", { class: "quiet" }, `${(1000 * data.estimated_cycles / data.clock_hz).toFixed(3)} ms at ${number.format(data.clock_hz / 1e6)} MHz; ${data.bounds}`) : null,
+    data.bounds ? element("div", { class: "quiet" }, data.bounds) : null,
     element("div", { class: "quiet" }, `${number.format(data.host_operations)} host calls`),
     element("div", { class: "quiet" }, `read-only: ${kib(data.constants_bytes)} weights, ${kib(data.stream_bytes)} streams`)));
+}
+
+// What Vela's own placement and stream take, beside ours.
+function makeVelaCard(host) {
+  const used = new Map(data.pools.map((p) => [p.name, p.used]));
+  const rows = Object.entries(data.vela.bytes).filter(([name]) => used.has(name)).map(([name, theirs]) => [name + ", KiB", used.get(name), theirs, inKib]);
+  if (data.vela.cycles && data.estimated_cycles) rows.push(["cycles", data.estimated_cycles, data.vela.cycles, number.format]);
+  if (!rows.length) return;
+  const card = element("div", { class: "card", id: "vela" }, element("div", { class: "label" }, "beside Vela", element("span", {}, "ours / Vela's")));
+  for (const [label, ours, theirs, text] of rows) {
+    const most = Math.max(ours, theirs), change = (100 * (ours - theirs)) / theirs;
+    card.append(element("div", { class: "pair" },
+      element("span", {}, label, " ", element("span", { class: "badge " + (ours < theirs ? "good" : ours > theirs ? "warn" : "") }, `${change > 0 ? "+" : ""}${change.toFixed(1)} %`)),
+      element("span", { class: "big" }, `${text(ours)} / ${text(theirs)}`),
+      element("div", { class: "meter" }, element("i", { class: "second", style: `width:${(100 * ours) / most}%` })),
+      element("div", { class: "meter" }, element("i", { style: `width:${(100 * theirs) / most}%` }))));
+  }
+  host.append(card);
 }
 
 // The first card: does it fit, how long does it take.
@@ -38,7 +49,10 @@ function makeFitCard(host) {
     element("div", { class: "label" }, f.where ? "fit on " + f.where : "fit and time", element("span", { class: "badge " + badge[0] }, badge[1])),
     element("div", { class: "value" }, ...(f.ms === null ? ["host only"] : [f.ms.toFixed(3) + " ms ", element("small", {}, "estimated")])),
     f.ms === null ? null : element("div", { class: "quiet" }, `the NPU at ${number.format(data.clock_hz / 1e6)} MHz`),
-    ...rows, rows.length ? null : element("div", { class: "quiet" }, "give --board, or --pool NAME=SIZE, to be told whether it fits")));
+    ...rows, rows.length ? null : element("div", { class: "quiet" }, "give --board, or --pool NAME=SIZE, to be told whether it fits"),
+    element("div", { class: "quiet" }, `plan ${data.status}: ` + (data.status === "optimal" ? "proven, no placement is smaller"
+      : data.pools.every((p) => p.used === p.bound) ? "no pool can be lower; who spills is not proven best"
+      : data.stopped_early ? `stopped by its budget (${data.budget})` : "a smaller placement is not excluded"))));
 }
 
 const LEGEND_LAYERS = 16;
@@ -86,13 +100,19 @@ function makePeaks(pick, goTo) {
         lost > 0 ? `; the pool is ${bytes(lost)} higher because of gaps between buffers` : "; the plan wastes nothing there"));
     for (const b of shown) {
       block.append(element("div", { class: "row" },
-        element("button", { type: "button", title: b.name, onclick: () => pick(b, true) }, b.name),
+        element("button", { type: "button", title: b.name, onclick: () => pick(b, true) }, shortened(b.name, 30)),
         element("div", { class: "track" }, element("i", { style: `width:${Math.max(0.5, (100 * b.size) / most)}%;background:${data.kinds[b.kind].colour}` })),
         element("span", { class: "num quiet" }, kib(b.size)), element("span", { class: "num quiet" }, percent(b.size, p.peak.bytes))));
     }
     if (live.length > shown.length) block.append(element("p", { class: "quiet" }, `and ${live.length - shown.length} smaller ones, ${both(live.slice(14).reduce((s, b) => s + b.size, 0))}`));
     $("peaks").append(block);
   });
+}
+
+// of the layer that makes `b`
+function layerCycles(b) {
+  const o = b.made < 0 ? undefined : data.operators[data.operator_of[b.made]];
+  return o && o.cycles !== undefined ? `~${number.format(o.cycles)} of the layer, ${percent(o.cycles, data.estimated_cycles)}; bound by ${o.bound}` : "";
 }
 
 function describe(b, pick) {
@@ -103,13 +123,13 @@ function describe(b, pick) {
       const live = p.used ? aliveAt(i, p.peak.point).sort((x, y) => y.size - x.size || x.index - y.index) : [];
       if (!live.length) return;
       host.append(element("div", { class: "links", style: "margin-top:.9rem" }, element("h3", {}, `At the peak of ${p.name}`),
-        ...live.slice(0, 6).map((o) => element("button", { type: "button", title: o.name, onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), swatch(o), o.name))));
+        ...live.slice(0, 6).map((o) => element("button", { type: "button", title: o.name, onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), swatch(o), shortened(o.name, 25)))));
     });
     for (const note of data.notes) host.append(element("p", { class: "quiet", style: "margin-top:.6rem" }, note));
     return;
   }
   const kin = family(b), p = data.pools[b.pool];
-  const rows = [["kind", data.kinds[b.kind].label], ["layer", b.layer < 0 ? "none" : data.layers[b.layer].label], ["size", both(b.size)], ["place", `${p.name} ${number.format(b.offset)} – ${number.format(b.offset + b.size)}`],
+  const rows = [["kind", data.kinds[b.kind].label], ["layer", b.layer < 0 ? "none" : data.layers[b.layer].label], ["cycles", layerCycles(b)], ["size", both(b.size)], ["place", `${p.name} ${number.format(b.offset)} – ${number.format(b.offset + b.size)}`],
     ["points", lifetimeText(b)], ["made by", b.producer || "the caller"], ["read by", b.consumers.join(", ") || "the caller"],
     ["touched by", data.agents[b.agents].label], ["alignment", bytes(b.alignment)]];
   if (b.read || b.write) rows.push(["traffic", `${bytes(b.read)} read, ${number.format(b.write)} written`]);
@@ -117,9 +137,9 @@ function describe(b, pick) {
   const live = rectanglesOf(b).some((r) => r.first <= p.peak.point && p.peak.point < r.last);
   rows.push(["at the peak", live ? percent(b.size, p.peak.bytes) + " of it" : "not live"]);
   const list = element("dl", {});
-  for (const [k, v] of rows) list.append(element("dt", {}, k), element("dd", {}, v));
+  for (const [k, v] of rows) if (v) list.append(element("dt", {}, k), element("dd", {}, v));
   const links = (title, others) => others.length ? element("div", { class: "links" }, element("h3", {}, title),
-    ...others.slice(0, 12).map((o) => element("button", { type: "button", title: o.name, onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), o.name))) : null;
+    ...others.slice(0, 12).map((o) => element("button", { type: "button", title: o.name, onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), shortened(o.name, 27)))) : null;
   const shares = data.shares.filter((s) => s[0] === b.index || s[1] === b.index);
   host.replaceChildren(element("h3", {}, swatch(b), b.name), list,
     ...[links("Comes from", kin.up), links("Goes to", kin.down), links("Shares bytes with", shares.map((s) => buffers[s[0] === b.index ? s[1] : s[0]]))].filter(Boolean));

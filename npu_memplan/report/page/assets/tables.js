@@ -5,7 +5,7 @@ const agentNode = (name) => element("span", { class: name }, name.toUpperCase())
 function makeTables(pick, goTo) {
   const tables = {};
   tables.buffers = new DataTable("table-buffers", buffers, [
-    { head: "buffer", text: (b) => b.name, mono: true, node: (b) => { const s = element("span", {}, swatch(b), b.name); return s; } },
+    { head: "buffer", text: (b) => b.name, mono: true, node: (b) => { return element("span", {}, swatch(b), shortened(b.name, 40)); } },
     { head: "kind", text: (b) => data.kinds[b.kind].label },
     { head: "pool", text: (b) => data.pools[b.pool].name },
     { head: "offset", text: (b) => number.format(b.offset), value: (b) => b.offset, numeric: true },
