@@ -37,7 +37,7 @@ from npu_memplan.transform.order import reorder
 from tests.support.relax_programs import GPT2_LIKE, LLAMA_7B, LLAMA_SMALL, Convolutions, transformer
 from tests.support.zoo import ZOO
 
-ASKED = Request(CompileOptions(NO_NPU), (Pool("workspace"),), io_in_pools=False)
+ASKED = Request(CompileOptions(NO_NPU), (Pool("workspace"),), io_in_pools=False, alignment=1)
 
 
 def storages(module: Any) -> list[Any]:

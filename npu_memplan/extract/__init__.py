@@ -67,6 +67,8 @@ def extract_from(
         tensor.external = (
             tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
         )
-    sample = sampled(program, requested.pools, requested.constant_pools) if requested.run_time else None
+    sample = None
+    if requested.run_time:
+        sample = sampled(program, requested.pools, requested.constant_pools, requested.alignment)
     problem, lives = build(program, requested, sample)
     return problem, program, lives, sample

@@ -14,7 +14,6 @@ from tvm import relax
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
 from ..problem.spans import covered
 from ..request import Request
-from ..vocabulary import VIEW_ALIGNMENT
 from .accesses import accesses_of, branches_of
 from .devices import PoolAssignment
 from .liveness import ALWAYS, Storage, lifetimes
@@ -34,7 +33,6 @@ from .program import (
 from .relax.calls import may_overlap
 from .sizes import lower_bound, static_extent
 from .symbolic.dynamic import Sample
-from .symbolic.extents import ALIGNMENT
 
 OWNS, GETS = "the caller owns it", "the caller gets it"
 """Why a boundary tensor is not planned: its bytes are no matter of the function's."""
@@ -66,7 +64,7 @@ def build(
         if (s.size_bytes is not None or s in sizes) and (life or s in results) and not getattr(s, "external", "")
     ]
     homes = PoolAssignment(requested.pools, requested.constant_pools, program, placed)
-    least = requested.alignment if sample is None else max(requested.alignment, ALIGNMENT)
+    least = requested.alignment if sample is None else max(requested.alignment, sample.extents.alignment)
     planned = {}
     for s in placed:
         life = lives[s]
@@ -136,13 +134,11 @@ def _buffer(
     pools: tuple[str, ...],
 ) -> Buffer:
     assert size_bytes is not None
-    alignment = max(alignment, storage.alignment)
+    alignment = max(alignment, storage.least_alignment)
     if isinstance(storage, RelaxTensor):
         agents = frozenset(storage.agents or {Agent.HOST})
         if storage.kind in _BOUNDARY:
             agents |= {Agent.HOST}
-        if storage.view:
-            alignment = max(alignment, VIEW_ALIGNMENT)
     else:
         agents = frozenset({storage.agent})
     return Buffer(

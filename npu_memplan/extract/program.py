@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from ..errors import NpuMemplanError
 from ..problem import Agent, AllowedOverlap, BufferKind
 from ..problem.spans import Spans
+from ..vocabulary import VIEW_ALIGNMENT
+from .sizes import element_alignment
 
 
 class ExtractionError(NpuMemplanError):
@@ -46,6 +48,11 @@ class RelaxTensor:
     region: int = -1  # of the NPU stream that first used it; -1: none did
     content: bytes = b""  # of a constant
     scratch: bool = False  # nothing defines its content: a workspace of calls that are not looked into
+
+    @property
+    def least_alignment(self) -> int:
+        """Of its first byte: what its elements, the calls that use it, and a tensor object on it require."""
+        return max(self.alignment, element_alignment(self.dtype), VIEW_ALIGNMENT if self.view else 1)
 
     @property
     def whole(self) -> View:
@@ -81,6 +88,11 @@ class Internal:
     def dtype(self) -> str:
         """Of its elements."""
         return str(self.allocation.buffer.dtype)
+
+    @property
+    def least_alignment(self) -> int:
+        """Of its first byte: what its elements and the call require."""
+        return max(self.alignment, element_alignment(self.dtype))
 
 
 class StepAccess(NamedTuple):  # not a dataclass: a large stream has tens of thousands

@@ -20,6 +20,11 @@ def element_bytes(dtype: str) -> int:
     return int((kind.bits + 7) // 8 * kind.lanes)
 
 
+def element_alignment(dtype: str) -> int:
+    """What an element's address is a multiple of, in bytes: its size, rounded up to a power of two."""
+    return 1 << (element_bytes(dtype) - 1).bit_length()
+
+
 def static_extent(expr: Any) -> int | None:
     """The value of an extent, or None when it depends on a symbol."""
     if isinstance(expr, int):

@@ -41,7 +41,7 @@ class PlanOptions:
     use_workspace_io: bool = False
     overlaps: bool = True
     reorder: bool = False
-    alignment: int = 16
+    alignment: int = 1
     seed: int = 0
     bounds: Mapping[str, int] | None = None
     worst_case: bool | None = None

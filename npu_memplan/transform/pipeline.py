@@ -43,10 +43,14 @@ def pipeline(
 
     Parameters
     ----------
-    pools, planner, **given
+    pools : iterable of Pool, optional
         As for `PlanMemory`; what is left out comes from the scope around (`config`, `pass_context`), or is the default.
+    planner : str, optional
+        Name of a registered planner.
     plan : bool, optional
         Plan the functions that are not planned yet. If False they allocate each tensor by itself, at run time.
+    **given
+        Further parameters of `PlanMemory`.
 
     Returns
     -------

@@ -61,7 +61,8 @@ class PlanMemory(TypedPass):
     reorder : bool, optional
         Let independent calls change places when that lowers the peak.
     alignment : int, optional
-        Least alignment of a buffer, in bytes: a power of two.
+        Least alignment of a buffer, in bytes: a power of two. Left out, a buffer has what is required: the size of its
+        elements, 16 where a kernel has vectors or threads, 64 for a tensor object.
     seed : int, optional
         Of the planner: the same seed gives the same plan.
     bounds : mapping of str to int, optional

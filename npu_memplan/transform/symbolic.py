@@ -18,7 +18,7 @@ from tvm import ir, tirx
 
 from .. import planners
 from ..extract.symbolic.dynamic import Sample
-from ..extract.symbolic.extents import as_expr, rounded
+from ..extract.symbolic.extents import as_expr
 from ..extract.symbolic.formulas import ZERO, Formulas, orient
 from ..extract.tir import nodes_of
 from ..planners.bounds import load_peak
@@ -82,7 +82,7 @@ class _Search:
         self.sizes = {b.name: self.dynamic.get(b.name, -1) for b in problem.buffers}
         for buffer in problem.buffers:
             if buffer.name not in self.dynamic:
-                self.sizes[buffer.name] = self.extents.constant(rounded(buffer.size_bytes))
+                self.sizes[buffer.name] = self.extents.constant(self.extents.rounded(buffer.size_bytes))
         numbers = {*self.sizes.values(), *self.distances.values()}
         self.values = [{n: self.extents.value(n, p) for n in numbers} for p in self.points]
         self.pools = [p.name for p in problem.pools if p.size_bytes is None and not p.read_only]

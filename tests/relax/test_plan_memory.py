@@ -307,9 +307,45 @@ class NotInPlace:
 
 def test_what_is_not_proven_does_not_overlap(run):
     planned = PlanMemory()(NotInPlace)
-    assert pools_of(planned)["workspace"] == 2 * 64 * 4
+    assert pools_of(planned)["workspace"] == 2 * 64 * 4 - 4  # the last element written is the last one read
     x = np.arange(64, dtype=np.int32)
     np.testing.assert_array_equal(run(planned, [[x]])[0][0], (((x[::-1] + 1)[::-1]) + 1)[::-1] + 1)
+
+
+@I.ir_module
+class Vectors:
+    """The same operation element by element and on vectors, on tensors of 20 bytes."""
+
+    @T.prim_func(s_tir=True)
+    def plain(x: T.Buffer((5,), "float32"), o: T.Buffer((5,), "float32")):
+        for i in range(5):
+            o[i] = x[4 - i] + T.float32(1)
+
+    @T.prim_func(s_tir=True)
+    def wide(x: T.Buffer((5,), "float32"), o: T.Buffer((5,), "float32")):
+        for i in T.vectorized(5):
+            o[i] = x[4 - i] + T.float32(1)
+
+    @R.function
+    def elements(x: R.Tensor((5,), "float32"), f: R.Tensor((5,), "bool")):
+        cls = Vectors
+        a = R.call_tir(cls.plain, (x,), out_ty=R.Tensor((5,), "float32"))
+        b = R.call_tir(cls.plain, (x,), out_ty=R.Tensor((5,), "float32"))
+        return R.where(f, R.add(a, b), x)
+
+    @R.function
+    def vectors(x: R.Tensor((5,), "float32"), f: R.Tensor((5,), "bool")):
+        cls = Vectors
+        a = R.call_tir(cls.wide, (x,), out_ty=R.Tensor((5,), "float32"))
+        b = R.call_tir(cls.wide, (x,), out_ty=R.Tensor((5,), "float32"))
+        return R.where(f, R.add(a, b), x)
+
+
+def test_a_buffer_is_aligned_as_its_kernels_require():
+    planned = PlanMemory(overlaps=False)(Vectors)
+    assert dict(planned["elements"].attrs[POOLS]) == {"workspace": 3 * 20}
+    assert dict(planned["vectors"].attrs[POOLS]) == {"workspace": 48 + 20}
+    assert dict(PlanMemory(overlaps=False, alignment=64)(Vectors)["elements"].attrs[POOLS]) == {"workspace": 148}
 
 
 @I.ir_module

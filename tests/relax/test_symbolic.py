@@ -62,13 +62,13 @@ class Branches:
 
 PROGRAMS = {
     "convolutions": (Convolutions, [{"h": 2, "w": 2}, {"h": 5, "w": 9}, {"h": 33, "w": 6}]),
-    "prefill": (transformer(TINY), [{"s": s} for s in (1, 7, 64, 200)]),
+    "prefill": (transformer(TINY), [{"s": s} for s in (1, 7, 64, 200, 333)]),
     "both": (
         transformer(TINY, cached=True),
         [{"s": 1, "t": 0}, {"s": 1, "t": 70}, {"s": 40, "t": 3}, {"s": 6, "t": 300}],
     ),
-    "decode": (transformer(TINY, new=1, cached=True), [{"t": t} for t in (0, 1, 400)]),
-    "branches": (Branches, [{"n": n} for n in (1, 3, 500)]),
+    "decode": (transformer(TINY, new=1, cached=True), [{"t": t} for t in (0, 1, 33, 400, 999)]),
+    "branches": (Branches, [{"n": n} for n in (1, 3, 64, 77, 500)]),
 }
 
 
@@ -89,11 +89,12 @@ def test_bytes_are_near_those_of_a_plan_for_that_size(name):
     module, sizes = PROGRAMS[name]
     legal = legalize(module)
     planned = PlanMemory()(legal)
-    most = 1.02 if name in ("decode", "convolutions") else 1.1
+    objects = name == "convolutions"  # of its packed calls: every size is a multiple of 64
+    most = 1.1 if name == "both" else 1.02  # four orders of two symbols
     for symbols in sizes:
-        static = PlanMemory(alignment=64)(legalize(relax.transform.BindSymbolicVars(symbols, "main")(module)))
+        static = PlanMemory()(legalize(relax.transform.BindSymbolicVars(symbols, "main")(module)))
         (ours,), (theirs,) = pool_sizes(planned, symbols).values(), pool_sizes(static).values()
-        assert ours <= most * theirs + 256, symbols
+        assert ours <= most * theirs + 128 * objects, symbols
 
 
 def test_buffers_of_known_size_lie_between_the_others():

@@ -151,8 +151,13 @@ class CallWalker:
                 shape = tuple(tvm_ffi.structural_map(e, (ir.Var, lambda v: symbols.get(v, v))) for e in shape)
             size = size_bytes(shape, str(buffer.dtype), self.bounds)
             name, kind = self.names.unique(f"{call.function}.{buffer.name}"), BufferKind.HOST_SCRATCH
-            internals.append(Internal(name, size, 1, kind, Agent.HOST, statement, shape=shape, device=call.device))
+            internals.append(
+                Internal(name, size, plan.least_alignment, kind, Agent.HOST, statement, shape=shape, device=call.device)
+            )
         call.internals = tuple(internals)
+        for i, a in enumerate(call.arguments):
+            if isinstance(a, View):
+                a.tensor.alignment = max(a.tensor.alignment, plan.alignment_of(i))
         storages: list[RelaxTensor | Internal | None] = [
             a.tensor if isinstance(a, View) else None for a in call.arguments
         ]

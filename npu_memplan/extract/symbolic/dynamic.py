@@ -7,7 +7,7 @@ serves its device; otherwise it stays a run-time allocation, and `RelaxTensor.ex
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,21 +66,27 @@ def samples(symbols: Sequence[Any], bounds: Mapping[Any, int]) -> list[dict[Any,
     return [*alike, *one]
 
 
-def sampled(program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = ()) -> Sample | None:
+def sampled(
+    program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = (), alignment: int = 1
+) -> Sample | None:
     """The sample in the middle of all; None where no size that can be planned depends on symbols."""
     points = samples(sorted(entry_symbols(program.function), key=lambda v: v.name), program.bounds)
-    extents, sizes = dynamic_sizes(program, pools, constant_pools, points)
+    extents, sizes = dynamic_sizes(program, pools, constant_pools, points, alignment)
     if not sizes:
         return None
     return Sample(extents, sizes, points[len(points) // 2], points)
 
 
 def dynamic_sizes(
-    program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = (), points: Sequence[Values] = ()
+    program: Program,
+    pools: Sequence[Pool],
+    constant_pools: Sequence[Pool] = (),
+    points: Sequence[Values] = (),
+    alignment: int = 1,
 ) -> tuple[Extents, dict[Storage, int]]:
     """The storages of unknown size that can be planned, and their sizes: numbers of the extents.
 
-    Sizes have values at all `points`.
+    Sizes have values at all `points`, and are multiples of `alignment` and of what any storage requires.
     """
     devices = labels(program.vdevices)
     constants = any(t.kind is BufferKind.CONSTANT for t in program.tensors)
@@ -89,7 +95,8 @@ def dynamic_sizes(
     known = entry_symbols(program.function)
     storages: list[Storage] = [t for t in program.tensors if t.size_bytes is None and not t.external]
     storages += [i for call in program.calls for i in call.internals if i.size_bytes is None]
-    extents = Extents([s.shape for s in storages], program.bounds)
+    alignment = max(alignment, *(s.least_alignment for s in _inner(program)), 1)
+    extents = Extents([s.shape for s in storages], program.bounds, alignment)
     found = {}
     for storage in storages:
         unknown = sorted(
@@ -106,3 +113,10 @@ def dynamic_sizes(
             elif unknown:
                 storage.external = f"its size depends on {', '.join(unknown)}, which the inputs do not tell"
     return extents, found
+
+
+def _inner(program: Program) -> Iterator[Storage]:
+    """The storages that lie in pools whatever the caller wants: neither inputs nor results."""
+    boundary = {*program.inputs, *(view.tensor for view in program.results)}
+    yield from (t for t in program.tensors if t not in boundary and not t.external)
+    yield from (i for call in program.calls for i in call.internals)

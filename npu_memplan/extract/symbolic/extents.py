@@ -1,8 +1,8 @@
 """Sizes in bytes that depend on shape symbols: their values, and which of them is never the smaller one.
 
-Invariant: sizes are rounded up to `ALIGNMENT`. "a >= b" is accepted only when it is proven for all values of the
-symbols, 0 included: by expanding the difference into monomials and seeing no negative coefficient, or by TVM's
-analyser under the promised bounds. Values at samples only refute.
+Invariant: sizes are rounded up to one `alignment`, so that sums of sizes are offsets for any buffer. "a >= b" is
+accepted only when it is proven for all values of the symbols, 0 included: by expanding the difference into monomials
+and seeing no negative coefficient, or by TVM's analyser under the promised bounds. Values at samples only refute.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from tvm import ir, sym, tirx
 from ..sizes import Unknown, element_bytes, number, static_extent
 from ..tir import nodes_of, operator_of
 
-ALIGNMENT = 64
-"""Of every size and offset, in bytes."""
-
 MOST_SYMBOLS = 8
 """Proofs look at every subset of the symbols; above this many nothing is proven."""
 
@@ -30,9 +27,13 @@ _REFUTING = (0, 1, 2, 3, 5, 64, 1000)
 
 
 class Extents:
-    """Distinct sizes by number. `shapes` are all that will be requested; `bounds` are promised greatest values."""
+    """Distinct sizes by number. `shapes` are all that will be requested; `bounds` are promised greatest values.
 
-    def __init__(self, shapes: Iterable[Sequence[Any]], bounds: Mapping[Any, int]) -> None:
+    `alignment` is that of every size and offset, in bytes.
+    """
+
+    def __init__(self, shapes: Iterable[Sequence[Any]], bounds: Mapping[Any, int], alignment: int = 64) -> None:
+        self.alignment = alignment
         self.exprs: list[Any] = []  # int, or an expression
         self._before: list[Any] = []  # the same before they were rounded up, which keeps their order
         self._exact: list[Polynomial | None] = []
@@ -57,22 +58,27 @@ class Extents:
             total = total * (tirx.IntImm("int64", extent) if isinstance(extent, int) else extent)
         total = self._analyzer.simplify(_selecting(total))
         if static_extent(total) is not None:
-            return self.constant(rounded(int(total)))
+            return self.constant(self.rounded(int(total)))
         exact = self.polynomial(total)
         key = frozenset(exact.items()) if exact is not None else str(total)
         aligned = total
-        if exact is None or any(c % ALIGNMENT for c in exact.values()):
-            aligned = self._analyzer.simplify((total + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+        if exact is None or any(c % self.alignment for c in exact.values()):
+            aligned = self._analyzer.simplify((total + (self.alignment - 1)) // self.alignment * self.alignment)
         return self._intern(key, aligned, exact, total)
 
     def gap(self, distance: Any) -> int:
         """The number of what keeps a buffer `-distance` bytes (an int or an expression) or more below another."""
+        unit = self.alignment
         if isinstance(distance, int):
-            return self.constant(-(min(distance, 0) // ALIGNMENT) * ALIGNMENT)
+            return self.constant(-(min(distance, 0) // unit) * unit)
         if distance not in self._gaps:
-            expr = self._analyzer.simplify(tirx.max(0 - distance + (ALIGNMENT - 1), 0) // ALIGNMENT * ALIGNMENT)
+            expr = self._analyzer.simplify(tirx.max(0 - distance + (unit - 1), 0) // unit * unit)
             self._gaps[distance] = self._intern(str(expr), expr, None)
         return self._gaps[distance]
+
+    def rounded(self, size_bytes: int) -> int:
+        """`size_bytes` rounded up to the alignment; at least one unit, so that every buffer has an address."""
+        return max(1, -(-size_bytes // self.alignment)) * self.alignment
 
     def _intern(self, key: Any, expr: Any, exact: Polynomial | None, before: Any = None) -> int:
         if key not in self._known:
@@ -157,11 +163,6 @@ class Extents:
             return {(symbol,): 1}
         divisor, quotient, rest = self._split[symbol]
         return {(quotient,): divisor, (rest,): 1}
-
-
-def rounded(size_bytes: int) -> int:
-    """`size_bytes` rounded up to the alignment; at least one unit, so that every buffer has an address."""
-    return max(1, -(-size_bytes // ALIGNMENT)) * ALIGNMENT
 
 
 def as_expr(value: Any) -> Any:

@@ -18,7 +18,7 @@ from tvm import ir, sym, tirx
 
 from ...vocabulary import ONLY_READ
 from ..program import Branch, Internal, Loop, Node, RelaxTensor, Step, StepAccess
-from ..sizes import static_extent
+from ..sizes import element_alignment, static_extent
 from . import nodes_of, operator_of
 from .distance import highest_distance
 
@@ -44,6 +44,19 @@ class _Node:
     branches: tuple[list[_Node], list[_Node]] | None = None
 
 
+VECTOR_ALIGNMENT = 16
+"""In bytes: vector loads of GPUs are of so many at most; those of LLVM take what elements have."""
+
+
+def _least_alignment(body: Any) -> int:
+    """What all buffers of a PrimFunc are aligned to: for its vectors, and for views of them in other types."""
+    if any(loop.kind in _WIDE for loop in nodes_of(body, tirx.For)) or nodes_of(body, tirx.Ramp):
+        return VECTOR_ALIGNMENT
+    if any(a.attr_key in ("thread_extent", "virtual_thread") for a in nodes_of(body, tirx.AttrStmt)):
+        return VECTOR_ALIGNMENT
+    return max((element_alignment(str(d.buffer.dtype)) for d in nodes_of(body, tirx.DeclBuffer)), default=1)
+
+
 class Outline:
     """A PrimFunc as steps over storage indices: parameters first, then planned allocations."""
 
@@ -56,6 +69,13 @@ class Outline:
         self.count = 0
         self.only_read = {str(name) for name in function.attrs.get(ONLY_READ, ())}
         self.visit(function.body, self.nodes, [], serial=True)
+        self.least_alignment = _least_alignment(function.body)
+
+    def alignment_of(self, parameter: int) -> int:
+        """What the first byte of a parameter's buffer is a multiple of."""
+        buffer = self.buffers[parameter]
+        own = element_alignment(str(buffer.dtype)) if tirx.is_buffer_var(buffer) else 1
+        return max(own, self.least_alignment)
 
     def distance(self, node: _Node, sources: tuple[int, ...], target: int) -> Any:
         """`highest_distance` of one statement, computed once for all calls: int, expression of its symbols, None."""
@@ -176,6 +196,7 @@ class Outline:
 
 
 _SERIAL = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
+_WIDE = (tirx.ForKind.VECTORIZED, tirx.ForKind.THREAD_BINDING)
 
 
 def _declares(stmt: Any) -> bool:
