@@ -4,7 +4,7 @@ Invariant: an array keeps its exact bytes, is 16-byte aligned and lies in the se
 `.rodata.npu_memplan` (the macro NPU_MEMPLAN_CONSTANT of npu_memplan_runtime.h) unless its
 qualifier says otherwise.
 
-Four megabytes of weights must stay quick to write and to compile, so long 8-bit arrays are
+Four megabytes of weights must stay quick to write and to compile, so long arrays of int8 and uint8 are
 string literals: a C compiler reads them about eight times faster than lists of numbers.
 """
 
@@ -64,7 +64,7 @@ def c_array(
     kind = c_type(flat.dtype.name)
     if flat.size == 0:
         flat = np.zeros(1, flat.dtype)
-    if flat.itemsize == 1 and flat.size >= _STRING_FROM_BYTES:
+    if flat.dtype in (np.int8, np.uint8) and flat.size >= _STRING_FROM_BYTES:  # no array of bool may be a string
         # One byte more than the data: the literal's own terminating NUL.
         return f"{qualifier} {kind} {name}[{flat.size + 1}] =\n{_string_literal(flat.tobytes())};\n"
     digits = 2 * flat.itemsize

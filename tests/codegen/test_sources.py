@@ -131,12 +131,14 @@ def test_it_compiles_for_arm_without_a_warning(tmp_path):
 
 @pytest.mark.parametrize("size", [0, 1, 7, 600])
 @pytest.mark.parametrize(
-    "dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
+    "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 )
 def test_arrays_keep_every_bit(dtype, size, tmp_path_factory, shared_object):
     generator = np.random.default_rng(size)
     values = np.frombuffer(generator.bytes(size * np.dtype(dtype).itemsize), dtype).copy()
-    if size > 6 and dtype.startswith("float"):
+    if dtype == "bool":
+        values = generator.integers(0, 2, size).astype(bool)
+    elif size > 6 and dtype.startswith("float"):
         values[:6] = [np.nan, np.inf, -np.inf, 0.0, -0.0, np.finfo(dtype).smallest_subnormal]
         values[np.isnan(values)] = np.nan  # C's NAN, not a payload
     elif size > 2 and not dtype.startswith("float"):
@@ -144,7 +146,8 @@ def test_arrays_keep_every_bit(dtype, size, tmp_path_factory, shared_object):
     folder = tmp_path_factory.mktemp("array")
     (folder / "npu_memplan_runtime.h").write_text(RUNTIME_TEXT)
     source = folder / "a.c"
-    source.write_text(f'#include <math.h>\n#include "npu_memplan_runtime.h"\nextern {c_array("a", values)}')
+    includes = '#include <math.h>\n#include <stdbool.h>\n#include "npu_memplan_runtime.h"\n'
+    source.write_text(f"{includes}extern {c_array('a', values)}")
     source.write_text(source.read_text().replace("extern NPU_MEMPLAN_CONSTANT", "NPU_MEMPLAN_CONSTANT"))
     library = ctypes.CDLL(str(shared_object([source], f"-I{folder}")))
     found = bytes((ctypes.c_uint8 * values.nbytes).in_dll(library, "a")) if size else b""
