@@ -260,6 +260,20 @@ def tosa_claim(kind: str, types: Collection[str], tried: bool) -> Claim:
     return Claim(reason=f"no test holds Vela's {kind} of {', '.join(sorted(types))} on this NPU to {TOSA}")
 
 
+# Operators of TOSA that native lowering takes, of int8: tests/tosa/test_lowering.py holds each to the reference model.
+TOSA_LAYERS = _names(
+    "CONV2D DEPTHWISE_CONV2D TRANSPOSE_CONV2D MATMUL ADD SUB MUL REDUCE_SUM RESCALE CLAMP AVG_POOL2D MAX_POOL2D TABLE "
+    "RESHAPE IDENTITY TRANSPOSE SLICE CONCAT PAD"
+)
+
+
+def tosa_layer_claim(kind: str) -> Claim:
+    """What is known of an operator of a TOSA file in native lowering."""
+    if kind in TOSA_LAYERS:
+        return Claim(Exactness.EXACT, TOSA)
+    return Claim(reason=f"no test holds the layer of {kind} to {TOSA}")
+
+
 def summary(claims: Iterable[tuple[str, Claim]]) -> list[str]:
     """Lines about (kind of operator, claim) pairs: one that counts, and one for each thing that is not exact."""
     claims = list(claims)

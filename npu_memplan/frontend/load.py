@@ -90,18 +90,20 @@ def stream_bounds(
 
 
 def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:
-    """A TOSA file, which Vela compiles as a whole."""
+    """A TOSA file, of which an NPU runs all."""
     options = request.options
-    if options.accelerator == NO_NPU or options.npu_compiler == "tvm":
-        raise FormatError(
-            f"{path.name} is TOSA, which Vela alone compiles, and for an NPU: give --accelerator ethos-u..., without "
-            "--npu-compiler tvm"
-        )
+    if options.accelerator == NO_NPU:
+        raise FormatError(f"{path.name} is TOSA, which is compiled for an NPU: give --accelerator ethos-u...")
     if options.external or options.operators or options.host_ops:
         raise FormatError(
             f"{path.name} is TOSA, of which nothing runs on the host; --host-ops, --external and --operators are for "
             "TFLite models"
         )
+    if options.npu_compiler == "tvm":
+        from .tosa.lowered import build_tosa_module
+
+        module = build_tosa_module(data, options.accelerator, lowered_for(request), path.name)
+        return Loaded(request, path, data, module, {})
     from .tosa.lifted import import_tosa
 
     return _of_vela(path, data, request, *import_tosa(data, vela_options(options), path.name))

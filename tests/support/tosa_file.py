@@ -17,21 +17,21 @@ def tosa_file(
     """`c = operator(a, b)` of 2 x 3 numbers; `inputs` are what the graph says that it takes, if not the first two."""
     made = flatbuffers.Builder(512)
     tensors = [_tensor(made, name, dtype) for name in names]
-    attribute = _table(made, {})
-    taken, given = _texts(made, names[:2]), _texts(made, names[2:])
-    what = _table(
+    attribute = table(made, {})
+    taken, given = texts(made, names[:2]), texts(made, names[2:])
+    what = table(
         made, {0: ("u4", operator), 1: ("u1", operator), 2: ("at", attribute), 3: ("at", taken), 4: ("at", given)}
     )
-    operators, all_tensors = _vector(made, [what]), _vector(made, tensors)
-    ins, outs, name = _texts(made, inputs or names[:2]), _texts(made, names[2:]), made.CreateString("main")
-    block = _table(
+    operators, all_tensors = vector(made, [what]), vector(made, tensors)
+    ins, outs, name = texts(made, inputs or names[:2]), texts(made, names[2:]), made.CreateString("main")
+    block = table(
         made, {0: ("at", name), 1: ("at", operators), 2: ("at", all_tensors), 3: ("at", ins), 4: ("at", outs)}
     )
-    blocks = _vector(made, [block])
-    region = _table(made, {0: ("at", name), 1: ("at", blocks)})
-    regions = _vector(made, [region])
-    version = _table(made, {0: ("i4", 1), 1: ("i4", 0), 2: ("i4", 0), 3: ("bool", False)})
-    made.Finish(_table(made, {0: ("at", version), 1: ("at", regions)}), file_identifier=b"TOSA")
+    blocks = vector(made, [block])
+    region = table(made, {0: ("at", name), 1: ("at", blocks)})
+    regions = vector(made, [region])
+    version = table(made, {0: ("i4", 1), 1: ("i4", 0), 2: ("i4", 0), 3: ("bool", False)})
+    made.Finish(table(made, {0: ("at", version), 1: ("at", regions)}), file_identifier=b"TOSA")
     return bytes(made.Output())
 
 
@@ -41,10 +41,10 @@ def _tensor(made: flatbuffers.Builder, name: str, dtype: int) -> int:
     for extent in reversed(_SHAPE):
         made.PrependInt32(extent)
     shape = made.EndVector()
-    return _table(made, {0: ("at", label), 1: ("at", shape), 2: ("u4", dtype)})
+    return table(made, {0: ("at", label), 1: ("at", shape), 2: ("u4", dtype)})
 
 
-def _table(made: flatbuffers.Builder, fields: dict[int, tuple[str, int]]) -> int:
+def table(made: flatbuffers.Builder, fields: dict[int, tuple[str, int]]) -> int:
     made.StartObject(max(fields, default=-1) + 1)
     for slot, (kind, value) in fields.items():
         if kind == "at":
@@ -56,15 +56,15 @@ def _table(made: flatbuffers.Builder, fields: dict[int, tuple[str, int]]) -> int
         elif kind == "i4":
             made.PrependInt32Slot(slot, value, -1)
         else:
-            made.PrependBoolSlot(slot, value, 1)
+            made.PrependBoolSlot(slot, bool(value), None)  # written also where it is the default
     return made.EndObject()
 
 
-def _texts(made: flatbuffers.Builder, texts: tuple[str, ...]) -> int:
-    return _vector(made, [made.CreateString(text) for text in texts])
+def texts(made: flatbuffers.Builder, texts: tuple[str, ...]) -> int:
+    return vector(made, [made.CreateString(text) for text in texts])
 
 
-def _vector(made: flatbuffers.Builder, places: list[int]) -> int:
+def vector(made: flatbuffers.Builder, places: list[int]) -> int:
     made.StartVector(4, len(places), 4)
     for place in reversed(places):
         made.PrependUOffsetTRelative(place)

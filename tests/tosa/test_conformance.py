@@ -63,10 +63,18 @@ def test_a_compiled_graph_runs_on_its_planned_pools(conformance: Path, tmp_path:
     assert json.loads(ran.stdout)["bit_exact"]
 
 
-@pytest.mark.parametrize("more", [["--npu-compiler", "tvm"], ["--accelerator", "none"], ["--host-ops", "ADD"]])
+@pytest.mark.parametrize("more", [["--accelerator", "none"], ["--host-ops", "ADD"]])
 def test_options_that_tosa_has_no_use_for(conformance: Path, tmp_path: Path, more: list[str]) -> None:
     path = _first(conformance, "sub") / "test.tosa"
     said = CliRunner().invoke(cli, ["compile", str(path), "-o", str(tmp_path / "made"), *more])
     assert said.exit_code
     assert "test.tosa is TOSA, " in str(said.exception)
+    assert not (tmp_path / "made").exists()
+
+
+def test_native_lowering_names_the_operator_that_it_has_no_layer_for(conformance: Path, tmp_path: Path) -> None:
+    path = _first(conformance, "sub") / "test.tosa"  # of 32-bit values
+    said = CliRunner().invoke(cli, ["compile", str(path), "-o", str(tmp_path / "made"), "--npu-compiler", "tvm"])
+    assert said.exit_code
+    assert "test.tosa has no native lowering: its outputs: " in str(said.exception)
     assert not (tmp_path / "made").exists()

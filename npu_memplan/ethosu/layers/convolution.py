@@ -164,14 +164,14 @@ def _transpose_conv(reader: Reader, root: Any) -> Match:
     layer = Conv(
         "transpose_conv",
         weights=np.ascontiguousarray(values),
-        padding=_transposed_padding(own, (height, width), seen, out.shape[1:3]),
+        padding=transposed_padding(own, (height, width), seen, out.shape[1:3]),
         upscale=_INTERLEAVED[stride],
         **fields,
     )
     return Match.of(layer, out, source)
 
 
-def _transposed_padding(
+def transposed_padding(
     own: Padding, kernel: tuple[int, int], source: tuple[int, ...], result: tuple[int, ...]
 ) -> Padding:
     """Padding of the equivalent convolution over the upscaled input, which has the extent `source`."""

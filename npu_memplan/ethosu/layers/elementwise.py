@@ -11,7 +11,7 @@ from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output
 from ..lower.record import Composite, Record
-from ..lower.scaling import UNITY, add_scales, mul_scale
+from ..lower.scaling import UNITY, AddScales, add_scales, mul_scale
 from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader
@@ -79,6 +79,7 @@ class Binary(OfTwo):
     """Sum, difference, product, minimum or maximum."""
 
     mode: ElementwiseMode
+    stated: AddScales | None = None  # of a product `ofm` alone; None: the tensors' scales say it
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         same = {(t.scale, t.zero_point) for t in (*inputs, output)}
@@ -92,17 +93,18 @@ class Binary(OfTwo):
         a, b, ifm, ifm2, ofm, swap = self._operands(context)
         out, elementwise = context.tensors[self.output], partial(context.builder.elementwise, self.mode, swap=swap)
         if self.mode in (ElementwiseMode.ADD, ElementwiseMode.SUB):
-            scales = add_scales(a.scale, b.scale, out.scale, ofm.bits)
+            scales = self.stated or add_scales(a.scale, b.scale, out.scale, ofm.bits)
+            after_swap = swap and self.stated is None  # the operands that `scaled` counts
             elementwise(
                 ifm,
                 ifm2,
                 ofm,
                 context.output(self.clamp, scales.ofm),
                 operand_scales=(scales.operand.register, 0),
-                scaled_operand=3 - scales.scaled if swap else scales.scaled,  # counts operands after the swap
+                scaled_operand=3 - scales.scaled if after_swap else scales.scaled,
             )
         elif self.mode is ElementwiseMode.MUL:
-            scale = mul_scale(a.scale, b.scale, out.scale, ofm.bits)
+            scale = self.stated.ofm if self.stated else mul_scale(a.scale, b.scale, out.scale, ofm.bits)
             elementwise(ifm, ifm2, ofm, context.output(self.clamp, scale))
         else:
             elementwise(ifm, ifm2, ofm, Output(self.clamp, UNITY))

@@ -12,7 +12,7 @@ from ..lower.emit_context import EmitContext, exact_window, reshaped
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Output, Window
 from ..lower.record import Composite, Record
-from ..lower.scaling import UNITY, double, mean_scale, quantise_multiplier, real_mean_scale, reciprocal_scale
+from ..lower.scaling import UNITY, Scale, double, mean_scale, quantise_multiplier, real_mean_scale, reciprocal_scale
 from ..lower.tensors import NO_PADDING, LayerTensor, Padding
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError, plain
@@ -40,6 +40,7 @@ class PoolLayer(Layer):
     padding: Padding = NO_PADDING
     reduces: bool = False  # the window is whole axes, which the output may lack
     across: bool = False  # it is the channels: a kernel of [1, depth]
+    stated: Scale | None = None  # of a sum; None: the tensors' scales say it
 
     limits: ClassVar[Limits] = Limits(one_image=True)
 
@@ -89,7 +90,7 @@ class PoolLayer(Layer):
         elif self.kind is PoolKind.MEAN:
             scale = (real_mean_scale if context.real else mean_scale)(source.scale, result.scale, count)
         else:
-            scale = quantise_multiplier(double(source.scale) / double(result.scale))
+            scale = self.stated or quantise_multiplier(double(source.scale) / double(result.scale))
         context.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, context.output(self.clamp, scale))
 
 

@@ -10,6 +10,7 @@ from ..lower.emit_context import EmitContext
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import Window
 from ..lower.record import Composite, Record
+from ..lower.scaling import Scale
 from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
@@ -21,6 +22,7 @@ class Requantize(Layer):
     """Other scale and zero point, by one rescale of the NPU."""
 
     clamp: tuple[int, int]
+    stated: Scale | None = None  # None: the tensors' scales say it
     other_type: bool = False  # all that changes is how the same numbers are stored, and its readers read either
 
     limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
@@ -33,7 +35,10 @@ class Requantize(Layer):
     def emit(self, context: EmitContext) -> None:
         if self.other_type and self.output not in context.storage.copies:
             return
-        output = context.rescaled(self.inputs[0], self.output, self.clamp)
+        if self.stated is None:
+            output = context.rescaled(self.inputs[0], self.output, self.clamp)
+        else:
+            output = context.output(self.clamp, self.stated)
         ifm, ofm = context.operand(self.inputs[0]), context.operand(self.output)
         context.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
 

@@ -44,6 +44,7 @@ class Weighted(Layer):
     takes_tables: ClassVar[bool] = True
 
     wide: bool = field(default=False, kw_only=True)  # 64-bit accumulators, rounded once: int16 without an int32 bias
+    stated: tuple[Scale, ...] = field(default=(), kw_only=True)  # one, or one a channel; (): the tensors' scales say it
 
     def _unfit_weights(self) -> str | None:
         sums = np.abs(self.weights.astype(np.int64)).reshape(len(self.weights), -1).sum(axis=1)
@@ -65,6 +66,7 @@ class Weighted(Layer):
     def _emit_sums(
         self, builder: Builder, sums: Sums, ofm: Operand, scales: Sequence[Scale], output: Output, depthwise: bool
     ) -> None:
+        scales = self.stated or scales
         if self.wide:
             scales = [rounded_once(s) for s in scales]
             output = replace(output, rounding=Rounding.NATURAL)

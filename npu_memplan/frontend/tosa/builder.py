@@ -1,0 +1,117 @@
+"""A layer graph of a TOSA file while it grows, one operator after another.
+
+Invariant: a tensor that operators read with several zero points is one view for each; what is built passed every limit
+of the NPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...ethosu.arch import Architecture
+from ...ethosu.layers.reshape import Reshape
+from ...ethosu.lower.layer import Layer, problem
+from ...ethosu.lower.tensors import LayerTensor
+from ...ethosu.reading.reader import RejectedError
+from ...models.tosa_graph import TosaGraph, TosaOperator
+from ...names import Names
+
+
+@dataclass(slots=True, eq=False)
+class GraphBuilder:
+    """`zero_points` are of tensors by index; tensors that are moved into each other have the same."""
+
+    graph: TosaGraph
+    target: Architecture
+    made_by: Mapping[int, TosaOperator]  # tensor -> the operator that makes it
+    zero_points: Mapping[int, int]
+    tensors: dict[str, LayerTensor] = field(default_factory=dict)
+    layers: list[Layer] = field(default_factory=list)
+    operator_of: dict[str, int] = field(default_factory=dict)  # a layer's output -> operator of the file
+    _names: Names = field(default_factory=Names)
+    _known: dict[tuple[int, int], str] = field(default_factory=dict)  # tensor and zero point -> name
+
+    def read(self, index: int, zero: int | None = None) -> str:
+        """The name of a tensor as a reader sees it: with the zero point `zero`, or with that which it has."""
+        own = self.zero_points.get(index, 0)
+        zero = own if zero is None else zero
+        if (index, zero) in self._known:
+            return self._known[index, zero]
+        constant = self.graph.constants.get(index)
+        if constant is not None:
+            return self.declare(index, zero, constant)
+        if zero != own:
+            source = self.read(index)
+            name = self.declare(index, zero)
+            self.layers.append(Reshape(f"reshape:{name}", (source,), name))
+            return name
+        if index not in self.graph.network.inputs:
+            raise RejectedError(f"it reads {self.graph.tensor(index).name!r}, of which no layer makes 8 bits")
+        return self.declare(index, zero)
+
+    def moved(self, index: int) -> str:
+        """The name of a tensor that is moved as it is stored; `RejectedError` for a constant."""
+        if index in self.graph.constants:
+            raise RejectedError(f"it moves the constant {self.graph.tensor(index).name!r}")
+        return self.read(index)
+
+    def declare(self, index: int, zero: int, data: Any = None) -> str:
+        """A name for a tensor with this zero point, from now on."""
+        tensor = self.graph.tensor(index)
+        name = self._names.unique(tensor.name or f"tensor{index}")
+        self.tensors[name] = LayerTensor(name, tensor.shape or (1,), tensor.dtype, 1.0, zero, data)
+        self._known[index, zero] = name
+        return name
+
+    def add(self, operator: TosaOperator, layer: Layer, zero: int | None = None) -> None:
+        """Append `layer`, which makes the output of `operator`, with the zero point `zero` if it states one."""
+        index = operator.outputs[0]
+        own = self.zero_points.get(index, 0)
+        name = self.declare(index, own if zero is None else zero)
+        layer = replace(layer, name=f"{layer.name}:{name}", output=name)
+        inputs = tuple(self.tensors[i] for i in layer.inputs)
+        reason = problem(layer, inputs, self.tensors[name]) or layer.unsupported_by(self.target, inputs)
+        if reason:
+            raise RejectedError(reason)
+        self.layers.append(layer)
+        self.operator_of[name] = operator.index
+        if zero is not None and zero != own:
+            view = self.declare(index, own)
+            self.layers.append(Reshape(f"reshape:{view}", (name,), view))
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        return self.graph.tensor(index).shape
+
+    def dtype(self, index: int) -> str:
+        return self.graph.tensor(index).dtype
+
+    def limits(self, index: int) -> tuple[int, int]:
+        """The least and the largest value of a tensor's type."""
+        info = np.iinfo(self.dtype(index))
+        return int(info.min), int(info.max)
+
+    def producer(self, index: int, *kinds: str) -> TosaOperator:
+        """The operator that makes a tensor; `RejectedError` where it is of none of these kinds."""
+        made = self.made_by.get(index)
+        if made is None or made.kind not in kinds:
+            what = "no operator makes" if made is None else f"{made.kind} makes"
+            raise RejectedError(f"{what} its operand {self.graph.tensor(index).name!r}; {' or '.join(kinds)} may")
+        return made
+
+    def constant(self, index: int) -> Any:
+        """The values of a constant; `RejectedError` of what is none."""
+        values = self.graph.constants.get(index)
+        if values is None:
+            raise RejectedError(f"its operand {self.graph.tensor(index).name!r} is no constant")
+        return values
+
+    def scalar(self, index: int) -> int:
+        """The value of a constant of one element."""
+        values = self.constant(index).reshape(-1)
+        if len(values) != 1:
+            raise RejectedError(f"its operand {self.graph.tensor(index).name!r} has {len(values)} elements, not one")
+        return int(values[0])

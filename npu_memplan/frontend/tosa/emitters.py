@@ -1,0 +1,312 @@
+"""The layer of each operator of TOSA; RESCALE is where the layers end that compute 32-bit values.
+
+Invariant: a layer computes what its operators do in TOSA's reference model, to the last bit; tests/tosa runs every
+emitter against that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...ethosu.layers.activation import Lookup
+from ...ethosu.layers.concat import Concat
+from ...ethosu.layers.convolution import Conv, transposed_padding
+from ...ethosu.layers.elementwise import Binary
+from ...ethosu.layers.fully_connected import FullyConnected
+from ...ethosu.layers.pad import Pad
+from ...ethosu.layers.pool import PoolKind, PoolLayer
+from ...ethosu.layers.requantize import Requantize
+from ...ethosu.layers.reshape import Reshape
+from ...ethosu.layers.slice import Slice
+from ...ethosu.layers.transpose import Transpose
+from ...ethosu.lower.scaling import UNITY, AddScales, Scale
+from ...ethosu.lower.tensors import NO_PADDING, Padding
+from ...ethosu.reading.reader import RejectedError
+from ...ethosu.stream.isa import ElementwiseMode, Upscale
+from ...models.tosa_graph import TosaOperator
+from .builder import GraphBuilder
+from .operands import (
+    INPUT_ZERO,
+    RescaleNumbers,
+    clamp_of,
+    later,
+    rescale_numbers,
+    shifted,
+    stride_of,
+    widened,
+    window_padding,
+)
+from .rescaling import TosaSum
+
+Clamp = tuple[int, int]
+Emitter = Callable[[GraphBuilder, TosaOperator, Clamp], None]
+"""Adds the layer that makes the output of an operator, of which a CLAMP may limit the results."""
+
+
+# ---------------------------------------------------------------------- RESCALE
+
+
+def _rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    numbers, source = rescale_numbers(builder, operator), operator.inputs[0]
+    if builder.dtype(source) == "int8" and builder.dtype(operator.outputs[0]) == "int8":
+        layer = Requantize("requantize", (builder.read(source, numbers.input_zero),), "", clamp, numbers.single.scale)
+        builder.add(operator, layer, numbers.output_zero)
+        return
+    if builder.dtype(source) != "int32" or numbers.input_zero:
+        raise RejectedError(f"it rescales {builder.dtype(source)} to {builder.dtype(operator.outputs[0])}")
+    computed = builder.producer(source, *_COMPUTED)
+    _COMPUTED[computed.kind](builder, operator, computed, numbers, clamp)
+
+
+def _weighted_fields(
+    builder: GraphBuilder, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp, channels: int
+) -> dict[str, Any]:
+    """What all sums with weights have in common."""
+    bias = np.zeros(1, np.int64)
+    if computed.kind != "MATMUL":
+        bias = builder.constant(computed.inputs[2]).reshape(-1).astype(np.int64)
+    zero = builder.scalar(computed.inputs[INPUT_ZERO[computed.kind]])
+    return {
+        "inputs": (builder.read(computed.inputs[0], zero),),
+        "output": "",
+        "bias": np.broadcast_to(bias, (channels,)).copy(),
+        "weight_scales": (1.0,),
+        "stated": numbers.scales,
+        "clamp": clamp,
+    }
+
+
+def _weights(builder: GraphBuilder, computed: TosaOperator) -> Any:
+    """Constant weights without their zero point."""
+    zero = builder.scalar(computed.inputs[INPUT_ZERO[computed.kind] + 1])
+    values = builder.constant(computed.inputs[1])
+    if values.dtype != np.int8:
+        raise RejectedError(f"its weights are {values.dtype}, not int8")
+    return values.astype(np.int16) - np.int16(zero)
+
+
+def _convolution(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    weights = _weights(builder, computed)
+    depthwise = computed.kind == "DEPTHWISE_CONV2D"
+    if depthwise:  # HWCM; of one channel it is a convolution
+        height, width, channels, multiplier = weights.shape
+        weights = weights.transpose(2, 3, 0, 1).reshape(channels * multiplier, height, width, 1)
+        depthwise = channels > 1
+    padding, stride, dilation = (computed.numbers(slot) for slot in range(3))
+    layer = Conv(
+        "conv2d",
+        weights=np.ascontiguousarray(weights),
+        stride=stride_of(builder, computed, stride),
+        dilation=(dilation[0], dilation[1]),
+        padding=window_padding(padding),
+        depthwise=depthwise,
+        **_weighted_fields(builder, computed, numbers, clamp, len(weights)),
+    )
+    builder.add(operator, layer, numbers.output_zero)
+
+
+def _transposed(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    """The NPU interleaves zeros, for stride 2, and convolves with the mirrored kernel."""
+    weights = np.ascontiguousarray(_weights(builder, computed)[:, ::-1, ::-1, :])
+    top, bottom, left, right = computed.numbers(0)
+    stride = computed.numbers(1)
+    if stride not in ((1, 1), (2, 2)):
+        raise RejectedError(f"its stride is {stride[0]}x{stride[1]}; those of 1x1 and 2x2 fit the NPU")
+    if max(top, bottom, left, right) > 0:
+        raise RejectedError("it adds rows or columns to its output")
+    source, result = (builder.shape(i)[1:3] for i in (computed.inputs[0], computed.outputs[0]))
+    seen = tuple(step * extent for step, extent in zip(stride, source, strict=True))
+    own = Padding(-top, -left, -bottom, -right)
+    layer = Conv(
+        "transpose_conv",
+        weights=weights,
+        padding=transposed_padding(own, weights.shape[1:3], seen, result),
+        upscale=Upscale.TRANSPOSE if stride == (2, 2) else Upscale.NONE,
+        **_weighted_fields(builder, computed, numbers, clamp, len(weights)),
+    )
+    builder.add(operator, layer, numbers.output_zero)
+
+
+def _matmul(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    weights = _weights(builder, computed)
+    batch, depth, channels = weights.shape
+    if batch != 1:
+        raise RejectedError(f"it multiplies {batch} matrices")
+    rows = np.ascontiguousarray(weights[0].T).reshape(channels, 1, 1, depth)
+    fields = _weighted_fields(builder, computed, numbers, clamp, channels)
+    builder.add(operator, FullyConnected("fully_connected", weights=rows, **fields), numbers.output_zero)
+
+
+def _sum(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    """ADD or SUB."""
+    (a, first), (b, second) = (widened(builder, i) for i in computed.inputs)
+    limits, subtract = builder.limits(operator.outputs[0]), computed.kind == "SUB"
+    scales = TosaSum(first, second, numbers.single, subtract, limits).npu_scales()
+    if scales is None:
+        raise RejectedError(f"no scales of the NPU were found that make its {computed.kind} exactly")
+    names = builder.read(a, first.input_zero), builder.read(b, second.input_zero)
+    mode = ElementwiseMode.SUB if subtract else ElementwiseMode.ADD
+    builder.add(operator, Binary(computed.kind.lower(), names, "", clamp, mode, scales), numbers.output_zero)
+
+
+def _product(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    if builder.scalar(computed.inputs[2]):
+        raise RejectedError("its products are shifted")
+    (a, zero_a, bits_a), (b, zero_b, bits_b) = (shifted(builder, i) for i in computed.inputs[:2])
+    scale = later(numbers.single.scale, bits_a + bits_b)
+    names = builder.read(a, zero_a), builder.read(b, zero_b)
+    layer = Binary("multiply", names, "", clamp, ElementwiseMode.MUL, AddScales(UNITY, scale, 0))
+    builder.add(operator, layer, numbers.output_zero)
+
+
+def _reduced(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    """REDUCE_SUM, also of several axes one after the other."""
+    axes: set[int] = set()
+    made, index = computed, computed.outputs[0]
+    while made.kind == "REDUCE_SUM":
+        axes.add(made.number(0))
+        index = made.inputs[0]
+        made = builder.producer(index, "REDUCE_SUM", "RESCALE")
+    source, zero, bits = shifted(builder, index)
+    shape = builder.shape(source)
+    rank = len(shape)
+    across = axes == {rank - 1}
+    if not across and (rank not in (3, 4) or not axes <= {rank - 3, rank - 2} or (rank == 4 and shape[0] != 1)):
+        raise RejectedError(f"it adds along axes {sorted(axes)} of {list(shape)}; height, width or channels of one "
+                            "image fit the NPU")  # fmt: skip
+    height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
+    kernel = (1, shape[-1]) if across else (height, width)
+    scale, names = later(numbers.single.scale, bits), (builder.read(source, zero),)
+    layer = PoolLayer("sum", names, "", PoolKind.SUM, kernel, clamp, reduces=True, across=across, stated=scale)
+    builder.add(operator, layer, numbers.output_zero)
+
+
+_COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, RescaleNumbers, Clamp], None]] = {
+    "CONV2D": _convolution,
+    "DEPTHWISE_CONV2D": _convolution,
+    "TRANSPOSE_CONV2D": _transposed,
+    "MATMUL": _matmul,
+    "ADD": _sum,
+    "SUB": _sum,
+    "MUL": _product,
+    "REDUCE_SUM": _reduced,
+}
+
+# ---------------------------------------------------------------------- pools and tables
+
+
+def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
+    layer = PoolLayer(
+        "max", (builder.moved(operator.inputs[0]),), "", PoolKind.MAX, (kernel[0], kernel[1]), clamp,
+        stride_of(builder, operator, stride), window_padding(padding),
+    )  # fmt: skip
+    builder.add(operator, layer)
+
+
+def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """Stored values are averaged; with zero points, which halves are rounded away from, it is a sum with a scale."""
+    kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
+    before, behind = (builder.scalar(operator.inputs[i]) for i in (1, 2))
+    window, step, pads = (kernel[0], kernel[1]), stride_of(builder, operator, stride), window_padding(padding)
+    if not before and not behind:
+        names = (builder.moved(operator.inputs[0]),)
+        builder.add(operator, PoolLayer("average", names, "", PoolKind.AVERAGE, window, clamp, step, pads))
+        return
+    if pads.any:
+        raise RejectedError("it is padded and has zero points")
+    count = kernel[0] * kernel[1]
+    bits = (count - 1).bit_length()
+    scale = Scale((((1 << 30) + 1) << bits) // count, 30 + bits)  # as the specification has it
+    names = (builder.read(operator.inputs[0], before),)
+    layer = PoolLayer("average", names, "", PoolKind.SUM, window, clamp, step, NO_PADDING, stated=scale)
+    builder.add(operator, layer, behind)
+
+
+def _table(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    if builder.dtype(operator.inputs[0]) != "int8":
+        raise RejectedError(f"its input is {builder.dtype(operator.inputs[0])}, not int8")
+    entries = builder.constant(operator.inputs[1]).reshape(-1).astype(np.int64)
+    table = tuple(int(v) for v in np.clip(entries, *clamp))
+    builder.add(operator, Lookup("table", (builder.moved(operator.inputs[0]),), "", table))
+
+
+# ---------------------------------------------------------------------- moves
+
+
+def _clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """A clamp of a tensor that others read too: a maximum of one element."""
+    low, high = clamp_of(builder, operator)
+    both = max(low, clamp[0]), min(high, clamp[1])
+    names = (builder.moved(operator.inputs[0]),)
+    if len(builder.shape(operator.outputs[0])) != 4:
+        raise RejectedError(f"it clamps {len(builder.shape(operator.outputs[0]))} dimensions; images are taken")
+    builder.add(operator, PoolLayer("clamp", names, "", PoolKind.MAX, (1, 1), both))
+
+
+def _reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    builder.add(operator, Reshape("reshape", (builder.moved(operator.inputs[0]),), ""))
+
+
+def _transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    shape, axes = builder.shape(operator.inputs[0]), operator.numbers(0)
+    long = [axis for axis in axes if shape[axis] > 1]
+    names = (builder.moved(operator.inputs[0]),)
+    if long == sorted(long):
+        builder.add(operator, Reshape("reshape", names, ""))
+    else:
+        builder.add(operator, Transpose("transpose", names, "", axes))
+
+
+def _slice(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    begin = operator.shapes[0] if operator.shapes else ()
+    if len(begin) != len(builder.shape(operator.inputs[0])):
+        raise RejectedError("its start is no constant")
+    builder.add(operator, Slice("slice", (builder.moved(operator.inputs[0]),), "", begin, (1,) * len(begin)))
+
+
+def _concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    names = tuple(builder.moved(i) for i in operator.inputs)
+    axis = operator.number(0) - len(builder.shape(operator.outputs[0]))
+    builder.add(operator, Concat("concat", names, "", axis))
+
+
+def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    widths = operator.shapes[0] if operator.shapes else ()
+    if len(widths) != 8 or any(widths[:2]) or min(widths) < 0:
+        raise RejectedError(f"it pads {list(widths)} in front of and behind each dimension; images fit, not batches")
+    padding = Padding(widths[2], widths[4], widths[3], widths[5])
+    value = builder.scalar(operator.inputs[1])
+    names = (builder.moved(operator.inputs[0]),)
+    builder.add(operator, Pad("pad", names, "", padding, value, (widths[6], widths[7])))
+
+
+EMITTERS: dict[str, Emitter] = {
+    "RESCALE": _rescale,
+    "AVG_POOL2D": _average_pool,
+    "MAX_POOL2D": _max_pool,
+    "TABLE": _table,
+    "CLAMP": _clamp,
+    "RESHAPE": _reshape,
+    "IDENTITY": _reshape,
+    "TRANSPOSE": _transpose,
+    "SLICE": _slice,
+    "CONCAT": _concat,
+    "PAD": _pad,
+}
+LIMITED = frozenset(("RESCALE", "AVG_POOL2D", "MAX_POOL2D", "TABLE"))  # layers that do a CLAMP of their results

@@ -1,0 +1,211 @@
+"""Native lowering of TOSA: every operator of random numbers, on the NPU model, equals TOSA's reference model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fvp_runner.references.tosa import TosaReference, tool
+from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.exactness import TOSA_LAYERS
+from npu_memplan.frontend.tosa.layers import TosaLayersError, build_layers
+from npu_memplan.models.tosa_graph import read_tosa_graph
+from tests.support.on_model import run_program
+from tests.support.tosa_graphs import DOUBLE, SINGLE, TosaFile
+
+NPUS = ("ethos-u55-128", "ethos-u65-512", "ethos-u85-256")
+Random = np.random.Generator
+
+needs_reference = pytest.mark.skipif(tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
+
+
+def _scales(rng: Random, count: int, real: float) -> list[tuple[int, int]]:
+    """Random scales of about `real`."""
+    shift = 31 - int(np.ceil(np.log2(real)))
+    return [(int(rng.integers(1 << 30, 1 << 31)), shift) for _ in range(count)]
+
+
+def _zero(rng: Random) -> int:
+    return int(rng.integers(-128, 128))
+
+
+def _limits(low: int, high: int) -> dict[int, Any]:
+    """The attribute of a CLAMP."""
+    return {0: low.to_bytes(1, "little", signed=True), 1: high.to_bytes(1, "little", signed=True), 2: 1}
+
+
+def _weighted(rng: Random, kind: str, rounding: int = SINGLE) -> bytes:
+    """A sum with weights, a rescale of each channel or one, a clamp."""
+    file, channels, depth = TosaFile(), int(rng.integers(3, 20)), int(rng.integers(2, 20))
+    zero, out = _zero(rng), _zero(rng) // 4
+    height, width = (int(v) for v in rng.integers(1, 4, 2))
+    attribute: dict[int, Any] = {0: (1, 0, 0, 1), 1: (1, 2), 2: (1, 1), 4: 5}
+    weights: tuple[int, ...] = (channels, height, width, depth)
+    rows, columns = 7, 2 * (int(rng.integers(2, 5)) - 1) + width - 1
+    x = file.input(1, rows, columns, depth)
+    made = [1, rows + 1 - height + 1, (columns + 1 - width) // 2 + 1, channels]
+    if kind == "DEPTHWISE_CONV2D":
+        weights, channels = (height, width, depth, 1), depth
+        made[3] = depth
+    elif kind == "TRANSPOSE_CONV2D":
+        attribute = {0: (0, 0, 0, 0), 1: (2, 2), 3: 5}
+        made = [1, 2 * (rows - 1) + height, 2 * (columns - 1) + width, channels]
+    values = rng.integers(-127, 128, weights)
+    bias = file.constant(rng.integers(-5000, 5000, channels), "int32")
+    zeros = file.constant([zero], "int8"), file.constant([0], "int8")
+    sums = file.operator(kind, [x, file.constant(values, "int8"), bias, *zeros], made, "int32", attribute)
+    scales = _scales(rng, channels if rng.random() < 0.7 else 1, 0.004)
+    result = file.rescale(sums, made, scales, (0, out), rounding=rounding)
+    low, high = int(rng.integers(-128, -20)), int(rng.integers(20, 128))
+    return file.finish(file.operator("CLAMP", [result], made, attribute=_limits(low, high)))
+
+
+def _matmul(rng: Random) -> bytes:
+    file, (rows, depth, channels) = TosaFile(), (int(v) for v in rng.integers(2, 30, 3))
+    x, zero = file.input(1, rows, depth), _zero(rng)
+    weights = file.constant(rng.integers(-120, 120, (1, depth, channels)), "int8")
+    zeros = file.constant([zero], "int8"), file.constant([int(rng.integers(-8, 8))], "int8")
+    sums = file.operator("MATMUL", [x, weights, *zeros], (1, rows, channels), "int32")
+    return file.finish(file.rescale(sums, (1, rows, channels), _scales(rng, 1, 0.004), (0, _zero(rng))))
+
+
+def _sum(rng: Random, kind: str) -> bytes:
+    """Two operands in the form of quantised exports: the one of the larger scale is shifted only."""
+    file, shape = TosaFile(), (1, 3, 40, 16)
+    names, zeros = [file.input(*shape), file.input(*shape)], [_zero(rng), _zero(rng)]
+    down = int(rng.integers(0, 4))
+    scales = [(1 << 30, 11), (int(rng.integers(1 << 30, 1 << 31)), 12 + down)]
+    if rng.random() < 0.5:
+        scales.reverse()
+    kinds = ("int8", "int32")
+    wide = [file.rescale(n, shape, [s], (z, 0), kinds) for n, s, z in zip(names, scales, zeros, strict=True)]
+    total = file.operator(kind, wide, shape, "int32")
+    scale = (int(rng.integers(1 << 30, 1 << 31)), 49 + int(rng.integers(0, 3)))
+    return file.finish(file.rescale(total, shape, [scale], (0, _zero(rng))))
+
+
+def _product(rng: Random) -> bytes:
+    file, shape, other = TosaFile(), (1, 5, 9, 17), (1, 1, 1, 17)
+    x, kinds = file.input(*shape), ("int8", "int32")
+    constant = file.constant(rng.integers(-128, 128, other), "int8")
+    wide = [
+        file.rescale(x, shape, [(1 << 30, 30)], (_zero(rng), 0), kinds),
+        file.rescale(constant, other, [(1 << 30, 30)], (_zero(rng), 0), kinds),
+    ]
+    products = file.operator("MUL", [*wide, file.constant([0], "int8")], shape, "int32")
+    return file.finish(file.rescale(products, shape, _scales(rng, 1, 0.008), (0, _zero(rng))))
+
+
+def _reduced(rng: Random) -> bytes:
+    file, (height, width) = TosaFile(), (int(v) for v in rng.integers(2, 20, 2))
+    x, zero = file.input(1, height, width, 24), _zero(rng) // 4
+    sums = file.rescale(x, (1, height, width, 24), [(1 << 30, 30)], (zero, 0), ("int8", "int32"))
+    sums = file.operator("REDUCE_SUM", [sums], (1, 1, width, 24), "int32", {0: 1})
+    sums = file.operator("REDUCE_SUM", [sums], (1, 1, 1, 24), "int32", {0: 2})
+    return file.finish(file.rescale(sums, (1, 1, 1, 24), _scales(rng, 1, 1.5 / (height * width)), (0, zero)))
+
+
+def _requantised(rng: Random) -> bytes:
+    file, shape = TosaFile(), (1, 4, 64, 8)
+    scales = _scales(rng, 1, float(rng.choice([0.3, 0.9, 1.7])))
+    x = file.rescale(file.input(*shape), shape, scales, (_zero(rng), _zero(rng)), ("int8", "int8"))
+    return file.finish(file.operator("TABLE", [x, file.constant(rng.integers(-128, 128, 256), "int8")], shape))
+
+
+def _pools(rng: Random) -> bytes:
+    """An average with zero points or without, of a maximum."""
+    file, kernel = TosaFile(), int(rng.integers(2, 6))
+    x = file.input(1, 9, 11, 20)
+    x = file.operator("MAX_POOL2D", [x], (1, 9, 11, 20), attribute={0: (3, 3), 1: (1, 1), 2: (1, 1, 1, 1), 3: 1})
+    zeros = (0, 0) if rng.random() < 0.5 else (_zero(rng), _zero(rng))
+    given = [file.constant([zero], "int8") for zero in zeros]
+    made = (1, 9 - kernel + 1, 11 - kernel + 1, 20)
+    pool = {0: (kernel, kernel), 1: (1, 1), 2: (0, 0, 0, 0), 3: 5}
+    return file.finish(file.operator("AVG_POOL2D", [x, *given], made, attribute=pool))
+
+
+def _moves(rng: Random) -> bytes:
+    """Stored values to other places, between tensors of several zero points."""
+    file = TosaFile()
+    x = file.input(1, 6, 10, 12)
+    turned = file.operator("TRANSPOSE", [x], (1, 12, 6, 10), attribute={0: (0, 3, 1, 2)})
+    back = file.operator("TRANSPOSE", [turned], (1, 6, 10, 12), attribute={0: (0, 2, 3, 1)})
+    part = file.operator("SLICE", [back, file.shape(0, 1, 2, 0), file.shape(1, 4, 5, 12)], (1, 4, 5, 12))
+    other = file.rescale(part, (1, 4, 5, 12), [(1 << 30, 30)], (_zero(rng), _zero(rng)), ("int8", "int8"))
+    both = file.operator("CONCAT", [part, other], (1, 4, 5, 24), attribute={0: 3})
+    border = [both, file.shape(0, 0, 1, 2, 2, 1, 0, 0), file.constant([_zero(rng)], "int8")]
+    padded = file.operator("PAD", border, (1, 7, 8, 24))
+    clamped = file.operator("CLAMP", [padded], (1, 7, 8, 24), attribute=_limits(-50, 90))
+    same = file.operator("IDENTITY", [clamped], (1, 7, 8, 24))
+    flat = file.operator("RESHAPE", [same, file.shape(1, 56, 24)], (1, 56, 24))
+    return file.finish(flat, padded)
+
+
+CASES: dict[str, Callable[[Random], bytes]] = {
+    **{k: lambda rng, k=k: _weighted(rng, k) for k in ("CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")},
+    "CONV2D twice": lambda rng: _weighted(rng, "CONV2D", DOUBLE),
+    "MATMUL": _matmul,
+    **{k: lambda rng, k=k: _sum(rng, k) for k in ("ADD", "SUB")},
+    "MUL": _product,
+    "REDUCE_SUM": _reduced,
+    "RESCALE": _requantised,
+    "AVG_POOL2D": _pools,
+    "TRANSPOSE": _moves,
+}  # fmt: skip
+
+
+@needs_reference
+@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_layers_equal_the_reference_model(kind: str, seed: int) -> None:
+    rng = np.random.default_rng([seed, *kind.encode()])
+    data = CASES[kind](rng)
+    graph = read_tosa_graph(data, "random")
+    tensors = [graph.tensor(index) for index in graph.network.inputs]
+    values = [rng.integers(-128, 128, t.shape).astype(t.dtype) for t in tensors]
+    expected = TosaReference(data, "random").run(values)
+    for name in NPUS:
+        layers, _ = build_layers(graph, accelerator(name), "npu")
+        found = run_program(lower(layers, accelerator(name)), {t.name: v for t, v in zip(tensors, values, strict=True)})
+        for got, want in zip(found, expected, strict=True):
+            assert int(np.count_nonzero(got.reshape(want.shape) != want)) == 0, (kind, seed, name)
+    assert len(np.unique(expected[0])) > 1
+
+
+def test_every_kind_that_is_called_exact_is_tried() -> None:
+    rng = np.random.default_rng(1)
+    tried = {o.kind for make in CASES.values() for o in read_tosa_graph(make(rng), "random").operators}
+    assert tried == TOSA_LAYERS
+
+
+def _refused(file: TosaFile, *outputs: str) -> str:
+    with pytest.raises(TosaLayersError) as found:
+        build_layers(read_tosa_graph(file.finish(*outputs), "model"), accelerator("ethos-u55-128"), "npu")
+    return str(found.value)
+
+
+def test_operators_without_a_layer_are_named() -> None:
+    file = TosaFile()
+    said = _refused(file, file.operator("REVERSE", [file.input(1, 4)], (1, 4), attribute={0: 1}))
+    assert said == (
+        "model has no native lowering: operator 0 (REVERSE): there is no layer for it; --npu-compiler vela compiles it"
+    )
+
+
+def test_sums_of_which_no_scales_are_found_are_refused() -> None:
+    file, shape = TosaFile(), (1, 2, 2, 8)
+    names = [file.input(*shape), file.input(*shape)]
+    wide = [file.rescale(n, shape, [(1518500249, 12)], (0, 0), ("int8", "int32")) for n in names]
+    said = _refused(file, file.rescale(file.operator("ADD", wide, shape, "int32"), shape, [(1 << 30, 49)], (0, 0)))
+    assert "no scales of the NPU were found that make its ADD exactly" in said
+
+
+def test_roundings_of_two_kinds_are_refused() -> None:
+    file, shape = TosaFile(), (1, 2, 2, 8)
+    once = file.rescale(file.input(*shape), shape, [(1518500249, 32)], (0, 0), ("int8", "int8"))
+    twice = file.rescale(once, shape, [(1518500249, 32)], (0, 0), ("int8", "int8"), DOUBLE)
+    assert "some of its RESCALEs round once, others twice" in _refused(file, twice)
