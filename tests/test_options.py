@@ -55,7 +55,9 @@ def parsed(words: tuple[str, ...]) -> CompileOptions:
     """What the real command line makes of `words`."""
     parent = click.Context(cli, **cli.context_settings)
     requested = command.make_context("compile", ["model.tflite", "-o", "build", *words], parent).params
-    others = "model output force fit as_json target emit all_boards quiet verbose check strict cached"
+    others = (
+        "model output force fit as_json target emit all_boards quiet verbose check strict cached data_files one_arena"
+    )
     for other in others.split():
         del requested[other]
     return options_of(**requested)

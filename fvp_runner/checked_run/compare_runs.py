@@ -18,6 +18,7 @@ import numpy as np
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.exactness import MICRO
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
@@ -28,7 +29,10 @@ from ..host.runner import HostRunner
 from ..layers.compare import LayerComparison, OperatorResult, Verdict
 from ..layers.record import recorded_run
 from ..npu_model.errors import NpuModelError
+from ..references.base import KeptStates
+from ..references.composed import ComposedReference
 from ..references.continued import continue_from
+from ..references.litert import WHAT as LITERT
 from ..references.onnx import OnnxReference
 from ..references.opened import open_reference
 from ..references.tflite import TFLiteReference
@@ -50,8 +54,7 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
     report_phase(REFERENCE, RunFacts())
     try:
         _load(request.operators)
-        model: Any = open_reference(Path(request.model))
-        expected = _expected(model, inputs, stepped=bool(artifact.states))
+        model, expected = _expected(artifact, open_reference(Path(request.model)), inputs)
     except NpuMemplanError as error:
         return RunFacts(refused=_told(error, directory))
     except Exception as error:  # of a library: its importers raise whatever comes first
@@ -75,7 +78,7 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
             report_phase(OPERATORS, facts)
             runs[-1] = replace(runs[-1], limits=_limits(model, values, wanted))
             facts = _with(facts, runs)
-        if runs[-1].differs and (not artifact.states or len(runs) == 1) and isinstance(model, TFLiteReference):
+        if runs[-1].differs and (not artifact.states or len(runs) == 1) and isinstance(model, KeptStates):
             report_phase(OPERATORS, facts)
             rows = _operators(runner, model, values)
             runs[-1] = InputFacts(text, runs[-1].outputs, operators=rows)
@@ -87,8 +90,22 @@ def _with(facts: RunFacts, runs: Sequence[InputFacts]) -> RunFacts:
     return RunFacts(facts.refused, facts.reference, facts.reference_version, tuple(runs))
 
 
-def _expected(model: Any, inputs: Sequence[Sequence[Array]], stepped: bool) -> list[tuple[Array, ...]]:
-    if not stepped:
+def _expected(artifact: Artifact, model: Any, inputs: Sequence[Sequence[Array]]) -> tuple[Any, list[tuple[Array, ...]]]:
+    """The reference and its outputs; each operator alone where one set of kernels is not what all claims are of."""
+    found = _outputs(artifact, model, inputs)
+    if (
+        isinstance(model, TFLiteReference)
+        and model.what == LITERT
+        and any(o.claim.reference == MICRO for o in artifact.operators)
+    ):
+        with suppress(NpuMemplanError):  # an operator that cannot be taken out of its network
+            composed = ComposedReference(model.model, model.network)
+            return composed, _outputs(artifact, composed, inputs)
+    return model, found
+
+
+def _outputs(artifact: Artifact, model: Any, inputs: Sequence[Sequence[Array]]) -> list[tuple[Array, ...]]:
+    if not artifact.states:
         return [model.run(values) for values in inputs]
     model.reset()
     return [model.step(values) for values in inputs]
@@ -125,7 +142,7 @@ def _limits(model: OnnxReference, values: Sequence[Array], wanted: Sequence[Arra
     return ()
 
 
-def _operators(runner: HostRunner, model: TFLiteReference, values: Sequence[Array]) -> tuple[OperatorResult, ...]:
+def _operators(runner: HostRunner, model: KeptStates, values: Sequence[Array]) -> tuple[OperatorResult, ...]:
     """Operator by operator; nothing for programs whose operators cannot be seen one by one.
 
     Behind an operator that differs, the reference goes on from what the program made there: so each is judged by the

@@ -1,4 +1,4 @@
-"""The reference of a network with operators of the user's own: operator by operator, theirs by their NumPy references.
+"""A network operator by operator: each by the kernels that its claim is of, the user's own by their NumPy references.
 
 Invariant: every other operator is run alone by the kernels that would run it in its network, its states kept.
 """
@@ -16,6 +16,7 @@ from npu_memplan.exactness import MICRO
 from npu_memplan.models.network import CpuOperator, Network
 
 from .base import KeptStates, ReferenceRunError, fitting_inputs
+from .litert import WHAT as LITERT
 from .single_operator import ReferenceOperator
 
 
@@ -34,11 +35,12 @@ def _own_reference(name: str) -> Callable[..., Any] | None:
 class ComposedReference(KeptStates):
     """Each operator by the reference that has it."""
 
-    what = f"{MICRO} and own NumPy references, operator by operator"
     package = "tflite-micro"
 
     def __init__(self, model: bytes, network: Network) -> None:
         super().__init__(model, network)
+        own = "own NumPy references" if has_own_operators(network) else LITERT
+        self.what = f"{MICRO} and {own}, operator by operator"
         self._others: dict[int, ReferenceOperator] = {}
         for operator in network.cpu_operators:
             if _own_reference(operator.name) is None:

@@ -8,6 +8,7 @@
 
 #define PROGRAM_NAME "toy"
 #define PROGRAM_RUN toy_run
+#define PROGRAM_INIT (void)
 #define PROGRAM_RESET (void)
 #define PROGRAM_NPU_CONFIG 0x00003008u /* ethos-u55-256; 0: no NPU is used */
 #define PROGRAM_POISON 0xa5

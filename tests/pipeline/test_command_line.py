@@ -29,7 +29,7 @@ def shell(*arguments: object, stdout: int = subprocess.PIPE) -> subprocess.Compl
 
 def test_a_mistyped_command_is_answered_with_the_nearest(cli) -> None:
     assert cli("comple").err.endswith("Error: No such command 'comple'. Did you mean 'compile'?\n")
-    assert "No such command 'xyz'. There are: compile, explore, run, sweep," in cli("xyz").err
+    assert "No such command 'xyz'. There are: compile, link, explore, run," in cli("xyz").err
     assert cli("comple").code == 2
 
 

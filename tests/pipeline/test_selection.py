@@ -78,7 +78,7 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
         assert made[kind].code == 0, made[kind].err
         ran = cli("run", tmp_path / kind, "--on", "host", "--input", "random:5", "--reference", model)
         assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
-    assert made["roomy"].json["estimated_cycles"] < 25_000  # 31,087 with one convolution, whatever the memory
+    assert made["roomy"].json["estimated_cycles"] < 0.9 * made["tight"].json["estimated_cycles"]
     assert made["tight"].json["pools"][0]["used_bytes"] <= 4200  # with two, 4,260 bytes are the least
 
 
