@@ -14,6 +14,7 @@ from npu_memplan.sweep import Outcome, Result
 from npu_memplan.sweep.table.against import compare
 from npu_memplan.sweep.table.page import html_page
 from npu_memplan.sweep.table.rows import Table, TableRow, cheapest
+from tests.support.looks import DESK, PHONE, faults, open_page
 
 from .conftest import result
 
@@ -173,3 +174,16 @@ def test_ten_thousand_results_stay_quick(browser: Any, made_table: Any, tmp_path
     again = "filter(); drawGrid(); showCheapest();"
     script = f"(() => {{ const t = performance.now(); {again} return performance.now() - t; }})()"
     assert min(browser.run(script) for _ in range(3)) < 200
+
+
+@pytest.mark.parametrize("size, dark", [(DESK, False), (DESK, True), (PHONE, False), (PHONE, True)])
+def test_nothing_is_cut_off_or_faint(browser: Any, made_table: Any, tmp_path: Path, size: Any, dark: bool) -> None:
+    try:
+        text = html_page(synthetic(made_table, 3, 2))
+        open_page(browser, tmp_path / "sweep.html", text, size, dark)
+        browser.frame()
+        assert faults(browser) == []
+        assert browser.run("document.querySelectorAll('#detail .chart .title').length") == 2, "axes with units"
+    finally:
+        browser.size(*DESK)
+        browser.call("Emulation.setEmulatedMedia", features=[])

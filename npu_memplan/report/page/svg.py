@@ -55,7 +55,7 @@ def svg_inline(problem: Problem, plan: Plan, scale_bytes: Mapping[str, int]) -> 
     """The map for a page that brings its own style, with room for larger letters; pool `p` is drawn as if it were
     `scale_bytes[p]` high, so that two maps side by side can have one scale."""
     view = memory_view(problem, plan)
-    panels, bottom = _panels(problem, view, 0, scale_bytes)
+    panels, bottom = _panels(problem, view, 8, scale_bytes)
     return "\n".join([_root(view, bottom, 'class="plan" role="img"', margin=44), *panels, "</svg>"])
 
 

@@ -19,7 +19,7 @@ _FIGURES = {  # what the page's script calls columns of the table
     "inexact": "inexact_operators",
 }  # fmt: skip
 _SECTIONS = (("matrix", "Matrix"), ("changes", "Changes"), ("cheapest", "Cheapest"), ("results", "Results"))
-SCRIPTS = ("base.js", "datatable.js", "sweep_model.js", "sweep_grid.js", "sweep_app.js")
+SCRIPTS = ("base.js", "datatable.js", "chart.js", "sweep_model.js", "sweep_grid.js", "sweep_app.js")
 
 
 def html_page(table: Table, changes: Comparison | None = None, deadline_ms: float | None = None) -> str:

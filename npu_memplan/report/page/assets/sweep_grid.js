@@ -66,21 +66,11 @@ function describe(r) {
   $("detail").replaceChildren(element("h3", {}, r.name), list, element("h3", {}, `Its front: ${onFront.length} of ${rows.length} targets that fit`), scatter(rows, r), links);
 }
 
-// SRAM against time, both from zero.
+// SRAM against time.
 function scatter(rows, picked) {
-  const svg = (tag, attributes, ...children) => {
-    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [key, value] of Object.entries(attributes)) key === "onclick" ? node.addEventListener("click", value) : node.setAttribute(key, value);
-    node.append(...children);
-    return node;
-  };
-  const W = 320, H = 180, L = 8, B = 20, timed = rows.filter((r) => r.ms !== null);
-  const right = Math.max(...timed.map((r) => r.ms), 1e-9), high = Math.max(...timed.map((r) => r.sram), 1);
-  const dots = timed.map((r) => svg("circle", { cx: L + (r.ms / right) * (W - 2 * L), cy: H - B - (r.sram / high) * (H - B - 14), r: r === picked ? 5 : 4,
-    class: `${r.front ? "front" : ""} ${r === picked ? "on" : ""}`, onclick: () => pick(r) }, svg("title", {}, `${r.on.name}: ${number.format(r.sram)} bytes, ${time(r)} ms`)));
-  return svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "SRAM against time" },
-    svg("line", { class: "axis", x1: L, x2: W - L, y1: H - B, y2: H - B }), svg("text", { x: L, y: 10 }, `SRAM, up to ${kib(high)}`),
-    svg("text", { x: W - L, y: H - 6, "text-anchor": "end" }, `time, up to ${ms(right)} ms`), ...dots.reverse());
+  const timed = rows.filter((r) => r.ms !== null);
+  return timed.length ? scatterPlot({ x: "estimated ms", y: "SRAM, KiB", marks: timed.map((r) => ({ x: r.ms, y: r.sram / 1024, act: () => pick(r),
+    class: `${r.front ? "front" : ""} ${r === picked ? "on" : ""}`, title: `${r.on.name}: ${number.format(r.sram)} bytes, ${time(r)} ms` })) }) : "";
 }
 
 function changeText(d) {

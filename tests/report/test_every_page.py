@@ -1,0 +1,110 @@
+"""Every page at the size of a desk and of a phone, light and dark: nothing cut off, too wide, overlapping or faint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.report.page.build import Page
+from npu_memplan.report.page.compare import compare_page
+from npu_memplan.report.page.front import front_page
+from npu_memplan.report.page.html import html_report, report_data
+from npu_memplan.report.text.diff import diff
+from tests.report.test_front import FAR, NEAR
+from tests.support.looks import DESK, PHONE, faults, open_page
+
+pytestmark = pytest.mark.browser
+VIEWS = pytest.mark.parametrize("size, dark", [(DESK, False), (DESK, True), (PHONE, False), (PHONE, True)])
+
+
+@pytest.fixture(autouse=True)
+def desk(browser: Any) -> Iterator[None]:
+    """The browser as other tests expect it."""
+    yield
+    browser.size(*DESK)
+    browser.call("Emulation.setEmulatedMedia", features=[])
+
+
+@VIEWS
+def test_the_report(browser: Any, compiled: Any, tmp_path: Path, size: tuple[int, int], dark: bool) -> None:
+    artifact, folder = compiled("pretrainedResnet_quant", accelerator="ethos-u55-256")
+    open_page(browser, tmp_path / "report.html", html_report(artifact, folder), size, dark)
+    assert faults(browser) == []
+    browser.run("npuMemplan.pick(npuMemplan.data.buffers.name[3])")
+    for memory in browser.run("[...document.querySelectorAll('#memories button')].map((b) => b.textContent)"):
+        browser.run(
+            f"[...document.querySelectorAll('#memories button')].find((b) => b.textContent === '{memory}').click()"
+        )
+        browser.frame()
+        assert faults(browser) == [], memory
+
+
+@VIEWS
+def test_the_comparison(browser: Any, small: Artifact, tmp_path: Path, size: tuple[int, int], dark: bool) -> None:
+    larger = dataclasses.replace(small, constants_bytes=5000, stream_bytes=100, name="larger")
+    open_page(browser, tmp_path / "compare.html", compare_page(small, larger, diff(small, larger)), size, dark)
+    browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert faults(browser) == []
+
+
+@VIEWS
+@pytest.mark.parametrize("front", [NEAR, FAR], ids=["near", "far"])
+def test_the_front(browser: Any, tmp_path: Path, front: Any, size: tuple[int, int], dark: bool) -> None:
+    open_page(browser, tmp_path / "front.html", front_page(front), size, dark)
+    assert faults(browser) == []
+
+
+def test_faults_are_found(browser: Any, tmp_path: Path) -> None:
+    body = (
+        '<div style="width:2000px">wide</div>'
+        '<div style="overflow:hidden;width:20px;white-space:nowrap">cut off here</div>'
+        '<svg class="chart" viewBox="0 0 200 90" style="overflow:visible;width:200px">'
+        '<text x="190" y="40">outside it</text>'
+        '<text x="10" y="20">first</text><text x="12" y="22">second</text></svg>'
+    )
+    open_page(browser, tmp_path / "page.html", Page("t", "t", "t", body, "").html(), DESK, False)
+    found = faults(browser)
+    for start in ("the page is", "cut off: cut off here", "outside: outside it", "over each other: first and second"):
+        assert any(fault.startswith(start) for fault in found), (start, found)
+
+
+def test_a_layer_and_a_tensor_of_the_graph_pick_their_buffer(browser: Any, compiled: Any, tmp_path: Path) -> None:
+    artifact, folder = compiled("pretrainedResnet_quant", accelerator="ethos-u55-256")
+    open_page(browser, tmp_path / "report.html", html_report(artifact, folder), DESK, False)
+    operator_of = report_data(artifact, folder)["operator_of"]
+    shown = browser.run("[...document.querySelectorAll('.graph .layer .kind')].map((t) => t.textContent)")
+    kinds = [artifact.operators[o].kind for o in sorted(set(operator_of) - {-1})]
+    assert sorted(kinds) == sorted(text for text in shown if not text.startswith("graph "))
+    points = {p: i for i, p in enumerate(artifact.problem.points)}
+    made = {b.name: points.get(b.producer, -1) for b in artifact.problem.buffers}
+    add = "[...document.querySelectorAll('.graph .layer')].find((l) => l.querySelector('.kind').textContent === 'ADD')"
+    browser.run(f"{add}.dispatchEvent(new Event('click'))")
+    name = browser.run("npuMemplan.state.picked.name")
+    layer = artifact.operators[operator_of[made[name]]]
+    assert layer.kind == "ADD"
+    cycles = next(row.cycles for row in artifact.layers if row.name == layer.name)
+    for where in ("graph-detail", "detail"):
+        told = browser.run(f"document.getElementById('{where}').innerText")
+        assert f"~{cycles:,} of the layer" in told
+        assert name[:10] in told
+    browser.run("document.querySelector('.graph .tensor').focus()")
+    browser.key("Enter")
+    assert browser.run("npuMemplan.state.picked.name") == artifact.inputs[0].name
+    assert browser.run("document.querySelectorAll('.graph .edge.on').length") == 1
+
+
+def test_no_layer_is_above_its_roof(browser: Any, compiled: Any, tmp_path: Path) -> None:
+    artifact, folder = compiled("pretrainedResnet_quant", accelerator="ethos-u55-256")
+    open_page(browser, tmp_path / "report.html", html_report(artifact, folder), DESK, False)
+    roofs = report_data(artifact, folder)["roofs"]
+    assert roofs["peak"] == 256
+    layers = browser.run("LAYERS.map((l) => [l.macs, l.busy_cycles, l.bytes])")
+    assert sum(macs for macs, _, _ in layers) == artifact.npu_macs
+    for macs, cycles, moved in layers:
+        assert macs / cycles <= roofs["peak"]
+        assert all(size / cycles <= 1.01 * roofs["rates"][memory] for memory, size in moved.items())
