@@ -15,6 +15,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.report.facts.work import NpuWork, busy, by_kind, npu_work, work_changes
 from npu_memplan.report.page.compare import compare_page
+from npu_memplan.report.page.svg import svg_map
 from npu_memplan.report.text.diff import diff
 
 Compiled = Callable[..., tuple[Artifact, Path]]
@@ -158,3 +159,34 @@ def test_what_is_not_there_is_said_before_anything_is_written(both: Any, tmp_pat
     assert ran.exit_code == 1
     assert "none is no compiled model" in str(ran.exception)
     assert not out.exists()
+
+
+def test_cycles_of_other_memories_are_not_called_better(compiled: Compiled) -> None:
+    """Their milliseconds are there to compare."""
+    (plain, _), (board, _) = compiled(MODEL), compiled(MODEL, accelerator="ethos-u55-256", board="alif-e7-hp")
+    page = compare_page(plain, board, diff(plain, board))
+    (card,) = (part for part in page.split('<div class="card">') if part.startswith('<div class="label">estimated NPU'))
+    assert 'class="badge "' in card
+    for artifact in (plain, board):
+        assert artifact.timing is not None
+        assert artifact.estimated_cycles is not None
+        milliseconds = artifact.timing.milliseconds(artifact.estimated_cycles)
+        assert f"{milliseconds:.3f} ms at {artifact.timing.clock_hz / 1e6:g} MHz, " in card
+    again = dataclasses.replace(plain, calls=tuple(dataclasses.replace(c, estimated_cycles=9) for c in plain.calls))
+    assert 'class="badge good"' in compare_page(plain, again, diff(plain, again))
+
+
+def test_a_capacity_far_above_the_bytes_leaves_the_curve_high(small: Artifact) -> None:
+    """A board's memory of megabytes made the curve of live bytes a flat line."""
+
+    def curve(size: int) -> str:
+        pool, *others = small.problem.pools
+        problem = dataclasses.replace(small.problem, pools=(dataclasses.replace(pool, size_bytes=size), *others))
+        page = svg_map(problem, small.plan)
+        return page[page.index('<polygon class="c"') :].split("/>")[0]
+
+    tops = [
+        min(float(p.split(",")[1]) for p in curve(n).split('points="')[1].rstrip('"').split()) for n in (16384, 4 << 20)
+    ]
+    floor = max(float(p.split(",")[1]) for p in curve(16384).split('points="')[1].rstrip('"').split())
+    assert floor - tops[1] > 0.5 * (floor - tops[0]) > 20

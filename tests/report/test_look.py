@@ -182,7 +182,7 @@ def test_maps_of_the_comparison_are_hatched_and_have_round_ticks(browser: Any, s
     sram = page.run(
         "[...document.querySelector('g[data-pool=sram]').querySelectorAll('text.r')].map(t => t.textContent)"
     )
-    assert sram == ["0", "4 KiB", "8 KiB", "12 KiB", "live bytes"]
+    assert sram == ["0", "4 KiB", "8 KiB", "12 KiB", "live bytes", "point"]
 
 
 @pytest.mark.parametrize("used, ticks", [

@@ -21,6 +21,7 @@ from .build import Page
 from .svg import HATCH, svg_inline
 
 _CLASSES = ("first", "second")
+_SYSTEM = {"accelerator", "board", "system_config", "memory_mode"}  # options that make cycles those of another system
 _SECTIONS = (("maps", "Maps"), ("numbers", "Numbers"), ("work", "NPU work"), ("buffers", "Buffers"))
 
 
@@ -75,12 +76,22 @@ def _cards(artifacts: tuple[Artifact, Artifact], names: _Pair, changes: PlanDiff
     cycles = found.get("estimated NPU cycles")
     if cycles is not None:
         shares = [busy(artifact) for artifact in artifacts]
-        notes = ["" if share is None else f"{percent(share, 1)} of its peak" for share in shares]
-        cards.append(_card(names, cycles, lambda n: f"{n:,.0f}", notes))
+        notes = [
+            ", ".join(filter(None, (_milliseconds(a), f"{percent(s, 1)} of its peak" if s else "")))
+            for a, s in zip(artifacts, shares, strict=True)
+        ]
+        alike = not _SYSTEM & {name for name, _, _ in changes.options}
+        cards.append(_card(names, cycles, lambda n: f"{n:,.0f}", notes, alike))
     old, new = (artifact.constants_bytes + artifact.stream_bytes for artifact in artifacts)
     notes = [f"of it {kib(artifact.stream_bytes)} command streams" for artifact in artifacts]
     cards.append(_card(names, Change("read-only data", old, new), kib, notes))
     return f'<section class="cards" aria-label="Summary">{"".join(cards)}</section>'
+
+
+def _milliseconds(artifact: Artifact) -> str:
+    if artifact.timing is None or not artifact.estimated_cycles:
+        return ""
+    return f"{artifact.timing.milliseconds(artifact.estimated_cycles):.3f} ms at {artifact.timing.clock_hz / 1e6:g} MHz"
 
 
 def _bound_note(used: int | None, bound: int | None) -> str:
@@ -89,7 +100,8 @@ def _bound_note(used: int | None, bound: int | None) -> str:
     return "at its bound" if used == bound else f"{used - bound:,} above its bound"
 
 
-def _card(names: _Pair, change: Change, text: Callable[[float], str], notes: Sequence[str]) -> str:
+def _card(names: _Pair, change: Change, text: Callable[[float], str], notes: Sequence[str], alike: bool = True) -> str:
+    """`alike`: whether less is better, which it is not where cycles are of different chips or memories."""
     most = max(change.before or 0, change.after or 0, 1)
     rows = []
     for side, name, value, note in zip(_CLASSES, names, (change.before, change.after), notes, strict=True):
@@ -101,7 +113,7 @@ def _card(names: _Pair, change: Change, text: Callable[[float], str], notes: Seq
             + (f'<span class="note">{escape(note)}</span>' if note else "")
         )
     badge = "same" if not change.by else percent(change.by, change.before or 0) if change.before else signed(change.by)
-    tone = "" if not change.by else "good" if change.by < 0 else "warn"
+    tone = "" if not change.by or not alike else "good" if change.by < 0 else "warn"
     sign = "+" if change.by > 0 and change.before else ""
     return (
         f'<div class="card"><div class="label">{escape(change.what)}<span class="badge {tone}">{sign}{badge}</span>'

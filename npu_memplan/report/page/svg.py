@@ -17,6 +17,7 @@ from ..facts.memory import MemoryView, PoolView, memory_view, shared_areas
 
 WIDTH, PANEL, CURVE = 960.0, 320.0, 90.0  # drawing area of one pool, in SVG units
 LEFT, RIGHT, GAP = 84.0, 24.0, 58.0
+_FAR = 1.6  # of the bytes in use: the highest capacity that is drawn
 STYLE = """
 text{font-family:Inter,"Segoe UI",Helvetica,Arial,sans-serif;font-size:12px;fill:#333a44}
 .t{font-size:15px;font-weight:600}.n{font-size:10px;text-anchor:middle;dominant-baseline:central}
@@ -118,7 +119,9 @@ def _panel(problem: Problem, panel: PoolView, view: MemoryView, top: float, scal
 
 
 def _curve(panel: PoolView, view: MemoryView, top: float, x_scale: float, used: int) -> Iterator[str]:
-    levels = [used, panel.lower_bound_bytes, panel.pool.size_bytes or 0, panel.curve.peak[1]]
+    # a capacity far above what is used is left out: it would flatten the curve
+    capacity = min(panel.pool.size_bytes or 0, round(_FAR * used))
+    levels = [used, panel.lower_bound_bytes, capacity, panel.curve.peak[1]]
     y_scale = CURVE / (max(*levels, 1) * 1.05)
     floor = top + CURVE
     points = [f"{LEFT:g},{floor:g}"]
@@ -127,11 +130,14 @@ def _curve(panel: PoolView, view: MemoryView, top: float, x_scale: float, used: 
         points.append(f"{LEFT + start * x_scale:.2f},{y:.2f} {LEFT + end * x_scale:.2f},{y:.2f}")
     points.append(f"{LEFT + WIDTH:g},{floor:g}")
     yield f'<polygon class="c" points="{" ".join(points)}"/>'
-    lines = [("lb", panel.lower_bound_bytes)] + ([("cap", panel.pool.size_bytes)] if panel.pool.size_bytes else [])
+    lines = [("lb", panel.lower_bound_bytes)] + (
+        [("cap", capacity)] if capacity and capacity == panel.pool.size_bytes else []
+    )
     for name, value in lines:
         y = floor - value * y_scale
         yield f'<line class="{name}" x1="{LEFT:g}" x2="{LEFT + WIDTH:g}" y1="{y:.2f}" y2="{y:.2f}"/>'
     yield f'<text class="r" x="{LEFT - 8:g}" y="{top + 12:g}">live bytes</text>'
+    yield f'<text class="r" x="{LEFT - 8:g}" y="{floor + 16:g}">point</text>'
     for tick in range(0, view.end + 1, _step(view.end / 8)):
         yield f'<text class="m" x="{LEFT + tick * x_scale:.2f}" y="{floor + 16:g}">{tick}</text>'
 
