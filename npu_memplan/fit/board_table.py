@@ -14,9 +14,10 @@ from .boards import BoardRow
 HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "NPU ms", "host")
 NOTE = (
     "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
-    "constants (flash). Milliseconds are estimated from the board file's figures; the host's roughly (?: its clock is "
-    "not known), and not in the NPU's. The user's own program is not in the bytes. Of the boards, Corstone-300 alone "
-    "was run by us, on emulators."
+    "constants (flash). The plans are those of the fewest bytes; compile --board BOARD makes faster ones where "
+    "there is room. Milliseconds are estimated from the board file's figures; the host's roughly (?: its clock is "
+    "not known), and not in the NPU's. The user's own program is not in the bytes. Of the boards, Corstone-300 "
+    "alone was run by us, on emulators."
 )
 
 
