@@ -258,19 +258,26 @@ def test_softmax_of_and_into_a_part_of_a_concatenation(axis: int, inside: bool) 
 # ---------------------------------------------------------------------- softmax of ends
 
 
-def test_softmax_of_one_class_up_to_all_of_them() -> None:
+@pytest.mark.parametrize(
+    ("npu", "classes", "operations"), [("ethos-u55-256", 32, 27), ("ethos-u85-512", 10, 29), ("ethos-u85-2048", 10, 29)]
+)
+def test_softmax_of_one_class_up_to_all_of_them(npu: str, classes: int, operations: int) -> None:
     """Equal maxima beside values whose exponentials are 0: reciprocals of sums that are powers of two saturate."""
-    classes, draw = 32, np.random.default_rng(0)
+    draw = np.random.default_rng(0)
     counts = np.arange(1, classes + 1)[:, None]
     first = np.arange(classes) < counts
-    rows = [np.where(first, 127, -128), np.where(first, 127, 127 - counts), draw.integers(-128, 128, (32, classes))]
+    rows = [
+        np.where(first, 127, -128),
+        np.where(first, 127, 127 - counts),
+        draw.integers(-128, 128, (classes, classes)),
+    ]
     values = np.concatenate(rows).astype(np.int8)
     b = ModelBuilder()
     x, y = b.tensor(values.shape, "int8", 0.5, 0), b.tensor(values.shape, "int8", 1 / 256, -128)
     b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
     model = b.made([x], [y]).finish()
-    lowered = lower(only_graph(partition_for_ethosu(import_relax(model))), accelerator("ethos-u55-256"))
-    assert sum(operation.op is not Op.DMA_START for operation in lowered.program.operations) == 27
+    lowered = lower(only_graph(partition_for_ethosu(import_relax(model), npu)), accelerator(npu))
+    assert sum(operation.op is not Op.DMA_START for operation in lowered.program.operations) == operations
     (found,) = run_program(lowered, {"x": values})
     (wanted,) = Reference(model).run([values])
     assert np.array_equal(found.reshape(-1), wanted.reshape(-1))

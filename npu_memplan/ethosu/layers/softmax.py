@@ -1,4 +1,4 @@
-"""Softmax of 8-bit values as 27 NPU operations, equal to TFLite's fixed-point reference.
+"""Softmax of 8-bit values as 27 NPU operations, 29 on Ethos-U85, equal to TFLite's fixed-point reference.
 
 Invariant: every intermediate is the int32 that TFLite's reference computes: exponentials in Q0.31 from a
 table over the 256 possible differences to the row's maximum, their sum in Q12.19, and its reciprocal by
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ...fixed_point.functions import exp_on_negative
 from ...fixed_point.multiplier import input_radius, multiply_by_quantised
+from ..arch import Language
 from ..lower.emit import Builder
 from ..lower.emit_context import EmitContext, reshaped
 from ..lower.layer import Layer, Limits, StorageTraits
@@ -56,7 +57,7 @@ class Softmax(Layer):
         return StorageTraits(dense=True)
 
     def emit(self, context: EmitContext) -> None:
-        """27 operations on dense [H, W, C] maps: what lies side by side in memory is one row."""
+        """27 or 29 operations on dense [H, W, C] maps: what lies side by side in memory is one row."""
         source = context.tensors[self.inputs[0]]
         ifm, ofm = (context.operand(name) for name in (source.name, self.output))
         _emit(context.builder, self.output, ifm, ofm, source.scale, self.beta)
@@ -151,6 +152,7 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
     right_shift = sub("right_shift", headroom_plus_one, constant(_ACCUMULATION_BITS + 31 - 8), swap=True)
     half = left("half_denominator", total, sub("headroom", headroom_plus_one, constant(1)))
     # 1 / x by Newton-Raphson in Q2.29, from 48/17 - 32/17 * x
+    saturates = builder.accelerator.language is not Language.U85  # whose results of 32 bits lose their high bits
     first = multiply("slope", half, constant(-1010580540), _PRODUCT)
     estimate = add("estimate", first, constant(1515870810))
     for step in range(3):
@@ -158,6 +160,10 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
         error = sub(f"error{step}", product, constant(1 << 29), swap=True)
         change = multiply(f"change{step}", estimate, error, _PRODUCT)
         correction = multiply(f"correction{step}", change, constant(4))
-        estimate = add(f"estimate{step}", estimate, correction, _TWICE if step == 2 else UNITY)  # the last in Q0.31
+        twice = _TWICE if step == 2 and saturates else UNITY  # the last in Q0.31
+        estimate = add(f"estimate{step}", estimate, correction, twice)
+    if not saturates:  # 2 x, at most 2^31 - 1, as x + min(x, 2^30 - 1): x is no more than 2^30
+        less = binary(ElementwiseMode.MIN, "below_two", estimate, constant((1 << 30) - 1))
+        estimate = add("doubled", estimate, less)
     scaled = multiply("scaled_exp", exponentials, estimate, _PRODUCT)
     builder.elementwise(ElementwiseMode.SHR, scaled, right_shift, ofm, Output(clamp8, UNITY, Rounding.NATURAL))
