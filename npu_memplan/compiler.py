@@ -52,11 +52,12 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
 
     best = None if beyond else tune(options, load, model.name, extract_problem)
     if best is not None:
-        return make_resident(best)
+        return make_resident(best, lambda: tune(options, load, model.name, extract_problem, constants_near=True))
     with paused():
         extracted = extract_problem(lower(read_by_one(model, options, beyond)))
     try:
-        return make_resident(prefetch_weights(plan(extracted)))
+        planned = plan(extracted)
+        return make_resident(prefetch_weights(planned), lambda: planned)
     except planners.PlanningError as error:
         loaded = extracted.loaded
         raise does_not_fit(

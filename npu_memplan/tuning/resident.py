@@ -6,7 +6,7 @@ needs; the program taken is verified, and never slower by the estimate than the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from .. import verify
@@ -27,11 +27,15 @@ from .ranking import Ranking
 from .rebuild import called_once, constants_argument, rebuild_problem
 from .weight_prefetch import fast_pool, is_ended, read_in_place, search_prefetching
 
-_SHARES = (1.0, 0.75, 0.5, 0.25)  # of the room without copies, that is for resident constants
+_SHARES = (1.0, 0.75, 0.5, 0.25)  # of the room without copies, that is for resident constants; all of it first
 
 
-def make_resident(planned: Planned) -> Planned:
-    """`planned` with constants in its fast pool for good, as far as `--resident` asks for."""
+def make_resident(planned: Planned, select_near: Callable[[], Planned | None]) -> Planned:
+    """`planned` with constants in its fast pool for good, as far as `--resident` asks for.
+
+    `select_near` gives the best program for constants that lie in the fast pool: whole convolutions, say, where
+    `planned` has slices of them for its copies.
+    """
     options = planned.extracted.loaded.request.options
     requested = Resident.parse(options.resident)
     memory_map = options.memory_map() if requested.most_bytes != 0 else None
@@ -41,10 +45,31 @@ def make_resident(planned: Planned) -> Planned:
     fast = fast_pool(planned.extracted.problem.pools, memory_map)
     if fast is None:
         return _noted(planned, "no constants are resident: no pool is read faster than they are")
-    search = _Search(planned, Ranking(memory_map), fast, requested)
-    best = search.best()
+    rank = Ranking(memory_map)
+    near = select_near()
+    searches = [_Search(planned, rank, fast, requested, shares=_SHARES[: 1 if near else None])]
+    if near is not None:
+        near = _sized(_noted_as(near, planned), fast, searches[0].pool.size_bytes)
+        searches.append(_Search(near, rank, fast, requested, searches[0].used(planned)))
+    best = _best(planned, searches)
     verify.check_own(best.extracted.problem, best.plan)
     return best
+
+
+def _best(planned: Planned, searches: Sequence[_Search]) -> Planned:
+    """The fewest cycles, then bytes, of all candidates; and of `planned` as it is where not all is requested."""
+    made = [one for search in searches for one in search.candidates()]
+    first = searches[0]
+    if made or not first.requested.whole:
+        best = min(made if first.requested.whole else (planned, *made), key=first.rank)
+        if best is planned:
+            return _noted(best, "no constants are resident: none of them saves cycles in the room that there is")
+        return best
+    raise RefusalError(
+        f"--resident all needs {first.all_bytes:,} bytes of pool {first.pool.name} for constants beside the "
+        f"{first.used(first.plain or planned):,} bytes of the plan, and it has {first.limit:,}; give a "
+        "larger --pool, or leave the choice to --resident auto"
+    )
 
 
 def share_room(
@@ -130,10 +155,23 @@ class _Network:
 
 
 class _Search(_Network):
-    """The fastest of a program with more and fewer copies and resident constants."""
+    """A program with more and fewer copies and resident constants.
 
-    def __init__(self, planned: Planned, rank: Ranking, fast: int, requested: Resident) -> None:
+    `used_bytes`: of the pool, without resident constants; by default what `planned` uses. `shares`: of the room without
+    copies, that resident constants have.
+    """
+
+    def __init__(
+        self,
+        planned: Planned,
+        rank: Ranking,
+        fast: int,
+        requested: Resident,
+        used_bytes: int | None = None,
+        shares: Sequence[float] = _SHARES,
+    ) -> None:
         super().__init__(planned, rank, fast)
+        self.shares = shares
         self.requested = requested
         if requested.automatic and self.pool.size_bytes is None:
             raise RefusalError(
@@ -147,26 +185,15 @@ class _Search(_Network):
         self.most = most + -most % GRAIN
         self.limit = self.pool.size_bytes
         if self.limit is None:
-            self.limit = _rounded(self.used(planned)) + self.most
+            self.limit = _rounded(self.used(planned) if used_bytes is None else used_bytes) + self.most
         # without its copies, in all of the memory
         self.plain = planned_again(planned, plain, fast, self.limit)
 
-    def best(self) -> Planned:
-        """The fewest cycles, then the fewest bytes."""
-        made = [one for one in self._candidates() if one is not None]
-        if self.requested.whole:
-            made = [one for one in made if _resident_bytes(one) >= self.all_bytes]
-            if not made:
-                raise RefusalError(
-                    f"--resident all needs {self.all_bytes:,} bytes of pool {self.pool.name} for constants beside the "
-                    f"{self.used(self.plain or self.planned):,} bytes of the plan, and it has {self.limit:,}; give a "
-                    "larger --pool, or leave the choice to --resident auto"
-                )
-            return min(made, key=self.rank)
-        best = min((self.planned, *made), key=self.rank)
-        if best is self.planned:
-            return _noted(best, "no constants are resident: none of them saves cycles in the room that there is")
-        return best
+    def candidates(self) -> Iterator[Planned]:
+        """Those that were found; all with every constant resident where that is requested."""
+        for one in self._candidates():
+            if one is not None and (not self.requested.whole or _resident_bytes(one) >= self.all_bytes):
+                yield one
 
     def _candidates(self) -> Iterator[Planned | None]:
         """Resident constants beside the copies that the program makes, and with copies made anew of the others."""
@@ -176,7 +203,7 @@ class _Search(_Network):
         if self.plain is None:
             return
         most = min(self.most, self.limit - _rounded(self.used(self.plain)))
-        for share in _SHARES[:1] if most >= self.all_bytes else _SHARES:
+        for share in self.shares[:1] if most >= self.all_bytes else self.shares:
             if is_ended():
                 return
             yield self._instead(int(most * share))
@@ -240,6 +267,14 @@ def _sized(planned: Planned, fast: int, size_bytes: int | None) -> Planned:
 
 def _rounded(size_bytes: int) -> int:
     return size_bytes + -size_bytes % GRAIN
+
+
+def _noted_as(near: Planned, planned: Planned) -> Planned:
+    """`near` with the notes of `planned`: its own are of constants that lie near."""
+    loaded, first = near.extracted.loaded, planned.extracted.loaded
+    note = f"resident constants: {loaded.backend or 'the program'} was selected again for constants in the fast pool"
+    loaded = replace(loaded, notes=(*first.notes, note), vela_stream_bounds=first.vela_stream_bounds)
+    return replace(near, extracted=replace(near.extracted, loaded=loaded))
 
 
 def _noted(planned: Planned, note: str) -> Planned:

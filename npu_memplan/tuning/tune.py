@@ -24,14 +24,18 @@ def tune(
     load: Callable[[CompileOptions], Loaded],
     name: str,
     extract: Callable[[Loaded], Extracted],
+    constants_near: bool = False,
 ) -> Planned | None:
     """The best of all programs of a model; None where the options leave one only, or none fits.
 
     `load` reads and lowers the model, called `name`, as the options it is given ask; `extract` states its problem.
-    Raises `SpeedError` where none is as fast as was requested.
+    `constants_near`: the best for constants that lie in the fastest memory. Raises `SpeedError` where none is as fast
+    as was requested.
     """
     options = options.resolved()
     memory_map = _memories(options)
+    if memory_map is not None and constants_near:
+        memory_map = memory_map.with_constants_near()
     if options.max_ms is not None:
         if memory_map is None:
             known = " or ".join(prefetch.SEARCHING)
@@ -73,14 +77,16 @@ def prefetch_weights(planned: Planned) -> Planned:
     return faster
 
 
-def make_resident(planned: Planned) -> Planned:
-    """The stage `make_resident`: constants in the fast pool for good, as far as `--resident` asks for."""
+def make_resident(planned: Planned, select_near: Callable[[], Planned | None]) -> Planned:
+    """The stage `make_resident`: constants in the fast pool for good, as far as `--resident` asks for; `select_near`
+    gives the best program for constants that lie there.
+    """
     options = planned.extracted.loaded.request.options
     if options.resident == "none":
         return planned
     from .resident import make_resident
 
-    return make_resident(planned)
+    return make_resident(planned, select_near)
 
 
 def _memories(options: CompileOptions) -> MemoryMap | None:

@@ -111,7 +111,10 @@ def test_what_cannot_be_resident_is_said(cli: Callable, tmp_path: Path, options:
     assert not (tmp_path / "out.tflite").exists()
 
 
-@pytest.mark.parametrize(("accelerator", "mode"), [("ethos-u65-512", "Dedicated_Sram"), ("ethos-u55-64", "")])
+OTHERS = [("ethos-u65-512", "Dedicated_Sram"), ("ethos-u55-64", ""), ("ethos-u85-256", "")]
+
+
+@pytest.mark.parametrize(("accelerator", "mode"), OTHERS)
 def test_other_npus_and_pools(cli: Callable, tmp_path: Path, accelerator: str, mode: str) -> None:
     options = ("--accelerator", accelerator, *(("--memory-mode", mode) if mode else ()))
     made = cli("compile", MODEL, *options, "--json", "--resident", "all", "-o", tmp_path / "out")
@@ -137,3 +140,18 @@ def test_more_resident_bytes_save_cycles(cli: Callable, tmp_path: Path, name: st
         assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     assert all(less < more for more, less in pairwise(found))
     assert found[-1] < 0.2 * found[0]  # flash is hardly read any more
+
+
+def test_the_program_is_chosen_again_for_constants_in_sram(
+    cli: Callable, tmp_path: Path, shared_model: Callable
+) -> None:
+    """What flash made of it, convolutions in slices, is not kept: all in the pool is as good as Sram_Only."""
+    model, quick = shared_model("kws_ref_model"), ("--effort", "quick", "--no-check", "--json")
+    found = {}
+    for name, options in (("resident", ("--resident", "all")), ("sram", ("--memory-mode", "Sram_Only"))):
+        made = cli("compile", model, *quick, *options, "-o", tmp_path / name)
+        assert made.code == 0, made.err
+        found[name] = made.json["estimated_cycles"]
+    assert found["resident"] <= 1.05 * found["sram"]
+    ran = cli("run", tmp_path / "resident", "--on", "host", "--steps", 20, "--reference", model)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
