@@ -168,19 +168,26 @@ def one_arena_header() -> bytes:
     return (Path(npu_memplan.executorch.__file__).parent / "one_arena.h").read_bytes()
 
 
-def compare_programs(old: ExecutorchProgram, new: ExecutorchProgram, one_arena: bool = False) -> list[MethodRow]:
-    """Run every method of both on the NPU model; `InternalError` where an output differs."""
-    return [_compare(old, new, number, one_arena) for number in range(len(old.methods))]
+def compare_programs(
+    old: ExecutorchProgram, new: ExecutorchProgram, one_arena: bool = False, same_kernels: bool = True
+) -> list[MethodRow]:
+    """Run every method of both on the NPU model; `InternalError` where an output differs, or, with `same_kernels`,
+    what a kernel of the NPU writes.
+    """
+    return [_compare(old, new, number, one_arena, same_kernels) for number in range(len(old.methods))]
 
 
-def _compare(old: ExecutorchProgram, new: ExecutorchProgram, number: int, one_arena: bool) -> MethodRow:
+def _compare(
+    old: ExecutorchProgram, new: ExecutorchProgram, number: int, one_arena: bool, same_kernels: bool
+) -> MethodRow:
     """Run method `number` of both; `InternalError` where an output differs."""
     methods = (old.methods[number], new.methods[number])
     try:
-        cycles = [_run_whole(old, new, methods, arena) for arena in ((False, True) if one_arena else (False,))][-1]
+        arenas = (False, True) if one_arena else (False,)
+        cycles = [_run_whole(old, new, methods, arena, same_kernels) for arena in arenas][-1]
         whole = True
     except MissingKernelError:
-        cycles, whole = _run_delegates(old, new, methods), False
+        cycles, whole = _run_delegates(old, new, methods, same_kernels), False
     scratch = [
         max((c.blocks.scratch_bytes for c in npu_calls(program) if c.method is method), default=0)
         for program, method in zip((old, new), methods, strict=True)
@@ -190,7 +197,7 @@ def _compare(old: ExecutorchProgram, new: ExecutorchProgram, number: int, one_ar
 
 
 def _run_whole(
-    old: ExecutorchProgram, new: ExecutorchProgram, methods: tuple[Method, Method], arena: bool
+    old: ExecutorchProgram, new: ExecutorchProgram, methods: tuple[Method, Method], arena: bool, same_kernels: bool
 ) -> tuple[int, int]:
     models = [
         ExecutorchModel(program, method, where=_where(program, method), one_arena=inside, stand_ins=True)
@@ -203,7 +210,7 @@ def _run_whole(
         for left, right in zip(ran[0].outputs, ran[1].outputs, strict=True):
             if not _same(left, right):
                 raise InternalError(f"{old.name}: method {methods[0].name!r} gives another output once planned")
-        if ran[0].kernels != ran[1].kernels:
+        if same_kernels and ran[0].kernels != ran[1].kernels:
             raise InternalError(f"{old.name}: a kernel of {methods[0].name!r} writes something else once planned")
     before, after = (sum(stats.cycles for stats in one.stats) for one in ran)
     return before, after
@@ -218,7 +225,9 @@ def _where(program: ExecutorchProgram, method: Method) -> Any:
     return memories_for(calls[0], {}) if calls else None
 
 
-def _run_delegates(old: ExecutorchProgram, new: ExecutorchProgram, methods: tuple[Method, Method]) -> tuple[int, int]:
+def _run_delegates(
+    old: ExecutorchProgram, new: ExecutorchProgram, methods: tuple[Method, Method], same_kernels: bool
+) -> tuple[int, int]:
     spent = [0, 0]
     pairs = [
         [one for one in npu_calls(program) if one.method is method]
@@ -233,7 +242,7 @@ def _run_delegates(old: ExecutorchProgram, new: ExecutorchProgram, methods: tupl
                 run_delegate(one, model, given, None, seen)
                 for one, model, seen in zip((before, after), models, kernels, strict=True)
             ]
-            if kernels[0] != kernels[1] or not all(
+            if (same_kernels and kernels[0] != kernels[1]) or not all(
                 np.array_equal(a, b) for (a, _), (b, _) in zip(ran[0][1], ran[1][1], strict=True)
             ):
                 raise InternalError(f"{old.name}: delegate {before.delegate} gives another output once planned")

@@ -78,18 +78,31 @@ def replan_scratch(program: ExecutorchProgram, goal: ScratchGoal | None = None) 
     first: dict[Delegate, EthosUCall] = {}
     for one in npu_calls(program):
         first.setdefault(one.method.delegates[one.delegate], one)
-    return [_replanned(delegate, one, goal or ScratchGoal()) for delegate, one in first.items()]
+    return [_replanned(one, goal or ScratchGoal()) for one in first.values()]
 
 
-def _replanned(delegate: Delegate, one: EthosUCall, goal: ScratchGoal) -> ReplannedDelegate:
-    before = one.blocks.scratch_bytes
-    kept = ReplannedDelegate(delegate, one.method.name, one.delegate, before, before)
+def _replanned(one: EthosUCall, goal: ScratchGoal) -> ReplannedDelegate:
     try:
         lifted = lift_call(one, goal.board)
     except NpuMemplanError as error:
-        return _fitting(replace(kept, note=f"its stream cannot be read as operations on buffers: {error}"), goal)
-    usual = lifted.cycles()
-    found, least = [(usual, kept)], before
+        note = f"its stream cannot be read as operations on buffers: {error}"
+        return _fitting(replace(_as_it_is(one), note=note), goal)
+    return replan_call(lifted, goal)
+
+
+def _as_it_is(one: EthosUCall) -> ReplannedDelegate:
+    before = one.blocks.scratch_bytes
+    return ReplannedDelegate(one.method.delegates[one.delegate], one.method.name, one.delegate, before, before)
+
+
+def replan_call(lifted: LiftedCall, goal: ScratchGoal, apart: bool = False) -> ReplannedDelegate:
+    """The delegate of one call; `apart`: its buffers lie apart, which is no plan to compare others with.
+
+    `ScratchError` where it does not fit the pool.
+    """
+    kept = _as_it_is(lifted.one)
+    before, usual = kept.before_bytes, lifted.cycles()
+    found, least = [] if apart else [(usual, kept)], before
     for slack in _SLACKS_OF_EFFORT[goal.effort]:
         made = plan(_problem(lifted, slack))
         places = {placement.buffer: placement.offset_bytes for placement in made.placements}
@@ -104,7 +117,8 @@ def _replanned(delegate: Delegate, one: EthosUCall, goal: ScratchGoal) -> Replan
         fitting = [pair for pair in found if pair[1].scratch_bytes <= goal.pool_bytes]
         best = min(fitting, key=lambda pair: (pair[0], pair[1].scratch_bytes))[1] if fitting else None
         return best or _fitting(replace(kept, scratch_bytes=least), goal)
-    allowed = [one for cycles, one in found if cycles <= usual * TOLERANCES[goal.objective]]
+    usual = min((cycles for cycles, _ in found), default=usual) if apart else usual
+    allowed = [one for cycles, one in found if cycles <= usual * TOLERANCES[goal.objective]] or [kept]
     smallest = min(allowed, key=lambda one: one.scratch_bytes)
     if smallest.data is None:
         slower = f"{least:,} bytes would take more cycles (--objective bytes)"

@@ -1,6 +1,6 @@
 """`ethos_u_partitioner`: Arm's partitioner for Ethos-U, whose delegates come with scratch planned here.
 
-Invariant: delegates are of `EthosUBackend` and have Vela's blocks, so the firmware stays as it is; of each, what is
+Invariant: delegates are of `EthosUBackend` and have blocks as Vela's, so the firmware stays as it is; of each, what is
 emitted gave the same outputs as Vela's own on the NPU model. Partitioners of Arm's beside it are not changed. Needs
 ExecuTorch with its Arm backend, which is imported when a partitioner is made; TVM is not needed.
 """
@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError
-from ..executorch.replanning import ScratchGoal, replan_scratch
+from ..errors import NpuMemplanError, RefusalError
+from ..ethosu.stream.decode import decode
+from ..ethosu.time import estimate
+from ..executorch.lowered_for import memories_for
+from ..executorch.replanning import TOLERANCES, ScratchError, ScratchGoal, replan_call, replan_scratch
 from ..frontend.start import vela_options
-from ..models.executorch.program import Delegate, DelegateCall, ExecutorchProgram, Method, ValueTensor
-from ..models.executorch.vela_blocks import BACKEND, read_blocks
+from ..models.executorch.vela_blocks import BACKEND
+from ..models.executorch.vela_network import npu_calls
 from ..options import CompileOptions, usual_accelerator
 from ..sizes import parse_size
+from .native import delegate_program, native_call
 
 _KEY = "npu_memplan"  # of our compile spec
 _FLAGS = "compile_flags"
-_TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
 class PartitionerError(NpuMemplanError):
@@ -40,14 +43,18 @@ def ethos_u_partitioner(
     objective: str = "auto",
     effort: str = "normal",
     pool: str | int | None = None,
+    npu_compiler: str = "vela",
 ) -> Any:
     """A partitioner for `to_edge_transform_and_lower`.
 
     `spec`: Arm's `EthosUCompileSpec`; or `board`, a name or file of npu_memplan's, whose NPU, memories and pool are
     then Vela's too. `pool`: the most bytes of scratch (`"1MiB"`), of a board its own; the fewest cycles that fit are
     taken, else what `objective` says (`auto`, `cycles`, `bytes`). `effort`: `quick`, `normal` or `max`. A scratch that
-    does not fit is a `ScratchError` of the lowering.
+    does not fit is a `ScratchError` of the lowering. `npu_compiler`: `vela`, `tvm` (native lowering of the TOSA graph;
+    a graph that it does not take is a `TosaLayersError`), or `auto`, the better of both.
     """
+    if npu_compiler not in ("vela", "tvm", "auto"):
+        raise PartitionerError(f"npu_compiler is {npu_compiler!r}, not vela, tvm or auto")
     if (spec is None) == (not board):
         raise PartitionerError(
             "give either an EthosUCompileSpec or a board, e.g. board='NAME' (npu-memplan boards lists them)"
@@ -73,33 +80,61 @@ def ethos_u_partitioner(
     goal = ScratchGoal(objective, effort, size, board)
     _install()
     partitioner = EthosUPartitioner(spec)
-    own = CompileSpec(_KEY, json.dumps({"goal": asdict(goal), "sections": sections}).encode())
+    own = CompileSpec(
+        _KEY, json.dumps({"goal": asdict(goal), "sections": sections, "npu_compiler": npu_compiler}).encode()
+    )
     partitioner.delegation_spec = DelegationSpec(BACKEND, [*partitioner.delegation_spec.compile_specs, own])
     return partitioner
 
 
-def replan_blocks(data: bytes, specs: Mapping[str, bytes], goal: ScratchGoal) -> bytes:
-    """The bytes of a delegate with its scratch planned again; the same bytes where nothing is better."""
+def plan_blocks(
+    data: bytes, specs: Mapping[str, bytes], goal: ScratchGoal, npu_compiler: str = "vela", tosa: bytes = b""
+) -> bytes:
+    """The bytes of a delegate whose scratch is planned here, from Vela's stream in `data`, by native lowering of the
+    graph `tosa`, or the better of both; `data` where nothing is better.
+    """
     from fvp_runner.executorch.compiling import compare_programs
 
-    before = _program(data, specs)
-    found = replan_scratch(before, goal)[0].data
-    if found is None:
-        return data
-    compare_programs(before, _program(found, specs))
-    return found
+    before = delegate_program(data, specs)
+    vela = native = b""
+    refused: list[NpuMemplanError] = []
+    if npu_compiler != "tvm":
+        try:
+            vela = replan_scratch(before, goal)[0].data or data
+        except ScratchError as error:
+            refused.append(error)
+    if npu_compiler != "vela":
+        try:
+            made = replan_call(native_call(tosa, npu_calls(before)[0], goal), goal, apart=True)
+            native = made.data or bytes(made.delegate.data)
+        except (RefusalError, ScratchError) as error:
+            refused.append(error)
+    found = [one for one in (vela, native) if one]
+    if not found:
+        raise refused[0]
+    best = min(found, key=_rank(found, specs, goal))
+    if best is not data:
+        compare_programs(before, delegate_program(best, specs), same_kernels=best is not native)
+    return best
 
 
-def _program(data: bytes, specs: Mapping[str, bytes]) -> ExecutorchProgram:
-    """A program that calls one delegate."""
-    delegate = Delegate(BACKEND, memoryview(data), 0, False, specs)
-    blocks = read_blocks(delegate, {}, "the delegate")
-    slots = (*blocks.inputs, *blocks.outputs)
-    values = tuple(ValueTensor(_TYPES[s.element_bytes], s.element_bytes, s.shape, ()) for s in slots)
-    numbers = tuple(range(len(slots)))
-    inputs, outputs = numbers[: len(blocks.inputs)], numbers[len(blocks.inputs) :]
-    method = Method("forward", values, inputs, outputs, (DelegateCall(0, numbers),), (delegate,), {})
-    return ExecutorchProgram("delegate", len(data), (method,))
+def _rank(found: Sequence[bytes], specs: Mapping[str, bytes], goal: ScratchGoal) -> Callable[[bytes], tuple[int, int]]:
+    """What the goal wants least of first. Without a pool, few bytes count among those of nearly the fewest cycles."""
+    figures: dict[bytes, tuple[int, int]] = {}
+    for data in found:
+        one = npu_calls(delegate_program(data, specs))[0]
+        commands = decode(one.call.words, one.call.accelerator.language)
+        cycles = estimate(commands, one.call.accelerator, memories_for(one, {}, goal.board)).total
+        figures[data] = cycles, one.blocks.scratch_bytes
+    most = min(cycles for cycles, _ in figures.values()) * TOLERANCES[goal.objective]
+
+    def rank(data: bytes) -> tuple[int, int]:
+        cycles, size = figures[data]
+        if goal.pool_bytes is not None or cycles > most:
+            return cycles, size
+        return 0, size
+
+    return rank
 
 
 def _install() -> None:
@@ -127,12 +162,30 @@ def _preprocess(original: Any, edge_program: Any, compile_specs: Sequence[Any]) 
             ini = Path(folder) / "vela.ini"
             ini.write_text(asked["sections"], encoding="utf-8")
             others = [_with_ini(one, ini) for one in others]
-        result = original(edge_program, others)
+        result, tosa = _with_graph(original, edge_program, others)
     if result.data_store_output is not None:
         raise PartitionerError("commands or weights are to be external data; leave external_block_placements out")
     specs = {one.key: bytes(one.value) for one in compile_specs}
-    result.processed_bytes = replan_blocks(bytes(result.processed_bytes), specs, ScratchGoal(**asked["goal"]))
+    goal, blocks = ScratchGoal(**asked["goal"]), bytes(result.processed_bytes)
+    result.processed_bytes = plan_blocks(blocks, specs, goal, asked["npu_compiler"], tosa)
     return result
+
+
+def _with_graph(original: Any, edge_program: Any, specs: Sequence[Any]) -> tuple[Any, bytes]:
+    """What Arm's backend makes, and the TOSA graph that it gave Vela."""
+    from executorch.backends.arm.ethosu import EthosUBackend
+
+    compile_graph, graphs = EthosUBackend._compile_tosa_flatbuffer, []
+
+    def keep(tosa: Any, spec: Any) -> Any:
+        graphs.append(bytes(tosa))
+        return compile_graph(tosa, spec)
+
+    EthosUBackend._compile_tosa_flatbuffer = staticmethod(keep)
+    try:
+        return original(edge_program, specs), graphs[-1]
+    finally:
+        EthosUBackend._compile_tosa_flatbuffer = staticmethod(compile_graph)
 
 
 def _with_ini(spec: Any, ini: Path) -> Any:

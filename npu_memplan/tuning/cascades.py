@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-import tvm
-
 from .. import planners
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
 from ..ethosu.program.program import BufferRole
@@ -48,6 +46,8 @@ class CascadeChoice:
 
 def stripe(module: Any, options: StripeOptions) -> Any:
     """`module` with the NPU functions in stripes."""
+    import tvm
+
     functions = dict(module.functions.items())
     for variable, function in functions.items():
         if is_npu(function):

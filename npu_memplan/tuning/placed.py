@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..ethosu.hazards.waits import schedule
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.time import MemoryMap, ResourceUseCache, timeline
-from ..extract.program import Fixed, Invoke, Program, Step, View, steps
 from ..problem import Plan, Problem
 from ..vocabulary import is_npu
+
+if TYPE_CHECKING:
+    from ..extract.program import Invoke, Program, Step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +48,8 @@ def npu_calls(program: Program) -> tuple[PlacedCall, ...]:
 
 
 def _calls(program: Program) -> Iterator[PlacedCall]:
+    from ..extract.program import Fixed, View, steps
+
     for invoke in program.calls:
         if not is_npu(invoke.primfunc):
             continue

@@ -9,7 +9,7 @@ import pytest
 from fvp_runner.executorch import compiling
 from npu_memplan.errors import InternalError
 from npu_memplan.executorch.replanning import ScratchError, ScratchGoal
-from npu_memplan.executorch_lowering.partitioner import PartitionerError, ethos_u_partitioner, replan_blocks
+from npu_memplan.executorch_lowering.partitioner import PartitionerError, ethos_u_partitioner, plan_blocks
 from npu_memplan.models.executorch.program import Delegate
 from npu_memplan.models.executorch.reading import read_program
 from npu_memplan.models.executorch.vela_blocks import BACKEND, read_blocks
@@ -21,7 +21,7 @@ VELA = 39808  # bytes of Vela's scratch
 def made(goal: ScratchGoal) -> tuple[bytes, bytes]:
     """Vela's blocks, and those that are planned again."""
     delegate = read_program(U55.read_bytes()).methods[0].delegates[0]
-    return bytes(delegate.data), replan_blocks(bytes(delegate.data), delegate.specs, goal)
+    return bytes(delegate.data), plan_blocks(bytes(delegate.data), delegate.specs, goal)
 
 
 def scratch(data: bytes) -> int:
@@ -54,7 +54,7 @@ def test_a_pool_that_is_too_small_says_by_how_much() -> None:
 
 
 def test_other_outputs_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def differ(*_: object) -> None:
+    def differ(*_: object, **__: object) -> None:
         raise InternalError("another output")
 
     monkeypatch.setattr(compiling, "compare_programs", differ)

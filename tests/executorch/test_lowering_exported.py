@@ -82,6 +82,16 @@ def test_less_scratch_and_the_outputs_of_pt2e(quantised: tuple[Any, Any], tmp_pa
         lowered(quantised, ethos_u_partitioner(SPEC, pool="1KiB"))
 
 
+@pytest.mark.parametrize("npu_compiler", ["tvm", "auto"])
+def test_native_lowering(quantised: tuple[Any, Any], tmp_path: Path, npu_compiler: str) -> None:
+    vela = lowered(quantised, ethos_u_partitioner(SPEC, objective="bytes"))
+    ours = lowered(quantised, ethos_u_partitioner(SPEC, objective="bytes", npu_compiler=npu_compiler))
+    assert scratch(ours) < scratch(vela)
+    values = np.random.default_rng(4).standard_normal(SHAPE).astype(np.float32)
+    expected = quantised[0](torch.from_numpy(values)).detach().numpy()
+    assert np.array_equal(RuntimeBench(tmp_path).run(ours, [values]).outputs[0], expected)
+
+
 def test_a_board(quantised: tuple[Any, Any], tmp_path: Path) -> None:
     data = lowered(quantised, ethos_u_partitioner(board="corstone-300-u55", accelerator="ethos-u55-128"))
     flags = read_program(data).methods[0].delegates[0].specs["compile_flags"].decode()

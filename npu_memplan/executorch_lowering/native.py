@@ -1,0 +1,118 @@
+"""A delegate by native lowering: from the TOSA graph that Vela gets to blocks like those that Vela makes.
+
+Invariant: inputs and outputs are those of Vela's blocks, in their order and with their shapes; only region 0
+(constants) and region 1 (scratch) are used. Nothing is shared in the scratch yet: `replan_call` does that. TVM is not
+needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ..errors import RefusalError
+from ..ethosu.hazards.waits import schedule
+from ..ethosu.lower.lower import LoweringTarget, lower
+from ..ethosu.program.program import BufferRole, NpuProgram
+from ..ethosu.schedule.stripes.apply import apply
+from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
+from ..ethosu.stream.container import build_payload
+from ..ethosu.stream.encode import encode
+from ..ethosu.time import MemoryMap
+from ..executorch.lifted_call import SCRATCH, LiftedCall
+from ..executorch.lowered_for import memories_for
+from ..executorch.replanning import ScratchGoal
+from ..frontend.tosa.layers import build_layers
+from ..models.executorch.program import Delegate, DelegateCall, ExecutorchProgram, Method, ValueTensor
+from ..models.executorch.vela_blocks import ALIGNMENT, BACKEND, BlockSlot, build_blocks, read_blocks, slots_data
+from ..models.executorch.vela_network import EthosUCall, npu_calls
+from ..models.tosa_graph import read_tosa_graph
+from ..tuning.cascades import best_choice
+
+_CONSTANTS = 0  # region
+_TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+
+
+class NativeBlocksError(RefusalError):
+    """A delegate has another interface natively than in Vela's blocks."""
+
+
+def native_call(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> LiftedCall:
+    """A call that computes what the graph `tosa` does, like the call `vela` of Vela's; every buffer lies apart.
+
+    In stripes unless the goal is `cycles`. Raises `TosaLayersError`, `LoweringError`, `NativeBlocksError`.
+    """
+    target, memory_map = vela.call.accelerator, memories_for(vela, {}, goal.board)
+    graph = read_tosa_graph(tosa, f"delegate {vela.delegate}")
+    layers, _ = build_layers(graph, target, "npu")
+    lowered = lower(layers, target, LoweringTarget(memory_map=memory_map, for_cycles=goal.objective != "bytes"))
+    program = lowered.program
+    if goal.objective != "cycles" or goal.pool_bytes is not None:
+        program = _in_stripes(program, memory_map, goal)
+    program, size = _apart(program)
+    slots = _slots(program, vela)
+    placed = [program.place(index, _home(program)) for index in range(len(program.operations))]
+    count = len(vela.blocks.inputs)
+    data = build_blocks(
+        {
+            "cmd_data": build_payload(replace(vela.call.payload, words=encode(schedule(placed, program.accelerator)))),
+            "weight_data": lowered.constants,
+            "scratch_size": size.to_bytes(4, "little"),
+            "inputs": slots_data([slot for slot, _ in slots[:count]]),
+            "outputs": slots_data([slot for slot, _ in slots[count:]]),
+        }
+    )
+    one = npu_calls(delegate_program(data, vela.method.delegates[vela.delegate].specs))[0]
+    contents = tuple(b for b in program.buffers if b.original_region == SCRATCH and b.role is not BufferRole.LUT)
+    return LiftedCall(one, one.call, program, contents, tuple(name for _, name in slots), goal.board)
+
+
+def delegate_program(data: bytes, specs: Mapping[str, bytes]) -> ExecutorchProgram:
+    """A program that calls the one delegate with these bytes."""
+    delegate = Delegate(BACKEND, memoryview(data), 0, False, specs)
+    blocks = read_blocks(delegate, {}, "the delegate")
+    slots = (*blocks.inputs, *blocks.outputs)
+    values = tuple(ValueTensor(_TYPES[s.element_bytes], s.element_bytes, s.shape, ()) for s in slots)
+    numbers = tuple(range(len(slots)))
+    inputs, outputs = numbers[: len(blocks.inputs)], numbers[len(blocks.inputs) :]
+    method = Method("forward", values, inputs, outputs, (DelegateCall(0, numbers),), (delegate,), {})
+    return ExecutorchProgram("delegate", len(data), (method,))
+
+
+def _slots(program: NpuProgram, vela: EthosUCall) -> list[tuple[BlockSlot, str]]:
+    """The inputs, then the outputs: where they lie, and their buffers."""
+    blocks, ends = vela.blocks, (BufferRole.INPUT, BufferRole.OUTPUT)
+    given, made = ([b for b in program.buffers if b.role is role] for role in ends)
+    if (len(given), len(made)) != (len(blocks.inputs), len(blocks.outputs)):
+        raise NativeBlocksError(f"delegate {vela.delegate} has another number of inputs or outputs in Vela's blocks")
+    pairs = list(zip((*blocks.inputs, *blocks.outputs), (*given, *made), strict=True))
+    if any(slot.size_bytes != buffer.size_bytes for slot, buffer in pairs):
+        raise NativeBlocksError(f"delegate {vela.delegate} has inputs or outputs of other sizes in Vela's blocks")
+    return [(replace(slot, offset_bytes=b.original_offset, region=SCRATCH), b.name) for slot, b in pairs]
+
+
+def _in_stripes(program: NpuProgram, memory_map: MemoryMap, goal: ScratchGoal) -> NpuProgram:
+    groups = CascadeSpace(program, memory_map=memory_map)
+    capacity = 0 if goal.objective == "bytes" and goal.pool_bytes is None else goal.pool_bytes
+    chosen = best_choice(groups, capacity).groups
+    return apply(program, chosen, groups.costs.blocks) if chosen else program
+
+
+def _apart(program: NpuProgram) -> tuple[NpuProgram, int]:
+    """`program` with every buffer at bytes of its own, and the bytes of the scratch."""
+    buffers, size = [], 0
+    for buffer in program.buffers:
+        if buffer.role is BufferRole.CONSTANTS:
+            buffers.append(replace(buffer, original_region=_CONSTANTS, original_offset=0))
+        elif buffer.role is BufferRole.LUT:
+            buffers.append(buffer)
+        else:
+            buffers.append(replace(buffer, original_region=SCRATCH, original_offset=size))
+            size += -(-buffer.size_bytes // ALIGNMENT) * ALIGNMENT
+    return replace(program, buffers=tuple(buffers)), size
+
+
+def _home(program: NpuProgram) -> Callable[[str], tuple[int, int]]:
+    """Region and byte of each buffer, by name."""
+    homes = {b.name: (b.original_region, b.original_offset) for b in program.buffers}
+    return homes.__getitem__

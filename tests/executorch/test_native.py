@@ -1,0 +1,145 @@
+"""Delegates by native lowering of the TOSA graph that Vela gets: less scratch, the same outputs as Vela's blocks."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fvp_runner.executorch import compiling
+from npu_memplan.errors import InternalError
+from npu_memplan.ethosu.stream.container import build_payload
+from npu_memplan.executorch.replanning import ScratchError, ScratchGoal
+from npu_memplan.executorch_lowering.native import NativeBlocksError, delegate_program, native_call
+from npu_memplan.executorch_lowering.partitioner import PartitionerError, ethos_u_partitioner, plan_blocks
+from npu_memplan.frontend.tosa.layers import TosaLayersError
+from npu_memplan.models.executorch.vela_blocks import BlockSlot, build_blocks, slots_data
+from npu_memplan.models.executorch.vela_network import npu_calls
+from npu_memplan.models.network import Network
+from npu_memplan.vela.compiler import VelaOptions, compile_tosa
+from tests.support.tosa_graphs import TosaFile
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECS = {"compile_flags": b"--accelerator-config=ethos-u55-128 --memory-mode=Shared_Sram"}
+
+
+@functools.cache
+def graph(kind: str = "") -> bytes:
+    """Two convolutions and their sum; `kind` is an operator behind them that has no layer."""
+    rng, file, shape = np.random.default_rng(5), TosaFile(), (1, 24, 24, 16)
+
+    def convolution(x: str) -> str:
+        weights = file.constant(rng.integers(-90, 90, (16, 3, 3, 16)), "int8")
+        bias = file.constant(rng.integers(-900, 900, 16), "int32")
+        zeros = file.constant([-3], "int8"), file.constant([0], "int8")
+        window = {0: (1, 1, 1, 1), 1: (1, 1), 2: (1, 1), 4: 5}
+        sums = file.operator("CONV2D", [x, weights, bias, *zeros], shape, "int32", window)
+        scales = [(int(m), 39) for m in rng.integers(1 << 30, 1 << 31, 16)]
+        return file.rescale(sums, shape, scales, (0, -3))
+
+    first = convolution(file.input(*shape))
+    pairs = (first, (1 << 30, 11)), (convolution(first), (1518500250, 12))
+    wide = [file.rescale(x, shape, [scale], (-3, 0), ("int8", "int32")) for x, scale in pairs]
+    total = file.rescale(file.operator("ADD", wide, shape, "int32"), shape, [(1 << 30, 49)], (0, -3))
+    return file.finish(file.operator(kind, [total], shape, attribute={0: 1}) if kind else total)
+
+
+@functools.cache
+def vela_blocks(tosa: bytes) -> bytes:
+    """The blocks of Vela's stream for a graph."""
+    network: Network = compile_tosa(tosa, VelaOptions("ethos-u55-128"), "x").parsed
+    (call,) = network.npu_calls
+
+    def slots(indices: tuple[int, ...], addresses: tuple[tuple[int, int], ...]) -> bytes:
+        shapes = [(1,) * (6 - len(network.tensors[i].shape)) + network.tensors[i].shape for i in indices]
+        return slots_data([BlockSlot(s, 1, at, 1) for s, (_, at) in zip(shapes, addresses, strict=True)])
+
+    return build_blocks(
+        {
+            "cmd_data": build_payload(call.payload),
+            "weight_data": call.read_only.tobytes(),
+            "scratch_size": call.scratch_bytes.to_bytes(4, "little"),
+            "inputs": slots(call.inputs, call.input_addresses),
+            "outputs": slots(call.outputs, call.output_addresses),
+        }
+    )
+
+
+def scratch(data: bytes) -> int:
+    return npu_calls(delegate_program(data, SPECS))[0].blocks.scratch_bytes
+
+
+@pytest.mark.parametrize("goal", [ScratchGoal("bytes"), ScratchGoal(), ScratchGoal("cycles")])
+def test_less_scratch_and_the_outputs_of_vela(goal: ScratchGoal) -> None:
+    vela = vela_blocks(graph())
+    ours = plan_blocks(vela, SPECS, goal, "tvm", graph())  # which compares outputs
+    assert ours != vela
+    assert scratch(ours) <= scratch(vela)
+    assert plan_blocks(vela, SPECS, goal, "auto", graph()) in (ours, plan_blocks(vela, SPECS, goal))
+
+
+def test_stripes_go_below_a_feature_map_and_its_result() -> None:
+    map_bytes = 24 * 24 * 16
+    assert scratch(plan_blocks(vela_blocks(graph()), SPECS, ScratchGoal("bytes"), "tvm", graph())) < 3 * map_bytes
+
+
+def test_what_native_lowering_does_not_take_is_left_to_vela() -> None:
+    tosa = graph("REVERSE")
+    vela = vela_blocks(graph())  # any: they stay as they are
+    with pytest.raises(TosaLayersError, match=r"\(REVERSE\): there is no layer for it"):
+        plan_blocks(vela, SPECS, ScratchGoal(), "tvm", tosa)
+    assert plan_blocks(vela, SPECS, ScratchGoal(), "auto", tosa) == plan_blocks(vela, SPECS, ScratchGoal())
+
+
+def test_pools() -> None:
+    vela = vela_blocks(graph())
+    fits = plan_blocks(vela, SPECS, ScratchGoal(pool_bytes=24000), "auto", graph())
+    assert scratch(fits) <= 24000
+    with pytest.raises(ScratchError, match="bytes of scratch, the pool has 1,000"):
+        plan_blocks(vela, SPECS, ScratchGoal(pool_bytes=1000), "auto", graph())
+
+
+def test_another_interface_is_refused() -> None:
+    file = TosaFile()
+    x = file.input(1, 4, 4, 16)
+    tosa = file.finish(file.rescale(x, (1, 4, 4, 16), [(1 << 30, 31)], (0, 0), ("int8", "int8")))
+    one = npu_calls(delegate_program(vela_blocks(graph()), SPECS))[0]
+    with pytest.raises(NativeBlocksError, match="inputs or outputs of other sizes"):
+        native_call(tosa, one, ScratchGoal())
+
+
+def test_other_outputs_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def differ(*_: object, same_kernels: bool) -> None:
+        seen.append(same_kernels)
+        raise InternalError("another output")
+
+    monkeypatch.setattr(compiling, "compare_programs", differ)
+    with pytest.raises(InternalError, match="another output"):
+        plan_blocks(vela_blocks(graph()), SPECS, ScratchGoal("bytes"), "tvm", graph())
+    assert seen == [False]
+
+
+def test_tvm_is_not_needed() -> None:
+    script = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("tvm", "tvm_ffi"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Finder())
+import tests.executorch.test_native as t
+t.plan_blocks(t.vela_blocks(t.graph()), t.SPECS, t.ScratchGoal("bytes"), "tvm", t.graph())
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_unknown_compilers_are_named() -> None:
+    with pytest.raises(PartitionerError, match="npu_compiler is 'llvm', not vela, tvm or auto"):
+        ethos_u_partitioner(board="corstone-300-u55", npu_compiler="llvm")
