@@ -3,6 +3,8 @@
 Invariant: a library in the cache was built from exactly these sources by exactly this compiler, for this kind of
 machine: its name is a hash of them. It appears whole or not at all, so processes may build at the same time; where the
 cache cannot be written it is built for this process alone. While it is built, the clock of time limits stands still.
+A wheel may have one that was built with it; it is loaded where its sources and this kind of machine are its own and no
+$CC is set.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from ..files.user_cache import cache_folder, is_ours
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
 _SHARED = '#include "common.h"'  # the header of a family of searches has this line
 TIMEOUT_S = 120.0
+_PREBUILT = Path(__file__).parent / "prebuilt.so"  # of a wheel
 _DIGEST = ".sha256"  # what a library of the cache is known by, beside it
 
 
@@ -65,7 +68,31 @@ def sources() -> list[Path]:
     return sorted(path for folder in (here, *families) for path in folder.glob("*.[ch]"))
 
 
+def prebuild(folder: Path) -> tuple[Path, ...]:
+    """The files of a wheel that has the library, made in `folder`; none without a C compiler."""
+    command = compiler()
+    if command is None:
+        return ()
+    built = folder / _PREBUILT.name
+    _build(command, built)
+    digest = built.with_suffix(_DIGEST)
+    digest.write_text(_key(None), encoding="ascii")
+    return built, digest
+
+
+def _prebuilt() -> Any:
+    """The library of the wheel; None where it has none, or one of other sources or for another machine."""
+    with suppress(OSError):
+        known = _PREBUILT.with_suffix(_DIGEST).read_text(encoding="ascii")
+        if known == _key(None) and not os.environ.get("CC"):
+            return ctypes.CDLL(str(_PREBUILT))
+    return None
+
+
 def _library() -> Any:
+    library = _prebuilt()
+    if library is not None:
+        return library
     command = compiler()
     if command is None:
         raise _CannotBuild(missing_compiler())
@@ -109,13 +136,15 @@ def _is_whole(kept: Path) -> bool:
         return False
 
 
-def _key(command: list[str]) -> str:
-    """A hash of the sources, the compiler and the kind of machine."""
+def _key(command: list[str] | None) -> str:
+    """A hash of the sources, the compiler (None: any) and the kind of machine."""
     hashed = hashlib.sha256()
-    found = shutil.which(command[0]) or command[0]
-    state = os.stat(found)
-    compiler_state = f"{os.path.realpath(found)} {state.st_size} {state.st_mtime_ns}"
-    for part in (*command, *FLAGS, compiler_state, sys.platform, platform.machine()):
+    parts = list(FLAGS)
+    if command is not None:
+        found = shutil.which(command[0]) or command[0]
+        state = os.stat(found)
+        parts = [*command, *FLAGS, f"{os.path.realpath(found)} {state.st_size} {state.st_mtime_ns}"]
+    for part in (*parts, sys.platform, platform.machine()):
         hashed.update(part.encode() + b"\0")
     for path in sources():
         hashed.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

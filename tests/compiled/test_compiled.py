@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from array import array
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import pytest
 from npu_memplan.c_compiler import compiler
 from npu_memplan.compiled import library
 from npu_memplan.compiled.arrays import address, structure
+
+REPOSITORY = Path(__file__).parents[2]
 
 # a problem that first fit leaves above its bound
 HARD = """
@@ -36,9 +39,10 @@ print(json.dumps([answer.status.value, usage.used_bytes / usage.lower_bound_byte
 """
 
 
-def started(cache: Path, limit_s: float = 5.0, **environment: str) -> subprocess.Popen[str]:
+def started(cache: Path, limit_s: float = 5.0, cwd: Path | None = None, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", HARD, str(limit_s)],
+        cwd=cwd,  # the first place of its imports
         env={**os.environ, "NPU_MEMPLAN_CACHE": str(cache), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -61,6 +65,24 @@ def test_processes_build_at_the_same_time_and_leave_one_library(tmp_path: Path) 
     before = left.stat().st_mtime_ns
     assert said(started(cache)) == answers[0]
     assert left.stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_wheel_has_the_library_of_its_sources(tmp_path: Path, changed: bool) -> None:
+    """It is loaded where there is no compiler; one of other sources is not."""
+    wheel = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(wheel, cwd=REPOSITORY, check=True, timeout=120, capture_output=True)
+    (built,) = tmp_path.glob("*-py3-none-linux_*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(tmp_path / "site")
+    if changed:
+        with (tmp_path / "site" / "npu_memplan" / "compiled" / "common.h").open("a") as header:
+            header.write("/* another release */\n")
+    status, _, note, _ = said(started(tmp_path / "cache", cwd=tmp_path / "site", PATH=str(tmp_path), CC=""))
+    assert ("no C compiler found" in str(note)) is changed
+    assert (status == "optimal") is not changed
+    assert not (tmp_path / "cache").exists()
 
 
 def test_building_takes_nothing_off_a_time_limit(tmp_path: Path) -> None:
