@@ -20,6 +20,7 @@ from npu_memplan.ethosu.time import MODELS, Direction, Memory, MemoryMap, estima
 from npu_memplan.ethosu.time.timeline import timeline
 from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from npu_memplan.vela.worker import VelaError
 from tests.support.hand_made import STOP, conv, dma, elementwise, view
 from tests.support.real_data import shared_folder
 from tests.support.windows import excess_cycles
@@ -115,7 +116,11 @@ def test_networks_of_vela_keep_the_rate_of_memories(model: Path, npu: str) -> No
     options = CompileOptions(accelerator=f"ethos-{npu}").resolved()
     memory_map = options.memory_map()
     assert memory_map is not None
-    for call in compile_tflite(model.read_bytes(), VelaOptions(f"ethos-{npu}"), model.stem).parsed.npu_calls:
+    try:
+        compiled = compile_tflite(model.read_bytes(), VelaOptions(f"ethos-{npu}"), model.stem)
+    except VelaError as error:
+        pytest.skip(f"Vela refuses it: {error}")
+    for call in compiled.parsed.npu_calls:
         commands = tuple(decode(call.words, call.accelerator.language))
         assert excess(commands, call.accelerator, memory_map) == {}
 
