@@ -1,0 +1,74 @@
+"""What the site has beside the pages of docs/: a start page with the README, titles for file names, a page a board.
+
+Invariant: nothing is written here that does not stand elsewhere: the README, the boards' files, the table of boards.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from npu_memplan.report.text.boards import board_text
+from npu_memplan.target_data import Board, board_names, load_board
+
+DOCS = Path(__file__).resolve().parents[1]
+_ROW = re.compile(r"^\| ?(.*?) ?\|$", re.M)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """MkDocs: add a page for each board."""
+    from mkdocs.structure.files import File
+
+    for board in map(load_board, board_names()):
+        files.append(File.generated(config, f"boards/{board.name}.md", content=board_page(board)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """MkDocs: the text of a page before it is rendered."""
+    changes: dict[str, Callable[[str], str]] = {"README.md": start_page, "boards.md": with_links}
+    return changes.get(page.file.src_uri, str)(markdown)
+
+
+def start_page(pages: str) -> str:
+    """The README without its list of links, then `pages`, the list of pages, by their titles."""
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8").partition("\n## Read on\n")
+    picture = re.findall(r"^!\[.*\)$", readme[2], re.M)
+    text = "\n".join([readme[0], *picture]).replace("](docs/", "](").replace("](CHANGELOG.md)", "](../CHANGELOG.md)")
+    listed = re.sub(r"\[([\w/-]+\.md)\]\(\1\)", lambda found: f"[{title(found[1])}]({found[1]})", pages)
+    return f"{text}\n\n{listed.replace('# Documentation', '## Pages', 1)}"
+
+
+def title(page: str) -> str:
+    """The first heading of a page."""
+    return re.findall(r"^# (.*)$", (DOCS / page).read_text(encoding="utf-8"), re.M)[0]
+
+
+def with_links(text: str) -> str:
+    """boards.md with its heads as links to the boards' pages."""
+    names = "|".join(re.escape(name) for name in board_names())
+    return re.sub(rf"(?<=\| )({names})(?= \|)", r"[\1](boards/\1.md)", text)
+
+
+def board_page(board: Board) -> str:
+    """What is known of a board, and which networks fit."""
+    lines = [f"# {board.name}", "", f"{board.description}.", "", "```sh"]
+    lines += [f"npu-memplan compile MODEL.tflite --board {board.name} -o build/model", "```", ""]
+    lines += ["| network | KiB of planned pools / of constants, estimated time |", "|---|---|"]
+    lines += [f"| {network} | {figures} |" for network, figures in networks(board.name)]
+    facts = list(board_text(board))[1:]
+    remarks = [fact for fact in facts if fact.startswith(("source: ", "not known: "))]
+    known = [fact for fact in facts if fact not in remarks]
+    lines += ["", "How to read the figures: [Where networks fit](../boards.md).", "", "```text", *known, "```", ""]
+    return "\n".join([*lines, *(f"- {remark}" for remark in remarks), ""])
+
+
+def networks(board: str) -> Iterator[tuple[str, str]]:
+    """(network, figures) of the column of `board` in boards.md."""
+    rows = [row.split(" | ") for row in _ROW.findall((DOCS / "boards.md").read_text(encoding="utf-8"))]
+    heads = next(row for row in rows if row[0] == "network")
+    for row in rows[rows.index(heads) + 2 :]:
+        if len(row) == len(heads):
+            yield row[0], row[heads.index(board)]
