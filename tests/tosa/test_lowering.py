@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.references.tosa import TosaReference, tool
+from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.exactness import TOSA_LAYERS
@@ -128,6 +129,18 @@ def _pools(rng: Random) -> bytes:
     return file.finish(file.operator("AVG_POOL2D", [x, *given], made, attribute=pool))
 
 
+def _moved_sums(rng: Random) -> bytes:
+    """A product whose 32-bit sums are moved before they are rescaled."""
+    file, zero = TosaFile(), _zero(rng)
+    x = file.input(1, 12, 20)
+    weights = file.constant(rng.integers(-120, 120, (1, 20, 16)), "int8")
+    zeros = file.constant([zero], "int8"), file.constant([0], "int8")
+    sums = file.operator("MATMUL", [x, weights, *zeros], (1, 12, 16), "int32")
+    sums = file.operator("RESHAPE", [sums, file.shape(1, 3, 4, 16)], (1, 3, 4, 16), "int32")
+    sums = file.operator("TRANSPOSE", [sums], (1, 16, 3, 4), "int32", {0: (0, 3, 1, 2)})
+    return file.finish(file.rescale(sums, (1, 16, 3, 4), _scales(rng, 1, 0.004), (0, _zero(rng) // 4)))
+
+
 def _moves(rng: Random) -> bytes:
     """Stored values to other places, between tensors of several zero points."""
     file = TosaFile()
@@ -149,6 +162,7 @@ CASES: dict[str, Callable[[Random], bytes]] = {
     **{k: lambda rng, k=k: _weighted(rng, k) for k in ("CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")},
     "CONV2D twice": lambda rng: _weighted(rng, "CONV2D", DOUBLE),
     "MATMUL": _matmul,
+    "MATMUL moved": _moved_sums,
     **{k: lambda rng, k=k: _sum(rng, k) for k in ("ADD", "SUB")},
     "MUL": _product,
     "REDUCE_SUM": _reduced,
@@ -174,6 +188,29 @@ def test_layers_equal_the_reference_model(kind: str, seed: int) -> None:
         for got, want in zip(found, expected, strict=True):
             assert int(np.count_nonzero(got.reshape(want.shape) != want)) == 0, (kind, seed, name)
     assert len(np.unique(expected[0])) > 1
+
+
+def test_damaged_files_are_lowered_or_refused() -> None:
+    refused = 0
+    for kind, make in CASES.items():
+        rng = np.random.default_rng([7, *kind.encode()])
+        whole = make(rng)
+        for _ in range(60):
+            data = bytearray(whole)
+            data[int(rng.integers(8, len(data)))] = int(rng.integers(0, 256))
+            try:
+                layers, _ = build_layers(read_tosa_graph(bytes(data), "damaged"), accelerator("ethos-u55-128"), "npu")
+                lower(layers, accelerator("ethos-u55-128"))
+            except NpuMemplanError:
+                refused += 1
+    assert refused > 60
+
+
+def test_shapes_that_do_not_go_together_are_refused() -> None:
+    file = TosaFile()
+    x = file.input(1, 8, 8, 4)
+    said = _refused(file, file.operator("MAX_POOL2D", [x], (1, 5, 4, 4), attribute={0: (2, 2), 1: (2, 2), 2: (0,) * 4}))
+    assert "its result has the shape [1, 5, 4, 4] in the file, its inputs make [1, 4, 4, 4]" in said
 
 
 def test_every_kind_that_is_called_exact_is_tried() -> None:

@@ -14,10 +14,13 @@ from ...ethosu.lower.graph import LayerGraph
 from ...ethosu.lower.tensors import Arithmetic
 from ...ethosu.reading.reader import RejectedError
 from ...models.file import NetworkError
+from ...models.flatbuffer import FlatbufferError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from .builder import GraphBuilder
 from .emitters import EMITTERS, LIMITED
 from .operands import clamp_of, rounds_twice, zero_points_of
+from .shapes import check_shape
+from .simplify import moved_behind_rescales
 
 _KEPT = frozenset(("int8", "int16"))  # types that a tensor between layers may have
 
@@ -31,6 +34,7 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
 
     Raises `TosaLayersError`, and `NetworkError` for operators that are not as the specification has them.
     """
+    graph = moved_behind_rescales(graph)
     made_by = {index: operator for operator in graph.operators for index in operator.outputs}
     builder = GraphBuilder(graph, target, made_by, {})
     what = "its numbers"
@@ -41,9 +45,12 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
         needed, clamps = _needed(graph, made_by), _clamps(graph)
         for operator in graph.operators:
             index = operator.outputs[0] if operator.outputs else -1
-            if index not in needed or graph.tensor(index).dtype not in _KEPT or operator.index in clamps.values():
+            if index not in needed:
                 continue
             what = f"operator {operator.index} ({operator.kind})"
+            check_shape(builder, operator)
+            if graph.tensor(index).dtype not in _KEPT or operator.index in clamps.values():
+                continue
             _emit(builder, operator, clamps, made_by)
         what = "its outputs"
         _check_outputs(graph, builder)
@@ -52,7 +59,7 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
         raise TosaLayersError(
             f"{graph.network.name} has no native lowering: {what}: {reason}; --npu-compiler vela compiles it"
         ) from None
-    except (ValueError, IndexError) as error:  # too few operands or numbers
+    except (ValueError, IndexError, FlatbufferError) as error:  # too few operands or numbers
         raise NetworkError(
             f"{graph.network.name}: {what} has not the operands or numbers that TOSA gives it ({error}); get the "
             "file again"
