@@ -144,7 +144,7 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
 }  # fmt: skip
 
 # Of float32 with int8 weights, which become int8 when the operator runs; tests/exactness/test_hybrids.py holds them.
-HYBRID = _names("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED")
+HYBRID = _names("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED BATCH_MATMUL SVDF EMBEDDING_LOOKUP")
 
 _VELA_ROUNDS = "Vela's stream is a step away in about one element of a thousand"
 _VELA_TABLES = "Vela's table is of the real function, the reference computes in fixed point"
@@ -246,7 +246,7 @@ def claim(code: Code, kind: str, dtype: str) -> Claim:
 def hybrid_claim(kind: str) -> Claim:
     """What is known of our host code of an operator with float32 activations and int8 weights."""
     if kind in HYBRID:
-        return Claim(Exactness.EXACT, LITERT)
+        return Claim(Exactness.EXACT, MICRO if kind == "EMBEDDING_LOOKUP" else LITERT)
     return Claim(reason=f"no test holds hybrid {kind} to a reference")
 
 

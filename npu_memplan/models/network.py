@@ -116,12 +116,19 @@ _READ_AS_64_BITS = {"DEPTHWISE_CONV_2D": 2, "TRANSPOSE_CONV": 3}  # by tflite-mi
 
 
 def without_reference(network: Network, operator: CpuOperator) -> str:
-    """Why the kernels that take an operator are no reference: they read a constant as another type; "": they are."""
+    """Why the kernels that take an operator are no reference: they read something else than it means; "": they are."""
     made = network.tensors[operator.outputs[0]].dtype if operator.outputs else ""
     if made == "int16" and _type_of(network, operator, _READ_AS_64_BITS.get(operator.name, -1)) == "int32":
         return "its bias has 32 bits, and TFLite's kernels for int16 read 64"
     if operator.name == "PRELU" and _type_of(network, operator, 1) == "int16":
         return "its slopes have 16 bits, and TFLite's kernels read 8"
+    hybrid = made == "float32" and _type_of(network, operator, 1) == "int8"
+    if (
+        operator.name == "BATCH_MATMUL"
+        and hybrid
+        and any(n > 1 for n in network.tensors[operator.outputs[0]].shape[:-3])
+    ):
+        return "LiteRT's kernel takes the scales of other rows in a stack of several axes"
     return ""
 
 

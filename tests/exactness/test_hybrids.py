@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fvp_runner.host.runner import HostRunner
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import LITERT, Exactness
@@ -19,12 +20,15 @@ pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 
 FORMS = [("CONV_2D", False), ("CONV_2D", True), ("DEPTHWISE_CONV_2D", True), ("FULLY_CONNECTED", False),
-         ("FULLY_CONNECTED", True)]  # fmt: skip
+         ("FULLY_CONNECTED", True), ("BATCH_MATMUL", False), ("BATCH_MATMUL", True),
+         ("EMBEDDING_LOOKUP", False)]  # fmt: skip
 
 
 def hybrid(rng: np.random.Generator, kind: str, several: bool) -> bytes:
-    """`several`: a scale for each channel; of FULLY_CONNECTED: activations with a zero point."""
+    """`several`: a scale for each channel; of FULLY_CONNECTED, BATCH_MATMUL and SVDF: activations with a zero point."""
     b = ModelBuilder()
+    if kind in _OTHERS:
+        return _OTHERS[kind](b, rng, several).finish()
     batch, activation = int(rng.integers(1, 4)), int(rng.integers(0, 4))
     channels = int(rng.integers(2, 9))
     bias = b.constant((rng.standard_normal(channels) * 3).astype(np.float32)) if rng.random() < 0.8 else -1
@@ -52,6 +56,43 @@ def hybrid(rng: np.random.Generator, kind: str, several: bool) -> bytes:
     return b.made([x], [y]).finish()
 
 
+def _matmul(b: ModelBuilder, rng: np.random.Generator, several: bool) -> ModelBuilder:
+    """One matrix or a stack of them, as it lies or transposed; a sum is longer than float32 holds exactly."""
+    rows, units, turned = int(rng.integers(1, 5)), int(rng.integers(2, 9)), bool(rng.integers(2))
+    depth = 3000 if rng.random() < 0.2 else int(rng.integers(3, 40))
+    stack = [(), (3,), (1, 3)][int(rng.integers(3))]
+    of_weights = stack if rng.random() < 0.5 else ()
+    x, y = b.tensor((*stack, rows, depth), "float32"), b.tensor((*stack, rows, units), "float32")
+    shape = (*of_weights, units, depth) if turned else (*of_weights, depth, units)
+    w = b.constant(rng.integers(20 if depth == 3000 else -127, 128, shape).astype(np.int8), rng.uniform(0.002, 0.05))
+    b.operator("BATCH_MATMUL", [x, w], [y], "BatchMatMulOptions", 4, AdjY=turned, AsymmetricQuantizeInputs=several)
+    return b.made([x], [y])
+
+
+def _svdf(b: ModelBuilder, rng: np.random.Generator, several: bool) -> ModelBuilder:
+    batch, depth, units, rank, memory = (int(rng.integers(1, most)) for most in (4, 40, 9, 4, 20))
+    filters = units * rank
+    x, y = b.tensor((batch, depth), "float32"), b.tensor((batch, units), "float32")
+    features = b.constant(rng.integers(-127, 128, (filters, depth)).astype(np.int8), rng.uniform(0.002, 0.05))
+    times = b.constant(rng.integers(-127, 128, (filters, memory)).astype(np.int8), rng.uniform(0.002, 0.05))
+    bias = b.constant((rng.standard_normal(units) * 3).astype(np.float32)) if rng.random() < 0.8 else -1
+    state = b.tensor((batch, filters * memory), "float32", is_variable=True)
+    b.operator("SVDF", [x, features, times, bias, state], [y], "SVDFOptions", 4 if several else 2, Rank=rank,
+               FusedActivationFunction=int(rng.integers(0, 4)), AsymmetricQuantizeInputs=several)  # fmt: skip
+    return b.made([x], [y])
+
+
+def _embedding(b: ModelBuilder, rng: np.random.Generator, several: bool) -> ModelBuilder:
+    rows, shape = int(rng.integers(2, 30)), tuple(rng.integers(1, 6, int(rng.integers(1, 3))).tolist())
+    x, y = b.tensor((5,), "int32"), b.tensor((5, *shape), "float32")
+    w = b.constant(rng.integers(-127, 128, (rows, *shape)).astype(np.int8), rng.uniform(0.002, 0.05))
+    b.operator("EMBEDDING_LOOKUP", [x, w], [y], None, 3)
+    return b.made([x], [y])
+
+
+_OTHERS = {"BATCH_MATMUL": _matmul, "SVDF": _svdf, "EMBEDDING_LOOKUP": _embedding}
+
+
 @pytest.mark.parametrize(("kind", "several"), FORMS)
 def test_equal(kind: str, several: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
@@ -61,14 +102,32 @@ def test_equal(kind: str, several: bool, tmp_path: Path) -> None:
         networks.append(read_network(model, f"{kind}{number}"))
         shape = networks[-1].tensors[networks[-1].inputs[0]].shape
         values = (rng.standard_normal(shape) * float(10.0 ** rng.integers(-3, 4))).astype(np.float32)
-        inputs.append([np.zeros_like(values) if number == 3 else abs(values) if number == 4 else values])
+        values = np.zeros_like(values) if number == 3 else abs(values) if number == 4 else values
+        rows = networks[-1].tensors[networks[-1].operators[0].inputs[1]].shape[0]
+        inputs.append([rng.integers(0, rows, shape).astype(np.int32) if kind == "EMBEDDING_LOOKUP" else values])
         reference = TFLiteReference(model)
         expected.append(reference.run(inputs[-1])[0])
-        assert reference.what == "LiteRT's reference kernels"
+        assert kind == "EMBEDDING_LOOKUP" or reference.what == "LiteRT's reference kernels"
     for number, ((ours,), theirs) in enumerate(zip(run_together(networks, inputs, tmp_path), expected, strict=True)):
         if not np.array_equal(ours, theirs):
             wrong.append((number, int((ours != theirs).sum()), ours.size, float(abs(ours - theirs).max())))
     assert wrong == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_state_of_an_svdf(seed: int, tmp_path: Path) -> None:
+    """Of several steps one after the other."""
+    rng, path = np.random.default_rng(seed), tmp_path / "model.tflite"
+    path.write_bytes(hybrid(rng, "SVDF", several=bool(seed % 2)))
+    artifact = compile_model(path, CompileOptions("none", objective="bytes"), tmp_path / "out")
+    assert [o.claim.exactness for o in artifact.operators] == [Exactness.EXACT]
+    runner, reference = HostRunner(tmp_path / "out"), TFLiteReference(path.read_bytes())
+    runner.reset()
+    reference.reset()
+    shape = runner.artifact.inputs[0].shape
+    for step in range(12):
+        values = (rng.standard_normal(shape) * float(10.0 ** rng.integers(-3, 4))).astype(np.float32) * (step != 5)
+        np.testing.assert_array_equal(runner.infer([values]).outputs[0], reference.step([values])[0])
 
 
 @pytest.mark.parametrize("accelerator", ["ethos-u55-256", "none"])

@@ -42,8 +42,9 @@ bytes.
 
 {rest}.
 
-Of hybrid networks (float activations with int8 weights) the host runs CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED,
-exact against LiteRT; other operators of that mix are refused, and so are sparse tensors.
+Of hybrid networks (float activations with int8 weights) the host runs CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED,
+BATCH_MATMUL, SVDF and EMBEDDING_LOOKUP, exact against their reference; other operators of that mix are refused, and so
+are sparse tensors.
 """
 
 

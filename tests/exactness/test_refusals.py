@@ -31,9 +31,9 @@ def test_an_npu_operator_without_outputs_is_refused() -> None:
 
 def test_a_hybrid_operator_is_refused_by_that_name() -> None:
     b = ModelBuilder()
-    x, y = b.tensor((1, 4), "float32"), b.tensor((1, 3), "float32")
-    w = b.constant(np.ones((4, 3), np.int8), 0.1)
-    b.operator("BATCH_MATMUL", [x, w], [y], "BatchMatMulOptions")
+    x, y = b.tensor((1, 4), "float32"), b.tensor((1, 4), "float32")
+    w = b.constant(np.ones((1, 4), np.int8), 0.1)
+    b.operator("ADD", [x, w], [y], "AddOptions")
     model = b.made([x], [y]).finish()
     for read in (import_tflite, import_host_only, build_module):
         with pytest.raises(UnsupportedModelError, match=r"tensor 't2' is int8 beside float32 ones; there is no hybrid"):

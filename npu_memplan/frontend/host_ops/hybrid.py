@@ -1,19 +1,24 @@
-"""CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED of float32 with int8 weights, as LiteRT's reference kernels have them.
+"""Operators of float32 with int8 weights, as LiteRT's reference kernels have them.
 
 Invariant: activations become int8 when the operator runs, an image or a row at a time: symmetric where the weights have
-one scale (unless FULLY_CONNECTED has a zero point), with a zero point where each channel has its own. Sums are
-int32; the scale and the bias are float32.
+one scale (unless the file asks for a zero point), with a zero point where each channel has its own. Sums are
+int32; scales, biases and states are float32.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from ...models.tensor import Tensor
 from .common import bias_of
-from .matrix import ConvolutionGeometry, DenseGeometry
+from .matrix import ConvolutionGeometry, DenseGeometry, matrices
 from .operator import Lowering, lowering, require
+from .recurrent import SvdfGeometry
+from .selecting import row_lookup
+from .tir import cast, real
 
 _LIMITS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}  # of fused activations
 
@@ -55,19 +60,14 @@ def fully_connected(work: Lowering) -> None:
 
 
 def _run(
-    work: Lowering, options: object, numbers: tuple[int, ...], channels: int, *, shifted: bool, depthwise: bool = False
+    work: Lowering, options: Any, numbers: tuple[int, ...], channels: int, *, shifted: bool, depthwise: bool = False
 ) -> None:
     data, weights, output, bias = work.tensor(0), work.tensor(1), work.output(), bias_of(work, 2, channels)
-    floats = data.dtype == output.dtype == "float32" and (bias is None or bias.dtype == "float32")
-    require(floats, f"input {data.name!r}, output and bias must all be float32")
-    require(weights.dtype == "int8" and weights.data is not None, f"weights {weights.name!r} must be constant int8")
-    require(weights.scales and not any(weights.zero_points), f"weights {weights.name!r} are not symmetric")
+    _require_floats(data, output, bias)
+    _require_weights(weights)
     several = len(weights.scales) > 1
     require(len(weights.scales) in (1, channels), f"weights {weights.name!r} have {len(weights.scales)} scales")
-    activation = int(options.FusedActivationFunction())  # type: ignore[attr-defined]
-    require(activation in _LIMITS, f"fused activation number {activation} is not supported")
-    largest = float(np.finfo(np.float32).max)
-    low, high = (max(-largest, min(largest, v)) for v in _LIMITS[activation])
+    low, high = _limits(options)
     source, matrix = work.read(0, "input"), work.read(1, "weights")
     scales = work.table("scales", np.array(weights.scales, np.float32))
     added = work.read(2, "bias") if bias is not None else work.table("bias", np.zeros(channels, np.float32))
@@ -75,4 +75,92 @@ def _run(
     stored = work.function.scratch("stored", (image,), "int8")
     flags = int(depthwise), int(shifted), int(several or depthwise)
     target = work.write()
-    work.run_c("hybrid_convolution", source, matrix, scales, added, stored, target, *numbers, *flags, low, high)
+    work.run_c(
+        "hybrid_stored hybrid_convolution", source, matrix, scales, added, stored, target, *numbers, *flags, low, high
+    )
+
+
+@lowering("BATCH_MATMUL", hybrid=True)
+def batch_matmul(work: Lowering) -> None:
+    """Input 0 x input 1, which is constant and of which either there is one matrix, or one for each of input 0."""
+    data, weights, output = work.tensor(0), work.tensor(1), work.output()
+    depth, turned_data, turned = matrices(work)
+    _require_floats(data, output)
+    _require_weights(weights)
+    require(not turned_data, "its float input is transposed")
+    require(len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1")
+    values = work.constant(1, "its second input")
+    values = values if turned else np.swapaxes(values, -1, -2)
+    stack, units = output.shape[:-2], output.shape[-1]
+    require(data.shape[:-2] == stack, f"{list(data.shape)} is repeated for {list(weights.shape)}")
+    one = math.prod(values.shape[:-2]) == 1
+    values = values.reshape(values.shape[-2:]) if one else np.broadcast_to(values, (*stack, units, depth))
+    rows = math.prod(output.shape[:-1])
+    shifted = bool(work.options("BatchMatMulOptions").AsymmetricQuantizeInputs())
+    source, matrix = work.read(0, "input"), work.table("weights", values)
+    quantised = work.function.scratch("stored", (depth,), "int8")
+    numbers = (rows, depth, units, rows if one else output.shape[-2], int(shifted), float(weights.scale))
+    work.run_c("hybrid_stored hybrid_matmul", source, matrix, quantised, work.write(), *numbers)
+
+
+@lowering("SVDF", hybrid=True)
+def svdf(work: Lowering) -> None:
+    """Inputs: data, feature weights [filters, depth], time weights [filters, memory], bias, state."""
+    options, g = work.options("SVDFOptions"), SvdfGeometry.of(work)
+    data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
+    bias = bias_of(work, 3, g.units)
+    _require_floats(data, state, output, bias)
+    for weights in (features, times):
+        _require_weights(weights)
+        require(len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1")
+    source, kept, matrix = work.read(0, "input"), work.state(4, "state"), work.read(1, "feature_weights")
+    over_time = work.table("time_weights", times.array().astype(np.float32) * np.float32(times.scale))
+    added = work.read(3, "bias") if bias is not None else work.table("bias", np.zeros(g.units, np.float32))
+    quantised = work.function.scratch("stored", (g.depth,), "int8")
+    numbers = g.batches, g.depth, g.filters, g.memory, options.Rank(), int(options.AsymmetricQuantizeInputs())
+    scale, (low, high) = float(features.scale), _limits(options)
+    target = work.write()
+    work.run_c(
+        "hybrid_stored hybrid_svdf",
+        source,
+        matrix,
+        over_time,
+        added,
+        quantised,
+        kept,
+        target,
+        *numbers,
+        scale,
+        low,
+        high,
+    )
+
+
+@lowering("EMBEDDING_LOOKUP", hybrid=True)
+def look_up(work: Lowering) -> None:
+    """Rows of input 1 by the indices of input 0, as floats."""
+    data, output = work.tensor(1), work.output()
+    _require_floats(output)
+    _require_weights(data)
+    require(len(data.scales) == 1, f"weights {data.name!r} have {len(data.scales)} scales, not 1")
+    row = row_lookup(work)
+    work.fill(lambda place: cast(row(place), "float32") * real(data.scale))
+
+
+def _require_floats(*tensors: Tensor | None) -> None:
+    for tensor in tensors:
+        require(tensor is None or tensor.dtype == "float32", f"tensor {tensor and tensor.name!r} must be float32")
+
+
+def _require_weights(weights: Tensor) -> None:
+    require(weights.dtype == "int8" and weights.data is not None, f"weights {weights.name!r} must be constant int8")
+    require(weights.scales and not any(weights.zero_points), f"weights {weights.name!r} are not symmetric")
+
+
+def _limits(options: Any) -> tuple[float, float]:
+    """(least, largest) float32 behind the fused activation."""
+    activation = int(options.FusedActivationFunction())
+    require(activation in _LIMITS, f"fused activation number {activation} is not supported")
+    largest = float(np.finfo(np.float32).max)
+    low, high = (max(-largest, min(largest, v)) for v in _LIMITS[activation])
+    return low, high

@@ -289,7 +289,7 @@ def batch_matmul(work: Lowering) -> None:
     tensors = a, b, output = work.tensor(0), work.tensor(1), work.output()
     dtype = same(tensors, REAL) if work.plain else require_same_type(tensors, ("int8", "int16"))
     kind = {"int8": "int32", "int16": "int64"}.get(dtype, dtype)
-    depth, turned_a, turned_b = _matrices(work)
+    depth, turned_a, turned_b = matrices(work)
     scale = quantise_multiplier(0.0 if work.plain else a.scale * b.scale / output.scale)
 
     function, take = work.function, as_it_is if work.plain else centred
@@ -309,7 +309,7 @@ def batch_matmul(work: Lowering) -> None:
     work.fill(result)
 
 
-def _matrices(work: Lowering) -> tuple[int, bool, bool]:
+def matrices(work: Lowering) -> tuple[int, bool, bool]:
     """(length of the sums, whether input 0 and whether input 1 is transposed); refuses what does not fit."""
     options = work.options("BatchMatMulOptions")
     a, b, output = (list(tensor.shape) for tensor in (work.tensor(0), work.tensor(1), work.output()))

@@ -316,6 +316,10 @@ def _lowering_of(work: Lowering) -> Lower:
     operator = work.operator
     if operator.external_scratch_bytes is not None:
         return _LOWERINGS[EXTERNAL_OPERATOR]
+    tensors = work.network.tensors_of(operator)
+    hybrid = not work.plain and any(tensor.dtype == "float32" for tensor in tensors)
+    if hybrid and operator.name in _HYBRID:
+        return _HYBRID[operator.name]
     general, plain = _LOWERINGS.get(operator.name), _PLAIN.get(operator.name)
     if plain is None:
         flex = operator.is_custom and operator.name.startswith("Flex")
@@ -326,11 +330,7 @@ def _lowering_of(work: Lowering) -> Lower:
         return general  # type: ignore[return-value]
     if work.plain:
         return plain
-    tensors = work.network.tensors_of(operator)
     stored = next(tensor for tensor in tensors if tensor.dtype in STORED)
-    hybrid = any(tensor.dtype == "float32" for tensor in tensors)
-    if hybrid and operator.name in _HYBRID:
-        return _HYBRID[operator.name]
     require(not hybrid, f"tensor {stored.name!r} is {stored.dtype} beside float32 ones; {HYBRID}")
     require(general, f"tensor {stored.name!r} is {stored.dtype}; {NOT_QUANTISED}")
     return general  # type: ignore[return-value]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
@@ -20,6 +21,32 @@ from .operator import Lowering, lowering, require
 from .plain.functions import logistic
 from .plain.numbers import REAL, activated, largest_of, same, smallest_of
 from .tir import Buffer, Expr, Function, cast, clamp, const, library, load, number, raw_load, real
+
+
+@dataclass(frozen=True, slots=True)
+class SvdfGeometry:
+    """Extents of an SVDF."""
+
+    batches: int
+    depth: int  # elements of a row of the input
+    filters: int
+    memory: int  # activations of each filter that the state has
+    units: int  # elements of a row of the output
+
+    @classmethod
+    def of(cls, work: Lowering) -> SvdfGeometry:
+        """Those of the operator's tensors; refuses shapes that do not fit."""
+        data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
+        rank = work.options("SVDFOptions").Rank()
+        require(state.is_variable, f"its state {state.name!r} is no variable tensor")
+        require(len(data.shape) == len(times.shape) == len(output.shape) == 2, "its tensors are no matrices")
+        (batches, depth), (filters, memory) = data.shape, times.shape
+        fits = state.shape == (batches, filters * memory) and features.shape == (filters, depth)
+        shape = list(state.shape)
+        message = f"{filters} filters of rank {rank}, memory {memory} do not fit state {shape}"
+        require(rank > 0 and filters % rank == 0 and fits, message)
+        require(output.shape == (batches, filters // rank), f"its output is {list(output.shape)}")
+        return cls(batches, depth, filters, memory, filters // rank)
 
 
 @lowering("SVDF", both=True)
@@ -33,14 +60,8 @@ def svdf(work: Lowering) -> None:
         require_same_type((data, features, output), ("int8",))
         require_same_type((times, state), ("int8", "int16"))
     kind, rank = "float32" if plain else "int32", options.Rank()
-    require(state.is_variable, f"its state {state.name!r} is no variable tensor")
-    require(len(data.shape) == len(times.shape) == len(output.shape) == 2, "its tensors are no matrices")
-    (batches, depth), (filters, memory) = data.shape, times.shape
-    fits = state.shape == (batches, filters * memory) and features.shape == (filters, depth)
-    shape = list(state.shape)
-    message = f"{filters} filters of rank {rank}, memory {memory} do not fit state {shape}"
-    require(filters % rank == 0 and fits, message)
-    units = filters // rank
+    g = SvdfGeometry.of(work)
+    batches, depth, filters, memory, units = g.batches, g.depth, g.filters, g.memory, g.units
     bias = bias_of(work, 3, units)
     if bias is not None:
         require(bias.dtype == kind, f"bias {bias.name!r} is {bias.dtype}, not {kind}")

@@ -7,6 +7,7 @@ depends on shapes alone is a table that is computed here.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,18 @@ def gather_slices(work: Lowering) -> None:
 @lowering("EMBEDDING_LOOKUP")
 def look_up(work: Lowering) -> None:
     """Rows of input 1 by the indices of input 0."""
+    same_type((work.tensor(1), work.output()))
+    work.fill(row_lookup(work))
+
+
+def row_lookup(work: Lowering) -> Callable[[list[Expr]], Expr]:
+    """The element of input 1 that an element of the output is."""
     indices, data, output = work.tensor(0), work.tensor(1), work.output()
-    same_type((data, output))
     _require_indices(indices)
     fits = len(indices.shape) == 1 and output.shape == (*indices.shape, *data.shape[1:])
     require(fits, f"{list(indices.shape)} rows of {list(data.shape)} are not {list(output.shape)}")
     places, source = work.read(0, "indices"), work.read(1, "input")
-    work.fill(lambda place: raw_load(source, [chosen(places, place[:1], data.shape[0]), *place[1:]]))
+    return lambda place: raw_load(source, [chosen(places, place[:1], data.shape[0]), *place[1:]])
 
 
 @lowering("ONE_HOT")

@@ -178,8 +178,7 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     if reason := without_reference(network, operator):
         return Claim(reason=reason)
     dtype = activation_type(network, operator)
-    mixed = operator.name in HYBRID and dtype == "float32" and _has_stored_weights(network, operator)
-    hybrid = mixed and code is Code.HOST
+    hybrid = code is Code.HOST and operator.name in HYBRID and _is_hybrid(network, operator)
     found = hybrid_claim(operator.name) if hybrid else claim(code, operator.name, dtype)
     other = doubt(code, network, operator)
     if other:
@@ -197,8 +196,10 @@ def _joins_other_scales(network: Network, operator: CpuOperator) -> bool:
     return len({(tensor.scale, tensor.zero_point) for tensor in tensors}) > 1
 
 
-def _has_stored_weights(network: Network, operator: CpuOperator) -> bool:
-    return operator.inputs[1] >= 0 and network.tensors[operator.inputs[1]].dtype == "int8"
+def _is_hybrid(network: Network, operator: CpuOperator) -> bool:
+    """Whether weights of int8 make floats."""
+    weights, output = operator.inputs[1], network.tensors[operator.outputs[0]]
+    return weights >= 0 and network.tensors[weights].dtype == "int8" and output.dtype == "float32"
 
 
 def activation_type(network: Network, operator: CpuOperator) -> str:
