@@ -73,6 +73,7 @@ def compile(
     time_limit_s: float | None = None,
     seed: int = 0,
     stripes: bool = False,
+    stream_input: str = "",
     prefetch: bool = False,
     reorder: bool = False,
     overlaps: bool = True,

@@ -51,7 +51,7 @@ def _flags(*names: str) -> dict[str, str]:
 _VALUES = _flags(
     "board", "accelerator", "system_config", "vela_ini", "memory_mode", "optimise", "arena_cache_size_bytes",
     "host_ops", "operators", "npu_compiler", "objective", "effort", "max_ms", "planner", "time_limit_s", "seed",
-    "launch", "name", "resident",
+    "launch", "name", "resident", "stream_input",
 )  # fmt: skip
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
@@ -115,6 +115,7 @@ class CompileOptions:
     stripes: bool = False  # NPU operations cut by rows where that saves memory; of native lowering only
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
     resident: str = "none"  # constants in the fast pool for good: "none", "auto", "all" or a size
+    stream_input: str = ""  # the input that comes row by row; empty: none
     host_time: bool = False  # the rough cycles of host operators count in sums
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     incbin: bool = False  # large constants as files beside the C
@@ -131,8 +132,13 @@ class CompileOptions:
     @property
     def by_default(self) -> bool:
         """Whether the memory is not said, so that Vela's is the limit."""
-        given = self._has_goal or self.stripes or self.prefetch or self.accelerator == NO_NPU
+        given = self._has_goal or self.cut or self.prefetch or self.accelerator == NO_NPU
         return self.objective != "bytes" and not given
+
+    @property
+    def cut(self) -> bool:
+        """Whether native lowering's operations are cut into stripes on request."""
+        return self.stripes or bool(self.stream_input)
 
     @property
     def sized(self) -> bool:
@@ -147,6 +153,7 @@ class CompileOptions:
     def competes(self) -> bool:
         """Whether both NPU compilers make the program: where cycles count, and bytes are given to compare them in."""
         requested = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
+        requested = requested and not self.stream_input
         return requested and self.for_cycles and (self._has_goal or self.by_default)
 
     def resolved(self) -> CompileOptions:
@@ -159,8 +166,9 @@ class CompileOptions:
         self._check_stripes()
         self._check_speed()
         self._check_resident()
+        self._check_stream_input()
         if self.npu_compiler == AUTO and not self.competes:
-            return replace(self, npu_compiler="tvm" if self.stripes else "vela").resolved()
+            return replace(self, npu_compiler="tvm" if self.cut else "vela").resolved()
         if self.accelerator == NO_NPU:
             if self.host_ops:
                 raise OptionError("--host-ops names operators to keep off the NPU, but --accelerator none has no NPU")
@@ -230,6 +238,24 @@ class CompileOptions:
             raise OptionError("--resident is of constants that the NPU reads, but --accelerator none has no NPU")
         if self.max_ms is not None:
             raise OptionError("--resident gives memory for time, --max-ms time for memory; leave one of them out")
+
+    def _check_stream_input(self) -> None:
+        if not self.stream_input:
+            return
+        if self.accelerator == NO_NPU or self.npu_compiler == "vela":
+            raise OptionError(
+                "--stream-input cuts the NPU operations of native lowering: leave out --npu-compiler vela, and name "
+                "an --accelerator"
+            )
+        for flag, given in (
+            ("--no-overlap", not self.overlaps),
+            ("--keep-inputs", not self.reuse_inputs),
+            ("--max-ms", self.max_ms is not None),
+            ("--stripes, which it does by itself", self.stripes),
+            ("--resident", Resident.parse(self.resident).most_bytes != 0),
+        ):
+            if given:
+                raise OptionError(f"--stream-input does not go together with {flag}; leave one of them out")
 
     def memory_map(self, regions: Mapping[int, str] | None = None, needs: Needs | None = None) -> MemoryMap | None:
         """Which memory each of the NPU's regions lies in, by pool name; None without an NPU.

@@ -58,7 +58,7 @@ def request(options: CompileOptions, beyond: str = "") -> Request:
     options = options.resolved()
     pools = options.planned_pools()
     stripes = None
-    if options.stripes:
+    if options.cut:
         # feature maps rather lie in the last pool; with two, inputs and outputs do not
         capacity, alone = pools[-1].size_bytes, len(pools) == 1
         stripes = StripeOptions(capacity, alone, options.reuse_inputs, options.memory_map())

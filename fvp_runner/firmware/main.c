@@ -82,7 +82,12 @@ static const char *fill_pools(void) {
   uint32_t used = 0;
   for (int32_t i = 0; i < PROGRAM_INPUTS; i++) {
     if (used + inputs[i].bytes > image->bytes) return "the inputs in the image are too short";
-    memcpy(pools[inputs[i].pool] + inputs[i].offset, image->data + used, inputs[i].bytes);
+    if (i == PROGRAM_STREAMED) {
+      streamed_rows = image->data + used;
+      streamed_seed = image->crc;
+    } else {
+      memcpy(pools[inputs[i].pool] + inputs[i].offset, image->data + used, inputs[i].bytes);
+    }
     used += inputs[i].bytes;
   }
   return 0;

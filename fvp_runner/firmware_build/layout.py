@@ -39,7 +39,11 @@ class BoardLayout:
 
 def input_bytes(artifact: Artifact) -> int:
     """Bytes of all inputs of one inference, without gaps."""
-    return sum(slot.size_bytes for slot in artifact.inputs)
+    found = sum(slot.size_bytes for slot in artifact.inputs)
+    if artifact.stream is None:
+        return found
+    index, stream = artifact.stream
+    return found + stream.rows * stream.row_bytes - artifact.inputs[index].size_bytes
 
 
 def place(artifact: Artifact, board: Board) -> BoardLayout:

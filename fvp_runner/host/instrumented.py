@@ -95,8 +95,9 @@ def instrumented(
 
 
 def called_steps(main: str, name: str) -> list[tuple[int, str]]:
-    """(line, function) of every call in `<name>_run`, in textual order, which is that of the artifact's calls."""
-    start = max(main.find(f"int32_t {name}_run("), 0)
+    """(line, function) of every call in `<name>_run` (or `_feed`), in textual order: that of the artifact's calls."""
+    entry = re.search(rf"int32_t {name}_(run|feed)\(", main)
+    start = entry.start() if entry else 0
     first = main.count("\n", 0, start) + 1
     found = (re.match(r" +status = (\w+)\(", line) for line in main[start:].splitlines())
     return [(first + number, match[1]) for number, match in enumerate(found) if match is not None]

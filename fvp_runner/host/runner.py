@@ -30,6 +30,7 @@ from ..result import Array
 from .sanitizer import Sanitizer
 from .shadow import PoolShadows
 from .shared_object import SharedObject, build, compiler_version, step_symbols
+from .streamed_rows import StreamedRows
 
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int32,
@@ -81,6 +82,7 @@ class HostRunner:
         self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought, *limits)
         self.watch: Watch | None = None
         self._launches = 0
+        self._fed = StreamedRows(self.artifact)
         self._launch_callback = _LAUNCH(self._launch)
         self._library.set_launch(self._launch_callback)
         self._model: NpuModel | None = None
@@ -183,6 +185,9 @@ class HostRunner:
         self._deadline = started + self.options.timeout_s
         self._error, self._cycles, self._beats, self._notes, self._launches = None, 0, (0, 0, 0, 0), [], 0
         for slot, values in zip(self.artifact.inputs, fitting_inputs(self.artifact, inputs), strict=True):
+            if slot is self._fed.slot:
+                self._library.set_rows(*self._fed.begin(values))
+                continue
             self._slot(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
             self._define(slot)
         self._shadow.begin()
@@ -290,12 +295,16 @@ class HostRunner:
                 memory, shadow = self._region(region, bases[region], base_bytes[region])
                 regions.append(memory)
                 defined.append(shadow)
-            self._shadow.before_launch(self.options.checks)
+            if not self._fed.goes_on(self._launches):
+                self._shadow.before_launch(self.options.checks)
+            for row in self._fed.come(self._launches):
+                self._shadow.define(row)
             launch, watch = self._launches, self.watch
             observer = None if watch is None else lambda step, bound: watch.npu(launch, step, bound)
             self._launches += 1
             stats = self._model.run(words, regions, defined if self.options.checks else None, observer=observer)
-            self._shadow.after_launch()
+            if not self._fed.goes_on(self._launches):
+                self._shadow.after_launch()
             if self._sanitizer is not None:
                 self._sanitizer.after_launch(self._shadow.defined if self.options.checks else None)
             self._cycles += int(stats.cycles)

@@ -48,6 +48,33 @@ int32_t npu_memplan_npu_launch(const uint32_t *command_stream, uint32_t bytes, c
 """
 
 
+_FEED = """
+#include "{name}.h"
+
+static const uint8_t *rows;
+static const int32_t *counts;
+static int32_t chunks;
+
+void npu_memplan_host_set_rows(const uint8_t *given, const int32_t *sizes, int32_t number);
+void npu_memplan_host_set_rows(const uint8_t *given, const int32_t *sizes, int32_t number) {{
+  rows = given, counts = sizes, chunks = number;
+}}
+
+int32_t {name}_run(uint8_t *const pools[]);
+int32_t {name}_run(uint8_t *const pools[]) {{
+  const uint8_t *next = rows;
+  int32_t status = 0;
+  {name}_restart();
+  for (int32_t i = 0; i < chunks && status == 0; i++) {{
+    status = {name}_feed(pools, next, counts[i]);
+    next += counts[i] * {row_bytes};
+  }}
+  return status;
+}}
+"""
+"""Where an input comes row by row, a run feeds it in chunks of so many rows."""
+
+
 INIT = -2  # what a sanitizer calls `<name>_init` among the calls of a program
 
 
@@ -65,6 +92,10 @@ class SharedObject:
     def set_launch(self, callback: Any) -> None:
         """`callback` handles NPU calls; the caller keeps it alive."""
         self._library.npu_memplan_host_set_launch(callback)
+
+    def set_rows(self, rows: int, counts: Any) -> None:
+        """What runs feed from here on: rows at address `rows`, so many at a time; the caller keeps both alive."""
+        self._library.npu_memplan_host_set_rows(ctypes.c_void_p(rows), counts, len(counts))
 
     def reset(self, pointers: Any) -> None:
         """`<name>_reset`, which programs with states have."""
@@ -102,6 +133,8 @@ class SharedObject:
 def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
     """The functions that `<name>_run` calls, in order; `RunnerError` where it chooses between some."""
     name = identifier(artifact.name)
+    if artifact.stream is not None:
+        raise RunnerError(f"the input of {name} comes row by row: its steps cannot be run one by one")
     text = (directory / "src" / f"{name}.c").read_text(encoding="utf-8")
     body = text[text.index(f"int32_t {name}_run(") :]
     symbols = tuple(re.findall(r"^  status = (\w+)\(pools\);", body, re.M))
@@ -153,19 +186,21 @@ def build(
         progress(f"compile {len(sources)} C files of {directory} with {command[0]}")
     with scratch_folder("host") as temporary:
         forward = temporary / "launch.c"
-        forward.write_text(_FORWARD, encoding="utf-8")
+        name, stream = identifier(artifact.name), artifact.stream
+        feed = "" if stream is None else _FEED.format(name=name, row_bytes=stream[1].row_bytes)
+        forward.write_text(_FORWARD + feed, encoding="utf-8")
         target = temporary / "model.so"
         included = [f"-Wa,-I,{folder}"] if any(folder.glob("*.bin")) else []
         if sanitize:
             plain = [flag for flag in FLAGS if flag != "-shared"]
-            made = instrumented(command, identifier(artifact.name), sources, temporary, plain)
+            made = instrumented(command, name, sources, temporary, plain)
             for one in made.lines:
                 _compile(one, directory, timeout_s)
             sources = list(made.inputs)
         line = [*command, *FLAGS, f"-I{folder}", *included, *map(str, sources), str(forward), "-o", str(target), "-lm"]
         _compile(line, directory, timeout_s)
         # A loaded object stays valid when its file goes.
-        return SharedObject(target, identifier(artifact.name))
+        return SharedObject(target, name)
 
 
 def _compile(line: Sequence[str], directory: Path, timeout_s: float) -> None:

@@ -32,6 +32,7 @@ from ..problem import (
     PoolUsage,
     Problem,
     ProblemError,
+    RowStream,
     validate,
 )
 from ..problem.json import row_to_json
@@ -96,6 +97,7 @@ class Document:
     points: tuple[str, ...]
     accesses: tuple[AccessHistory, ...] = ()
     branches: tuple[BranchPoints, ...] = ()
+    streams: tuple[RowStream, ...] = ()  # left out where there are none
     calls: tuple[Call, ...]
     operators: tuple[Operator, ...]
     timing: Timing | None = None
@@ -124,6 +126,8 @@ def artifact_to_json(artifact: Artifact) -> str:
     }
     document: dict[str, Any] = {"schema": SCHEMA}
     for field in fields(Document):
+        if field.name == "streams" and not problem.streams:
+            continue
         document[field.name] = said[field.name]
         if field.name == "npu_operations":
             document |= {name: getattr(artifact, name) for name in _TOTALS}
@@ -176,6 +180,8 @@ def _check(artifact: Artifact) -> None:
             )
     for slot in (*artifact.inputs, *artifact.outputs, *artifact.states):
         size = math.prod(slot.shape) * element_bytes(slot.dtype)
+        if artifact.stream is not None and slot is artifact.inputs[artifact.stream[0]]:
+            size = artifact.problem.buffer(artifact.stream[1].buffer).size_bytes
         if slot.size_bytes != size:
             raise ProblemError(
                 f"tensor {slot.name!r} has {slot.size_bytes} bytes, {slot.dtype}{list(slot.shape)} needs {size}"

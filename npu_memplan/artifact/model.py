@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..options import CompileOptions
-from ..problem import Agent, BufferKind, Plan, Pool, Problem
+from ..problem import Agent, BufferKind, Plan, Pool, Problem, RowStream
 from ..target_data import load_board
 from .check import NOT_REQUESTED, CheckResult
 from .json import artifact_from_json, artifact_to_json
@@ -122,6 +122,14 @@ class Artifact:
     def has_init(self) -> bool:
         """Whether `<name>_init` is to be called before the first run."""
         return self.resident_bytes > 0
+
+    @property
+    def stream(self) -> tuple[int, RowStream] | None:
+        """Which input comes row by row, in `size_bytes` for some of its rows, and how; None: none does."""
+        names = [slot.name for slot in self.inputs]
+        if not self.problem.streams or self.target.stream_input not in names:
+            return None
+        return names.index(self.target.stream_input), self.problem.streams[0]
 
     def pool_bytes(self, pool: str) -> int:
         """Bytes that pool `pool` must have for this plan."""

@@ -41,7 +41,7 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
         problem=replace(problem, name=loaded.name),  # the function it came from is called main
         plan=plan,
         regions=tuple(0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)),
-        inputs=slots(main.attrs[PLACED_INPUTS], quantised(main, "input")),
+        inputs=_inputs(main, problem, loaded.request.options.stream_input),
         outputs=slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
         states=slots(main.attrs[PLACED_STATES], quantised(main, "state")),
         calls=calls_of(program, problem),
@@ -54,6 +54,13 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
         notes=loaded.notes + ((plan.note,) if plan.note else ()),
     )
+
+
+def _inputs(main: Any, problem: Problem, streamed: str) -> tuple[TensorSlot, ...]:
+    """The inputs; the one that comes row by row in its whole shape, on the bytes of the rows that are kept."""
+    rows = problem.streams[0].rows if problem.streams else 0
+    found = slots(main.attrs[PLACED_INPUTS], quantised(main, "input"))
+    return tuple(replace(s, shape=(1, rows, *s.shape[2:])) if rows and s.name == streamed else s for s in found)
 
 
 def calls_of(program: Program, problem: Problem) -> tuple[Call, ...]:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 
 from ..artifact.parts import TensorSlot
 from ..names import identifier
+from ..vocabulary import STREAMED_ROWS
 from .c_array import c_type
 from .c_names import comment
 from .external import ExternalFunction, declarations
-from .interface import C_LINKAGE, Interface
+from .interface import C_LINKAGE, Interface, StreamedInput
 from .program import FunctionCall, IfElse, calls_in
 
 
@@ -69,23 +70,46 @@ def print_header(
             lines += ["", f"/* {title} */", f"#define {upper}_{kind}_COUNT {len(slots)}"]
         for index, slot in enumerate(slots):
             lines += _slot_lines(interface, f"{upper}_{kind}_{index}", slot)
+            if kind == "INPUT" and interface.streamed is not None and interface.streamed.index == index:
+                lines += _row_lines(f"{upper}_{kind}_{index}", interface.streamed)
     lines += [
         "",
         C_LINKAGE[0],
-        "/* One inference. pools[i] is the base of pool i; 0 is success. */",
-        f"int32_t {name}_run({interface.parameters});",
-        "",
+        *_entry(interface),
         *_prototypes(interface, bool(initialise)),
         *declarations(external),
         *_accessors(interface),
         "/* The steps of a run, in order. */",
-        *dict.fromkeys(f"int32_t {c.symbol}({interface.parameters});" for c in calls_in((*steps, *initialise))),
+        *dict.fromkeys(f"int32_t {c.symbol}({_parameters(interface, c)});" for c in calls_in((*steps, *initialise))),
         "",
         C_LINKAGE[1],
         "#endif",
         "",
     ]
     return "\n".join(lines)
+
+
+def _entry(interface: Interface) -> Iterator[str]:
+    """What makes an inference."""
+    name, streamed = interface.name, interface.streamed
+    if streamed is None:
+        yield "/* One inference. pools[i] is the base of pool i; 0 is success. */"
+        yield f"int32_t {name}_run({interface.parameters});\n"
+        return
+    yield f"/* One inference, as the rows of input {streamed.index} come: call it with the next `count` rows, from the"
+    yield " * first to the last. The call that brings the last one ends the inference; the next one begins another."
+    yield " * Between two calls of one inference the pools are the program's. pools[i] is the base of pool i; 0 is"
+    yield " * success; -1: more rows than the input has left, none was taken; after another result the next row is"
+    yield " * the first one again. */"
+    yield f"int32_t {name}_feed(uint8_t *const pools[], const void *rows, int32_t count);\n"
+    yield "/* Gives up the rows that came: the next one is the first one. */"
+    yield f"void {name}_restart(void);\n"
+
+
+def _parameters(interface: Interface, call: FunctionCall) -> str:
+    """Of one step; the NPU's work on a streamed input has several parts."""
+    parts = call.is_npu and STREAMED_ROWS in call.primfunc.attrs
+    return f"{interface.parameters}, int32_t part" if parts else interface.parameters
 
 
 def _prototypes(interface: Interface, initialised: bool) -> Iterator[str]:
@@ -118,6 +142,14 @@ def _slot_lines(interface: Interface, prefix: str, slot: TensorSlot) -> list[str
     ]
 
 
+def _row_lines(prefix: str, streamed: StreamedInput) -> list[str]:
+    return [
+        f"#define {prefix}_ROWS {streamed.rows} /* which come one after the other */",
+        f"#define {prefix}_ROW_BYTES {streamed.row_bytes}",
+        f"#define {prefix}_KEPT_ROWS {streamed.kept} /* of the last ones, in the pool */",
+    ]
+
+
 def _npu_lines(interface: Interface) -> list[str]:
     """What a driver compares with the NPU, and what it writes beside the base pointers."""
     npu, upper = interface.npu, interface.name.upper()
@@ -136,11 +168,14 @@ def _npu_lines(interface: Interface) -> list[str]:
 def _accessors(interface: Interface) -> Iterator[str]:
     """One inline function a tensor, of its own type."""
     name, upper = interface.name, interface.name.upper()
-    found = (("input", interface.inputs), ("output", interface.outputs), ("state", interface.states))
+    given = [None if s is interface.streamed_slot else s for s in interface.inputs]
+    found = (("input", given), ("output", interface.outputs), ("state", interface.states))
     if any(slots for _, slots in found):
         yield "/* Tensors where they lie in the pools. */"
     for kind, slots in found:
         for index, slot in enumerate(slots):
+            if slot is None:  # the caller does not write it
+                continue
             macro, type_ = f"{upper}_{kind.upper()}_{index}", c_type(slot.dtype)
             yield f"static inline {type_} *{name}_{kind}_{index}(uint8_t *const pools[]) {{"
             yield f"  return ({type_} *)(void *)(pools[{macro}_POOL] + {macro}_OFFSET);"

@@ -39,6 +39,20 @@ class NpuTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamedInput:
+    """Input number `index`, which comes row by row: `kept` of its `rows` rows are in the pool.
+
+    `due[k]`: rows that have to be there before part k of the NPU's work begins.
+    """
+
+    index: int
+    row_bytes: int
+    rows: int
+    kept: int
+    due: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Interface:
     """Pools in the order of `<name>_run`'s argument, and the tensors at their planned offsets.
 
@@ -58,6 +72,7 @@ class Interface:
     npu: NpuTarget | None = None
     payloads: bool = False  # streams lie behind the header that Arm's driver wants
     incbin: bool = False  # large constants are files beside the C
+    streamed: StreamedInput | None = None
 
     @classmethod
     def of(cls, artifact: Artifact) -> Interface:
@@ -78,7 +93,13 @@ class Interface:
             npu=npu_target(artifact),
             payloads=payloads,
             incbin=artifact.target.incbin,
+            streamed=streamed_input(artifact),
         )
+
+    @property
+    def streamed_slot(self) -> TensorSlot | None:
+        """The input that comes row by row."""
+        return None if self.streamed is None else self.inputs[self.streamed.index]
 
     @property
     def parameters(self) -> str:
@@ -109,6 +130,15 @@ class Interface:
             f"model {self.name}: a tensor lies in pool {pool!r}, but the plan has: "
             f"{', '.join(p.name for p in self.pools) or 'no pools'}"
         )
+
+
+def streamed_input(artifact: Artifact) -> StreamedInput | None:
+    """The input of an artifact that comes row by row; None where all are written at once."""
+    if artifact.stream is None:
+        return None
+    index, stream = artifact.stream
+    kept = artifact.inputs[index].size_bytes // stream.row_bytes
+    return StreamedInput(index, stream.row_bytes, stream.rows, kept, tuple(fed.rows for fed in stream.feeds))
 
 
 def npu_target(artifact: Artifact) -> NpuTarget | None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ethosu.arch import Architecture, accelerator
-from ..ethosu.program.primfunc import schedule_primfunc
-from ..ethosu.stream.commands import Command
+from ..ethosu.program.primfunc import schedule_parts
+from ..ethosu.stream.commands import Command, Wait
 from ..ethosu.stream.container import build_payload, payload_of
 from ..ethosu.stream.encode import encode
-from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS
+from ..ethosu.stream.isa import Op
+from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS, STREAMED_ROWS
 from . import CodegenError
 from .c_array import c_array
 from .program import ConstantArgument, FunctionCall, PoolArgument
@@ -37,37 +38,60 @@ def print_launch(
     pool_macros: Sequence[str],
     payload: bool = False,
 ) -> NpuLaunch:
-    """`int32_t <symbol>(uint8_t *const pools[])`, with the stream it launches.
+    """`int32_t <symbol>(uint8_t *const pools[])`, with the stream it launches; where an input is streamed,
+    `<symbol>(pools, part)` with one stream for each part.
 
     `constant_symbols` maps a constant's index to its C array and true size in bytes;
-    `pool_macros[i]` is the macro that holds the size of pool i. With `payload` the array begins with the header of a
+    `pool_macros[i]` is the macro that holds the size of pool i. With `payload` each array begins with the header of a
     driver payload (COP1), and the stream in it is launched.
     """
-    symbol, commands = call.symbol, schedule_primfunc(call.primfunc)
+    symbol, parts = call.symbol, schedule_parts(call.primfunc)
     npu = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
-    encoded = encode(commands)
-    words = np.asarray(encoded, dtype=np.uint32)
-    stream = f"{symbol}_stream"
-    launched = f"{stream}, (uint32_t)sizeof {stream}"
-    if payload:
-        words = np.frombuffer(build_payload(payload_of(npu, encoded)), np.uint32)
-        header = f"NPU_MEMPLAN_PAYLOAD_HEADER_BYTES / {words.itemsize}"
-        launched = f"{stream} + {header}, (uint32_t)sizeof {stream} - NPU_MEMPLAN_PAYLOAD_HEADER_BYTES"
+    streamed = STREAMED_ROWS in call.primfunc.attrs
+    arrays, launched, stream_bytes = [], [], 0
+    for number, commands in enumerate(parts):
+        words = np.asarray(encoded := encode(commands), dtype=np.uint32)
+        stream = f"{symbol}_stream_{number}" if streamed else f"{symbol}_stream"
+        launch = f"{stream}, (uint32_t)sizeof {stream}"
+        if payload:
+            words = np.frombuffer(build_payload(payload_of(npu, encoded)), np.uint32)
+            header = f"NPU_MEMPLAN_PAYLOAD_HEADER_BYTES / {words.itemsize}"
+            launch = f"{stream} + {header}, (uint32_t)sizeof {stream} - NPU_MEMPLAN_PAYLOAD_HEADER_BYTES"
+        arrays.append(f"static {c_array(stream, words, hexadecimal=True)}")
+        launched.append(launch)
+        stream_bytes += words.nbytes
     bases = _bases(call, constant_symbols, pool_macros)
     count = len(bases)
     pointers = ", ".join(pointer for pointer, _ in bases)
     sizes = ", ".join(size for _, size in bases)
     uses_pools = any(pointer.startswith("pools[") for pointer, _ in bases)
     text = (
-        f"static {c_array(stream, words, hexadecimal=True)}"
-        + f"\nint32_t {symbol}(uint8_t *const pools[]) {{\n"
+        "\n".join(arrays)
+        + f"\nint32_t {symbol}(uint8_t *const pools[]{', int32_t part' if streamed else ''}) {{\n"
         + ("" if uses_pools else "  (void)pools;\n")
         + f"  const void *const bases[{count}] = {{{pointers}}};\n"
         + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
-        + f"  return npu_memplan_npu_launch({launched}, bases, base_bytes, {count});\n}}\n"
+        + (_launch_part(launched, count) if streamed else f"  return {_launch(launched[0], count)};\n}}\n")
     )
     served = tuple(int(index) for index in call.primfunc.attrs.get(OPERATORS, ()))
-    return NpuLaunch(text, words.nbytes, commands, npu, served)
+    return NpuLaunch(text, stream_bytes, _in_turn(parts), npu, served)
+
+
+def _launch(stream: str, count: int) -> str:
+    return f"npu_memplan_npu_launch({stream}, bases, base_bytes, {count})"
+
+
+def _launch_part(launched: Sequence[str], count: int) -> str:
+    cases = "".join(f"  case {n}: return {_launch(stream, count)};\n" for n, stream in enumerate(launched))
+    return f"  switch (part) {{\n{cases}  default: return -1;\n  }}\n}}\n"
+
+
+def _in_turn(parts: Sequence[tuple[Command, ...]]) -> tuple[Command, ...]:
+    """The commands of all parts, each of which begins when the NPU is done with the one before."""
+    found: list[Command] = []
+    for commands in parts[:-1]:
+        found += [*commands[:-1], Wait(Op.KERNEL_WAIT, 0), Wait(Op.DMA_WAIT, 0)]
+    return (*found, *parts[-1])
 
 
 def _bases(

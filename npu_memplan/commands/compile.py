@@ -60,7 +60,7 @@ def _operators(text: str) -> tuple[str, ...]:
 
 _RARE = (
     "--system-config --vela-ini --memory-mode --constant-pool --resident --arena-cache-size --optimise "
-    "--npu-compiler --operators --external --stripes --prefetch --reorder --no-overlap --keep-inputs "
+    "--npu-compiler --operators --external --stripes --stream-input --prefetch --reorder --no-overlap --keep-inputs "
     "--host-time --planner --time-limit --seed --name --data --one-arena --launch --incbin --strict "
     "--target"
 )  # options of --help-all alone
@@ -115,6 +115,8 @@ _RARE = (
        "takes at most so long, by the estimate, of the pool that feature maps lie in.")  # fmt: skip
 @_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "
        "cycles; a --pool of theirs says how far to go. Of native lowering.")  # fmt: skip
+@_goal("--stream-input", default="", metavar="NAME", help="The input called NAME comes row by row: the pool holds its "
+       "last rows only, and NAME_feed() takes the place of NAME_run(). Of native lowering.")  # fmt: skip
 @_goal("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more bytes, "
        "fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
 @_goal("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")

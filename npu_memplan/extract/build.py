@@ -32,6 +32,7 @@ from .program import (
 )
 from .relax.calls import may_overlap
 from .sizes import lower_bound, static_extent
+from .streams import streams_of
 from .symbolic.dynamic import Sample
 
 OWNS, GETS = "the caller owns it", "the caller gets it"
@@ -85,6 +86,7 @@ def build(
         name=program.name,
         accesses=accesses_of(program, planned, len(ordered)),
         branches=branches_of(program),
+        streams=tuple(streams_of(program, planned)),
     )
     return problem, lives
 

@@ -196,6 +196,35 @@ class BranchPoints:
     last: Point
 
 
+class Fed(NamedTuple):
+    """Before `point`, the first `rows` rows of a streamed input have been written; `[point, rows]` in JSON."""
+
+    point: Point
+    rows: Alignment
+
+
+class RowsRead(NamedTuple):
+    """Rows `[first, stop)` of a streamed input are read at `point`; `[point, first, stop]` in JSON."""
+
+    point: Point
+    first: Count
+    stop: Alignment
+
+
+@dataclass(frozen=True, slots=True)
+class RowStream:
+    """An input of `rows` rows that the caller writes bit by bit, each row over the oldest one that is in `buffer`.
+
+    Row y lies in row y modulo the rows that the buffer has room for. `feeds` and `reads` are in order of time.
+    """
+
+    buffer: str
+    row_bytes: Alignment
+    rows: Alignment
+    feeds: tuple[Fed, ...]
+    reads: tuple[RowsRead, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Everything to be placed, and where it may go. Pools are in order of preference.
@@ -204,7 +233,8 @@ class Problem:
     (agents that may run at the same time), unless they are members of one alias group;
     an `AllowedOverlap` relaxes a conflict to certain distances.
     `points[t]` is the label of point t, for messages; it may be empty. `accesses` are in the buffers' order, as far as
-    they are known, and `branches` in the order of their first points, outer ones first; planners ignore both.
+    they are known, and `branches` in the order of their first points, outer ones first; planners ignore both, and
+    `streams`, the inputs of which `buffers` hold some rows only.
     """
 
     buffers: tuple[Buffer, ...]
@@ -216,6 +246,7 @@ class Problem:
     name: str = ""
     accesses: tuple[AccessHistory, ...] = ()
     branches: tuple[BranchPoints, ...] = ()
+    streams: tuple[RowStream, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """The buffer called `name`; `ProblemError` when there is none."""

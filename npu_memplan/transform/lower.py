@@ -22,6 +22,10 @@ def lower(loaded: Loaded) -> Loaded:
         loaded = replace(loaded, module=reorder(prepare(loaded.module), request.function))
     if request.stripes is None:
         return loaded
+    if request.options.stream_input:
+        from ..tuning.streamed_input import stream_input
+
+        return stream_input(loaded, request.stripes)
     from ..tuning.cascades import stripe
 
     cut = replace(loaded, module=stripe(loaded.module, request.stripes))

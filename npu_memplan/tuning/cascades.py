@@ -68,20 +68,20 @@ def stripe(module: Any, options: StripeOptions) -> Any:
 
 def best_choice(groups: CascadeSpace, capacity_bytes: int | None = None) -> CascadeChoice:
     """The choice with the fewest cycles that fits the capacity, or with the fewest bytes where none does; without one,
-    that with the least bytes cubed times cycles.
+    that with the least bytes cubed times cycles. Everything at once is no choice where an input is streamed.
     """
-    found = [_measured(groups, ())]
-    whole = best = found[0]
+    whole = _measured(groups, ())
+    found = [] if groups.chains.streamed else [whole]
     least = least_bytes(groups)
     for limit, choice in _choices(groups, whole, least):
         found.append(choice)
-        best = min(best, choice, key=_product)
-        if capacity_bytes is None and limit**3 * whole.cycles >= _product(best):
+        if capacity_bytes is None and limit**3 * whole.cycles >= min(map(_product, found)):
             break  # not even stripes at no cost would make up for the bytes
         if capacity_bytes is not None and limit > max(capacity_bytes, least) * _STEP // 100:
             break
+    found = found or [whole]
     if capacity_bytes is None:
-        return best
+        return min(found, key=_product)
     fits = [choice for choice in found if choice.size_bytes <= capacity_bytes]
     if fits:
         return min(fits, key=lambda c: (c.cycles, c.size_bytes))

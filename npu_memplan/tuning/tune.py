@@ -50,7 +50,7 @@ def tune(
         from .default import tune_within_vela
 
         return tune_within_vela(options, memory_map, load, extract)
-    if memory_map is None or not (options.competes or (options.stripes and options.sized)):
+    if options.stream_input or memory_map is None or not (options.competes or (options.stripes and options.sized)):
         return None
     from .selection import select_fastest
 

@@ -114,6 +114,11 @@ def _check(options: CompileOptions, model: Path) -> None:
             "--emit vela-tflite is a file for TFLite Micro, whose arena nobody fills with constants before the first "
             "run; leave --resident out"
         )
+    if options.stream_input:
+        raise EmitError(
+            "--emit vela-tflite is a file for TFLite Micro, which has the whole input before it runs; leave "
+            "--stream-input out"
+        )
     if model.suffix.lower() in (".onnx", ".pt2"):
         raise EmitError(f"--emit vela-tflite needs a TFLite model; {model.name} is none")
 

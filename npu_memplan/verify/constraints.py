@@ -16,6 +16,7 @@ from enum import Enum
 from ..errors import InternalError, NpuMemplanError
 from ..problem import AllowedOverlap, Buffer, BufferKind, Placement, Plan, Pool, Problem, used_bytes, validate
 from .last_writers import stale_reads
+from .streams import stream_faults
 
 
 class Constraint(Enum):
@@ -31,6 +32,7 @@ class Constraint(Enum):
     ALIAS = "alias group torn apart"
     OVERLAP = "overlap"
     RESIDENT = "resident constants not kept"
+    STREAM = "streamed rows not kept"
     UNWRITTEN = "unwritten bytes"
     USAGE = "wrong usage"
 
@@ -107,6 +109,7 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
                 Violation(constraint, said, *where) for constraint, said in _alone(problem, buffer, at, pools[at.pool])
             ]
     found.extend(_written(problem))
+    found.extend(_streams(problem))
     found.extend(_groups(problem, placed))
     found.extend(_Overlaps(problem, placed).violations())
     if not found:
@@ -164,6 +167,14 @@ def _written(problem: Problem) -> Iterator[Violation]:
             point = known.writes[0].point
             text = f"{known.buffer!r} is put into its pool once, and written {_at(problem, point)}"
             yield Violation(Constraint.RESIDENT, text, known.buffer, point=point)
+
+
+def _streams(problem: Problem) -> Iterator[Violation]:
+    """Rows of a streamed input that are read are in its buffer."""
+    for stream in problem.streams:
+        for point, said in stream_faults(problem, stream):
+            text = f"{stream.buffer!r}, which holds the last rows of an input, {said} ({_at(problem, point)})"
+            yield Violation(Constraint.STREAM, text, stream.buffer, point=point)
 
 
 def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:

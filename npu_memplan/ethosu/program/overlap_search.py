@@ -20,7 +20,7 @@ from ..stream.isa import Register
 from .overlap import NOTHING, Span, allowed_distances
 from .program import BufferRole, NpuBuffer, NpuProgram
 
-_ALWAYS_LIVE = (BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.RESIDENT)
+_ALWAYS_LIVE = (BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.RESIDENT, BufferRole.STREAMED)
 _LIVE_BEFORE = (BufferRole.INPUT, *_ALWAYS_LIVE)
 _LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.LUT, *_ALWAYS_LIVE)
 

@@ -22,6 +22,7 @@ from ...errors import NpuMemplanError
 from ...vocabulary import (
     ACCELERATOR,
     ALIGN,
+    INPUT_ROWS,
     KIND,
     KIND_ETHOSU,
     OFFSET,
@@ -32,6 +33,7 @@ from ...vocabulary import (
     REGION,
     REGIONS,
     ROLE,
+    STREAMED_ROWS,
     is_npu,
 )
 from ..arch import accelerator
@@ -41,6 +43,7 @@ from ..stream.encode import encode
 from ..stream.groups import ADDRESS_REGISTERS
 from ..stream.isa import Op, Register
 from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from .streamed import parts
 
 LUT_SCOPE = "shram"
 OPAQUE_PATTERN = 8  # TVM's kOpaque: never fuse
@@ -105,6 +108,8 @@ def to_primfunc(program: NpuProgram) -> Any:
     }
     if any(operation.operator >= 0 for operation in program.operations):
         attributes[OPERATORS] = [operation.operator for operation in program.operations]
+    if any(buffer.role is BufferRole.STREAMED for buffer in listed):
+        attributes[INPUT_ROWS] = [list(operation.input_rows) for operation in program.operations]
     function = tirx.PrimFunc(parameters, tirx.SeqStmt(statements) if len(statements) != 1 else statements[0])
     return function.with_attr(attributes)
 
@@ -159,12 +164,14 @@ def cache_program(function: Any, program: NpuProgram) -> Any:
 
 
 def encode_primfunc(function: Any) -> tuple[int, ...]:
-    """Words of the command stream of a planned function; see `schedule_primfunc`."""
-    return encode(schedule_primfunc(function))
+    """Words of the command stream of a planned function that is one part; see `schedule_parts`."""
+    (commands,) = schedule_parts(function)
+    return encode(commands)
 
 
-def schedule_primfunc(function: Any) -> tuple[Command, ...]:
-    """The command stream of a planned function, waits and block dependencies included.
+def schedule_parts(function: Any) -> tuple[tuple[Command, ...], ...]:
+    """The command streams of a planned function, waits and block dependencies included: one, or one for each part
+    between which rows of a streamed input come.
 
     The result is deterministic. `PrimFuncError` when a buffer has no place in a pool.
     """
@@ -173,7 +180,10 @@ def schedule_primfunc(function: Any) -> tuple[Command, ...]:
         raise PrimFuncError(f"NPU function {program.name} is not planned yet: it has no attribute {REGIONS}")
     places = {b.name: (b.original_region, b.original_offset) for b in program.buffers}
     operations = [program.place(i, places.__getitem__) for i in range(len(program.operations))]
-    return schedule(operations, program.accelerator)
+    found = [range(len(operations))]
+    if STREAMED_ROWS in function.attrs:
+        found = [*parts(program.operations, int(function.attrs[STREAMED_ROWS][1]))]
+    return tuple(schedule([operations[i] for i in part], program.accelerator) for part in found)
 
 
 class _Reader:
@@ -192,15 +202,22 @@ class _Reader:
         self._read_parameters()
         found = map(self._statement, self._statements(self._function.body))
         operations = [operation for operation in found if operation is not None]
-        served = [int(index) for index in self._function.attrs.get(OPERATORS, ())]
-        if served and len(served) != len(operations):
-            raise PrimFuncError(
-                f"NPU function {self._name}: {OPERATORS} has {len(served)} entries for {len(operations)} operations"
-            )
+        served = self._column(OPERATORS, len(operations)) or [-1] * len(operations)
+        rows = self._column(INPUT_ROWS, len(operations)) or [(0, 0)] * len(operations)
         operations = [
-            replace(o, operator=index) for o, index in zip(operations, served or [-1] * len(operations), strict=True)
+            replace(o, operator=int(index), input_rows=(int(first), int(stop)))
+            for o, index, (first, stop) in zip(operations, served, rows, strict=True)
         ]
         return NpuProgram(self._target, tuple(self._buffers), tuple(operations), self._name)
+
+    def _column(self, attribute: str, count: int) -> list[Any]:
+        """An attribute with an entry for each of `count` operations; empty where there is none."""
+        found = list(self._function.attrs.get(attribute, ()))
+        if found and len(found) != count:
+            raise PrimFuncError(
+                f"NPU function {self._name}: {attribute} has {len(found)} entries for {count} operations"
+            )
+        return found
 
     def _read_parameters(self) -> None:
         attributes = self._function.attrs

@@ -30,6 +30,7 @@ class BufferRole(Enum):
 
     INPUT = "input"
     OUTPUT = "output"
+    STREAMED = "streamed"  # the last rows of an input, which the caller writes between operations; read only
     STATE = "state"  # read and written; keeps its content between two runs
     CONSTANTS = "constants"  # read only
     RESIDENT = "resident"  # constants in a writable pool, put there once before the first run; read only
@@ -46,6 +47,7 @@ class BufferRole(Enum):
 
 _PARAMETERS = (
     BufferRole.INPUT,
+    BufferRole.STREAMED,
     BufferRole.OUTPUT,
     BufferRole.STATE,
     BufferRole.CONSTANTS,
@@ -77,6 +79,7 @@ class NpuOperation:
     addresses: Mapping[Register, tuple[str, int]]
     operator: int = -1  # of the source model that it works for, by index in its file; -1: unknown
     language: Language = Language.U55_U65  # what its registers mean
+    input_rows: tuple[int, int] = (0, 0)  # of a streamed input, that it reads: half-open; empty: it reads none
 
     def get(self, register: Register, default: int = 0) -> int:
         """Value of a register that is no address, or `default` when it is not set."""

@@ -39,7 +39,7 @@ class CascadeSpace:
 
     `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read;
     `memory_map`: the memories, of which the last region's has the feature maps; `slicer`: of the program, without which
-    it is cut by rows alone.
+    it is cut by rows alone; `streamed`: its first operation stands for the caller, and is always in a group.
     """
 
     def __init__(
@@ -50,9 +50,10 @@ class CascadeSpace:
         reuse_inputs: bool = True,
         memory_map: MemoryMap | None = None,
         slicer: Slicer | None = None,
+        streamed: bool = False,
     ) -> None:
         self.program, self.slicer = program, slicer
-        self.chains = Chains(program, io_in_pools, reuse_inputs)
+        self.chains = Chains(program, io_in_pools, reuse_inputs, streamed)
         self.sizes, self.live = self.chains.sizes, self.chains.live
         self._costs: list[Costs] = []  # of all memories
         self._weigh(memory_map or default_memory_map(program.accelerator), None)
@@ -187,8 +188,8 @@ class CascadeSpace:
         return best
 
     def turned(self, group: Group) -> Group:
-        """The same group upwards; of channels, which have no direction, itself."""
-        if not isinstance(group, RowGroup):
+        """The same group upwards; of channels, which have no direction, and of rows that the caller brings, itself."""
+        if not isinstance(group, RowGroup) or (self.chains.streamed and group.first == 0):
             return group
         upwards = self.chains.interleaved(group.layers, group.interleaved.cuts, upwards=True)
         return replace(group, interleaved=upwards, overlaps=upwards.overlaps, upwards=True)

@@ -24,15 +24,16 @@ from .tables import may_lie_beside, transfers
 
 ALIGNMENT = 16
 _BOUNDARY = (BufferRole.INPUT, BufferRole.OUTPUT)
+_NEVER_BYTES = 1 << 50  # of an operation that must not be made at once
 
 
 class Chains:
     """Of one program; `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once
-    they were read.
+    they were read; `streamed`: its first operation stands for the caller, who brings rows from the first to the last.
     """
 
-    def __init__(self, program: NpuProgram, io_in_pools: bool, reuse_inputs: bool) -> None:
-        self.program = program
+    def __init__(self, program: NpuProgram, io_in_pools: bool, reuse_inputs: bool, streamed: bool = False) -> None:
+        self.program, self.streamed = program, streamed
         self._reuse_inputs = reuse_inputs
         counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
         self.true_sizes = {b.name: b.size_bytes for b in program.buffers}
@@ -75,10 +76,11 @@ class Chains:
         credit = [0] * len(self.program.operations)
         for o in self.whole_overlaps:
             credit[o.last] = max(credit[o.last], self.shared(o.allowed))
-        return tuple(
+        found = [
             sum(self.sizes[name] for name in self.alive(index, index)) - credit[index]
             for index in range(len(self.program.operations))
-        )
+        ]
+        return (_NEVER_BYTES, *found[1:]) if self.streamed else tuple(found)
 
     @cached_property
     def _least_rolling_buffer(self) -> dict[str, int]:

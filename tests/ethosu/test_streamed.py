@@ -1,0 +1,68 @@
+"""When rows of a streamed input have to be there: against a search of all ways to feed them."""
+
+from __future__ import annotations
+
+import random
+
+from npu_memplan.ethosu.program.program import NpuOperation
+from npu_memplan.ethosu.program.streamed import Feed, feeds, parts
+from npu_memplan.ethosu.stream.isa import Op
+
+
+def operations(rows: list[tuple[int, int]]) -> list[NpuOperation]:
+    return [NpuOperation(Op.POOL, 0, {}, {}, input_rows=pair) for pair in rows]
+
+
+def fewest(rows: list[tuple[int, int]], kept: int) -> int:
+    """How few feeds there can be: the rows that are there before each operation, all possibilities side by side."""
+    possible = {0: 0}  # rows that are there -> feeds so far
+    for place, (first, stop) in enumerate(rows):
+        if not stop:
+            continue
+        most = kept + min(f for f, s in rows[place:] if s)
+        after: dict[int, int] = {}
+        for there, count in possible.items():
+            for more in range(max(there, stop), max(there, most) + 1):
+                cost = count + (more > there)
+                if first >= more - kept:
+                    after[more] = min(cost, after.get(more, cost))
+        possible = after
+    return min(possible.values())
+
+
+def test_no_row_is_late_or_lost_and_feeds_are_few() -> None:
+    rng = random.Random(5)
+    for _ in range(200):
+        step, height = rng.randint(1, 3), rng.randint(1, 4)
+        rows = []
+        for turn in range(rng.randint(1, 6)):
+            rows.append((turn * step, turn * step + height))
+            rows += [(0, 0)] * rng.randint(0, 2)
+            if rng.random() < 0.3:  # another reader, which lags behind
+                rows.append((max(0, (turn - 1) * step), turn * step + 1))
+        last = 0
+        kept = 0
+        for place, (_, stop) in enumerate(rows):
+            last = max(last, stop)
+            unread = [first for first, stop in rows[place:] if stop]
+            kept = max(kept, last - min(unread)) if unread else kept
+        kept += rng.randint(0, 3)
+        found = feeds(operations(rows), kept)
+        assert len(found) == fewest(rows, kept)
+        there = {feed.operation: feed.rows for feed in found}
+        now = 0
+        for place, (first, stop) in enumerate(rows):
+            now = there.get(place, now)
+            if stop:
+                assert stop <= now
+                assert first >= now - kept
+        assert found[-1].rows == max(stop for _, stop in rows)
+        ranges = parts(operations(rows), kept)
+        assert [i for part in ranges for i in part] == list(range(len(rows)))
+        assert [part.start for part in ranges[1:]] == [feed.operation for feed in found[1:]]
+
+
+def test_a_program_without_such_an_input_is_one_part() -> None:
+    assert feeds(operations([(0, 0)] * 3), 4) == ()
+    assert parts(operations([(0, 0)] * 3), 4) == (range(3),)
+    assert feeds(operations([(0, 0), (0, 3), (2, 5)]), 3) == (Feed(1, 3), Feed(2, 5))

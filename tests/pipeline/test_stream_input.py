@@ -1,0 +1,136 @@
+"""`compile --stream-input`: an input that comes row by row, in chunks of any size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fvp_runner.base import RunnerError, RunOptions
+from fvp_runner.host import runner as host
+from npu_memplan.artifact import Artifact
+from npu_memplan.problem import Fed
+from npu_memplan.verify import Constraint, verify
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, whose input of 16 rows comes bit by bit."""
+    from npu_memplan.compiler import compile_model
+    from npu_memplan.options import CompileOptions
+
+    out = tmp_path_factory.mktemp("streamed") / "out"
+    compile_model(MODEL, CompileOptions(stream_input="image"), out)
+    return out
+
+
+def test_random_chunks_are_bit_exact(cli: Callable, streamed: Path) -> None:
+    ran = cli("run", streamed, "--on", "host", "--steps", 20, "--reference", MODEL)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    artifact = Artifact.load(streamed)
+    assert artifact.stream is not None
+    assert artifact.inputs[0].shape == (1, 16, 16, 1)
+    assert artifact.inputs[0].size_bytes < 16 * 16
+    assert artifact.stream[1].feeds[-1].rows == artifact.stream[1].rows == 16
+    assert len(artifact.stream[1].feeds) > 1
+
+
+def test_every_chunk_size_gives_the_same(streamed: Path) -> None:
+    runner = host.create(streamed, RunOptions())
+    values = np.random.default_rng(2).integers(-128, 128, (1, 16, 16, 1), dtype=np.int8)
+    found = set()
+    for count in range(1, 17):
+        runner._fed.chunks = lambda rows, count=count: [min(count, rows - at) for at in range(0, rows, count)]
+        found.add(runner.run([values]).outputs[0].tobytes())
+    assert len(found) == 1
+    runner._fed.chunks = lambda rows: [rows + 1]
+    with pytest.raises(RunnerError, match="digits_run returned -1"):
+        runner.run([values])
+
+
+def test_firmware_feeds_rows_too(cli: Callable, streamed: Path) -> None:
+    pytest.importorskip("unicorn")
+    ran = cli("run", streamed, "--on", "unicorn", "--reference", MODEL)
+    if "no compiler" in ran.err or "not installed" in ran.err:
+        pytest.skip(ran.err)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
+def test_the_verifier_follows_the_rows(streamed: Path) -> None:
+    artifact = Artifact.load(streamed)
+    problem, plan = artifact.problem, artifact.plan
+    assert verify(problem, plan) == ()
+    (stream,) = problem.streams
+    early = replace(stream, feeds=(Fed(0, stream.feeds[1].rows), *stream.feeds[2:]))
+    late = replace(stream, feeds=stream.feeds[:-1])
+    for broken in (early, late):
+        found = verify(replace(problem, streams=(broken,)), plan)
+        assert {v.constraint for v in found} == {Constraint.STREAM}
+
+
+@pytest.mark.parametrize("wrong", ["% DIGITS_INPUT_0_KEPT_ROWS", "due[made] <= fed"])
+def test_rows_in_wrong_places_are_found(cli: Callable, streamed: Path, tmp_path: Path, wrong: str) -> None:
+    import shutil
+
+    shutil.copytree(streamed, broken := tmp_path / "broken")
+    source = broken / "src" / "digits.c"
+    text = source.read_text()
+    assert wrong in text
+    other = {
+        "% DIGITS_INPUT_0_KEPT_ROWS": "% (DIGITS_INPUT_0_KEPT_ROWS - 1)",
+        "due[made] <= fed": "due[made] <= fed + 3",
+    }
+    source.write_text(text.replace(wrong, other[wrong]))
+    assert cli("run", broken, "--on", "host", "--reference", MODEL).code != 0
+
+
+def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path) -> None:
+    options = ("--stream-input", "image", "--pool", "sram=6KiB", "--launch", "arm-core-driver", "--json")
+    made = cli("compile", MODEL, *options, "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    assert made.json["pools"][0]["used_bytes"] <= 6 * 1024
+    ran = cli("run", tmp_path / "out", "--on", "host", "--steps", 5, "--reference", MODEL)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--stream-input", "picture"), "'picture', but the model's inputs are: image"),
+        (("--stream-input", "image", "--accelerator", "none"), "cuts the NPU operations"),
+        (("--stream-input", "image", "--npu-compiler", "vela"), "leave out --npu-compiler vela"),
+        (("--stream-input", "image", "--accelerator", "ethos-u85-256"), "Ethos-U85's operations are not cut"),
+        (("--stream-input", "image", "--host-ops", "CONV_2D"), "the host's conv_2d reads it first"),
+        (("--stream-input", "image", "--keep-inputs"), "does not go together with --keep-inputs"),
+        (("--stream-input", "image", "--resident", "all"), "does not go together with --resident"),
+        (("--stream-input", "image", "--emit", "vela-tflite"), "leave --stream-input out"),
+    ],
+)
+def test_what_cannot_be_streamed_is_said(cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    made = cli("compile", MODEL, *options, "-o", tmp_path / "out.tflite")
+    assert made.code == 2
+    assert words in " ".join(made.err.split())
+    assert not (tmp_path / "out.tflite").exists()
+
+
+def test_an_input_without_rows_is_said(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
+    made = cli("compile", shared_model("ad01_int8"), "--stream-input", "input_1", "-o", tmp_path / "out")
+    assert made.code == 2
+    assert "it is int8[1, 640], and rows are of" in " ".join(made.err.split())
+
+
+def test_a_person_detector_needs_less_than_its_input(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
+    model = shared_model("vww_96_int8")
+    options = ("--stream-input", "input_1_int8", "--no-check", "--json")
+    made = cli("compile", model, *options, "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    assert made.json["pools"][0]["used_bytes"] < 96 * 96 * 3
+    ran = cli("run", tmp_path / "out", "--on", "host", "--steps", 3, "--reference", model)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    assert re.search(r"#define \w+_KEPT_ROWS \d+", (tmp_path / "out" / "src" / "vww_96_int8.h").read_text())
