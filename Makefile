@@ -18,7 +18,7 @@ COVERED := tests/planners/test_problem.py tests/planners/test_verify.py tests/pl
 run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan compile examples/digits/digits.tflite --accelerator ethos-u55-256 \
 	    --memory-mode Shared_Sram -o build/digits --force
-	$(BIN)/npu-memplan run build/digits --on host --input random:7 --reference examples/digits/digits.tflite
+	$(BIN)/npu-memplan run build/digits --on local --input random:7 --reference examples/digits/digits.tflite
 
 test: $(VENV)/.test-ready lint
 	$(BIN)/python -m pytest -q $(COVERED) \

@@ -27,7 +27,7 @@ def measure(model: Path, folder: Path, checks: bool) -> str:
     inputs = load_inputs(artifact, ["random:0"])
     options = runner.RunOptions(checks=checks, pools_after=False)
     cells = [artifact.name, f"{sum(u.used_bytes for u in artifact.plan.usage):,}"]
-    for name in ("qemu", "unicorn", "host"):
+    for name in ("qemu", "unicorn", "local"):
         started = time.perf_counter()
         chosen = runner.create(name, directory, options)
         if name == "qemu":

@@ -260,14 +260,14 @@ CAMPAIGNS = {
     ),
     "references": Campaign(
         damaged_models,
-        {"run": ("run", "{sound}", "--on", "host", "--reference", "{case}")},
+        {"run": ("run", "{sound}", "--on", "local", "--reference", "{case}")},
         (*_RUN, "fvp_runner.references.tflite", *_TVM),
         ("compile", "{file}", "-o", "{sound}", "--accelerator", "none"),
     ),
     "plans": Campaign(
         damaged_plans,
         {
-            "run": ("run", "{case}", "--on", "host"),
+            "run": ("run", "{case}", "--on", "local"),
             "verify": ("verify", "{case}/plan.json", "{case}/plan.json"),
             "report": ("report", "{case}", "-o", "{out}"),
             "explain": ("explain", "{case}"),

@@ -21,7 +21,7 @@ from .base import Runner, RunnerError, RunnerMissingError, RunOptions, load_arti
 from .firmware_build.build import board_of
 
 # Order of preference: nearest to the real thing first.
-_MODULES = {"fvp": "fvp", "qemu": "emulators.qemu", "unicorn": "emulators.unicorn", "host": "host.runner"}
+_MODULES = {"fvp": "fvp", "qemu": "emulators.qemu", "unicorn": "emulators.unicorn", "local": "host.runner"}
 RUNNERS = tuple(_MODULES)
 
 

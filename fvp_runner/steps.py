@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from .base import Runner, RunnerError, RunOutputs
-from .host.runner import HostRunner
+from .host.runner import LocalRunner
 from .result import Array
 
 
@@ -24,10 +24,10 @@ class SteppedReference(Protocol):
 
 def run_steps(runner: Runner, sequence: Sequence[Sequence[Array]]) -> RunOutputs:
     """One inference for each of `sequence`, from a fresh start; `RunnerError` where the runner does one only."""
-    if not isinstance(runner, HostRunner):
+    if not isinstance(runner, LocalRunner):
         raise RunnerError(
-            f"several inferences one after another are for the host runner; {runner.name} starts anew for each: add "
-            "--on host"
+            f"several inferences one after another are for the local runner; {runner.name} starts anew for each: add "
+            "--on local"
         )
     runner.reset()
     ran = [runner.infer(inputs) for inputs in sequence]

@@ -236,7 +236,7 @@ def claim(code: Code, kind: str, dtype: str) -> Claim:
     if code is Code.HOST and dtype == "float32" and kind in LIBRARY:
         function, ulps = LIBRARY[kind]
         apart = f"within {ulps} ulp" if ulps else "equal where measured"
-        why = f"{function} of the C library: equal with the host runner's; newlib's is {apart}"
+        why = f"{function} of the C library: equal with the local runner's; newlib's is {apart}"
         return Claim(Exactness.ULPS, reference_of(kind, dtype), why)
     if (code, kind, dtype) in STEP:
         return Claim(Exactness.STEP, reference_of(kind, dtype), STEP[code, kind, dtype])

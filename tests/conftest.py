@@ -20,7 +20,7 @@ from tests.support.warnings_of_c import arm_compilers, check_artifact, check_war
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
 os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
-# Every host runner, also of the command line, has its C built with the compiler's sanitizers.
+# Every local runner, also of the command line, has its C built with the compiler's sanitizers.
 os.environ["NPU_MEMPLAN_SANITIZE"] = "1"
 
 # No test, and no process that one starts, passes over a fault for which something else stands in.
@@ -39,7 +39,7 @@ settings.load_profile("patient")
 
 @pytest.fixture(autouse=True)
 def strict_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No host runner builds C of ours that a compiler warns of; `edited_c` marks tests that spoil the C first."""
+    """No local runner builds C of ours that a compiler warns of; `edited_c` marks tests that spoil the C first."""
     if request.node.get_closest_marker("edited_c") is not None:
         return
     build = host_runner.build

@@ -1,4 +1,4 @@
-"""Run an artifact on the host runner and its model on the reference, and compare every element of every output.
+"""Run an artifact on the local runner and its model on the reference, and compare every element of every output.
 
 Invariant: the reference runs first, so that whatever ends the process later is the program's doing. States are kept
 from one input to the next, where there are any; else every run is one from a fresh start.
@@ -25,7 +25,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.problem import Agent
 
 from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
-from ..host.runner import HostRunner
+from ..host.runner import LocalRunner
 from ..layers.compare import LayerComparison, OperatorResult, Verdict
 from ..layers.record import recorded_run
 from ..npu_model.errors import NpuModelError
@@ -61,7 +61,7 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
         return RunFacts(refused=f"the reference cannot run it: {type(error).__name__}: {_told(error, directory)}")
     facts = RunFacts(reference=model.what, reference_version=_version(model.package))
     try:
-        runner = HostRunner(directory, RunOptions(pools_after=False))
+        runner = LocalRunner(directory, RunOptions(pools_after=False))
     except RunnerError as error:
         return RunFacts(refused=_told(error, directory))
     runs: list[InputFacts] = []
@@ -112,19 +112,19 @@ def _outputs(artifact: Artifact, model: Any, inputs: Sequence[Sequence[Array]]) 
 
 
 def _compared(
-    runner: HostRunner, text: str, values: Sequence[Array], wanted: Sequence[Array], fresh: bool
+    runner: LocalRunner, text: str, values: Sequence[Array], wanted: Sequence[Array], fresh: bool
 ) -> InputFacts:
     try:
         ran = runner.run(values) if fresh else runner.infer(values)
         names = [slot.name for slot in runner.artifact.outputs]
-        return InputFacts(text, compare("host", names, ran.outputs, wanted).outputs)
+        return InputFacts(text, compare("local", names, ran.outputs, wanted).outputs)
     except RunTimeoutError:
         raise
     except (NpuModelError, RunCheckError, RunnerError, ComparisonError) as error:
         return InputFacts(text, stopped=_told(error, None), operator=_operator_at(runner, error))
 
 
-def _operator_at(runner: HostRunner, error: NpuMemplanError) -> int:
+def _operator_at(runner: LocalRunner, error: NpuMemplanError) -> int:
     """The operator of the source model whose NPU operation an error of the NPU model names; -1: it names none."""
     found = _OPERATION.match(str(error)) if isinstance(error, NpuModelError) else None
     calls = [call.operators for call in runner.artifact.calls if call.agent is Agent.NPU]
@@ -142,7 +142,7 @@ def _limits(model: OnnxReference, values: Sequence[Array], wanted: Sequence[Arra
     return ()
 
 
-def _operators(runner: HostRunner, model: KeptStates, values: Sequence[Array]) -> tuple[OperatorResult, ...]:
+def _operators(runner: LocalRunner, model: KeptStates, values: Sequence[Array]) -> tuple[OperatorResult, ...]:
     """Operator by operator; nothing for programs whose operators cannot be seen one by one.
 
     Behind an operator that differs, the reference goes on from what the program made there: so each is judged by the

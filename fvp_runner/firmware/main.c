@@ -69,7 +69,7 @@ static int32_t print_guards(void) {
   return broken;
 }
 
-/* Poison, then resident constants and states as they start, then the inputs: what the host runner does too. */
+/* Poison, then resident constants and states as they start, then the inputs: what the local runner does too. */
 static const char *fill_pools(void) {
   for (int32_t i = 0; i < PROGRAM_POOLS; i++) memset(pools[i], PROGRAM_POISON, pool_bytes[i]);
   PROGRAM_INIT(pools);

@@ -23,7 +23,7 @@ from npu_memplan.problem import POISON, BufferKind
 from ..base import RunCheckError, RunOptions, load_artifact
 from ..guards import GuardedPool
 from ..result import Array
-from .runner import ALIGNMENT_BYTES, HostRunner
+from .runner import ALIGNMENT_BYTES, LocalRunner
 
 _KEPT = (BufferKind.STATE, BufferKind.RESIDENT)
 
@@ -49,14 +49,14 @@ class ApplicationRunner:
         self._guarded = tuple(
             GuardedPool(self.joint.pool_bytes(pool.name), max(pool.alignment, ALIGNMENT_BYTES)) for pool in pools
         )
-        self._shared: dict[str, HostRunner] = {}
-        self._alone: dict[str, HostRunner] = {}
+        self._shared: dict[str, LocalRunner] = {}
+        self._alone: dict[str, LocalRunner] = {}
         for network in self.application.networks:
             place = folder / network.name
             artifact = Artifact.load(place)
             _check_places(network.name, artifact, self.joint)
-            self._shared[network.name] = HostRunner(place, options, self._guarded)
-            self._alone[network.name] = HostRunner(place, options)
+            self._shared[network.name] = LocalRunner(place, options, self._guarded)
+            self._alone[network.name] = LocalRunner(place, options)
         self._kept = [np.zeros(guarded.pool.size, np.bool_) for guarded in self._guarded]
         index = {pool.name: i for i, pool in enumerate(pools)}
         for buffer, at in zip(self.joint.problem.buffers, self.joint.plan.placements, strict=True):

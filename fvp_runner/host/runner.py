@@ -1,4 +1,4 @@
-"""The host runner: the artifact's C in this process, NPU calls on the NPU model.
+"""The local runner: the artifact's C in this process, NPU calls on the NPU model.
 
 Invariant: there is one copy of every pool. The C code and the NPU model both work on the
 memory that the plan describes; it is poisoned before the run, so a byte that was never written shows.
@@ -48,12 +48,12 @@ def missing(options: RunOptions) -> str | None:
     return missing_compiler()
 
 
-def create(artifact: Any, options: RunOptions) -> HostRunner:
-    return HostRunner(artifact, options)
+def create(artifact: Any, options: RunOptions) -> LocalRunner:
+    return LocalRunner(artifact, options)
 
 
 class Watch(Protocol):
-    """Is called with what a run does; see `HostRunner.watch`."""
+    """Is called with what a run does; see `LocalRunner.watch`."""
 
     def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
         """An operation of NPU launch number `launch` has ended; `bound` is its memory."""
@@ -65,10 +65,10 @@ class Watch(Protocol):
 _LEAST_BUILD_S = 60.0  # that the C compiler may take, however short a run has to be
 
 
-class HostRunner:
+class LocalRunner:
     """Runs an artifact in this process. `run` is one inference from a fresh start."""
 
-    name = "host"
+    name = "local"
 
     def __init__(
         self, directory: Path | str, options: RunOptions | None = None, shared: Sequence[GuardedPool] = ()
@@ -270,7 +270,7 @@ class HostRunner:
 
     def _too_long(self) -> RunTimeoutError:
         return RunTimeoutError(
-            f"{self.artifact.name} on host took longer than {self.options.timeout_s:g} s and was given up; "
+            f"{self.artifact.name} on local took longer than {self.options.timeout_s:g} s and was given up; "
             "give more time with --timeout"
         )
 

@@ -19,7 +19,7 @@ from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
 
 from ..base import RunnerError, RunOptions
-from ..host.runner import HostRunner
+from ..host.runner import LocalRunner
 from ..references.tflite import TFLiteReference
 from ..result import Array, compare
 from .compare import LayerComparison, OperatorResult, Verdict
@@ -32,13 +32,13 @@ def run_layers(
     """Run the artifact once on the host and print every operator; `dump`: a folder that gets the tensors."""
     if not isinstance(model, TFLiteReference):
         raise RunnerError("--layers compares with the tensors of a .tflite: give --reference MODEL.tflite")
-    runner = HostRunner(directory, replace(options, pools_after=False))
+    runner = LocalRunner(directory, replace(options, pools_after=False))
     ran, written = recorded_run(runner, inputs)
     expected = model.run(inputs)
     compiled = read_network(folded(model.model), model.name)  # operators as the compiler counted them
     comparison = LayerComparison(compiled, model.layers(inputs), written, ran.outputs)
     names = [slot.name for slot in runner.artifact.outputs]
-    result = compare("host", names, ran.outputs, expected)
+    result = compare("local", names, ran.outputs, expected)
     if dump is not None:
         _dump(dump, comparison)
     rows, first = comparison.operators(), comparison.first()

@@ -1,4 +1,4 @@
-"""One inference on the host runner, with every tensor that is written kept as it is written.
+"""One inference on the local runner, with every tensor that is written kept as it is written.
 
 Invariant: the program, its pools and its streams are those of an ordinary run; what is kept are copies, made when an
 NPU operation or a host call has ended.
@@ -14,7 +14,7 @@ from npu_memplan.problem import Agent
 from npu_memplan.vocabulary import TFLITE_RESHAPING
 
 from ..base import RunOutputs
-from ..host.runner import HostRunner
+from ..host.runner import LocalRunner
 from ..npu_model.bound.dma import Dma
 from ..npu_model.bound.operation import Bound
 from ..npu_model.network.layers import Written, seen
@@ -41,9 +41,9 @@ class HostOutput:
 
 
 class Recorder:
-    """Watches a `HostRunner`; see `HostRunner.watch`."""
+    """Watches a `LocalRunner`; see `LocalRunner.watch`."""
 
-    def __init__(self, runner: HostRunner) -> None:
+    def __init__(self, runner: LocalRunner) -> None:
         self.written: list[NpuOutput | HostOutput] = []
         self._runner, self._artifact = runner, runner.artifact
         self._served = [call.operators for call in self._artifact.calls if call.agent is Agent.NPU]
@@ -83,7 +83,7 @@ def _host_operators(artifact: Artifact) -> dict[int, int]:
     return dict(zip(calls, operators, strict=True)) if len(calls) == len(operators) else {}
 
 
-def recorded_run(runner: HostRunner, inputs: Sequence[Array]) -> tuple[RunOutputs, list[NpuOutput | HostOutput]]:
+def recorded_run(runner: LocalRunner, inputs: Sequence[Array]) -> tuple[RunOutputs, list[NpuOutput | HostOutput]]:
     """One inference from a fresh start and what it wrote. `RunnerError` for programs with branches."""
     recorder = Recorder(runner)
     runner.watch = recorder

@@ -107,7 +107,7 @@ def write_checked(
 def check_results(
     folder: Path, artifact: Artifact, model: Path, mode: CheckMode = CheckMode.ALWAYS, limit: int = LIMIT
 ) -> CheckResult:
-    """Run the artifact in `folder` on the host runner and `model` on its reference; nothing is changed."""
+    """Run the artifact in `folder` on the local runner and `model` on its reference; nothing is changed."""
     if mode is CheckMode.NEVER:
         return NOT_REQUESTED
     inputs: tuple[str, ...] = INPUTS

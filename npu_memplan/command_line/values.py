@@ -17,6 +17,16 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
+class RunnerName(click.Choice[str]):
+    """One of the runners by name; `host`, the former name of `local`, is taken as well."""
+
+    def __init__(self, *runners: str) -> None:
+        super().__init__(runners)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert("local" if value == "host" else value, param, ctx)
+
+
 def names(text: str) -> tuple[str, ...]:
     """`A,B`: the names between the commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

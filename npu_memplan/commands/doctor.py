@@ -2,7 +2,7 @@
 
 Invariant: nothing is guessed: each line comes from looking for the thing itself, and a tool
 that is found but does not answer counts as missing. Exit codes: 0 all that is needed is there, 1
-something needed is missing. Needed is what compiling and the host runner need; what only some users want (emulators,
+something needed is missing. Needed is what compiling and the local runner need; what only some users want (emulators,
 references, Arm's FVP, whose licence must be read) is listed as absent and never counted.
 """
 
@@ -98,7 +98,7 @@ def look() -> tuple[Finding, ...]:
         Finding(
             "ethos-u-vela", "compiling for the NPU", _package("ethos-u-vela"), _pip(only="ethos-u-vela"), needed=True
         ),
-        Finding("C compiler", "run --on host, planning well", _c_compiler(), _apt("gcc libc6-dev"), needed=True),
+        Finding("C compiler", "run --on local, planning well", _c_compiler(), _apt("gcc libc6-dev"), needed=True),
         Finding("tflite-micro", "reference results", _package("tflite-micro"), _pip("reference")),
         Finding("unicorn", "run --on unicorn", _package("unicorn"), _pip("unicorn")),
         Finding("arm-none-eabi-gcc", "firmware for every board", _tool("arm-none-eabi-gcc", "--version"), firmware),

@@ -13,7 +13,7 @@ import click
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
-from ..command_line.values import FOLDER, PLACE, names
+from ..command_line.values import FOLDER, PLACE, RunnerName, names
 from ..files.staging import check_place, staged_directory
 
 _what, _where = group("What runs"), group("What is written")
@@ -21,7 +21,7 @@ _what, _where = group("What runs"), group("What is written")
 
 @click.command(cls=GroupedCommand, help="Run a fixed set of small networks and write a record that you can send: "
                "results, NPU counters beside the estimate, hazards, versions, digests.")  # fmt: skip
-@_what("--on", "runner", required=True, type=click.Choice(["fvp", "qemu", "unicorn", "host"]), help="Who runs them.")
+@_what("--on", "runner", required=True, type=RunnerName("fvp", "qemu", "unicorn", "local"), help="What runs them.")
 @_what("--accelerator", default="ethos-u55-128", show_default=True, metavar="NAME",
        shell_complete=completion.accelerators, help="The NPU.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Board of the firmware; default: "

@@ -111,6 +111,6 @@ def _run(model: Path, options: CompileOptions, output: Path, limits: list[int], 
     for limit in limits:
         folder = output / str(limit)
         compile_model(model, replace(options, npu_compiler=AUTO, pools={pool: limit}), folder)
-        if run.main([str(folder), "--on", "host", "--reference", str(model)], standalone_mode=False):
+        if run.main([str(folder), "--on", "local", "--reference", str(model)], standalone_mode=False):
             wrong.append(limit)
     return wrong

@@ -18,7 +18,7 @@ from ..artifact.application import is_application
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
-from ..command_line.values import FILE, FOLDER, PLACE, names
+from ..command_line.values import FILE, FOLDER, PLACE, RunnerName, names
 from ..errors import NpuMemplanError
 from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, read_steps, save_arrays, seed_of
 from ..models.executorch.segments import is_program
@@ -43,13 +43,13 @@ _RARE = (
 
 @click.command(cls=GroupedCommand, rare=_RARE,
                help="Run a compiled model on its planned pools and compare with a reference; its "
-               "plan is verified first. --on host compiles its C and runs it in this process: run only artifacts that "
+               "plan is verified first. --on local compiles its C and runs it in this process: run only artifacts that "
                "you trust.")  # fmt: skip
 @click.argument("directory", metavar="DIRECTORY|MODEL.pte", type=PLACE, required=False)
 @_what("--method", default="", metavar="NAME", help="Of a .pte, whose delegates run on the NPU model; default: its "
        "first.")  # fmt: skip
 @_what("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
-@_what("--on", "runner", type=click.Choice(["auto", "host", "qemu", "unicorn", "fvp"]), default="auto",
+@_what("--on", "runner", type=RunnerName("auto", "local", "qemu", "unicorn", "fvp"), default="auto",
        show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards,
        help="Board of the firmware runners; default: the accelerator's.")  # fmt: skip
@@ -60,7 +60,7 @@ _RARE = (
 @_what("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
 @_what("--sanitize", is_flag=True, help="Build the host's C with the compiler's sanitizers: the first "
        "access outside of an operator's own buffers, the first read of bytes that were never written and the first "
-       "undefined operation end the run; slower, on the host.")  # fmt: skip
+       "undefined operation end the run; slower, on this machine.")  # fmt: skip
 @_what("--external-source", "external_sources", multiple=True, type=FILE, metavar="FILE.c",
        help="C that defines external operators (compile --external).")  # fmt: skip
 @_what("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=completion.files,
@@ -76,7 +76,7 @@ _RARE = (
           "with 0 too when no output element is further than DIFF from it, in the output's own units. "
           "Default: 0, bit-exact.")  # fmt: skip
 @_checked("--layers", is_flag=True, help="Compare every operator's output with the reference's, also inside fused "
-          "streams, and name the first that differs; on the host.")  # fmt: skip
+          "streams, and name the first that differs; on this machine.")  # fmt: skip
 @_checked("--dump", type=FOLDER, metavar="DIR", help="With --layers: keep the tensors, and the reference's.")
 @_firmware("--interrupt", is_flag=True, help="The firmware waits for the NPU's interrupt instead of polling.")
 @_firmware("--fvp-path", type=PLACE, metavar="PATH", help="Arm's FVP, or the folder it was "
@@ -148,8 +148,8 @@ def command(
     if layers or dump is not None:
         from fvp_runner.layers.command import run_layers
 
-        if runner not in ("auto", "host") or steps is not None:
-            raise InputError("--layers looks into one inference of the host runner: leave --on and --steps out")
+        if runner not in ("auto", "local") or steps is not None:
+            raise InputError("--layers looks into one inference of the local runner: leave --on and --steps out")
         run_layers(directory, options, sequence[0], model, dump, as_json)
         return
     with progress(f"running {artifact.name}", verbosity) as shown:
@@ -188,7 +188,7 @@ def _run_application(directory: Path, context: click.Context) -> None:
     given, typed = context.params, click.core.ParameterSource.COMMANDLINE
     others = [key for key in given if key not in _OF_APPLICATIONS]
     options_given = {f"--{key.replace('_', '-')}": context.get_parameter_source(key) is typed for key in others}
-    options_given["--on"] = options_given.pop("--runner") and given["runner"] != "host"
+    options_given["--on"] = options_given.pop("--runner") and given["runner"] != "local"
     check_unused(directory.name, "linked networks", options_given)
     options = RunOptions(timeout_s=given["timeout"], checks=not given["no_checks"])
     count, seed = given["steps"] or _CALLS, seed_of(given["inputs"])
@@ -196,13 +196,13 @@ def _run_application(directory: Path, context: click.Context) -> None:
     try:
         done = runner.run(count, seed).runs
     except (NpuModelError, RunCheckError) as error:
-        _complain(runner.joint, "host", error, given["as_json"])
+        _complain(runner.joint, "local", error, given["as_json"])
     if given["as_json"]:
         click.echo(json.dumps({"name": runner.application.name, "equal": True, "runs": dict(done)}))
         return
     each = ", ".join(f"{name} {number}" for name, number in done.items())
     click.echo(f"{runner.application.name}: {count} runs in a random order equal those of each network alone")
-    click.echo(f"runs on host, seed {seed}: {each}")
+    click.echo(f"runs on local, seed {seed}: {each}")
 
 
 _OF_PROGRAMS = ("directory", "method", "external", "inputs", "outputs", "no_checks", "quiet", "verbose", "as_json")
@@ -233,17 +233,17 @@ def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context
 
 def _sanitizing(runner: str) -> str:
     """The runner that has C to sanitize; `InputError` where another one was requested."""
-    if runner not in ("auto", "host"):
-        raise InputError(f"--sanitize is about the host runner's C, and --on names {runner}; leave --on out")
-    return "host"
+    if runner not in ("auto", "local"):
+        raise InputError(f"--sanitize is about the local runner's C, and --on names {runner}; leave --on out")
+    return "local"
 
 
 def _check_runner(name: str, options: RunOptions) -> None:
     """`InputError` for options that the runner called `name` has no use for."""
     from fvp_runner import runner as runners
 
-    if options.interrupt and name == "host":
-        raise InputError("--interrupt is for firmware, and the host runner has none; choose --on qemu, unicorn or fvp")
+    if options.interrupt and name == "local":
+        raise InputError("--interrupt is for firmware, and the local runner has none; choose --on qemu, unicorn or fvp")
     if name != "fvp" and (options.fvp_path is not None or options.npu_cycles):
         reason = runners.missing("fvp", options)
         raise InputError(

@@ -20,7 +20,7 @@ import click
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, verbosity
-from ..command_line.values import FILE, FOLDER, PLACE, names, several
+from ..command_line.values import FILE, FOLDER, PLACE, RunnerName, names, several
 from ..ethosu.arch import ACCELERATORS
 from ..options import NO_NPU, CompileOptions
 from ..sizes import parse_size
@@ -65,7 +65,7 @@ _RARE = "--import --store --shard --case-time --case-memory"  # options of --hel
         help="Their memories, with their own accelerators or those of --accelerator; may be repeated.")  # fmt: skip
 @_cases("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
         "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
-@_cases("--run", "runner", type=click.Choice(["host", "qemu", "unicorn"]), help="Run each artifact there and "
+@_cases("--run", "runner", type=RunnerName("local", "qemu", "unicorn"), help="Run each artifact there and "
         "compare it with its reference.")  # fmt: skip
 @_cases("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
 @_cases("--import", "plugins", multiple=True, type=FILE, metavar="FILE.py",
@@ -162,7 +162,7 @@ def _summary(swept: Swept) -> dict[str, Any]:
     }
 
 
-_NOT_RUN = "results of {:,} are claims, not checked: --run host compares them with their references"
+_NOT_RUN = "results of {:,} are claims, not checked: --run local compares them with their references"
 _SHOWN, _CHEAPEST, _TABLE = 20, 5, 40  # of the cases that failed, of the targets that fit all, of the rows
 
 

@@ -11,7 +11,7 @@ import click
 from ..tvmc import TvmcError
 
 _REPLACED = {
-    "run": "tvmc run is not available: run a compiled model with 'npu-memplan run DIRECTORY --on host|qemu|fvp'",
+    "run": "tvmc run is not available: run a compiled model with 'npu-memplan run DIRECTORY --on local|qemu|fvp'",
     "micro": "tvmc micro is not available: firmware is built and run with 'npu-memplan run DIRECTORY --on qemu|fvp'",
     "tune": "tvmc tune is not available: nothing is tuned, NPU block sizes are chosen by estimated cycles",
 }

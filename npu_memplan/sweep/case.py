@@ -57,7 +57,7 @@ def _read(path: Path) -> bytes:
 class Verification:
     """How each artifact is proven: on which runner, with how many random inputs (seeds 0, 1, ...)."""
 
-    runner: str = ""  # "host", "qemu" or "unicorn"; empty: it is not run
+    runner: str = ""  # "local", "qemu" or "unicorn"; empty: it is not run
     seeds: int = 1
 
 

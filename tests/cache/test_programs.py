@@ -165,7 +165,7 @@ def test_only_checks_that_found_nothing_wrong_are_kept(shared_model: Callable[[s
     cache = ProgramCache(ContentStore(tmp_path, 1 << 20))
     options = CompileOptions("ethos-u55-128", objective="bytes")
     artifact = plan_model(shared_model("hello_world_int8"), options).artifact
-    wrong, right = CheckResult(CheckVerdict.DIFFERS), CheckResult(CheckVerdict.EQUAL, runner="host", elements=3)
+    wrong, right = CheckResult(CheckVerdict.DIFFERS), CheckResult(CheckVerdict.EQUAL, runner="local", elements=3)
     assert cache.checked(artifact, ("auto", 1), lambda: wrong) is wrong
     assert cache.checked(artifact, ("auto", 1), lambda: right) is right
     assert cache.checked(artifact, ("auto", 1), lambda: wrong) == right

@@ -1,4 +1,4 @@
-"""Compilers and compiled models for the tests of generated C and of the host runner."""
+"""Compilers and compiled models for the tests of generated C and of the local runner."""
 
 from __future__ import annotations
 

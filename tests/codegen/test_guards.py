@@ -86,7 +86,7 @@ def test_a_write_past_the_pool_is_named(runner: str, case: str, tmp_path: Path) 
 
 def test_the_command_calls_it_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.setattr(
-        "sys.argv", ["npu-memplan", "run", str(toy(tmp_path / "toy", "pools[0][67] = 1;")), "--on", "host"]
+        "sys.argv", ["npu-memplan", "run", str(toy(tmp_path / "toy", "pools[0][67] = 1;")), "--on", "local"]
     )
 
     with pytest.raises(SystemExit) as left:
@@ -144,7 +144,7 @@ def test_a_wrong_plan_is_refused_before_anything_is_built(
     with pytest.raises(PlanRefusedError, match=message):
         create(runner, folder)
     with pytest.raises(PlanRefusedError, match=message):
-        host.HostRunner(folder)
+        host.LocalRunner(folder)
 
 
 def test_a_plan_changed_in_agreement_is_caught_by_the_guards(example: Path, tmp_path: Path) -> None:
@@ -160,11 +160,11 @@ def test_a_plan_changed_in_agreement_is_caught_by_the_guards(example: Path, tmp_
     replace(artifact, problem=replace(artifact.problem, buffers=buffers), plan=plan).save(folder)
     values = [np.zeros(slot.shape, slot.dtype) for slot in artifact.inputs]
     with pytest.raises(GuardError, match=rf"has bytes \[0, {height}\): the first is byte {height}, "):
-        host.HostRunner(folder, RunOptions(checks=False)).run(values)
+        host.LocalRunner(folder, RunOptions(checks=False)).run(values)
 
 
 def test_help_says_that_the_c_is_run() -> None:
     from click.testing import CliRunner
 
     said = " ".join(CliRunner().invoke(cli, ["run", "--help"]).output.split())
-    assert "--on host compiles its C and runs it in this process: run only artifacts that you trust." in said
+    assert "--on local compiles its C and runs it in this process: run only artifacts that you trust." in said

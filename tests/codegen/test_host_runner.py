@@ -1,4 +1,4 @@
-"""The host runner: one memory, poisoned, checked, and honest about what goes wrong."""
+"""The local runner: one memory, poisoned, checked, and honest about what goes wrong."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _inputs(folder, seed=3):
 @pytest.mark.parametrize("host_ops", [(), ("SOFTMAX",), ("FULLY_CONNECTED", "SOFTMAX")])
 def test_bit_exact(digits, example, host_ops):
     folder = digits(*host_ops)
-    runs = host.HostRunner(folder)
+    runs = host.LocalRunner(folder)
     reference = Reference(example.read_bytes())
     for seed in range(3):
         inputs = _inputs(folder, seed)
@@ -59,7 +59,7 @@ def test_host_scratch_is_planned(digits):
 
 def test_pools_are_poisoned_and_come_back(digits):
     folder = digits("SOFTMAX")
-    ran = host.HostRunner(folder, runner.RunOptions(pools_after=True)).run(_inputs(folder))
+    ran = host.LocalRunner(folder, runner.RunOptions(pools_after=True)).run(_inputs(folder))
     artifact = Artifact.load(folder)
     assert ran.pools_after is not None
     assert [len(p) for p in ran.pools_after] == [artifact.pool_bytes(p.name) for p in artifact.problem.pools]
@@ -68,19 +68,19 @@ def test_pools_are_poisoned_and_come_back(digits):
     np.testing.assert_array_equal(
         ran.pools_after[0][slot.offset_bytes : end].view(slot.dtype).reshape(slot.shape), ran.outputs[0]
     )
-    assert host.HostRunner(folder, runner.RunOptions(pools_after=False)).run(_inputs(folder)).pools_after is None
+    assert host.LocalRunner(folder, runner.RunOptions(pools_after=False)).run(_inputs(folder)).pools_after is None
 
 
 def test_outputs_do_not_depend_on_the_poison(digits, monkeypatch):
     folder = digits()
-    first = host.HostRunner(folder).run(_inputs(folder))
+    first = host.LocalRunner(folder).run(_inputs(folder))
     monkeypatch.setattr(host, "POISON", 0x3C)
-    second = host.HostRunner(folder).run(_inputs(folder))
+    second = host.LocalRunner(folder).run(_inputs(folder))
     np.testing.assert_array_equal(first.outputs[0], second.outputs[0])
 
 
 def test_two_models_in_one_process(digits):
-    one, two = host.HostRunner(digits()), host.HostRunner(digits("SOFTMAX"))
+    one, two = host.LocalRunner(digits()), host.LocalRunner(digits("SOFTMAX"))
     inputs = _inputs(digits())
     np.testing.assert_array_equal(one.run(inputs).outputs[0], two.run(inputs).outputs[0])
     np.testing.assert_array_equal(one.run(inputs).outputs[0], two.run(inputs).outputs[0])
@@ -120,7 +120,7 @@ def test_a_broken_plan_makes_the_run_fail(example, tmp_path, staged):
         target.mkdir()
         write(build(Planned(extracted, broken)), target)
         try:
-            got = host.HostRunner(target, runner.RunOptions(verify=False)).run(inputs).outputs
+            got = host.LocalRunner(target, runner.RunOptions(verify=False)).run(inputs).outputs
             seen.append("wrong" if any((g != w).any() for g, w in zip(got, want, strict=True)) else "unnoticed")
         except (NpuModelError, runner.RunnerError):
             seen.append("refused")
@@ -138,12 +138,12 @@ def test_a_broken_plan_makes_the_run_fail(example, tmp_path, staged):
 )
 def test_wrong_inputs(digits, change, message):
     with pytest.raises(runner.RunnerError, match=message):
-        host.HostRunner(digits()).run(change(_inputs(digits())))
+        host.LocalRunner(digits()).run(change(_inputs(digits())))
 
 
 def test_time_limit(digits):
     with pytest.raises(RunTimeoutError, match="took longer than 1e-09 s"):
-        host.HostRunner(digits(), runner.RunOptions(timeout_s=1e-9)).run(_inputs(digits()))
+        host.LocalRunner(digits(), runner.RunOptions(timeout_s=1e-9)).run(_inputs(digits()))
 
 
 HANG = "int32_t toy_step(uint8_t *const pools[]) { for (;;) ((volatile uint8_t *)pools[0])[63]++; return 0; }\n"
@@ -157,9 +157,9 @@ def hanging(tmp_path):
 
 
 def test_c_that_hangs_is_given_up(hanging):
-    runs = host.HostRunner(hanging, runner.RunOptions(timeout_s=0.3))
+    runs = host.LocalRunner(hanging, runner.RunOptions(timeout_s=0.3))
     values = [np.zeros((1, 16), np.int8)]
-    with pytest.raises(RunTimeoutError, match=r"toy on host took longer than 0\.3 s and was given up"):
+    with pytest.raises(RunTimeoutError, match=r"toy on local took longer than 0\.3 s and was given up"):
         runs.run(values)
     with pytest.raises(runner.RunnerError, match="the last run of toy has not ended yet; create another runner"):
         runs.run(values)
@@ -176,7 +176,7 @@ def test_a_c_compiler_that_hangs_is_ended(hanging, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("how", "words"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
 def test_c_that_hangs_does_not_keep_the_command(hanging, how, words):
-    command = [sys.executable, "-m", "npu_memplan", "run", str(hanging), "--on", "host", "--timeout", "60"]
+    command = [sys.executable, "-m", "npu_memplan", "run", str(hanging), "--on", "local", "--timeout", "60"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as ours:
         first = ours.stderr.readline()
         time.sleep(1.5)  # it may still compile; then it is ended there
@@ -193,7 +193,7 @@ def test_no_compiler(digits, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     assert "no C compiler found; set CC" in (host.missing(runner.RunOptions()) or "")
     with pytest.raises(runner.RunnerMissingError, match="no C compiler found"):
-        host.HostRunner(folder)
+        host.LocalRunner(folder)
 
 
 @pytest.mark.edited_c
@@ -202,10 +202,10 @@ def test_sources_that_do_not_compile(digits, tmp_path):
     shutil.copytree(digits(), folder)
     (folder / "src" / "digits.c").write_text("int digits_run(void) { return missing; }\n")
     with pytest.raises(runner.RunnerError, match=r"could not compile the C of [^\n]*\n(.|\n)*missing"):
-        host.HostRunner(folder)
+        host.LocalRunner(folder)
     (folder / "src" / "digits_npu.c").unlink()
     with pytest.raises(runner.RunnerError, match=r"lacks digits_npu\.c in .*; compile the model again"):
-        host.HostRunner(folder)
+        host.LocalRunner(folder)
 
 
 def test_reads_of_what_nobody_wrote_are_found(digits, tmp_path):
@@ -216,14 +216,14 @@ def test_reads_of_what_nobody_wrote_are_found(digits, tmp_path):
     first = text.index("  status = ")
     source.write_text(text[:first] + text[text.index("  status = ", first + 5) :])  # the first step is left out
     with pytest.raises((runner.RunnerError, NpuModelError)):
-        host.HostRunner(folder).run(_inputs(folder))
+        host.LocalRunner(folder).run(_inputs(folder))
 
 
 def test_states_start_at_their_zero_point_and_are_kept(shared_model, tmp_path):
     model = shared_model("keyword_scrambled_8bit")
     folder = tmp_path / "keyword"
     compile_model(model, CompileOptions(accelerator="ethos-u55-128", objective="bytes"), folder)
-    runs = host.HostRunner(folder)
+    runs = host.LocalRunner(folder)
     inputs = [_inputs(folder, seed) for seed in range(4)]
     from tflite_micro.python.tflite_micro import runtime
 

@@ -29,18 +29,18 @@ def run(monkeypatch, capfd):
 
 
 def test_right_is_zero_and_says_so(run, digits, example):
-    code, out, _ = run(digits(), "--on", "host", "--input", "random:7", "--reference", example)
+    code, out, _ = run(digits(), "--on", "local", "--input", "random:7", "--reference", example)
     assert code == 0
     assert out.splitlines()[0] == "against tflite-micro: bit-exact"
-    assert "runner host (" in out
+    assert "runner local (" in out
     assert "estimated NPU cycles" in out
 
 
 def test_json(run, digits, example):
-    code, out, _ = run(digits("SOFTMAX"), "--on", "host", "--reference", example, "--json")
+    code, out, _ = run(digits("SOFTMAX"), "--on", "local", "--reference", example, "--json")
     document = json.loads(out)
     assert code == 0
-    assert document["runner"] == "host"
+    assert document["runner"] == "local"
     assert document["bit_exact"] is True
     (output,) = document["outputs"]
     assert set(output) == {"name", "elements", "mismatches", "max_abs_diff"}
@@ -50,11 +50,11 @@ def test_json(run, digits, example):
 
 
 def test_without_a_reference_nothing_is_claimed(run, digits):
-    code, out, _ = run(digits(), "--on", "host")
+    code, out, _ = run(digits(), "--on", "local")
     assert code == 0
     assert out.splitlines()[0] == "not compared with any reference: give --reference MODEL.tflite"
     assert "bit-exact" not in out
-    document = json.loads(run(digits(), "--on", "host", "--json")[1])
+    document = json.loads(run(digits(), "--on", "local", "--json")[1])
     assert document["bit_exact"] is None
     assert document["outputs"][0]["mismatches"] is None
 
@@ -66,22 +66,22 @@ def test_wrong_is_one(run, digits, example, tmp_path):
     text = source.read_text()
     flip = "pools[DIGITS_OUTPUT_0_POOL][DIGITS_OUTPUT_0_OFFSET] ^= 1;"
     source.write_text(text.replace("  return 0;", f"  {flip}\n  return 0;"))
-    code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example)
+    code, out, _ = run(folder, "--on", "local", "--input", "random:1", "--reference", example)
     assert code == 1
     assert out.splitlines()[0] == "against tflite-micro: NOT bit-exact"
-    code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example, "--json")
+    code, out, _ = run(folder, "--on", "local", "--input", "random:1", "--reference", example, "--json")
     assert code == 1
     assert json.loads(out)["bit_exact"] is False
     assert json.loads(out)["outputs"][0]["mismatches"] == 1
     assert json.loads(out)["outputs"][0]["max_abs_diff"] == 1
-    code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example, "--tolerance", "1")
+    code, out, _ = run(folder, "--on", "local", "--input", "random:1", "--reference", example, "--tolerance", "1")
     assert code == 0
     assert out.splitlines()[0] == "against tflite-micro: NOT bit-exact, within the tolerance of 1"
     arguments = ("--input", "random:1", "--reference", example, "--tolerance", "0.5")
-    code, out, _ = run(folder, "--on", "host", *arguments)
+    code, out, _ = run(folder, "--on", "local", *arguments)
     assert code == 1
     assert out.splitlines()[0] == "against tflite-micro: NOT bit-exact, not within the tolerance of 0.5"
-    code, out, _ = run(folder, "--on", "host", *arguments, "--json")
+    code, out, _ = run(folder, "--on", "local", *arguments, "--json")
     document = json.loads(out)
     assert (code, document["bit_exact"], document["tolerance"], document["within_tolerance"]) == (1, False, 0.5, False)
 
@@ -93,10 +93,10 @@ def test_a_complaint_of_the_checks_is_one(run, digits, example, tmp_path):
     text = source.read_text()
     first = text.index("  status = ", text.index("status = 0"))
     source.write_text(text[:first] + text[text.index("  status = ", first + 5) :])  # the NPU's step is left out
-    code, out, err = run(folder, "--on", "host", "--reference", example)
+    code, out, err = run(folder, "--on", "local", "--reference", example)
     assert code == 1
     assert "NOT bit-exact: the run was stopped by a check" in out
-    code, out, err = run(folder, "--on", "host", "--reference", example, "--json")
+    code, out, err = run(folder, "--on", "local", "--reference", example, "--json")
     assert code == 1
     assert json.loads(out)["bit_exact"] is False
     assert json.loads(out)["error"] in err
@@ -106,7 +106,7 @@ def test_files_in_and_out(run, digits, example, tmp_path):
     (slot,) = Artifact.load(digits()).inputs
     values = np.random.default_rng(1).integers(-128, 128, slot.shape).astype(slot.dtype)
     np.save(tmp_path / "in.npy", values)
-    code, _, _ = run(digits(), "--on", "host", "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy")
+    code, _, _ = run(digits(), "--on", "local", "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy")
     assert code == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), Reference(example.read_bytes()).run([values])[0])
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npy", "out.npy"]
@@ -115,14 +115,14 @@ def test_files_in_and_out(run, digits, example, tmp_path):
 def test_a_reference_of_another_file_is_noted(run, digits, example, tmp_path):
     other = tmp_path / "other.tflite"
     other.write_bytes(example.read_bytes() + b"\0" * 16)
-    code, _, err = run(digits(), "--on", "host", "--reference", other)
+    code, _, err = run(digits(), "--on", "local", "--reference", other)
     assert code == 0
     assert "note: other.tflite is not the file that digits was compiled from" in err
 
 
 def test_no_checks_and_timeout(run, digits, example):
-    assert run(digits(), "--on", "host", "--no-checks", "--reference", example)[0] == 0
-    code, _, err = run(digits(), "--on", "host", "--timeout", "1e-9")
+    assert run(digits(), "--on", "local", "--no-checks", "--reference", example)[0] == 0
+    code, _, err = run(digits(), "--on", "local", "--timeout", "1e-9")
     assert code == 2
     assert "took longer than 1e-09 s" in err
 
@@ -147,15 +147,15 @@ def test_no_checks_and_timeout(run, digits, example):
         (["--timeout", "0"], "0.0 is not in the range x>0"),
         (
             ["--interrupt"],
-            "--interrupt is for firmware, and the host runner has none; choose --on qemu, unicorn or fvp",
+            "--interrupt is for firmware, and the local runner has none; choose --on qemu, unicorn or fvp",
         ),
-        (["--cycles"], "--cycles is for Arm's FVP, and the runner here is host; the FVP cannot run: "),
-        (["--fvp-path", "nowhere"], "--fvp-path is for Arm's FVP, and the runner here is host; the FVP cannot run: "),
+        (["--cycles"], "--cycles is for Arm's FVP, and the runner here is local; the FVP cannot run: "),
+        (["--fvp-path", "nowhere"], "--fvp-path is for Arm's FVP, and the runner here is local; the FVP cannot run: "),
         (["--fvp-path", "nowhere"], " is not under nowhere; download it from "),
     ],
 )
 def test_bad_use_is_two(run, digits, arguments, message):
-    given = arguments if "--on" in arguments else ["--on", "host", *arguments]
+    given = arguments if "--on" in arguments else ["--on", "local", *arguments]
     code, _, err = run(digits(), *given)
     assert code == 2
     assert message.replace("(input)", f"({Artifact.load(digits()).inputs[0].name})") in err
@@ -164,10 +164,10 @@ def test_bad_use_is_two(run, digits, arguments, message):
 def test_inputs_of_another_shape_or_no_npy_are_two(run, digits, tmp_path):
     np.save(tmp_path / "small.npy", np.zeros((1, 2), np.int8))
     (tmp_path / "text.npy").write_text("hello")
-    code, _, err = run(digits(), "--on", "host", "--input", tmp_path / "small.npy")
+    code, _, err = run(digits(), "--on", "local", "--input", tmp_path / "small.npy")
     assert code == 2
     assert "small.npy holds int8[1, 2], but input" in err
-    code, _, err = run(digits(), "--on", "host", "--input", tmp_path / "text.npy")
+    code, _, err = run(digits(), "--on", "local", "--input", tmp_path / "text.npy")
     assert code == 2
     assert "cannot read input" in err
 
@@ -185,7 +185,7 @@ def test_what_is_no_array_is_told_in_our_words(run, digits, tmp_path):
         "short.npy": "it is damaged, or no array of numbers",
         "many.npz": "it is an archive of arrays",
     }.items():
-        code, _, err = run(digits(), "--on", "host", "--input", tmp_path / name)
+        code, _, err = run(digits(), "--on", "local", "--input", tmp_path / name)
         assert code == 2
         assert err.startswith(f"npu-memplan: cannot read input {tmp_path / name}: {words}; save ")
         assert "pickle" not in err
@@ -193,10 +193,10 @@ def test_what_is_no_array_is_told_in_our_words(run, digits, tmp_path):
 
 def test_no_seed_is_seed_0(run, digits, tmp_path):
     for number, given in enumerate(("random", "random:", "random:0")):
-        assert run(digits(), "--on", "host", "--input", given, "--output", tmp_path / f"{number}.npy")[0] == 0
+        assert run(digits(), "--on", "local", "--input", given, "--output", tmp_path / f"{number}.npy")[0] == 0
     assert len({(tmp_path / f"{number}.npy").read_bytes() for number in range(3)}) == 1
     for seed in ("²", "9" * 5000, "-1"):
-        code, _, err = run(digits(), "--on", "host", "--input", f"random:{seed}")
+        code, _, err = run(digits(), "--on", "local", "--input", f"random:{seed}")
         assert code == 2
         assert "the seed must be a whole number >= 0" in err
 

@@ -11,7 +11,7 @@ import pytest
 
 from fvp_runner.base import RunnerMissingError, RunOptions
 from fvp_runner.host.instrumented import called_steps
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.host.sanitizer import SanitizerError
 from npu_memplan.artifact.parts import Call, TensorSlot
 from npu_memplan.cli import main
@@ -84,7 +84,7 @@ def toy(folder: Path, statement: str) -> Path:
 def test_what_is_right_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", name)
     statement = "memset(scratch, 1, 16); out[0] = (int8_t)(scratch[15] + in[16]);"
-    runner = HostRunner(toy(tmp_path / "toy", statement), RunOptions(sanitize=True))
+    runner = LocalRunner(toy(tmp_path / "toy", statement), RunOptions(sanitize=True))
     for _ in range(2):
         assert runner.run([VALUES]).outputs[0].reshape(-1).tolist() == [9, *(i - 8 + 1 + i % 3 for i in range(1, 16))]
 
@@ -95,7 +95,7 @@ def test_what_is_right_runs(name: str, tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_fault_is_named(fault: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", name)
     statement, words = FAULTS[fault]
-    runner = HostRunner(toy(tmp_path / "toy", statement), RunOptions(sanitize=True))
+    runner = LocalRunner(toy(tmp_path / "toy", statement), RunOptions(sanitize=True))
     for _ in range(2):  # a runner is good for another run
         with pytest.raises(SanitizerError) as caught:
             runner.run([VALUES])
@@ -112,7 +112,7 @@ def test_the_command_ends_with_1(
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 1
-    assert "npu-memplan: toy on host: host operator toy_step (step 0) reads 1 byte at byte" in capfd.readouterr().err
+    assert "npu-memplan: toy on local: host operator toy_step (step 0) reads 1 byte at byte" in capfd.readouterr().err
 
 
 def test_a_compiler_without_sanitizers_is_named(digits, tmp_path, monkeypatch):
@@ -123,13 +123,13 @@ def test_a_compiler_without_sanitizers_is_named(digits, tmp_path, monkeypatch):
     with pytest.raises(
         RunnerMissingError, match="plain_cc has no -fsanitize=kernel-address,undefined, which --sanitize"
     ):
-        HostRunner(digits(), RunOptions(sanitize=True))
-    assert HostRunner(digits(), RunOptions(sanitize=False)).artifact.name == "digits"
+        LocalRunner(digits(), RunOptions(sanitize=True))
+    assert LocalRunner(digits(), RunOptions(sanitize=False)).artifact.name == "digits"
 
 
 def test_an_npu_writes_what_the_host_reads(digits):
     """Of a program with both: nothing is found in it."""
-    runner = HostRunner(digits("AVERAGE_POOL_2D", "SOFTMAX"), RunOptions(sanitize=True))
+    runner = LocalRunner(digits("AVERAGE_POOL_2D", "SOFTMAX"), RunOptions(sanitize=True))
     image = np.zeros(runner.artifact.inputs[0].shape, np.int8)
     first, second = (runner.run([image]).outputs[0] for _ in range(2))
     np.testing.assert_array_equal(first, second)

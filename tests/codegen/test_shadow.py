@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import RunOptions
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.host.shadow import UnwrittenInputError
 from npu_memplan.compiler import compile_model
 from npu_memplan.frontend.tflite import lifted
@@ -47,7 +47,7 @@ def planned_sums(folder: Path) -> Planned:
 
 
 def run(folder: Path) -> None:
-    runner = HostRunner(folder, PLAIN)
+    runner = LocalRunner(folder, PLAIN)
     runner.run(load_inputs(runner.artifact, ["random:3"]))
 
 

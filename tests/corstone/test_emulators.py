@@ -63,12 +63,12 @@ def random_inputs(artifact: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def expected(kws_by_hand: tuple[Path, Any], shared_model: Callable[[str], Path]) -> tuple[Any, Any]:
-    """(outputs of tflite-micro, final pools of the host runner) of the hand-made keyword spotter."""
+    """(outputs of tflite-micro, final pools of the local runner) of the hand-made keyword spotter."""
     from fvp_runner.references.micro import Reference
 
     directory, artifact = kws_by_hand
     inputs = random_inputs(artifact)
-    host = create("host", directory, RunOptions()).run(inputs)
+    host = create("local", directory, RunOptions()).run(inputs)
     reference = Reference(shared_model("kws_ref_model").read_bytes()).run(inputs)
     return reference, host.pools_after
 

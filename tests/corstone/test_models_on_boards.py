@@ -1,6 +1,6 @@
 """Real models, compiled and planned, as firmware on the emulated board.
 
-Each must be bit-exact with TFLite Micro, and leave every pool exactly as the host runner leaves it.
+Each must be bit-exact with TFLite Micro, and leave every pool exactly as the local runner leaves it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def all_agree(
 ) -> dict[str, Any]:
     """Run on the host and on `runners`; compare outputs with TFLite Micro and pools with the host's."""
     options = RunOptions(timeout_s=120, board=board, interrupt=interrupt)
-    host = create("host", directory, RunOptions(timeout_s=120))
+    host = create("local", directory, RunOptions(timeout_s=120))
     inputs = load_inputs(host.artifact, ["random:11"])  # type: ignore[attr-defined]
     expected = Reference(model.read_bytes()).run(inputs)
     on_host = host.run(inputs)

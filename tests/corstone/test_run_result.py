@@ -42,7 +42,7 @@ def test_the_json_form_is_the_contract() -> None:
 
 
 def test_a_run_without_outputs_is_not_bit_exact() -> None:
-    assert not RunResult("host", ()).bit_exact
+    assert not RunResult("local", ()).bit_exact
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32])
@@ -64,9 +64,9 @@ def test_floats_are_compared_exactly_and_nan_only_equals_nan() -> None:
 @pytest.mark.parametrize("other", [A.astype(np.uint8), A.reshape(3)])
 def test_shape_and_type_must_agree(other: np.ndarray) -> None:  # type: ignore[type-arg]
     with pytest.raises(ComparisonError, match=r"output 'x' is int8\[1, 3\], the reference"):
-        compare("host", ["x"], [A], [other])
-    with pytest.raises(ComparisonError, match="host gave 1 outputs, the reference 0, the model names 1"):
-        compare("host", ["x"], [A], [])
+        compare("local", ["x"], [A], [other])
+    with pytest.raises(ComparisonError, match="local gave 1 outputs, the reference 0, the model names 1"):
+        compare("local", ["x"], [A], [])
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def toy(tmp_path: Path) -> Path:
 def test_the_best_runner_is_chosen_in_a_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
     able: set[str] = set(RUNNERS)
     monkeypatch.setattr(runner, "missing", lambda name, options=None: None if name in able else f"no {name}")
-    for name in ("fvp", "qemu", "unicorn", "host"):
+    for name in ("fvp", "qemu", "unicorn", "local"):
         with gathering() as told:
             assert runner.choose() == name
         passed = ", ".join(runner.RUNNERS[: runner.RUNNERS.index(name)])
@@ -181,9 +181,9 @@ def test_the_best_runner_is_chosen_in_a_fixed_order(monkeypatch: pytest.MonkeyPa
 def test_a_missing_runner_says_what_to_install(toy: Path, bare_machine: None) -> None:
     with pytest.raises(RunnerMissingError, match=r"runner 'qemu' cannot run here: .*apt-get install qemu-system-arm"):
         runner.create("qemu", toy)
-    with pytest.raises(RunnerMissingError, match=r"(?s)no runner can run here:.*fvp: .*qemu: .*unicorn: .*host: "):
+    with pytest.raises(RunnerMissingError, match=r"(?s)no runner can run here:.*fvp: .*qemu: .*unicorn: .*local: "):
         runner.create("auto", toy)
-    with pytest.raises(RunnerError, match="unknown runner 'renode'; choose one of: fvp, qemu, unicorn, host"):
+    with pytest.raises(RunnerError, match="unknown runner 'renode'; choose one of: fvp, qemu, unicorn, local"):
         runner.create("renode", toy)
 
 

@@ -71,7 +71,7 @@ DESCRIBED = ("--operators", "operators.py")
 def test_the_how_to(folder, flags):
     answer = say("compile", *flags, "-o", "made", *DESCRIBED)
     assert "unproven: Smooth (a C function of your own)" in answer
-    answer = say("run", "made", "--on", "host", *DESCRIBED, "--reference", flags[0], "--steps", "5")
+    answer = say("run", "made", "--on", "local", *DESCRIBED, "--reference", flags[0], "--steps", "5")
     assert "against tflite-micro and own NumPy references, operator by operator: bit-exact" in answer
     buffers = {(b.kind.value, b.size_bytes) for b in Artifact.load("made").problem.buffers}
     assert {("host_scratch", 18), ("state", 1)} <= buffers
@@ -81,14 +81,14 @@ def test_a_reference_that_differs_is_noticed(folder):
     text = (folder / "smooth.c").read_text()
     (folder / "smooth.c").write_text(text.replace("line[i + 2], 3", "line[i + 2], 2"))
     say("compile", "model.tflite", "-o", "made", "--accelerator", "none", *DESCRIBED)
-    assert "NOT bit-exact" in say("run", "made", "--on", "host", *DESCRIBED, "--reference", "model.tflite", code=1)
+    assert "NOT bit-exact" in say("run", "made", "--on", "local", *DESCRIBED, "--reference", "model.tflite", code=1)
 
 
 def test_a_reference_that_fails_is_said_to(folder):
     text = (folder / "operators.py").read_text()
     (folder / "operators.py").write_text(text.replace(", **options", ""))
     say("compile", "model.tflite", "-o", "made", "--accelerator", "none", *DESCRIBED)
-    answer = say("run", "made", "--on", "host", *DESCRIBED, "--reference", "model.tflite", code=2)
+    answer = say("run", "made", "--on", "local", *DESCRIBED, "--reference", "model.tflite", code=2)
     assert "the NumPy reference of Smooth failed: TypeError: smooth() got an unexpected keyword" in answer
 
 
@@ -108,14 +108,14 @@ def test_an_external_operator_is_declared_and_called(folder, compiler):
     header = Path("made/src/model.h").read_text()
     (excerpt,) = re.findall(r"```c\n(/\* External.*?)```", PAGE, re.S)
     assert excerpt.rstrip() in header
-    answer = say("run", "made", "--on", "host", code=2)
+    answer = say("run", "made", "--on", "local", code=2)
     assert f"model calls {SMOOTH_NAME}, an operator that is external, and it is not defined" in answer
     (folder / "mine.c").write_text(
         f'#include "model.h"\nvoid {SMOOTH_NAME}(const int8_t *input_0, int8_t *output_0, uint8_t *scratch) {{\n'
         "  scratch[17] = 1;\n  for (int i = 0; i < 32; i++) output_0[i] = (int8_t)(input_0[i] / 2);\n}\n"
     )
     np.save("in.npy", np.arange(-16, 16, dtype=np.int8).reshape(2, 16))
-    say("run", "made", "--on", "host", "--external-source", "mine.c", "--input", "in.npy", "--output", "out.npy")
+    say("run", "made", "--on", "local", "--external-source", "mine.c", "--input", "in.npy", "--output", "out.npy")
     assert np.load("out.npy").reshape(-1).tolist() == [0] * 16 + [i // 2 for i in range(16)]
     assert ("--external", "Smooth=18") in Artifact.load("made").target.to_cli_options()
 

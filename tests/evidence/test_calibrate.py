@@ -33,7 +33,7 @@ def facts() -> Facts:
 
 @pytest.fixture(scope="module")
 def record() -> EvidenceRecord:
-    return gather("host", U55.name, RunOptions(sanitize=False), STREAMS, micro=True)
+    return gather("local", U55.name, RunOptions(sanitize=False), STREAMS, micro=True)
 
 
 def counted(record: EvidenceRecord, hidden: Mapping[str, float], step: int) -> EvidenceRecord:

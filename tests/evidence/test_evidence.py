@@ -38,10 +38,10 @@ needs_unicorn = pytest.mark.skipif(importlib.util.find_spec("unicorn") is None, 
 def on_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command writes for the smallest network."""
     folder = tmp_path_factory.mktemp("evidence") / "record"
-    done = CliRunner().invoke(cli, ["evidence", "--on", "host", "--only", SMALL, "-o", str(folder)])
+    done = CliRunner().invoke(cli, ["evidence", "--on", "local", "--only", SMALL, "-o", str(folder)])
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0] == f"4 of 4 programs bit-exact on host; cycles and beats counted by {MODEL}"
+    assert lines[0] == f"4 of 4 programs bit-exact on local; cycles and beats counted by {MODEL}"
     assert [line.split()[:2] for line in lines[1:-1]] == [[SMALL, program.split()[0]] for program in PROGRAMS]
     return folder
 
@@ -68,7 +68,7 @@ def test_other_files_are_not_of_the_set(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_record_has_results_counters_hazards_versions_and_digests(on_host: Path) -> None:
     record = read_record(on_host / "evidence.json")
-    assert (record.counted_by, record.runner, record.accelerator) == (MODEL, "host", "ethos-u55-128")
+    assert (record.counted_by, record.runner, record.accelerator) == (MODEL, "local", "ethos-u55-128")
     assert record.versions["ethos-u-vela"]
     assert record.reference.startswith("tflite-micro")
     for run in record.runs:

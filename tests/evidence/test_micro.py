@@ -36,7 +36,7 @@ def memories(npu: Architecture = U55) -> MemoryMap:
 
 @pytest.fixture(scope="module")
 def record() -> EvidenceRecord:
-    return gather("host", U55.name, RunOptions(sanitize=False), micro=True)
+    return gather("local", U55.name, RunOptions(sanitize=False), micro=True)
 
 
 def named(record: EvidenceRecord, name: str) -> MicroRun:
@@ -46,7 +46,7 @@ def named(record: EvidenceRecord, name: str) -> MicroRun:
 def test_every_stream_computes_what_numpy_says(record: EvidenceRecord) -> None:
     assert [run.name for run in record.micro] == list(MICRO_STREAMS)
     assert all(run.exact for run in record.micro), [(run.name, run.mismatches, run.error) for run in record.micro]
-    assert record.verdict().startswith("16 of 16 micro-streams bit-exact on host; ")
+    assert record.verdict().startswith("16 of 16 micro-streams bit-exact on local; ")
     assert len({run.output_sha256 for run in record.micro}) > 8, "outputs differ from stream to stream"
 
 
@@ -81,7 +81,7 @@ def test_a_pair_of_streams_differs_in_its_mechanism_alone(record: EvidenceRecord
 @pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u65-256", "ethos-u65-512"])
 def test_other_accelerators_have_the_same_results(npu: str) -> None:
     """What numpy says of a stream does not depend on the accelerator; only its words do."""
-    found = gather("host", npu, RunOptions(sanitize=False), FEW, micro=True)
+    found = gather("local", npu, RunOptions(sanitize=False), FEW, micro=True)
     assert [run.mismatches for run in found.micro] == [0] * len(FEW), [run.error for run in found.micro]
     expected = {name: build_micro(name, U55, memories()).expected for name in FEW}
     again = {name: build_micro(name, accelerator(npu), memories(accelerator(npu))).expected for name in FEW}
@@ -114,13 +114,13 @@ def test_a_wrong_output_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return stream
 
     monkeypatch.setattr(type(MICRO_STREAMS["sums apart"]), "write", property(lambda self: spoiled))
-    found = gather("host", U55.name, RunOptions(sanitize=False), ("sums apart",), micro=True)
+    found = gather("local", U55.name, RunOptions(sanitize=False), ("sums apart",), micro=True)
     assert [run.mismatches for run in found.micro] == [1]
     assert "1 WRONG" in found.verdict()
 
 
 def test_the_command_writes_a_record_and_a_page(tmp_path: Path) -> None:
-    requested = ["evidence", "--on", "host", "--micro", "--accelerator", U55.name, "--only", "slices,sums apart"]
+    requested = ["evidence", "--on", "local", "--micro", "--accelerator", U55.name, "--only", "slices,sums apart"]
     done = CliRunner().invoke(cli, [*requested, "-o", str(tmp_path / "r")])
     assert done.exit_code == 0, done.output
     assert "  slices                 bit-exact" in done.stdout
@@ -130,6 +130,6 @@ def test_the_command_writes_a_record_and_a_page(tmp_path: Path) -> None:
     assert text == page(found)
     assert "the first and last of a kernel&#x27;s few blocks, in two slices" in text
     with pytest.raises(EvidenceError, match="no micro-stream is called 'x'; there are: flash beside, flash alone"):
-        gather("host", U55.name, RunOptions(), ("x",), micro=True)
+        gather("local", U55.name, RunOptions(), ("x",), micro=True)
     with pytest.raises(EvidenceError, match="written for Ethos-U55 and Ethos-U65, not for ethos-u85-256"):
-        gather("host", "ethos-u85-256", RunOptions(), micro=True)
+        gather("local", "ethos-u85-256", RunOptions(), micro=True)

@@ -127,5 +127,5 @@ def test_every_host_operator_is_claimed_for_some_type() -> None:
 def test_a_function_of_the_c_library_is_named() -> None:
     found = claim(Code.HOST, "LOGISTIC", "float32")
     assert (found.exactness, found.reference) == (Exactness.ULPS, MICRO)
-    assert found.reason == "expf of the C library: equal with the host runner's; newlib's is equal where measured"
+    assert found.reason == "expf of the C library: equal with the local runner's; newlib's is equal where measured"
     assert claim(Code.HOST, "TANH", "float32").reason.endswith("newlib's is within 2 ulp")

@@ -62,7 +62,7 @@ def _is_named(reference: TFLiteReference, kind: str, dtype: str) -> None:
 
 
 def whole_way(kind: str, dtype: str, folder: Path, **options: str) -> list[tuple[str, Agent, Exactness]]:
-    """Compiled, run on the host runner and equal; the artifact's operators."""
+    """Compiled, run on the local runner and equal; the artifact's operators."""
     path = folder / "model.tflite"
     path.write_bytes(three(kind, dtype).build())
     operators, reference = equal(path, folder, **options)
@@ -76,7 +76,7 @@ def equal(path: Path, folder: Path, **options: str) -> tuple[list[tuple[str, Age
     inputs = load_inputs(artifact, ["random:3"])
     reference = TFLiteReference(path.read_bytes())
     for found, wanted in zip(
-        runner.create("host", folder / "out").run(inputs).outputs, reference.run(inputs), strict=True
+        runner.create("local", folder / "out").run(inputs).outputs, reference.run(inputs), strict=True
     ):
         assert np.array_equal(found.reshape(-1), wanted.reshape(-1))
     return [(o.kind, o.agent, o.claim.exactness) for o in artifact.operators], reference

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import RunnerError
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from npu_memplan import compile as compile_model
 from npu_memplan.codegen.builds.incbin import LEAST_BYTES
 from tests.support.real_data import real_model
@@ -24,7 +24,7 @@ def test_the_program_is_the_same(tmp_path: Path, more: dict[str, Any]) -> None:
         folder = tmp_path / str(incbin)
         artifact = compile_model(real_model("micro_speech_quantized"), folder, incbin=incbin, **more)
         inputs = [np.arange(np.prod(s.shape)).astype(s.dtype).reshape(s.shape) for s in artifact.inputs]
-        runs.append(HostRunner(folder).run(inputs).pools_after)
+        runs.append(LocalRunner(folder).run(inputs).pools_after)
     assert all(np.array_equal(a, b) for a, b in zip(*runs, strict=True))
     files = sorted((tmp_path / "True" / "src").glob("*.bin"))
     texts = sum(path.stat().st_size for path in (tmp_path / "True" / "src").glob("*.c"))
@@ -34,7 +34,7 @@ def test_the_program_is_the_same(tmp_path: Path, more: dict[str, Any]) -> None:
     assert "-Wa,-I," in (tmp_path / "True" / "src" / "micro_speech_quantized.cmake").read_text()
     files[0].unlink()
     with pytest.raises(RunnerError, match=files[0].name):
-        HostRunner(tmp_path / "True")
+        LocalRunner(tmp_path / "True")
 
 
 def test_an_arm_object_has_the_bytes_in_the_section(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_commands_count_the_operators_that_are_left(tmp_path: Path) -> None:
     assert (
         runner.invoke(cli, ["compile", "--objective", "bytes", str(path), "-o", str(tmp_path / "out")]).exit_code == 0
     )
-    words = ["run", str(tmp_path / "out"), "--on", "host", "--layers", "--json", "--reference", str(path)]
+    words = ["run", str(tmp_path / "out"), "--on", "local", "--layers", "--json", "--reference", str(path)]
     layers = json.loads(runner.invoke(cli, words).output)["operators"]
     assert [(o["kind"], o["verdict"]) for o in layers] == [("RELU", "equal"), ("RESIZE_NEAREST_NEIGHBOR", "equal")]
 

@@ -121,7 +121,7 @@ def test_random_inputs_of_a_compiled_model(tmp_path: Path) -> None:
         assert set(inputs[1].tolist()) == set(range(7))
         assert len(set(inputs[0].tolist())) > 30
         reference = TFLiteReference(path.read_bytes()).run(inputs)
-        for ours, theirs in zip(runner.create("host", folder).run(inputs).outputs, reference, strict=True):
+        for ours, theirs in zip(runner.create("local", folder).run(inputs).outputs, reference, strict=True):
             np.testing.assert_array_equal(ours, theirs)
         (steps,) = {tuple(s[1].shape) for s in read_steps("model", artifact.inputs, ["random:2"], 3)}
         assert steps == (50,)

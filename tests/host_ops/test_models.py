@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import compile_model
@@ -30,7 +30,7 @@ def test_bit_exact_on_the_host_alone(name, shared_model, tmp_path):
     folder = tmp_path / "build"
     artifact = compile_model(model, CompileOptions(accelerator="none"), folder)
     assert artifact.npu_operations == 0
-    runner = HostRunner(folder)
+    runner = LocalRunner(folder)
     reference = Reference(model.read_bytes())
     for seed in range(3):
         inputs = load_inputs(Artifact.load(folder), [f"random:{seed}"])

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fvp_runner.base import RunOptions
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.layers.compare import LayerComparison, OperatorResult, Verdict
 from fvp_runner.layers.record import NpuOutput, Recorder
 from fvp_runner.npu_model.bound.dma import Dma
@@ -45,7 +45,7 @@ class Compiled:
 
     def __init__(self, name: str, way: str, folder: Path) -> None:
         compile_model(real_model(name), folder, **{"objective": "bytes", **WAYS[way]})
-        self.runner = HostRunner(folder, RunOptions(pools_after=False))
+        self.runner = LocalRunner(folder, RunOptions(pools_after=False))
         rng = np.random.default_rng(0)
         slots = self.runner.artifact.inputs
         limits = [np.iinfo(slot.dtype) for slot in slots]
@@ -66,7 +66,7 @@ class Compiled:
 class Tampering(Recorder):
     """`tamper` (kernel number, what it is, its memory) may change what a kernel wrote."""
 
-    def __init__(self, runner: HostRunner, tamper: Any) -> None:
+    def __init__(self, runner: LocalRunner, tamper: Any) -> None:
         super().__init__(runner)
         self.tamper, self.kernels = tamper, 0
 
@@ -171,7 +171,7 @@ def test_the_command_prints_every_operator_and_keeps_the_tensors(folder: Path, t
     "words, said",
     [
         ((), "--layers compares with the tensors of a .tflite: give --reference MODEL.tflite"),
-        (("--on", "qemu"), "--layers looks into one inference of the host runner: leave --on and --steps out"),
+        (("--on", "qemu"), "--layers looks into one inference of the local runner: leave --on and --steps out"),
     ],
 )
 def test_what_it_cannot_look_into_is_said(folder: Path, words: tuple[str, ...], said: str) -> None:

@@ -205,14 +205,14 @@ def test_a_plan_of_plan_is_no_compiled_model(cli, tmp_path: Path) -> None:
 def test_run_refuses_what_does_not_fit_the_model(cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     out = tmp_path / "out"
     assert cli("compile", "--objective", "bytes", MODEL, "-o", out).code == 0
-    outcome = cli("run", out, "--on", "host", *arguments)
+    outcome = cli("run", out, "--on", "local", *arguments)
     assert outcome.code == 2, outcome
     assert outcome.err.startswith("npu-memplan: ")
     assert "Traceback" not in outcome.err
 
 
 def test_run_wants_an_artifact(cli, tmp_path: Path) -> None:
-    outcome = cli("run", tmp_path, "--on", "host")
+    outcome = cli("run", tmp_path, "--on", "local")
     assert outcome.code == 2
     assert outcome.err == (
         f"npu-memplan: {tmp_path} is no compiled model: cannot read {tmp_path}/plan.json (No such file or directory); "

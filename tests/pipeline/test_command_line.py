@@ -75,7 +75,7 @@ def test_a_library_that_cannot_be_written(cli, tmp_path: Path) -> None:
 def test_a_compiler_that_is_not_there(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli("compile", MODEL, "-o", tmp_path / "out", "--accelerator", "none", "--json").code == 0
     monkeypatch.setenv("CC", "no-such-cc -O3")
-    outcome = cli("run", tmp_path / "out", "--on", "host")
+    outcome = cli("run", tmp_path / "out", "--on", "local")
     assert outcome.code == 2
     assert "no C compiler found (CC names 'no-such-cc -O3', which is not on PATH); set CC" in outcome.err
 

@@ -48,9 +48,9 @@ def test_compile_prints_the_plan_and_run_says_bit_exact(cli, tmp_path) -> None:
     assert made.out.startswith("digits: sram 6,144 bytes, optimal; ")
     assert "beside Vela: sram 6,144 bytes, Vela 6,144 (the same); " in made.out
     assert len(made.out.splitlines()) <= 8
-    ran = cli("run", out, "--on", "host", "--input", "random:7", "--reference", MODEL)
+    ran = cli("run", out, "--on", "local", "--input", "random:7", "--reference", MODEL)
     assert ran.code == 0
-    assert "runner host" in ran.out
+    assert "runner local" in ran.out
     assert ran.out.splitlines()[0].endswith("bit-exact")
 
 
@@ -123,10 +123,10 @@ def test_vela_is_not_compared_where_it_counts_other_things(cli, tmp_path: Path) 
 
 
 def test_json_of_run_has_the_promised_keys(cli, compiled: Path) -> None:
-    ran = cli("run", compiled, "--on", "host", "--input", "random:3", "--reference", MODEL, "--json")
+    ran = cli("run", compiled, "--on", "local", "--input", "random:3", "--reference", MODEL, "--json")
     assert ran.code == 0
     document = ran.json
-    assert document["runner"] == "host"
+    assert document["runner"] == "local"
     assert document["bit_exact"] is True
     assert document["outputs"][0] == {
         **document["outputs"][0],
@@ -149,7 +149,7 @@ def test_a_wrong_result_is_exit_code_1(cli, compiled: Path, tmp_path: Path) -> N
     changed[at : at + 4] = (20000).to_bytes(4, "little", signed=True)
     other = tmp_path / "other.tflite"
     other.write_bytes(changed)
-    ran = cli("run", compiled, "--on", "host", "--reference", other, "--json")
+    ran = cli("run", compiled, "--on", "local", "--reference", other, "--json")
     assert ran.code == 1
     assert ran.json["bit_exact"] is False
     assert ran.json["outputs"][0]["mismatches"] > 0
@@ -160,7 +160,7 @@ def test_real_digits_are_recognised(cli, compiled: Path, tmp_path: Path) -> None
     right = 0
     for index in range(8):
         np.save(tmp_path / "in.npy", samples["images"][index : index + 1])
-        ran = cli("run", compiled, "--on", "host", "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy")
+        ran = cli("run", compiled, "--on", "local", "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy")
         assert ran.code == 0
         right += int(np.load(tmp_path / "out.npy").argmax()) == samples["labels"][index]
     assert right == 8
@@ -174,7 +174,7 @@ def test_every_planner_runs_right(cli, tmp_path: Path, planner: str) -> None:
     assert made.json["planner"] == planner
     if planner == "linear":
         assert made.json["pools"][0]["used_bytes"] > 6144
-    assert cli("run", out, "--on", "host", "--reference", MODEL).code == 0
+    assert cli("run", out, "--on", "local", "--reference", MODEL).code == 0
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_every_option_runs_right(cli, tmp_path: Path, options: tuple[str, ...]) 
     out = tmp_path / "out"
     made = cli("compile", MODEL, "-o", out, *options, "--json")
     assert made.code == 0, made.err
-    ran = cli("run", out, "--on", "host", "--input", "random:5", "--reference", MODEL, "--json")
+    ran = cli("run", out, "--on", "local", "--input", "random:5", "--reference", MODEL, "--json")
     assert ran.code == 0, ran.err
     assert ran.json["bit_exact"]
     for pool in json.loads(made.out)["pools"]:

@@ -22,7 +22,7 @@ def test_a_run_on_constant_pools_is_bit_exact(cli, tmp_path, options) -> None:
     out = tmp_path / "out"
     made = cli("compile", MODEL, *options, "--constant-pool", "near=2KiB", "--constant-pool", "flash", "-o", out)
     assert made.code == 0, made.err
-    ran = cli("run", out, "--on", "host", "--reference", MODEL)
+    ran = cli("run", out, "--on", "local", "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     artifact = Artifact.load(out)
     assert [(p.name, p.read_only) for p in artifact.problem.pools][-2:] == [("near", True), ("flash", True)]

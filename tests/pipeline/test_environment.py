@@ -57,7 +57,7 @@ def test_a_closed_stream_is_nobodys_fault(chain: Path, tmp_path: Path, closed: s
 def test_a_full_command_with_its_output_closed(tmp_path: Path) -> None:
     done = shell('"$@" >&- 2>&-', "compile", MODEL, "-o", tmp_path / "out")
     assert done.returncode == 0
-    assert shell('"$@" >&-', "run", tmp_path / "out", "--on", "host").returncode == 0
+    assert shell('"$@" >&-', "run", tmp_path / "out", "--on", "local").returncode == 0
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
@@ -92,7 +92,7 @@ def test_a_file_name_that_is_no_text(tmp_path: Path) -> None:
     ids=["quotation", "absent", "blank"],
 )
 def test_any_cc_is_answered(artifact: Path, tmp_path: Path, value: str, words: str) -> None:
-    ran = shell('"$@"', "run", artifact, "--on", "host", CC=value)
+    ran = shell('"$@"', "run", artifact, "--on", "local", CC=value)
     assert ran.returncode == (2 if words else 0), ran.stderr
     assert words in ran.stderr
     assert "Traceback" not in ran.stderr

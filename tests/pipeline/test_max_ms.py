@@ -36,7 +36,7 @@ def test_the_least_memory_that_is_fast_enough(
     assert refused < taken == sram["used_bytes"] <= at_most
     assert sram["capacity_bytes"] is None
     assert Artifact.load(tmp_path / "out").target.max_ms == max_ms
-    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:3", "--reference", model)
+    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:3", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     # with what is said not to be enough, it is slower, or does not fit
     less = cli("compile", model, "--pool", f"sram={refused}", *requested[2:], "--json", "-o", tmp_path / "less")

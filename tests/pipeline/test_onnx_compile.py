@@ -62,7 +62,7 @@ def floating(path: Path, shape: tuple[Any, ...] = (1, 3, 8, 8)) -> Path:
 
 
 def ours(folder: Path, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-    created = runner.create("host", folder)
+    created = runner.create("local", folder)
     inputs = load_inputs(created.artifact, [f"random:{seed}"])
     return inputs, created.run(inputs).outputs[0]
 
@@ -137,7 +137,7 @@ def test_a_float_model_becomes_plain_c(tmp_path: Path) -> None:
     )
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["npu_operations"] == 0
-    ran = CliRunner().invoke(cli, ["run", out, "--on", "host", "--reference", str(model), "--json"])
+    ran = CliRunner().invoke(cli, ["run", out, "--on", "local", "--reference", str(model), "--json"])
     assert ran.exit_code == 0, ran.output
     result = json.loads(ran.stdout)
     assert (result["bit_exact"], result["reference"]) == (True, "TVM's Relax VM, without a plan")
@@ -152,7 +152,7 @@ def test_a_wrong_result_is_told_from_the_reference(tmp_path: Path) -> None:
     w = g.constant("w", np.ones((5, 192), np.float32))
     g.node("Gemm", [g.node("Flatten", ["image"], "f"), w], "out", transB=1)
     other = str(g.save(tmp_path / "other.onnx"))
-    ran = CliRunner().invoke(cli, ["run", str(tmp_path / "out"), "--on", "host", "--reference", other])
+    ran = CliRunner().invoke(cli, ["run", str(tmp_path / "out"), "--on", "local", "--reference", other])
     assert ran.exit_code == 1
     assert ran.stdout.startswith("against TVM's Relax VM, without a plan: NOT bit-exact\n")
 

@@ -23,7 +23,7 @@ def test_logits_equal_those_of_onnx(tmp_path: Path) -> None:
     model = exported(network, tmp_path / "digits.onnx")
     artifact = compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     assert {o.kind for o in artifact.operators if o.agent is Agent.HOST} <= {"QuantizeLinear", "DequantizeLinear"}
-    npu, reference = runner.create("host", tmp_path / "out"), ReferenceEvaluator(onnx.load(model))
+    npu, reference = runner.create("local", tmp_path / "out"), ReferenceEvaluator(onnx.load(model))
     steps = []
     for image in network.images[:16]:
         found = npu.run([image[None]]).outputs[0]

@@ -122,7 +122,7 @@ def test_on_the_npu_within_one_step(
     model, operators = compiled(build, tmp_path, shape)
     done = {name: kind for name, kind, agent in operators if agent is Agent.NPU}
     assert done == expected
-    npu = runner.create("host", tmp_path / "out")
+    npu = runner.create("local", tmp_path / "out")
     assert [call.agent for call in npu.artifact.calls] == [Agent.HOST, Agent.NPU, Agent.HOST]
     inputs = [np.float32(3) * i for i in load_inputs(npu.artifact, ["random:2"])]
     (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"image": inputs[0]})

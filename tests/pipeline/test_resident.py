@@ -32,7 +32,7 @@ def resident(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_twenty_calls_are_bit_exact_after_one_init(cli: Callable, resident: Path) -> None:
-    ran = cli("run", resident, "--on", "host", "--steps", 20, "--reference", MODEL)
+    ran = cli("run", resident, "--on", "local", "--steps", 20, "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     artifact = Artifact.load(resident)
     assert artifact.resident_bytes > 0
@@ -64,7 +64,7 @@ def test_a_missing_init_is_found(cli: Callable, resident: Path, tmp_path: Path) 
     runner = host.create(broken, RunOptions(verify=False))
     with pytest.raises(UnwrittenInputError, match="digits_init leaves"):
         runner.reset()
-    assert cli("run", broken, "--on", "host", "--reference", MODEL).code != 0
+    assert cli("run", broken, "--on", "local", "--reference", MODEL).code != 0
 
 
 def test_the_verifier_keeps_resident_bytes_for_all_of_the_program(resident: Path) -> None:
@@ -90,7 +90,7 @@ def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> No
     assert plain.json["resident_bytes"] == plain.json["init_cycles"] == 0
     assert 0 < made.json["resident_bytes"] <= made.json["pools"][0]["used_bytes"] <= 24 * 1024
     assert made.json["estimated_cycles"] < plain.json["estimated_cycles"]
-    ran = cli("run", tmp_path / "auto", "--on", "host", "--reference", MODEL)
+    ran = cli("run", tmp_path / "auto", "--on", "local", "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
@@ -123,7 +123,7 @@ def test_other_npus_and_pools(cli: Callable, tmp_path: Path, accelerator: str, m
     artifact = Artifact.load(tmp_path / "out")
     kept = next(b.name for b in artifact.problem.buffers if b.kind is BufferKind.RESIDENT)
     assert artifact.plan.placement(kept).pool == "sram"
-    ran = cli("run", tmp_path / "out", "--on", "host", "--steps", 3, "--reference", MODEL)
+    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 3, "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
@@ -136,7 +136,7 @@ def test_more_resident_bytes_save_cycles(cli: Callable, tmp_path: Path, name: st
         made = cli("compile", model, "--effort", "quick", "--no-check", "--json", "--resident", size, "-o", out)
         assert made.code == 0, made.err
         found.append(made.json["estimated_cycles"])
-        ran = cli("run", out, "--on", "host", "--steps", 2, "--reference", model)
+        ran = cli("run", out, "--on", "local", "--steps", 2, "--reference", model)
         assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     assert all(less < more for more, less in pairwise(found))
     assert found[-1] < 0.2 * found[0]  # flash is hardly read any more
@@ -153,5 +153,5 @@ def test_the_program_is_chosen_again_for_constants_in_sram(
         assert made.code == 0, made.err
         found[name] = made.json["estimated_cycles"]
     assert found["resident"] <= 1.05 * found["sram"]
-    ran = cli("run", tmp_path / "resident", "--on", "host", "--steps", 20, "--reference", model)
+    ran = cli("run", tmp_path / "resident", "--on", "local", "--steps", 20, "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err

@@ -37,7 +37,7 @@ def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path
     assert least < taken == cycles["auto"] < about
     assert low <= taken < high
     assert about == pytest.approx(cycles["vela"], rel=0.2)  # before it was searched
-    ran = cli("run", tmp_path / "auto", "--on", "host", "--input", "random:3", "--reference", model)
+    ran = cli("run", tmp_path / "auto", "--on", "local", "--input", "random:3", "--reference", model)
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[0].endswith("bit-exact")
 
@@ -55,7 +55,7 @@ def test_programs_of_ethos_u85_are_compared(name: str, npu: str, cli: Callable[.
     assert found is not None, note
     taken, least = (int(text.replace(",", "")) for text in found.groups())
     assert 0 < least <= taken
-    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:5", "--reference", model, "--tolerance", "1")
+    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:5", "--reference", model, "--tolerance", "1")
     assert ran.code == 0, ran.err
 
 
@@ -66,7 +66,7 @@ def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: 
     assert made.code == 0, made.err
     assert made.json["pools"][0]["used_bytes"] <= 12 * 1024
     assert any("native lowering in stripes" in text for text in made.json["notes"])
-    ran = cli("run", tmp_path / "auto", "--on", "host", "--input", "random:4", "--reference", model)
+    ran = cli("run", tmp_path / "auto", "--on", "local", "--input", "random:4", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
@@ -76,7 +76,7 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
     for size, kind in ((6144, "roomy"), (4200, "tight")):
         made[kind] = cli("compile", model, "--pool", f"sram={size}", "--json", "-o", tmp_path / kind)
         assert made[kind].code == 0, made[kind].err
-        ran = cli("run", tmp_path / kind, "--on", "host", "--input", "random:5", "--reference", model)
+        ran = cli("run", tmp_path / kind, "--on", "local", "--input", "random:5", "--reference", model)
         assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     assert made["roomy"].json["estimated_cycles"] < 0.9 * made["tight"].json["estimated_cycles"]
     assert made["tight"].json["pools"][0]["used_bytes"] <= 4200  # with two, 4,260 bytes are the least
@@ -90,7 +90,7 @@ def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Calla
     made = cli("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["estimated_cycles"] <= 55_678  # 57,347 where no copy may lie beside such stripes
-    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:6", "--reference", model)
+    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
@@ -128,5 +128,5 @@ def test_channels_are_cut_where_rows_would_read_weights_again(cli: Callable[...,
     made = cli("compile", model, "--pool", "sram=5904", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["estimated_cycles"] < 65_000  # 79,050 by rows; 56,769 bytes of constants, one a cycle
-    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:6", "--reference", model)
+    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err

@@ -30,7 +30,7 @@ def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> N
     assert cut[0] < 0.75 * whole[0]
     assert whole[1] < cut[1] < 2 * whole[1], "weights are read for each stripe"
     assert json.loads((tmp_path / "cut" / "plan.json").read_text())["target"]["stripes"] is True
-    ran = cli("run", tmp_path / "cut", "--on", "host", "--input", "random:3", "--reference", DIGITS)
+    ran = cli("run", tmp_path / "cut", "--on", "local", "--input", "random:3", "--reference", DIGITS)
     assert ran.code == 0
     assert ran.out.splitlines()[0].endswith("bit-exact")
 
@@ -82,7 +82,7 @@ def test_real_models_need_less_than_on_the_host_alone(
     model = shared_model(name)
     used, _ = _sram(cli, model, tmp_path / "out", "--stripes", "--accelerator", npu)
     assert used <= HOST_ALONE.get(name, 11000)
-    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:5", "--reference", model)
+    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:5", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact")
 
 

@@ -53,7 +53,7 @@ def test_a_program_runs_on_npu_and_host(program: Path, tmp_path: Path, cli: Call
     host = [(o.name, o.kind) for o in artifact.operators if o.agent is Agent.HOST]
     assert [kind for _, kind in host] == ["quantize_per_tensor", "dequantize_per_tensor", "_softmax"]
     assert {"convolution", "relu", "add", "avg_pool2d", "addmm"} <= {o.kind for o in artifact.operators}
-    ran = cli("run", tmp_path / "out", "--on", "host", "--reference", program, "--json")
+    ran = cli("run", tmp_path / "out", "--on", "local", "--reference", program, "--json")
     assert ran.json["reference"] == "PyTorch, running the exported program"
     assert ran.json["outputs"][0]["max_abs_diff"] < 0.05  # a step of one logit, behind a softmax
 
@@ -65,7 +65,7 @@ def test_the_host_alone_computes_what_pytorch_computes(program: Path, tmp_path: 
     from fvp_runner.references.torch import TorchReference
 
     compile_model(program, CompileOptions(accelerator="none"), tmp_path / "out")
-    created, reference = runner.create("host", tmp_path / "out"), TorchReference(program)
+    created, reference = runner.create("local", tmp_path / "out"), TorchReference(program)
     inputs = load_inputs(created.artifact, ["random:1"])
     np.testing.assert_allclose(created.run(inputs).outputs[0], reference.run(inputs)[0], atol=1e-5)
     with pytest.raises(

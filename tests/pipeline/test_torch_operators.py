@@ -59,7 +59,7 @@ def test_on_the_npu_within_one_step(middle: Callable[[Any, Any], Any], channels:
         tmp_path / "m.pt2", CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out"
     )
     assert [call.agent for call in artifact.calls] == [Agent.HOST, Agent.NPU, Agent.HOST]
-    npu = runner.create("host", tmp_path / "out")
+    npu = runner.create("local", tmp_path / "out")
     inputs = load_inputs(npu.artifact, ["random:1"])
     (wanted,) = TorchReference(tmp_path / "m.pt2").run(inputs)
     (step,) = [n.args[1] for n in program.graph.nodes if "quantize_per_tensor" in str(n.target)][-1:]

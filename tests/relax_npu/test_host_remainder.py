@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.micro import open_interpreter
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.artifact import Artifact
@@ -50,7 +50,7 @@ def compiled_equals_reference(model: bytes, folder: Path, **options: Any) -> Art
     path = folder / "model.tflite"
     path.write_bytes(model)
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes", **options), folder / "out")
-    machine, wanted = runner.create("host", folder / "out"), TFLiteReference(model)
+    machine, wanted = runner.create("local", folder / "out"), TFLiteReference(model)
     for seed in (1, 2):
         inputs = load_inputs(artifact, [f"random:{seed}"])
         for ours, theirs in zip(machine.run(inputs).outputs, wanted.run(inputs), strict=True):
@@ -122,7 +122,7 @@ def test_what_the_user_keeps_on_the_host_is_exact(
 def test_states_outlive_a_run(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     path = shared_model("keyword_scrambled_8bit")
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
-    machine, wanted = HostRunner(tmp_path / "out"), open_interpreter(path.read_bytes(), path.name)
+    machine, wanted = LocalRunner(tmp_path / "out"), open_interpreter(path.read_bytes(), path.name)
     machine.reset()
     for seed in range(4):
         (values,) = load_inputs(artifact, [f"random:{seed}"])
@@ -171,7 +171,7 @@ def test_operators_without_exact_code_run_in_float_and_the_artifact_says_so(tmp_
     ]
     assert "Results: 1 operator, none exact" in (tmp_path / "out" / "memory.txt").read_text()
     inputs = load_inputs(artifact, ["random:1"])
-    found = runner.create("host", tmp_path / "out").run(inputs).outputs[0].astype(int) - 128
+    found = runner.create("local", tmp_path / "out").run(inputs).outputs[0].astype(int) - 128
     twin = Case("unsigned", "binary", lambda rng: int8_twin(binary(rng, name="SQUARED_DIFFERENCE", dtype="uint8")))
     wanted = TFLiteReference(twin.build()).run([(i ^ np.uint8(128)).view(np.int8) for i in inputs])[0]
     assert np.abs(found - wanted.astype(int)).max() <= 1

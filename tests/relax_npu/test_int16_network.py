@@ -65,7 +65,7 @@ def test_equals_the_reference(last: str, on_host: list[str], tmp_path: Path) -> 
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     assert [o.kind for o in artifact.operators if o.agent is Agent.HOST] == on_host
     assert artifact.notes == ()
-    machine, reference = runner.create("host", tmp_path / "out"), Reference(path.read_bytes())
+    machine, reference = runner.create("local", tmp_path / "out"), Reference(path.read_bytes())
     for seed in (1, 2):
         inputs = load_inputs(artifact, [f"random:{seed}"])
         (ours,), (theirs,) = machine.run(inputs).outputs, reference.run(inputs)

@@ -157,7 +157,7 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(
     assert found[0]["estimated_cycles"] == min(
         t["estimated_cycles"] for t in found if t["fits"] and not t["host_operations"]
     )
-    ran = create("host", out, RunOptions(checks=True))
+    ran = create("local", out, RunOptions(checks=True))
     (slot,) = Artifact.load(out).inputs
     data = np.random.default_rng(1).integers(-128, 128, slot.shape).astype(np.int8)
     (output,) = ran.run([data]).outputs

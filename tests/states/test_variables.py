@@ -188,7 +188,7 @@ def test_run_feeds_a_sequence(tmp_path):
         return done.output
 
     say("compile", model, "-o", folder, "--accelerator", "none")
-    run = ["run", folder, "--on", "host", "--reference", model, "--steps", "6"]
+    run = ["run", folder, "--on", "local", "--reference", model, "--steps", "6"]
     assert "against tflite-micro: bit-exact" in say(*run, "--input", "random:3", "--output", str(kept))
     assert np.load(kept).shape == (6, *SHAPE)
     np.save(tmp_path / "in.npy", np.ones((6, *SHAPE), np.int8))

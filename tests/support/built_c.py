@@ -1,4 +1,4 @@
-"""Operators that tests build without an artifact: sanitized, as host runners are in tests.
+"""Operators that tests build without an artifact: sanitized, as local runners are in tests.
 
 Invariant: no compiler warns of their C (`warnings_of_c`), and they touch their own bytes only.
 """

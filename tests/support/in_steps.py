@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.tflite import TFLiteReference
 from fvp_runner.steps import reference_steps, run_steps
 from npu_memplan.artifact import Artifact
@@ -49,7 +49,7 @@ def equals_reference(
 
 def same(model: bytes, directory: Path, artifact: Artifact, sequence: Sequence[Sequence[np.ndarray]]) -> None:
     """The artifact and the model's reference give the same outputs for every step."""
-    ran = run_steps(HostRunner(directory), sequence)
+    ran = run_steps(LocalRunner(directory), sequence)
     wanted = reference_steps(TFLiteReference(model, artifact.name), sequence)
     for slot, ours, theirs in zip(artifact.outputs, ran.outputs, wanted, strict=True):
         np.testing.assert_array_equal(ours, theirs.reshape(ours.shape), err_msg=slot.name)

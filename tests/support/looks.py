@@ -12,26 +12,28 @@ PHONE, DESK = (390, 844), (1280, 900)
 _SCRIPT = """(() => {
   const found = [], wide = document.documentElement.scrollWidth;
   if (wide > innerWidth) found.push(`the page is ${wide} wide, the screen ${innerWidth}`);
-  const box = (e) => e.getBoundingClientRect(), visible = (e) => box(e).width && getComputedStyle(e).visibility !== 'hidden';
-  for (const e of document.querySelectorAll('body *')) {
+  const box = (e) => e.getBoundingClientRect(), visible = (e) => box(e).width && getComputedStyle(e).visibility !==
+  'hidden'; for (const e of document.querySelectorAll('body *')) {
     if (e instanceof SVGElement || e.closest('.sr, .skip, [hidden]') || !visible(e)) continue;
     const cut = getComputedStyle(e).overflowX === 'hidden' && e.scrollWidth > e.clientWidth + 1;
     if (cut && e.innerText && !e.closest('[title]')) found.push('cut off: ' + e.innerText.slice(0, 50));
   }
   for (const svg of document.querySelectorAll('svg')) {
-    const own = box(svg), texts = [...svg.querySelectorAll('text')].filter((t) => visible(t) && getComputedStyle(t).display !== 'none');
-    for (const t of texts) {
+    const own = box(svg), texts = [...svg.querySelectorAll('text')].filter((t) => visible(t) &&
+    getComputedStyle(t).display !== 'none'); for (const t of texts) {
       const b = box(t);
-      if (b.left < own.left - 1 || b.right > own.right + 1 || b.top < own.top - 1 || b.bottom > own.bottom + 1) found.push('outside: ' + t.textContent);
+      if (b.left < own.left - 1 || b.right > own.right + 1 || b.top < own.top - 1 || b.bottom > own.bottom + 1)
+      found.push('outside: ' + t.textContent);
     }
     if (svg.matches('.chart, .graph')) texts.forEach((t, i) => texts.slice(i + 1).forEach((u) => {
-      const a = box(t), b = box(u), x = Math.min(a.right, b.right) - Math.max(a.left, b.left), y = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (x > 3 && y > 5) found.push(`over each other: ${t.textContent} and ${u.textContent}`);
+      const a = box(t), b = box(u), x = Math.min(a.right, b.right) - Math.max(a.left, b.left), y = Math.min(a.bottom,
+      b.bottom) - Math.max(a.top, b.top); if (x > 3 && y > 5) found.push(`over each other: ${t.textContent} and
+      ${u.textContent}`);
     }));
     if (svg.matches('.chart')) for (const t of texts) if (box(t).height < 9) found.push('small: ' + t.textContent);
   }
   return found;
-})()"""  # noqa: E501
+})()"""
 
 
 def open_page(browser: Any, page: Path, text: str, size: tuple[int, int], dark: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.compiler import compile_model
@@ -216,7 +216,7 @@ def _compared(
         path = Path(folder) / "model.tflite"
         path.write_bytes(b.finish())
         artifact = compile_model(path, options, Path(folder) / "artifact")
-        made = HostRunner(Path(folder) / "artifact").run(given).outputs
+        made = LocalRunner(Path(folder) / "artifact").run(given).outputs
     for operator, pair, ours, theirs in zip(artifact.operators, some, made, wanted, strict=True):
         runner = "npu" if operator.agent is Agent.NPU else "host"
         tally = found.setdefault((runner, operator.claim.exactness.value), Tally())

@@ -52,7 +52,7 @@ def test_everything_that_can_change_a_result_changes_the_key(monkeypatch: pytest
             changed = {bool: not value, int: 7, str: "x", tuple: ("A",), type(None): 9}.get(type(value), {"sram": 4096})
         found.add(case(**{field.name: changed}).key)
     assert len(found) == len(fields(CompileOptions)) + 1
-    found |= {replace(case(), verification=Verification("host", seeds)).key for seeds in (1, 2)}
+    found |= {replace(case(), verification=Verification("local", seeds)).key for seeds in (1, 2)}
     found |= {replace(case(), plugins=(Content.of(BAD),)).key}
     assert len(found) == len(fields(CompileOptions)) + 4
     monkeypatch.setattr("npu_memplan.sweep.case.versions", lambda run: (("npu_memplan", "2"),))

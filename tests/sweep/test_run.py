@@ -161,10 +161,10 @@ def test_a_board_of_ones_own_travels_and_constants_need_room_on_it(tmp_path: Pat
 
 def test_artifacts_are_run_against_their_reference(small_sweep: Any) -> None:
     every, _, _ = small_sweep
-    requested = [replace(every[0], verification=Verification("host", 2))]
+    requested = [replace(every[0], verification=Verification("local", 2))]
     (found,) = run(requested, "processes:1").results.values()
     assert found.runs is not None
-    assert (found.runs.runner, found.runs.seeds, found.runs.exact, found.runs.stopped) == ("host", 2, 2, "")
+    assert (found.runs.runner, found.runs.seeds, found.runs.exact, found.runs.stopped) == ("local", 2, 2, "")
     assert found.runs.reference == "tflite-micro"
 
 
@@ -172,16 +172,16 @@ def test_a_result_that_differs_from_the_reference_shows(tmp_path: Path, small_sw
     """A plug-in that lets the NPU model compute something else: the sweep says that it is not exact."""
     plugin = tmp_path / "wrong.py"
     plugin.write_text(
-        "from fvp_runner.host.runner import HostRunner\n"
+        "from fvp_runner.host.runner import LocalRunner\n"
         "from dataclasses import replace\n"
-        "right = HostRunner.run\n"
+        "right = LocalRunner.run\n"
         "def run(self, inputs):\n"
         "    ran = right(self, inputs)\n"
         "    return replace(ran, outputs=tuple(o ^ 1 for o in ran.outputs))\n"
-        "HostRunner.run = run\n"
+        "LocalRunner.run = run\n"
     )
     every, _, _ = small_sweep
-    wrong = cases([DIGITS], [every[0].options], Verification("host", 2), [plugin])
+    wrong = cases([DIGITS], [every[0].options], Verification("local", 2), [plugin])
     swept = run(wrong, "processes:1")
     (row,) = swept.table().rows
     assert row.exact is False

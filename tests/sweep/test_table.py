@@ -98,8 +98,8 @@ WORSE = [
     ({"cycles": 250_001}, "cycles", 250_000, 250_001),
     ({"host_operations": 1}, "host calls", 0, 1),
     ({"operators": {"exact": 2, "unproven": 1}}, "operators not proven exact", 0, 1),
-    ({"runs": Runs("host", 2, 1)}, "runs", "exact, 2 runs", "differs in 1 of 2"),
-    ({"runs": Runs("host", 2, 2, stopped="a check")}, "runs", "exact, 2 runs", "stopped on host"),
+    ({"runs": Runs("local", 2, 1)}, "runs", "exact, 2 runs", "differs in 1 of 2"),
+    ({"runs": Runs("local", 2, 2, stopped="a check")}, "runs", "exact, 2 runs", "stopped on local"),
     ({"outcome": Outcome.CRASHED, "reason": "by SIGSEGV"}, "outcome", "fits", "crashed (by SIGSEGV)"),
     ({"outcome": Outcome.NO_ROOM}, "outcome", "fits", "no room"),
 ]
@@ -142,7 +142,7 @@ def test_the_text(table: Table, made_table: Make) -> None:
     text = report_text(table, compare(worse, table), 2.0)
     assert text.splitlines()[0] == "2 networks on 4 targets: 7 fits, 1 no room"
     assert text.splitlines()[1] == "1 NOT exact against their reference"
-    assert text.splitlines()[2].startswith("results of 5 are claims, not checked: --run host")
+    assert text.splitlines()[2].startswith("results of 5 are claims, not checked: --run local")
     assert [row.exactness for row in table.rows[:3]] == ["claimed exact, not run"] * 2 + ["exact, 2 runs"]
     assert "at 2 ms" in text
     assert text.splitlines()[-1] == f"  better: a on {SMALL}: sram bytes 1,100 -> 1,000 (-9.1 %)"

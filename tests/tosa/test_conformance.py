@@ -57,7 +57,7 @@ def test_a_compiled_graph_runs_on_its_planned_pools(conformance: Path, tmp_path:
     compiled = CliRunner().invoke(cli, ["compile", *arguments])
     assert compiled.exit_code == 0, compiled.output
     assert json.loads(compiled.stdout)["exactness"]["exact"] == 1
-    arguments = [str(tmp_path / "made"), "--on", "host", "--reference", str(path), "--json"]
+    arguments = [str(tmp_path / "made"), "--on", "local", "--reference", str(path), "--json"]
     ran = CliRunner().invoke(cli, ["run", *arguments])
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.stdout)["bit_exact"]

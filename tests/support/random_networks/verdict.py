@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.composed import ComposedReference
 from fvp_runner.references.tflite import TFLiteReference
@@ -150,7 +150,7 @@ class Trial:
                 return Outcome(Verdict.FAULT, f"compile: {_said(error)}")
             report_phase("run")
             try:
-                runner = HostRunner(folder)
+                runner = LocalRunner(folder)
                 found = [runner.run(values).outputs for values in self.inputs]
             except Exception as error:
                 return Outcome(Verdict.FAULT, f"run: {_said(error)}")
