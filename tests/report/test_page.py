@@ -146,6 +146,17 @@ def test_keyboard_alone_is_enough(browser: Any, small: Artifact, tmp_path: Path)
     assert browser.run("document.activeElement.id") == "find"
 
 
+def test_tables_by_keyboard(browser: Any, small: Artifact, tmp_path: Path) -> None:
+    opened(browser, small, tmp_path)
+    browser.run("document.getElementById('table-buffers').focus()")
+    for _ in range(3):
+        browser.key("ArrowDown")
+    browser.key("ArrowUp")
+    assert browser.run("document.querySelector('#table-buffers tr.at td').innerText") == small.problem.buffers[1].name
+    browser.key("Enter")
+    assert browser.run("npuMemplan.state.picked.name") == small.problem.buffers[1].name
+
+
 def test_search_marks_and_picks(browser: Any, small: Artifact, tmp_path: Path) -> None:
     opened(browser, small, tmp_path)
     browser.run("document.getElementById('find').focus()")

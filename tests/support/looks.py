@@ -43,6 +43,8 @@ def open_page(browser: Any, page: Path, text: str, size: tuple[int, int], dark: 
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     browser.call("Emulation.setEmulatedMedia", features=[scheme])
     browser.open(page)
+    browser.run("localStorage.clear()")  # what an earlier test chose
+    browser.open(page)
     assert browser.run("document.documentElement.dataset.theme") == ("dark" if dark else "light")
     assert browser.errors() == []
     assert browser.requests() == [page.resolve().as_uri()], "the page requested something"

@@ -176,6 +176,24 @@ def test_ten_thousand_results_stay_quick(browser: Any, made_table: Any, tmp_path
     assert min(browser.run(script) for _ in range(3)) < 200
 
 
+def test_the_matrix_by_keyboard(browser: Any, made_table: Any, tmp_path: Path) -> None:
+    table = synthetic(made_table, 40, 3)
+    opened(browser, tmp_path, table)
+    browser.run("document.getElementById('grid').focus()")
+    where = "[npuSweep.view.picked.name, npuSweep.view.picked.on.name]"
+    names, targets = list(table.networks), list(table.targets)
+    for key, times, expected in (("ArrowDown", 2, (2, 0)), ("ArrowRight", 17, (2, 17)), ("ArrowUp", 9, (0, 17))):
+        for _ in range(times):
+            browser.key(key)
+        assert browser.run(where) == [names[expected[0]], targets[expected[1]]]
+    browser.frame()
+    cell, grid = browser.run(
+        "[document.querySelector('.cell.on'), document.getElementById('grid')].map(e => e.getBoundingClientRect())"
+        ".map(b => [b.left, b.right])"
+    )
+    assert grid[0] <= cell[0] < cell[1] <= grid[1] + 1, "the picked cell is in sight"
+
+
 @pytest.mark.parametrize("size, dark", [(DESK, False), (DESK, True), (PHONE, False), (PHONE, True)])
 def test_nothing_is_cut_off_or_faint(browser: Any, made_table: Any, tmp_path: Path, size: Any, dark: bool) -> None:
     try:

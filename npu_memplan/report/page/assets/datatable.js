@@ -12,6 +12,8 @@ class DataTable {
     this.heads = heads;
     this.host.append(element("table", {}, element("thead", {}, element("tr", {}, ...heads)), this.body));
     this.host.addEventListener("scroll", () => this.paint());
+    this.at = -1; // the row under the keyboard, in the order shown
+    this.host.addEventListener("keydown", (e) => this.key(e));
     if (this.options.input) $(this.options.input).addEventListener("input", (e) => this.filter(e.target.value));
     this.replace(rows);
   }
@@ -22,7 +24,7 @@ class DataTable {
   }
 
   filter(query) {
-    this.query = query.trim().toLowerCase();
+    this.query = query.trim().toLowerCase(); this.at = -1;
     const words = this.query.split(/\s+/).filter(Boolean);
     this.visible = [];
     // made when they are first needed: the texts of 10,000 rows take longer than painting a page
@@ -32,6 +34,17 @@ class DataTable {
     if (this.options.count) $(this.options.count).textContent =
       this.visible.length === this.rows.length ? number.format(this.rows.length) : `${number.format(this.visible.length)} of ${number.format(this.rows.length)}`;
     this.host.scrollTop = 0; this.paint(true);
+  }
+
+  key(e) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
+    if (e.target !== this.host || (!step && e.key !== "Enter")) return;
+    e.preventDefault();
+    if (e.key === "Enter") { if (this.options.click && this.visible[this.at] !== undefined) this.options.click(this.rows[this.visible[this.at]]); return; }
+    this.at = Math.min(Math.max(this.at + step, 0), this.visible.length - 1);
+    const top = this.at * ROW, room = this.host.clientHeight - 2 * ROW;
+    if (top < this.host.scrollTop || top > this.host.scrollTop + room) this.host.scrollTop = Math.max(0, top - room / 2);
+    this.paint(true);
   }
 
   order(i) {
@@ -65,7 +78,7 @@ class DataTable {
     }
     if (!force && this.range && this.range[0] === from && this.range[1] === to) return;
     this.range = [from, to];
-    const rows = this.visible.slice(from, to).map((i) => this.row(this.rows[i]));
+    const rows = this.visible.slice(from, to).map((i, k) => this.row(this.rows[i], from + k === this.at));
     this.body.replaceChildren(this.gap(from), ...rows, this.gap(this.printing ? 0 : total - to));
   }
 
@@ -73,12 +86,12 @@ class DataTable {
     return element("tr", { class: "gap", "aria-hidden": "true" }, element("td", { colspan: this.columns.length, style: `height:${count * ROW}px` }));
   }
 
-  row(row) {
+  row(row, at) {
     const cells = this.columns.map((c) => {
       const content = c.node ? c.node(row) : c.mono ? shortened(c.text(row), 44) : c.text(row);
       return element("td", { class: (c.numeric ? "num " : "") + (c.mono ? "mono" : ""), title: String(c.text(row)) }, content);
     });
     const on = this.options.on && this.options.on(row);
-    return element("tr", { class: on ? "on" : null, onclick: this.options.click ? () => this.options.click(row) : null }, ...cells);
+    return element("tr", { class: [on && "on", at && "at"].filter(Boolean).join(" ") || null, "aria-selected": at ? "true" : null, onclick: this.options.click ? () => this.options.click(row) : null }, ...cells);
   }
 }

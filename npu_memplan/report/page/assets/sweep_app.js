@@ -104,6 +104,22 @@ function makeCards() {
 }
 
 $("grid").addEventListener("scroll", redraw);
+$("grid").addEventListener("keydown", (e) => {
+  const [down, right] = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[e.key] || [0, 0];
+  if (!down && !right) return;
+  e.preventDefault();
+  let n = view.networks.indexOf(view.picked.network), t = view.targets.indexOf(view.picked.target), r = null;
+  if (n < 0 || t < 0) { n = t = 0; r = cells[view.networks[0]]?.[view.targets[0]] || null; }
+  while (r === null) { // past the cells that were not tried
+    n += down; t += right;
+    if (n < 0 || t < 0 || n >= view.networks.length || t >= view.targets.length) return;
+    r = cells[view.networks[n]][view.targets[t]];
+  }
+  pick(r);
+  const left = t * CELL.width, top = n * CELL.height, wide = e.currentTarget.clientWidth - CELL.side, high = e.currentTarget.clientHeight - CELL.head;
+  const kept = (at, from, size, room) => (at < from ? at : at + size > from + room ? at + size - room : from);
+  e.currentTarget.scrollTo(kept(left, e.currentTarget.scrollLeft, CELL.width, wide), kept(top, e.currentTarget.scrollTop, CELL.height, high));
+});
 addEventListener("resize", redraw);
 
 makeCards(); makeFilters();
