@@ -95,13 +95,13 @@ class RewrittenProgram:
     def to_text(self) -> str:
         before = max((m.scratch_before for m in self.methods), default=0)
         now = max((m.scratch for m in self.methods), default=0)
-        lines = [method.to_text() for method in self.methods]
+        lines = [method.to_text() for method in self.methods if method.planned or method.cycles_before]
         for one in self.delegates:
             lines.append(
                 f"method {one.method}, delegate {one.number}: {one.before_bytes:,} to {one.scratch_bytes:,} bytes of "
                 + (f"scratch ({one.note})" if one.note else f"scratch, bound {one.bound_bytes:,}")
             )
-        for arena in self.arenas:
+        for arena in (one for one in self.arenas if one.arena_bytes):
             today = arena.method.planned_bytes.get(ARENA, 0) + before
             lines.append(
                 f"method {arena.method.name}, one arena: {arena.arena_bytes:,} bytes with the scratch inside "

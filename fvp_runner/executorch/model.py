@@ -147,8 +147,15 @@ class ExecutorchModel:
             steps += 1
             if steps > _MOST_STEPS:
                 raise NpuModelError(f"method {method.name!r} has not ended after {_MOST_STEPS:,} instructions")
-        outputs = tuple(self._read(index, "the method's output is") for index in method.outputs)
+        outputs = tuple(self._output(index) for index in method.outputs)
         return MethodRun(outputs, tuple(self._stats), tuple(self._kernels))
+
+    def _output(self, index: int) -> NDArray[Any]:
+        """A tensor, or a number that the file has: of methods that say how inputs are quantised."""
+        value = self.method.values[index]
+        if isinstance(value, (int, float)):
+            return np.asarray(value)
+        return self._read(index, "the method's output is")
 
     # -- instructions -------------------------------------------------------------------------------
 

@@ -13,11 +13,13 @@ from fvp_runner.executorch.compiling import HEADER, compile_program
 from fvp_runner.executorch.model import ExecutorchModel
 from fvp_runner.npu_model.errors import UninitialisedReadError
 from npu_memplan.cli import cli
+from npu_memplan.executorch import one_arena
 from npu_memplan.executorch.lifetimes import placed_tensors, tensor_blocks
 from npu_memplan.executorch.one_arena import OneArenaError, plan_one_arena
 from npu_memplan.executorch.replanning import replan_tensors
 from npu_memplan.models.executorch.reading import read_program
 from npu_memplan.models.executorch.vela_network import npu_calls
+from npu_memplan.vela.lift import LiftError
 from tests.executorch.test_running import REFERENCE, method, ramp, real_delegate
 from tests.support.pte_file import Calls, Tensor, pte_file
 
@@ -44,8 +46,8 @@ def test_real_programs_in_one_arena(tmp_path: Path, name: str) -> None:
     assert row["npu_cycles"] <= 1.01 * row["npu_cycles_before"]
     assert (arena["copied_bytes_before"], arena["copied_bytes"]) == (12298, 0)
     program = read_program(out.read_bytes())
-    for one_arena in (True, False):
-        ran = ExecutorchModel(program, program.methods[0], one_arena=one_arena).run([ramp()])
+    for inside in (True, False):
+        ran = ExecutorchModel(program, program.methods[0], one_arena=inside).run([ramp()])
         assert ran.outputs[0].ravel().tolist() == list(REFERENCE)
     assert npu_calls(program)[0].blocks.scratch_bytes <= now
     assert "class OneArena" in (tmp_path / HEADER).read_text()
@@ -76,9 +78,9 @@ def twice(kept: bool, image_at: int = 49152, input_at: int = 0) -> bytes:
 def test_a_program_that_was_not_planned_so_fails_in_one_arena() -> None:
     """The control: the model's arena is one memory, so the scratch spoils a tensor that is needed later."""
     program = read_program(twice(True, 0, 73856))
-    for one_arena in (False, True):
-        model = ExecutorchModel(program, program.methods[0], one_arena=one_arena, stand_ins=True)
-        if one_arena:
+    for inside in (False, True):
+        model = ExecutorchModel(program, program.methods[0], one_arena=inside, stand_ins=True)
+        if inside:
             with pytest.raises(UninitialisedReadError, match="reads value 6, but nothing wrote"):
                 model.run([ramp()])
         else:
@@ -101,6 +103,25 @@ def test_several_delegates_and_a_tensor_that_outlives_its_call(tmp_path: Path, k
     for other in outputs[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(outputs[0], other, strict=True))
     assert outputs[0][0].ravel().tolist() == list(REFERENCE)
+
+
+@pytest.mark.parametrize("objective", ["auto", "bytes"])
+def test_inputs_and_outputs_lie_in_a_scratch_that_cannot_be_planned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: str
+) -> None:
+    def refuse(_: object) -> None:
+        raise LiftError("no buffers")
+
+    monkeypatch.setattr(one_arena, "lift_call", refuse)
+    values = [Tensor("int8", (1, 3, 64, 64), (1, 0)), Tensor("int8", (1, 10), (1, 12288))]
+    calls = Calls(values, [0], [1], [("delegate", 0, [0, 1])], [0, 12304], [("EthosUBackend", 0)])
+    source, out = tmp_path / "m.pte", tmp_path / "o.pte"
+    scale = Calls([0.0290738046169281], [], [0], [], [0], name="input0_scale")  # a method that plans nothing
+    source.write_bytes(pte_file([calls, scale], [real_delegate()]))
+    made = compile_program(source, out, objective=objective, one_arena=True)  # which compares outputs
+    arena, nothing = made.arenas
+    assert nothing.arena_bytes == 0
+    assert (arena.arena_bytes, arena.copied_bytes_before, arena.copied_bytes) == (12288, 12298, 0)
 
 
 @pytest.mark.parametrize("kernel", ["aten::topk.values", "llama::sdpa_with_kv_cache.out"])

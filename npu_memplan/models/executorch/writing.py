@@ -52,7 +52,11 @@ class _Rewriter:
         for number, method in enumerate(self._parts.root.tables(_METHODS)):
             self._write_places(method, changes.places.get(number, {}))
             for memory, size in changes.planned_bytes.get(number, {}).items():
-                struct.pack_into("<q", self._head, method.elements(_SIZES, 8)[memory], size)
+                held = method.elements(_SIZES, 8)
+                if memory < len(held):
+                    struct.pack_into("<q", self._head, held[memory], size)
+                elif size:
+                    raise RewriteError(f"method {number} plans no buffer {memory}, which is to have {size:,} bytes")
         outside = {(one.file_offset, len(one.data)): new for one, new in changes.delegates.items() if not one.inline}
         return self._with_segments(outside)
 
