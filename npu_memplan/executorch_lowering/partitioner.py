@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError, RefusalError
+from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..ethosu.stream.decode import decode
 from ..ethosu.time import estimate
 from ..executorch.lowered_for import memories_for
@@ -112,9 +113,16 @@ def plan_blocks(
     found = [one for one in (vela, native) if one]
     if not found:
         raise refused[0]
-    best = min(found, key=_rank(found, specs, goal))
-    if best is not data:
-        compare_programs(before, delegate_program(best, specs), same_kernels=best is not native)
+    for best in sorted(found, key=_rank(found, specs, goal)):
+        if best is data:
+            break
+        try:
+            compare_programs(before, delegate_program(best, specs), same_kernels=best is not native)
+            break
+        except InternalError as error:
+            if best is not native or not vela:
+                raise
+            warnings.warn(f"a delegate stays Vela's: by native lowering, {error}", stacklevel=2)
     return best
 
 

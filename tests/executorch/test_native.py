@@ -125,6 +125,18 @@ def test_other_outputs_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen == [False]
 
 
+def test_vela_is_taken_where_native_outputs_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = plan_blocks(vela_blocks(graph()), SPECS, ScratchGoal("bytes"))
+
+    def differ(*_: object, same_kernels: bool) -> None:
+        if not same_kernels:
+            raise InternalError("another output")
+
+    monkeypatch.setattr(compiling, "compare_programs", differ)
+    with pytest.warns(UserWarning, match="a delegate stays Vela's: by native lowering, another output"):
+        assert plan_blocks(vela_blocks(graph()), SPECS, ScratchGoal("bytes"), "auto", graph()) == expected
+
+
 def test_tvm_is_not_needed() -> None:
     script = """
 import sys
