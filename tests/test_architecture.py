@@ -237,7 +237,7 @@ _VERIFICATION = sorted((REPOSITORY / "npu_memplan" / "transform" / "verification
 
 
 def test_the_verification_of_modules_asks_nothing_of_the_analysis() -> None:
-    shared = ("errors", "vocabulary", "extract.sizes", "transform.typed_pass", "transform.verification")
+    shared = ("errors", "vocabulary", "transform.typed_pass", "transform.verification")
     assert imports_beyond(_VERIFICATION, [f"npu_memplan.{name}" for name in shared]) == {}
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, tirx
 
-from ...extract.sizes import Unknown, element_bytes, number
 from ...vocabulary import (
     CALLS,
     KEPT,
@@ -31,6 +30,7 @@ from ...vocabulary import (
 from .faults import FaultKind
 from .kernel import CallWalk, State
 from .memory import OwnedBytes, OwnedMemory
+from .numbers import Undecided, element_bytes, number
 from .trace import called
 
 POISON = "npu_memplan_poison"
@@ -119,7 +119,7 @@ class FunctionWalk:
             return None
         try:
             return tuple(number(e, self.known) for e in expr.values)
-        except Unknown:
+        except Undecided:
             return None
 
     # -- expressions -------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class FunctionWalk:
             return self.values[expr] if expr in self.exists else self.missing(expr)
         try:
             return number(expr, self.known)
-        except Unknown:
+        except Undecided:
             return None
 
     def missing(self, var: Any) -> Any:

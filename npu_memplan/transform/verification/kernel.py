@@ -1,24 +1,38 @@
 """One call of a PrimFunc, top-level statement by top-level statement.
 
-Invariant: before a statement, what it reads first is its own, byte for byte; where storages of one statement
-share bytes, the accesses are gone through one by one (`trace`). Afterwards, what it wrote is its own.
+Invariant: before a statement, what it reads first is its own, byte for byte; where storages of one statement share
+bytes, their order is proven (`order`), or the accesses are gone through one by one (`trace`). Afterwards, what it
+wrote is its own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ...extract.sizes import Unknown, element_bytes, number
 from .faults import Fault, FaultKind
 from .memory import OwnedBytes, Owners
+from .numbers import Undecided, element_bytes, number
+from .order import address, begins_with_write, hull_of, never_meets
 from .trace import MOST, Event, Nest, NestAccess, called, executions, stolen
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """What of a PrimFunc is the same for all calls and symbols.
+
+    `declared` are its buffers that have no memory of their own: the buffer, the bytes of an element, the load whose
+    address it has, or the buffer that it lies over. `extents` are the variables that extents of loops depend on.
+    """
+
+    declared: list[tuple[Any, int, Any, Any]] = field(default_factory=list)
+    extents: list[Any] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -30,6 +44,8 @@ class State:
     undecided: dict[str, None] = field(default_factory=dict)
     homes: dict[Any, OwnedBytes] = field(default_factory=dict)  # of each named storage, where it was first seen
     hidden: set[Any] = field(default_factory=set)  # storages that something opaque may have written
+    nests: dict[Any, list[Nest]] = field(default_factory=dict)  # of PrimFuncs, for given extents of their loops
+    texts: dict[Any, KernelText] = field(default_factory=dict)  # of PrimFuncs, whatever the symbols are
 
     def fault(self, kind: FaultKind, where: str, text: str) -> None:
         """Notes a fault."""
@@ -82,7 +98,7 @@ class CallWalk:
     ) -> None:
         self.state = state
         self.where = where
-        self.body = function.body
+        self.function, self.body = function, function.body
         self.known: dict[Any, Any] = {}
         self.places: dict[Any, OwnedBytes] = {}
         self.touches = False  # any of them
@@ -96,51 +112,56 @@ class CallWalk:
                         if isinstance(extent, ir.Var):  # a symbol of the PrimFunc's own
                             self.known.setdefault(extent, actual)
         self.pools = dict(self.places)
+        if function not in state.texts:
+            state.texts[function] = _text_of(function.body)
+        self.text = state.texts[function]
         self.declare(iter(found))
 
     def declare(self, found: Iterator[tuple[str, int]]) -> None:
         """Finds every declared buffer: on an address in a parameter, or over another buffer."""
 
-        def note(stmt: Any) -> None:
-            address, name = stmt.data, called(stmt.data)
-            if name == "tirx.address_of":
-                self.at(stmt.buffer, address.args[0], *next(found, ("", 0)))
-            elif name == "tirx.buffer_data" and address.args[0] in self.places:
-                self.places[stmt.buffer] = self.places[address.args[0]]
+        for buffer, item_bytes, load, other in self.text.declared:
+            if load is not None:
+                self.at(buffer, item_bytes, load, *next(found, ("", 0)))
+            elif other in self.places:
+                self.places[buffer] = self.places[other]
 
-        tvm_ffi.structural_walk(self.body, (tirx.DeclBuffer, note), order="pre")
-
-    def at(self, buffer: Any, load: Any, name: str, before: int) -> None:
+    def at(self, buffer: Any, item_bytes: int, load: Any, name: str, before: int) -> None:
         """`buffer`, `before` bytes within the storage `name`, lies where `load`'s element does."""
         pool = self.pools.get(load.source)
         if pool is None:
             return
         try:
             start = pool.start + number(load.indices[0], self.known)
-            size = element_bytes(str(buffer.dtype)) * int(
-                np.prod([number(e, self.known) for e in buffer.shape], dtype=np.int64)
-            )
-        except Unknown as unknown:
+            size = item_bytes * math.prod(number(e, self.known) for e in buffer.shape)
+        except Undecided as unknown:
             self.state.undecided.setdefault(f"{self.where}: where {buffer.name!r} lies depends on {unknown}")
             return
         shown = name or buffer.name
         place = OwnedBytes(pool.memory, start, start + size, name or (self.where, buffer.name), shown)
-        if (start - pool.start) % element_bytes(str(buffer.dtype)):
-            text = f"{place} has elements of {element_bytes(str(buffer.dtype))} bytes"
+        if (start - pool.start) % item_bytes:
+            text = f"{place} has elements of {item_bytes} bytes"
             self.state.fault(FaultKind.MISALIGNED, self.where, text)
         self.state.within(place, self.where, before)
         self.places[buffer] = place
 
-    def run(self, stmt: Any = None) -> None:
-        """The top-level statements of `stmt` (of all), in order, each as one step."""
-        stmt = self.body if stmt is None else stmt
+    def run(self) -> None:
+        """The top-level statements, in order, each as one step."""
+        key = (self.function, tuple(self.known.get(v) for v in self.text.extents))
+        if key not in self.state.nests:
+            self.state.nests[key] = list(self.statements(self.body))
+        for nest in self.state.nests[key]:
+            self.step(nest)
+
+    def statements(self, stmt: Any) -> Iterator[Nest]:
+        """The accesses of each top-level statement of `stmt`."""
         if isinstance(stmt, tirx.SeqStmt):
             for part in stmt.seq:
-                self.run(part)
+                yield from self.statements(part)
         elif not isinstance(stmt, tirx.DeclBuffer | tirx.AllocBuffer | tirx.Bind):
             nest = Nest(known=self.known)
             nest.visit(stmt)
-            self.step(nest)
+            yield nest
 
     def step(self, nest: Nest) -> None:
         """One statement: what it reads first is its own, and what it wrote is afterwards."""
@@ -177,14 +198,16 @@ class CallWalk:
             text = f"{a} and {b} share bytes in one statement whose order is not known"
             self.state.undecided.setdefault(f"{self.where}: {text}")
             return
+        own = [(access, place) for access, place in found if place.owner in (a.owner, b.owner)]
+        if self.in_order(own, a, b):
+            return
         events = []
         try:
-            for access, place in found:
-                if place.owner in (a.owner, b.owner):
-                    size = element_bytes(str(access.buffer.dtype))
-                    times, starts = executions(access, self.known, size)
-                    events.append(Event(place, access.writes, times, starts + place.start, size))
-        except Unknown as unknown:
+            for access, place in own:
+                size = element_bytes(str(access.buffer.dtype))
+                times, starts = executions(access, self.known, size)
+                events.append(Event(place, access.writes, times, starts + place.start, size))
+        except Undecided as unknown:
             text = f"{a} and {b} share bytes in one statement, whose accesses depend on {unknown} (or are above {MOST})"
             self.state.undecided.setdefault(f"{self.where}: {text}")
             return
@@ -194,6 +217,20 @@ class CallWalk:
             text = f"reads byte {byte} of {reader}, which {writer!r} has overwritten"
             self.state.fault(FaultKind.OVERWRITTEN, self.where, text)
 
+    def in_order(self, own: Sequence[tuple[NestAccess, OwnedBytes]], a: OwnedBytes, b: OwnedBytes) -> bool:
+        """Whether it is proven that each of two storages is read before the other one is written there."""
+        window = max(a.start, b.start), min(a.stop, b.stop)
+        for place in (a, b):
+            reads = [(x, p.start) for x, p in own if p.owner == place.owner and not x.writes]
+            writes = [x for x, p in own if p.owner == place.owner and x.writes]
+            others = [(x, p.start) for x, p in own if p.owner != place.owner and x.writes]
+            before = any(owner != place.owner for _, _, owner, _ in self.state.owners.within(place.memory, *window))
+            if before and not all(begins_with_write(read, writes) for read, _ in reads):
+                return False
+            if not all(never_meets(w, at, read, start, self.known) for w, at in others for read, start in reads):
+                return False
+        return True
+
     def beyond(self, place: OwnedBytes, start: int, stop: int) -> None:
         """Bytes of a storage that is read, and that no other one of the statement lies on."""
         for first, last, owner, name in self.state.owners.within(place.memory, start, stop):
@@ -202,6 +239,12 @@ class CallWalk:
 
     def hull(self, access: NestAccess, place: OwnedBytes) -> tuple[int, int]:
         """The bytes that a store may write."""
+        size = element_bytes(str(access.buffer.dtype))
+        try:
+            low, high = hull_of(address(access, self.known), access.loops)
+            return max(place.start, place.start + low), min(place.stop, place.start + high + size)
+        except Undecided:
+            pass
         analyzer = sym.Analyzer()
         for var, extent, _ in access.loops:
             analyzer.bind(var, ir.Range(0, max(1, extent)))
@@ -210,11 +253,29 @@ class CallWalk:
             for index, extent in zip(access.indices, access.buffer.shape, strict=True):
                 element = element * number(extent, self.known) + _bound(index, self.known)
             found = analyzer.const_int_bound(analyzer.simplify(element))
-        except (Unknown, ValueError):
+        except (Undecided, ValueError):
             return place.start, place.stop
-        size = element_bytes(str(access.buffer.dtype))
         start, stop = place.start + int(found.min_value) * size, place.start + (int(found.max_value) + 1) * size
         return max(place.start, start), min(place.stop, stop)
+
+
+def _text_of(body: Any) -> KernelText:
+    variables: dict[Any, None] = {}
+    declared: list[tuple[Any, int, Any, Any]] = []
+
+    def loop(stmt: Any) -> None:
+        if not isinstance(stmt.extent, tirx.IntImm):
+            tvm_ffi.structural_walk(stmt.extent, (ir.Var, lambda v: variables.setdefault(v)))
+
+    def declare(stmt: Any) -> None:
+        item_bytes, name = element_bytes(str(stmt.buffer.dtype)), called(stmt.data)
+        if name == "tirx.address_of":
+            declared.append((stmt.buffer, item_bytes, stmt.data.args[0], None))
+        elif name == "tirx.buffer_data":
+            declared.append((stmt.buffer, item_bytes, None, stmt.data.args[0]))
+
+    tvm_ffi.structural_walk(body, [(tirx.For, loop), (tirx.DeclBuffer, declare)], order="pre")
+    return KernelText(declared, list(variables))
 
 
 def _last(access: NestAccess) -> int:

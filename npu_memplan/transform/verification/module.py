@@ -11,12 +11,12 @@ from typing import Any
 
 from tvm import relax
 
-from ...extract.sizes import entry_symbols
 from ...vocabulary import UPPER_BOUND
 from ..typed_pass import TypedPass, typed_pass
 from .faults import Fault, MemoryPlanError
 from .function import FunctionWalk
-from .kernel import State
+from .kernel import KernelText, State
+from .numbers import symbols_of
 
 SAMPLES = (1, 7, 32)
 """Values of shape symbols that were not given one, at most their bounds."""
@@ -41,11 +41,12 @@ def memory_plan_faults(
     """
     faults: dict[Fault, None] = {}
     undecided: dict[str, None] = {}
+    texts: dict[Any, KernelText] = {}
     for gv, function in module.functions.items():
         if not isinstance(function, relax.Function):
             continue
         for values in _points(function, symbols):
-            state = State()
+            state = State(texts=texts)
             FunctionWalk(module, gv.name_hint, values, state).run()
             faults.update(state.faults)
             undecided.update(state.undecided)
@@ -54,7 +55,7 @@ def memory_plan_faults(
 
 def _points(function: Any, given: Sequence[Mapping[str, int]] | None) -> list[dict[Any, int]]:
     """Values of the function's shape symbols to look at."""
-    free = {symbol.name: symbol for symbol in sorted(entry_symbols(function), key=lambda v: v.name)}
+    free = {symbol.name: symbol for symbol in sorted(symbols_of(function), key=lambda v: v.name)}
     if not free:
         return [{}]
     bounds = {str(k): int(v) for k, v in function.attrs.get(UPPER_BOUND, {}).items()}

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, tirx
 
-from ...extract.sizes import Unknown, number, value
 from .memory import OwnedBytes, Owners
+from .numbers import Undecided, number, value
 
 MOST = 1 << 23
 """Most executions of one access that are looked at one by one."""
@@ -31,7 +31,7 @@ class NestAccess:
     buffer: Any
     indices: tuple[Any, ...]
     writes: bool
-    loops: tuple[tuple[Any, Any, int], ...]  # variable, extent, and how long one turn takes
+    loops: tuple[tuple[Any, int, int], ...]  # variable, extent, how long one turn takes: one object for each loop
     conditions: tuple[tuple[Any, bool], ...]  # and the value that each must have
     time: int  # of the first execution
 
@@ -75,14 +75,15 @@ class Nest:
         self.ordered = self.ordered and serial and isinstance(stmt.min, tirx.IntImm) and int(stmt.min.value) == 0
         try:
             extent = number(stmt.extent, self.known)
-        except Unknown:
+        except Undecided:
             extent, self.ordered = 1, False
         inner = Nest(known=self.known)
         inner.visit(stmt.body)
         self.ordered = self.ordered and inner.ordered
         turn, start = max(1, inner.clock), self.clock
+        level = (stmt.loop_var, extent, turn)
         for access in inner.accesses:
-            own = ((stmt.loop_var, extent, turn), *access.loops)
+            own = (level, *access.loops)
             both = (*conditions, *access.conditions)
             self.accesses.append(replace(access, loops=own, conditions=both, time=start + access.time))
         self.clock = start + turn * extent
@@ -132,10 +133,10 @@ def _parts(expr: Any) -> list[Any]:
 
 
 def executions(access: NestAccess, known: Mapping[Any, Any], item_bytes: int) -> tuple[Array, Array]:
-    """Times, and first bytes within the buffer, of all executions of one access; `Unknown` when they depend on data."""
+    """Times, and first bytes within the buffer, of all executions of an access; `Undecided` where data decides."""
     shape = [extent for _, extent, _ in access.loops]
     if int(np.prod(shape, dtype=np.int64)) > MOST:
-        raise Unknown("too many executions")
+        raise Undecided("too many executions")
     counters = np.meshgrid(*(np.arange(e, dtype=np.int64) for e in shape), indexing="ij") if shape else []
     own = {var: c.ravel() for (var, _, _), c in zip(access.loops, counters, strict=True)}
     count = int(np.prod(shape, dtype=np.int64))
@@ -151,7 +152,7 @@ def executions(access: NestAccess, known: Mapping[Any, Any], item_bytes: int) ->
     for condition, wanted in access.conditions:
         try:
             kept = kept & (np.broadcast_to(value(condition, values), kept.shape).astype(bool) == wanted)
-        except Unknown:
+        except Undecided:
             continue
     return time[kept], element[kept] * item_bytes
 
