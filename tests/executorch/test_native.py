@@ -17,6 +17,7 @@ from npu_memplan.executorch.replanning import ScratchError, ScratchGoal
 from npu_memplan.executorch_lowering.native import NativeBlocksError, delegate_program, native_call
 from npu_memplan.executorch_lowering.partitioner import PartitionerError, ethos_u_partitioner, plan_blocks
 from npu_memplan.frontend.tosa.layers import TosaLayersError
+from npu_memplan.models.executorch.reading import read_program
 from npu_memplan.models.executorch.vela_blocks import BlockSlot, build_blocks, slots_data
 from npu_memplan.models.executorch.vela_network import npu_calls
 from npu_memplan.models.network import Network
@@ -24,6 +25,7 @@ from npu_memplan.vela.compiler import VelaOptions, compile_tosa
 from tests.support.tosa_graphs import TosaFile
 
 ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "tests" / "models"
 SPECS = {"compile_flags": b"--accelerator-config=ethos-u55-128 --memory-mode=Shared_Sram"}
 
 
@@ -85,6 +87,16 @@ def test_less_scratch_and_the_outputs_of_vela(goal: ScratchGoal) -> None:
 def test_stripes_go_below_a_feature_map_and_its_result() -> None:
     map_bytes = 24 * 24 * 16
     assert scratch(plan_blocks(vela_blocks(graph()), SPECS, ScratchGoal("bytes"), "tvm", graph())) < 3 * map_bytes
+
+
+@pytest.mark.parametrize(
+    ("npu", "vela", "native"), [("u55", 39808, 18624), ("u65", 12288, 18624), ("u85", 81920, 18624)]
+)
+def test_a_network_of_executorch(npu: str, vela: int, native: int) -> None:
+    delegate = read_program((MODELS / f"three_convolutions_{npu}.pte").read_bytes()).methods[0].delegates[0]
+    tosa = (MODELS / "three_convolutions.tosa").read_bytes()
+    ours = plan_blocks(bytes(delegate.data), delegate.specs, ScratchGoal("bytes"), "tvm", tosa)
+    assert (scratch(bytes(delegate.data)), scratch(ours)) == (vela, native)
 
 
 def test_what_native_lowering_does_not_take_is_left_to_vela() -> None:

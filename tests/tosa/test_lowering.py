@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from fvp_runner.references.tosa import TosaReference, tool
+from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
@@ -19,6 +23,7 @@ from tests.support.on_model import run_program
 from tests.support.tosa_graphs import DOUBLE, SINGLE, TosaFile
 
 NPUS = ("ethos-u55-128", "ethos-u65-512", "ethos-u85-256")
+NETWORK = Path(__file__).resolve().parents[1] / "models" / "three_convolutions.tosa"
 Random = np.random.Generator
 
 needs_reference = pytest.mark.skipif(tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
@@ -188,6 +193,19 @@ def test_layers_equal_the_reference_model(kind: str, seed: int) -> None:
         for got, want in zip(found, expected, strict=True):
             assert int(np.count_nonzero(got.reshape(want.shape) != want)) == 0, (kind, seed, name)
     assert len(np.unique(expected[0])) > 1
+
+
+@needs_reference
+def test_an_exported_network_is_planned_in_stripes_and_run(tmp_path: Path) -> None:
+    made, model = str(tmp_path / "made"), str(NETWORK)
+    words = ["--accelerator", "ethos-u55-128", "--npu-compiler", "tvm", "--stripes", "--no-check", "-o", made, "--json"]
+    compiled = CliRunner().invoke(cli, ["compile", model, *words])
+    assert compiled.exit_code == 0, compiled.output
+    document = json.loads(compiled.stdout)
+    assert document["exactness"]["exact"] == 22
+    ran = CliRunner().invoke(cli, ["run", made, "--on", "host", "--reference", model, "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["bit_exact"]
 
 
 def test_damaged_files_are_lowered_or_refused() -> None:
