@@ -171,7 +171,7 @@ class _Alternatives:
         if options.accelerator == NO_NPU or result.first is None:
             return
         self._waiting += suspects(artifact, result.first)
-        if options.npu_compiler == AUTO and not options.stripes:
+        if options.npu_compiler == AUTO and not options.cut:
             self._other = "tvm" if self._made_by == "vela" else "vela"
 
     def next(self) -> CompileOptions | None:

@@ -22,6 +22,7 @@ from npu_memplan.cli import cli
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite import described
+from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.report.text.checked import results
 from tests.support.real_data import REPOSITORY
@@ -159,6 +160,17 @@ def test_a_sabotaged_lowering_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert made.check.verdict is CheckVerdict.EQUAL
     assert made.target.host_ops == ("CONV_2D",)
     assert [gone.difference.kind for gone in made.check.given_up] == ["CONV_2D"]
+
+
+def test_vela_is_no_alternative_where_an_input_is_streamed(tmp_path: Path) -> None:
+    options = CompileOptions(stream_input="image")
+    model = REPOSITORY / "examples" / "digits" / "digits.tflite"
+    made = nm.compile(model, tmp_path / "out", check=False, stream_input="image")
+    first = FirstDifference("random:0", operator=0, kind="CONV_2D", name="y")
+    wrong = CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", first=first)
+    found = checking._Alternatives(options, made, wrong).next()
+    assert found is not None
+    assert (found.npu_compiler, found.host_ops) == ("tvm", ("CONV_2D",))
 
 
 def test_an_operation_that_the_npu_model_refuses_goes_to_the_host(tmp_path: Path) -> None:

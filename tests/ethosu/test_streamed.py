@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
-from npu_memplan.ethosu.program.program import NpuOperation
+from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from npu_memplan.ethosu.program.streamed import Feed, feeds, parts
-from npu_memplan.ethosu.stream.isa import Op
+from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early
+from npu_memplan.ethosu.stream.isa import Op, Register
 
 
 def operations(rows: list[tuple[int, int]]) -> list[NpuOperation]:
@@ -66,3 +68,15 @@ def test_a_program_without_such_an_input_is_one_part() -> None:
     assert feeds(operations([(0, 0)] * 3), 4) == ()
     assert parts(operations([(0, 0)] * 3), 4) == (range(3),)
     assert feeds(operations([(0, 0), (0, 3), (2, 5)]), 3) == (Feed(1, 3), Feed(2, 5))
+
+
+def test_tables_are_not_loaded_before_rows_come() -> None:
+    table = {Register.DMA0_SRC: ("constants", 0), Register.DMA0_DST: ("lut", 0)}
+    load = NpuOperation(Op.DMA_START, 0, {Register.DMA0_LEN: 256}, table)
+    buffers = (NpuBuffer("constants", 256, BufferRole.CONSTANTS), NpuBuffer("lut", 2048, BufferRole.LUT))
+    for rows, place in (((2, 5), 2), ((0, 0), 1)):
+        first, reader, other = operations([(0, 3), rows, (0, 0)])
+        program = NpuProgram(accelerator("ethos-u55-256"), buffers, (first, reader, other, load))
+        made = loaded_early(program).operations
+        assert made.index(load) == place
+        assert [o for o in made if o is not load] == [first, reader, other]

@@ -1,7 +1,8 @@
 """Look-up tables that are loaded some kernels before they are read, while the port is idle.
 
 Invariant: a table is loaded after the last kernel that reads what lay in its bytes, and before the first that reads it;
-tables are loaded in the order in which they were.
+tables are loaded in the order in which they were, and not before an operation that may wait for rows of a streamed
+input: what runs on the NPU meanwhile may take their place.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def loaded_early(program: NpuProgram) -> NpuProgram:
             before = operations[at - 1]
             read = read_table(before)
             if loaded_table(program, before) is not None or (read is not None and share_bytes(table, read)):
+                break
+            if before.input_rows[1]:
                 break
             at -= 1
         while 0 < at < index and goes_on(operations[at - 1]):  # nothing comes between the operations of a chain
