@@ -44,6 +44,17 @@ def test_the_report(browser: Any, compiled: Any, tmp_path: Path, size: tuple[int
         assert faults(browser) == [], memory
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_cycles_of_seven_digits_fit_their_card(browser: Any, compiled: Any, tmp_path: Path, width: int) -> None:
+    artifact, folder = compiled("pretrainedResnet_quant", accelerator="ethos-u55-256")
+    calls = [dataclasses.replace(c, estimated_cycles=7_206_421) for c in artifact.calls]
+    timing = dataclasses.replace(artifact.timing, vela_stream_bounds={"reading flash": 7_178_636})
+    large = dataclasses.replace(artifact, calls=tuple(calls), timing=timing)
+    open_page(browser, tmp_path / "report.html", html_report(large, folder), (width, 900), False)
+    assert "7,206,421 / 7,178,636" in browser.run("document.getElementById('vela').innerText")
+    assert faults(browser) == []
+
+
 @VIEWS
 def test_the_comparison(browser: Any, small: Artifact, tmp_path: Path, size: tuple[int, int], dark: bool) -> None:
     larger = dataclasses.replace(small, constants_bytes=5000, stream_bytes=100, name="larger")

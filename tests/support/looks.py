@@ -12,24 +12,25 @@ PHONE, DESK = (390, 844), (1280, 900)
 _SCRIPT = """(() => {
   const found = [], wide = document.documentElement.scrollWidth;
   if (wide > innerWidth) found.push(`the page is ${wide} wide, the screen ${innerWidth}`);
-  const box = (e) => e.getBoundingClientRect(), visible = (e) => box(e).width && getComputedStyle(e).visibility !==
-  'hidden'; for (const e of document.querySelectorAll('body *')) {
+  const box = (e) => e.getBoundingClientRect(), style = (e) => getComputedStyle(e);
+  const visible = (e) => box(e).width && style(e).visibility !== 'hidden' && style(e).display !== 'none';
+  for (const e of document.querySelectorAll('body *')) {
     if (e instanceof SVGElement || e.closest('.sr, .skip, [hidden]') || !visible(e)) continue;
-    const cut = getComputedStyle(e).overflowX === 'hidden' && e.scrollWidth > e.clientWidth + 1;
+    const cut = style(e).overflowX === 'hidden' && e.scrollWidth > e.clientWidth + 1;
     if (cut && e.innerText && !e.closest('[title]')) found.push('cut off: ' + e.innerText.slice(0, 50));
   }
+  const apart = (t, u) => {
+    const a = box(t), b = box(u), x = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    if (x > 3 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5)
+      found.push('over each other: ' + t.textContent + ' and ' + u.textContent);
+  };
   for (const svg of document.querySelectorAll('svg')) {
-    const own = box(svg), texts = [...svg.querySelectorAll('text')].filter((t) => visible(t) &&
-    getComputedStyle(t).display !== 'none'); for (const t of texts) {
-      const b = box(t);
-      if (b.left < own.left - 1 || b.right > own.right + 1 || b.top < own.top - 1 || b.bottom > own.bottom + 1)
-      found.push('outside: ' + t.textContent);
+    const o = box(svg), texts = [...svg.querySelectorAll('text')].filter(visible);
+    for (const t of texts) {
+      const b = box(t), high = b.top < o.top - 1 || b.bottom > o.bottom + 1;
+      if (b.left < o.left - 1 || b.right > o.right + 1 || high) found.push('outside: ' + t.textContent);
     }
-    if (svg.matches('.chart, .graph')) texts.forEach((t, i) => texts.slice(i + 1).forEach((u) => {
-      const a = box(t), b = box(u), x = Math.min(a.right, b.right) - Math.max(a.left, b.left), y = Math.min(a.bottom,
-      b.bottom) - Math.max(a.top, b.top); if (x > 3 && y > 5) found.push(`over each other: ${t.textContent} and
-      ${u.textContent}`);
-    }));
+    if (svg.matches('.chart, .graph')) texts.forEach((t, i) => texts.slice(i + 1).forEach((u) => apart(t, u)));
     if (svg.matches('.chart')) for (const t of texts) if (box(t).height < 9) found.push('small: ' + t.textContent);
   }
   return found;

@@ -34,10 +34,10 @@ function makeVelaCard(host) {
     const most = Math.max(ours, theirs), change = (100 * (ours - theirs)) / theirs;
     card.append(element("div", { class: "pair" },
       element("span", {}, label),
+      element("span", { class: ours < theirs ? "less" : ours > theirs ? "more" : "" }, `${change > 0 ? "+" : ""}${change.toFixed(1)} %`),
       element("span", { class: "big" }, `${text(ours)} / ${text(theirs)}`),
       element("div", { class: "meter" }, element("i", { class: "second", style: `width:${(100 * ours) / most}%` })),
-      element("div", { class: "meter" }, element("i", { style: `width:${(100 * theirs) / most}%` })),
-      element("span", { class: "note " + (ours < theirs ? "less" : ours > theirs ? "more" : "") }, `${change > 0 ? "+" : ""}${change.toFixed(1)} %`)));
+      element("div", { class: "meter" }, element("i", { style: `width:${(100 * theirs) / most}%` }))));
   }
   host.append(card);
 }
