@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -81,6 +82,9 @@ class LocalRunner:
         limits = self.options.sanitize, max(self.options.timeout_s, _LEAST_BUILD_S)
         self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought, *limits)
         self.watch: Watch | None = None
+        self.between: Callable[[], None] | None = (
+            None  # called before each NPU launch, and behind each of its operations
+        )
         self._launches = 0
         self._fed = StreamedRows(self.artifact)
         self._launch_callback = _LAUNCH(self._launch)
@@ -299,9 +303,12 @@ class LocalRunner:
                 self._shadow.before_launch(self.options.checks)
             for row in self._fed.come(self._launches):
                 self._shadow.define(row)
-            launch, watch = self._launches, self.watch
-            observer = None if watch is None else lambda step, bound: watch.npu(launch, step, bound)
+            launch = self._launches
             self._launches += 1
+            if self.between is not None:
+                self.between()
+            observed = self.watch is not None or self.between is not None
+            observer = partial(self._observe, launch) if observed else None
             stats = self._model.run(words, regions, defined if self.options.checks else None, observer=observer)
             if not self._fed.goes_on(self._launches):
                 self._shadow.after_launch()
@@ -314,6 +321,12 @@ class LocalRunner:
             self._error = error
             return _FAILED
         return 0
+
+    def _observe(self, launch: int, step: DecodedStep, bound: Bound) -> None:
+        if self.watch is not None:
+            self.watch.npu(launch, step, bound)
+        if self.between is not None:
+            self.between()
 
     def _region(
         self, region: int, base: int | None, size: int

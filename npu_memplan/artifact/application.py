@@ -8,9 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import NpuMemplanError
 from ..files.schema import check_schema, from_values, json_values
+from ..problem import BufferKind
+
+if TYPE_CHECKING:
+    from .model import Artifact
 
 FILE_NAME = "app.json"
 SCHEMA = "npu_memplan.application/1"
@@ -33,11 +38,14 @@ class LinkedNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """Networks in the order in which they were given; pairs of `together` may run at the same time."""
+    """Networks in the order in which they were given; pairs of `together` may run at the same time, `connected` are
+    outputs and the inputs that have their bytes, as NETWORK/BUFFER.
+    """
 
     name: str
     networks: tuple[LinkedNetwork, ...]
     together: tuple[tuple[str, str], ...] = ()
+    connected: tuple[tuple[str, str], ...] = ()
 
     def save(self, folder: Path) -> None:
         """Write app.json into an existing folder."""
@@ -59,6 +67,15 @@ class Application:
 def named(network: str, buffer: str) -> str:
     """What a buffer of `network` is called in the joint plan."""
     return f"{network}/{buffer}"
+
+
+def tensor_buffers(artifact: Artifact, kind: BufferKind) -> dict[str, str]:
+    """Names of the inputs or outputs of `artifact` -> their buffers; without those that are a part of one."""
+    slots = artifact.inputs if kind is BufferKind.INPUT else artifact.outputs
+    sizes = {b.name: b.size_bytes for b in artifact.problem.buffers if b.kind is kind}
+    at = {(p.pool, p.offset_bytes, sizes[p.buffer]): p.buffer for p in artifact.plan.placements if p.buffer in sizes}
+    found = {slot.name: at.get((slot.pool, slot.offset_bytes, slot.size_bytes)) for slot in slots}
+    return {name: buffer for name, buffer in found.items() if buffer is not None}
 
 
 def is_application(folder: Path) -> bool:

@@ -24,6 +24,7 @@ from ..sizes import both, parse_named_size
 if TYPE_CHECKING:
     from ..artifact import Artifact
     from ..artifact.application import Application
+    from ..options import CompileOptions
 
 _memory, _output = group("Memory"), group("What is written")
 
@@ -46,19 +47,28 @@ def _pairs(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> tuple
     return tuple((one, other) for group in groups for i, one in enumerate(group) for other in group[i + 1 :])
 
 
+def _connections(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    found = [text.partition("=") for text in texts]
+    if wrong := [one + equals + other for one, equals, other in found if ":" not in one or ":" not in other]:
+        raise click.BadParameter(f"{wrong[0]!r} is no NETWORK:OUTPUT=NETWORK:INPUT, e.g. kws:scores=filter:x")
+    return tuple((one, other) for one, _equals, other in found)
+
+
 @click.command("link", cls=GroupedCommand, help="Compile several networks for one memory: one plan, one C library.")
-@click.argument("models", nargs=-1, required=True, type=PLACE)
+@click.argument("models", metavar="MODEL|DIRECTORY...", nargs=-1, required=True, type=PLACE)
 @_memory("--pool", "pools", multiple=True, type=parse_named_size, callback=by_name, metavar="NAME=SIZE",
          help="Hard capacity of a pool for all networks, e.g. sram=512KiB.")  # fmt: skip
 @_memory("--together", multiple=True, callback=_pairs, metavar="A,B", help="Networks that may run at the same time: "
          "they share no bytes. Without it, one runs after the other.")  # fmt: skip
+@_memory("--connect", "connected", multiple=True, callback=_connections, metavar="A:OUT=B:IN", help="Output OUT of A "
+         "is input IN of B, at the same bytes, which stay until A runs again.")  # fmt: skip
 @_memory("--resident", default="none", show_default=True, metavar="none|auto|all|SIZE", help="Constants of the NPU "
          "that stay in the fast pool, of all networks: as for compile; auto, in the room that the networks "
          "leave.")  # fmt: skip
 @_memory("--rate", "rates", multiple=True, callback=_rates, metavar="A=50,B=1", help="How many times networks run "
          "beside each other, for what stays in the pool; default: 1.")  # fmt: skip
 @_memory("--options", default="", metavar="WORDS", help="Options of compile for all "
-         "networks.")  # fmt: skip
+         "networks that are compiled; default: those of the first artifact.")  # fmt: skip
 @_output("-o", "--output", required=True, type=PLACE, help="Directory to write; its name is the application's.")
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
 @verbosity
@@ -67,6 +77,7 @@ def command(
     models: tuple[Path, ...],
     pools: dict[str, int],
     together: tuple[tuple[str, str], ...],
+    connected: tuple[tuple[str, str], ...],
     resident: str,
     rates: dict[str, float],
     options: str,
@@ -81,12 +92,12 @@ def command(
     from .compile import parse_options
 
     check_place(output, force)
-    requested = parse_options(shlex.split(options))
+    requested = _of_first(models) if not options else parse_options(shlex.split(options))
     requested = replace(requested, pools={**requested.pools, **pools}, resident=resident)
     requested.resolved()
     name = output.resolve().name
     with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
-        linked = link(models, requested, name, plan_network, together, rates)
+        linked = link(models, requested, name, plan_network, together, rates, connected)
         application, joint = write_application(linked, name, folder, together, rates)
     if as_json:
         click.echo(json.dumps(summary(application, joint)))
@@ -98,6 +109,15 @@ def command(
             cycles = "" if network.estimated_cycles is None else f"; {network.estimated_cycles:,} cycles"
             click.echo(f"  {network.name}: alone {used}; keeps {both(network.kept_bytes)}{cycles}")
         click.echo(f"written to {output}")
+
+
+def _of_first(models: tuple[Path, ...]) -> CompileOptions:
+    """Without options: those of the first artifact, but for sizes; else the usual ones."""
+    from ..artifact import Artifact
+    from ..options import CompileOptions
+
+    folder = next((model for model in models if model.is_dir()), None)
+    return CompileOptions() if folder is None else replace(Artifact.load(folder).target, pools={}, name="")
 
 
 def summary(application: Application, joint: Artifact) -> dict[str, Any]:

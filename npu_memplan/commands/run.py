@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -194,13 +195,14 @@ def _run_application(directory: Path, context: click.Context) -> None:
     count, seed = given["steps"] or _CALLS, seed_of(given["inputs"])
     runner = ApplicationRunner(directory, options)
     try:
-        done = runner.run(count, seed).runs
+        result = runner.run(count, seed)
     except (NpuModelError, RunCheckError) as error:
         _complain(runner.joint, "local", error, given["as_json"])
     if given["as_json"]:
-        click.echo(json.dumps({"name": runner.application.name, "equal": True, "runs": dict(done)}))
+        click.echo(json.dumps({"name": runner.application.name, "equal": True, **asdict(result)}))
         return
-    each = ", ".join(f"{name} {number}" for name, number in done.items())
+    each = ", ".join(f"{name} {number}" for name, number in result.runs.items())
+    each += f"; {result.overlapped} during another one's" if result.overlapped else ""
     click.echo(f"{runner.application.name}: {count} runs in a random order equal those of each network alone")
     click.echo(f"runs on local, seed {seed}: {each}")
 

@@ -3,7 +3,7 @@
 Invariant: time is one network after the other, each between a point at which the caller writes its inputs and one at
 which the caller reads its outputs. What a network keeps (states, resident constants) lives at all points, everything
 else only at its network's own; so a plan of this problem is right for every order of runs. Networks that may run
-together conflict as wholes.
+together conflict as wholes. An output that another network reads is one with its input, and kept.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 from ..artifact.application import named
 from ..problem import (
     AccessHistory,
+    AliasGroup,
     Buffer,
     BufferAccess,
     BufferKind,
@@ -30,25 +31,42 @@ from ..problem import (
 KEPT = (BufferKind.STATE, BufferKind.RESIDENT)
 """Kinds of buffers that keep their content while other networks run."""
 
+Connection = tuple[str, str]  # an output and the input of another network, which is given it, by their joint names
 
-def join(name: str, networks: Mapping[str, Problem], together: Collection[tuple[str, str]] = ()) -> Problem:
+
+def join(
+    name: str,
+    networks: Mapping[str, Problem],
+    together: Collection[tuple[str, str]] = (),
+    connected: Collection[Connection] = (),
+) -> Problem:
     """The problem of all `networks`; pairs of `together` may run at the same time."""
     parts, first = [], 0
     last = sum(_length(problem) for problem in networks.values())
     for network, problem in networks.items():
         parts.append(_shifted(network, problem, first, last))
         first += _length(problem)
+    shared = {end for connection in connected for end in connection}
+    always = (Lifetime(0, last),)
     return Problem(
-        tuple(b for part in parts for b in part.buffers),
+        tuple(replace(b, lifetimes=always) if b.name in shared else b for part in parts for b in part.buffers),
         next(iter(networks.values())).pools,
         (*(pair for part in parts for pair in part.conflicts), *_conflicts(networks, together)),
-        tuple(a for part in parts for a in part.aliases),
-        tuple(o for part in parts for o in part.overlaps),
+        (*(a for part in parts for a in part.aliases), *_connections(connected)),
+        tuple(o for part in parts for o in part.overlaps if not {o.first, o.second} & shared),
         tuple(p for part in parts for p in part.points),
         name,
         tuple(known for part in parts for known in part.accesses),
         tuple(b for part in parts for b in part.branches),
     )
+
+
+def _connections(connected: Collection[Connection]) -> Iterator[AliasGroup]:
+    """Each output with all inputs that read it."""
+    outputs = dict.fromkeys(output for output, _ in connected)
+    for output in outputs:
+        inputs = [given for made, given in connected if made == output]
+        yield AliasGroup(f"{output} connected", ((output, 0), *((given, 0) for given in inputs)))
 
 
 def shift_of(networks: Mapping[str, Problem], network: str) -> int:
@@ -73,7 +91,7 @@ def plan_of(problem: Problem, placements: Sequence[Placement], like: Plan) -> Pl
 def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tuple[str, str]] = ()) -> list[Placement]:
     """Placements of the joint problem: each network's own plan, moved as a whole, with what is kept above all of them.
 
-    Networks that run together lie one above the other.
+    Networks that run together lie one above the other. What is fixed stays.
     """
     pools = next(iter(networks.values()))[0].pools
     bases: dict[str, dict[str, int]] = {}
@@ -85,12 +103,18 @@ def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tup
         heights = used_bytes(problem, passing)
         tops[network] = {name: bases[network][name] + height for name, height in heights.items()}
     above = {p.name: max(top[p.name] for top in tops.values()) for p in pools}
+    for problem, _ in networks.values():
+        for buffer in problem.buffers:
+            if buffer.fixed is not None:
+                above[buffer.fixed[0]] = max(above[buffer.fixed[0]], buffer.fixed[1] + buffer.size_bytes)
     placements = []
     for network, (problem, plan) in networks.items():
         at = {p.buffer: p for p in plan.placements}
         for buffer in problem.buffers:
             place, name = at[buffer.name], named(network, buffer.name)
-            if buffer.kind in KEPT:
+            if buffer.fixed is not None:
+                offset = buffer.fixed[1]
+            elif buffer.kind in KEPT:
                 offset = above[place.pool] + -above[place.pool] % buffer.alignment
                 above[place.pool] = offset + buffer.size_bytes
             else:

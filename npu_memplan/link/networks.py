@@ -1,7 +1,8 @@
 """Networks compiled and placed in one memory.
 
 Invariant: every network's plan is its part of one verified joint plan. Each network's own placement is kept as a whole
-where the memory has room for that, since its copies were timed for it; otherwise all are planned anew.
+where the memory has room for that, since its copies were timed for it; otherwise all are planned anew. An artifact,
+which was compiled before, stays where it lies.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import planners
-from ..artifact.application import ApplicationError
+from ..artifact.application import ApplicationError, named
+from ..artifact.model import Artifact
 from ..names import model_name
 from ..options import CompileOptions, Resident
 from ..planners import prefetch
@@ -20,7 +22,8 @@ from ..problem import Plan, Problem, used_bytes
 from ..stages import Planned
 from ..tuning.ranking import Ranking
 from ..verify import check_own, verify
-from .joint import KEPT, join, plan_of, stack, take
+from .connections import connect, ends_of
+from .joint import KEPT, Connection, join, plan_of, stack, take
 
 FOLDER = "src"  # of the application's own C, beside the networks'
 _SLACK = 1.01  # of the fewest cycles: within these, fewer bytes are better
@@ -32,13 +35,33 @@ Weights = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """A network that was compiled before: its artifact, and the directory that has it."""
+
+    artifact: Artifact
+    folder: Path
+
+
+Network = Planned | Given
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """What holds between networks: which may run together, which outputs are inputs."""
+
+    together: Collection[tuple[str, str]] = ()
+    connected: tuple[Connection, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Linked:
     """Networks with their parts of the plan of them all."""
 
-    networks: Mapping[str, Planned]
+    networks: Mapping[str, Network]
     problem: Problem
     plan: Plan
     alone_bytes: Mapping[str, Mapping[str, int]]  # by network and pool: what each needs by itself
+    connected: tuple[Connection, ...] = ()
 
 
 def link(
@@ -48,23 +71,32 @@ def link(
     compile_network: Compile,
     together: Collection[tuple[str, str]] = (),
     rates: Weights | None = None,
+    wanted: Collection[tuple[str, str]] = (),
 ) -> Linked:
-    """The networks of `models` in the pools of `options`; all are compiled for these, or for less where they do not fit
-    together.
+    """The networks of `models`, files or artifacts, in the pools of `options`; files are compiled for these, or for
+    less where they do not fit together.
 
-    `compile_network` makes one network's program. `rates`: how often a network runs, 1 without. Raises
-    `ApplicationError`, or `PlanningError` where there is no room.
+    `compile_network` makes one network's program. `rates`: how often a network runs, 1 without. `wanted`: outputs that
+    are other networks' inputs, as NETWORK:TENSOR. Raises `ApplicationError`, or `PlanningError` where there is no room.
     """
     names = _names(models, options)
     _check(names, together, rates or {}, options)
     weights = {network: (rates or {}).get(network, 1.0) for network in names}
     requested = Resident.parse(options.resident)
     own = replace(options, resident="none", pools={} if requested.most_bytes != 0 else options.pools)
+    given = {n: _given(path, options) for n, path in names.items() if path.is_dir()}
+    _check_given(given, together, options)
     for more in reversed(range(_ROUNDS)):
-        made: Mapping[str, Planned] = {n: _in_pools(compile_network(model, own), options) for n, model in names.items()}
-        alone = {network: {u.pool: u.used_bytes for u in planned.plan.usage} for network, planned in made.items()}
+        made: Mapping[str, Network] = {
+            n: given[n] if n in given else _in_pools(compile_network(model, own), options) for n, model in names.items()
+        }
+        alone = {n: {u.pool: u.used_bytes for u in problem_and_plan(one)[1].usage} for n, one in made.items()}
+        ends = (
+            {n: ends_of(one.artifact if isinstance(one, Given) else one) for n, one in made.items()} if wanted else {}
+        )
+        between = Between(together, connect(wanted, ends, together))
         try:
-            made, problem, plan = place(made, name, together, weights)
+            made, problem, plan = place(made, name, between, weights, options)
         except planners.PlanningError as error:  # each used the pool as if it were alone
             if not more or not own.pools.get(error.pool):
                 raise
@@ -72,23 +104,40 @@ def link(
             own = replace(own, pools={**own.pools, error.pool: int(own.pools[error.pool] * share)})
         else:
             break
-    if requested.most_bytes != 0:
+    compiled = {n: one for n, one in made.items() if isinstance(one, Planned)}
+    if requested.most_bytes != 0 and compiled:
         from .residents import with_residents
 
-        made = with_residents(made, plan, requested, weights)
-        made, problem, plan = place(made, name, together, weights)
-    return Linked(made, problem, plan, alone)
+        made = {**made, **with_residents(compiled, plan, requested, weights)}
+        made, problem, plan = place(made, name, between, weights, options)
+    return Linked(made, problem, plan, alone, between.connected)
+
+
+def problem_and_plan(network: Network) -> tuple[Problem, Plan]:
+    """Of a network by itself; what an artifact has stays where it is."""
+    if isinstance(network, Planned):
+        return network.extracted.problem, network.plan
+    problem, plan = network.artifact.problem, network.artifact.plan
+    at = {p.buffer: (p.pool, p.offset_bytes) for p in plan.placements}
+    return replace(problem, buffers=tuple(replace(b, fixed=at[b.name]) for b in problem.buffers)), plan
 
 
 def place(
-    networks: Mapping[str, Planned], name: str, together: Collection[tuple[str, str]], weights: Weights
-) -> tuple[Mapping[str, Planned], Problem, Plan]:
+    networks: Mapping[str, Network],
+    name: str,
+    between: Between,
+    weights: Weights,
+    options: CompileOptions,
+) -> tuple[Mapping[str, Network], Problem, Plan]:
     """The networks on their places in one memory, with the problem and plan of all."""
-    problems = {network: planned.extracted.problem for network, planned in networks.items()}
-    problem = join(name, problems, together)
+    both = {network: problem_and_plan(one) for network, one in networks.items()}
+    sizes = {pool.name: pool.size_bytes for pool in options.resolved().planned_pools()}
+    together = between.together
+    problem = join(name, {network: problem for network, (problem, _) in both.items()}, together, between.connected)
+    problem = replace(problem, pools=tuple(replace(p, size_bytes=sizes.get(p.name)) for p in problem.pools))
     plans = []
-    first = next(iter(networks.values())).plan
-    stacked = plan_of(problem, stack({n: (p.extracted.problem, p.plan) for n, p in networks.items()}, together), first)
+    first = next(iter(both.values()))[1]
+    stacked = plan_of(problem, stack(both, together), first)
     if not verify(problem, stacked):
         plans.append(with_bounds(problem, stacked))
     if not together or not plans:
@@ -97,13 +146,13 @@ def place(
         except planners.PlanningError:
             if not plans:
                 raise
-    found = [({n: _taken(n, planned, plan) for n, planned in networks.items()}, plan) for plan in plans]
-    cycles = [sum(weights[n] * _cycles(planned) for n, planned in parts.items()) for parts, _ in found]
+    found = [({n: _taken(n, one, plan) for n, one in networks.items()}, plan) for plan in plans]
+    cycles = [sum(weights[n] * _cycles(one) for n, one in parts.items()) for parts, _ in found]
     near = [one for one, cost in zip(found, cycles, strict=True) if cost <= _SLACK * min(cycles)]
     parts, plan = min(near, key=lambda one: sum(used_bytes(problem, one[1].placements).values()))
     check_own(problem, plan)
-    for planned in parts.values():
-        check_own(planned.extracted.problem, planned.plan)
+    for one in parts.values():
+        check_own(*problem_and_plan(one))
     return parts, problem, plan
 
 
@@ -112,14 +161,57 @@ def _planned_anew(problem: Problem, seed: int) -> Plan:
     return prefetch.run_ahead(problem, answer)
 
 
-def _taken(network: str, planned: Planned, joint: Plan) -> Planned:
-    problem = planned.extracted.problem
-    return replace(planned, plan=with_bounds(problem, take(network, problem, joint)))
+def _taken(name: str, network: Network, joint: Plan) -> Network:
+    if isinstance(network, Given):
+        return network
+    problem = network.extracted.problem
+    return replace(network, plan=with_bounds(problem, take(name, problem, joint)))
 
 
-def _cycles(planned: Planned) -> int:
-    memory_map = planned.extracted.loaded.request.options.memory_map()
-    return 0 if memory_map is None else Ranking(memory_map)(planned)[0]
+def _cycles(network: Network) -> int:
+    if isinstance(network, Given):
+        return network.artifact.estimated_cycles or 0
+    memory_map = network.extracted.loaded.request.options.memory_map()
+    return 0 if memory_map is None else Ranking(memory_map)(network)[0]
+
+
+def _given(folder: Path, options: CompileOptions) -> Given:
+    """The artifact in `folder`; `ApplicationError` where it is not for the pools of `options`."""
+    artifact = Artifact.load(folder)
+    target, pools = options.resolved(), [pool.name for pool in options.resolved().planned_pools()]
+    if [pool.name for pool in artifact.problem.pools] != pools or artifact.target.accelerator != target.accelerator:
+        own = ", ".join(pool.name for pool in artifact.problem.pools)
+        raise ApplicationError(
+            f"{folder} is compiled for {artifact.target.accelerator} with the pools {own}, the application is for "
+            f"{target.accelerator} with {', '.join(pools)}; compile it again, or give its options with --options"
+        )
+    for pool in options.resolved().planned_pools():
+        if pool.size_bytes is not None and artifact.pool_bytes(pool.name) > pool.size_bytes:
+            raise ApplicationError(
+                f"{folder} needs {artifact.pool_bytes(pool.name):,} bytes of pool {pool.name}, which has "
+                f"{pool.size_bytes:,}; give more with --pool, or the model in its place"
+            )
+    if artifact.target.launch != "small-driver":
+        raise ApplicationError(f"{folder} is compiled with --launch {artifact.target.launch}; link takes none")
+    return Given(artifact, folder)
+
+
+def _check_given(given: Mapping[str, Given], together: Collection[tuple[str, str]], options: CompileOptions) -> None:
+    """`ApplicationError` where artifacts, which cannot move, need the same bytes at the same time."""
+    if not given:
+        return
+    pairs = [pair for pair in together if given.keys() >= set(pair)]
+    problem = join("", {n: problem_and_plan(one)[0] for n, one in given.items()}, pairs)
+    sizes = {pool.name: pool.size_bytes for pool in options.resolved().planned_pools()}
+    problem = replace(problem, pools=tuple(replace(p, size_bytes=sizes.get(p.name)) for p in problem.pools))
+    placements = [
+        replace(p, buffer=named(n, p.buffer)) for n, one in given.items() for p in one.artifact.plan.placements
+    ]
+    found = verify(problem, plan_of(problem, placements, next(iter(given.values())).artifact.plan))
+    if found:
+        raise ApplicationError(
+            f"artifacts stay where they lie, and these cannot: {found[0].message}; give the models in their place"
+        )
 
 
 def _in_pools(planned: Planned, options: CompileOptions) -> Planned:
@@ -143,7 +235,7 @@ def kept_bytes(problem: Problem) -> int:
 def _names(models: Sequence[Path], options: CompileOptions) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for model in models:
-        name = model_name(model.stem)
+        name = Artifact.load(model).name if model.is_dir() else model_name(model.stem)
         if name.lower() == FOLDER:
             raise ApplicationError(f"{model} would be called {name}, as the folder of the application's C; rename it")
         same = next((other for other in found if other.upper() == name.upper()), "")

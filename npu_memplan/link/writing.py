@@ -6,6 +6,7 @@ Invariant: the directory is itself an artifact that `verify`, `report` and `expl
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..pipeline import build
 from ..report.writing import record, write
 from .application_c import c_texts
 from .joint import shift_of
-from .networks import FOLDER, Linked, Weights, kept_bytes
+from .networks import FOLDER, Given, Linked, Weights, kept_bytes, problem_and_plan
 
 
 def write_application(
@@ -27,12 +28,16 @@ def write_application(
     """Write everything into an empty directory; the application and the artifact of its joint plan."""
     name = model_name(name)
     artifacts: dict[str, Artifact] = {}
-    for network, planned in linked.networks.items():
+    for network, made in linked.networks.items():
         if network.upper() == name.upper():
             raise ApplicationError(f"application and network would both be called {name} in C; choose another -o")
         place = folder / network
+        if isinstance(made, Given):
+            shutil.copytree(made.folder, place)
+            artifacts[network] = made.artifact
+            continue
         place.mkdir()
-        artifacts[network] = write(build(planned), place)
+        artifacts[network] = write(build(made), place)
     application = Application(
         name,
         tuple(
@@ -46,6 +51,7 @@ def write_application(
             for network, artifact in artifacts.items()
         ),
         tuple(together),
+        linked.connected,
     )
     sources = folder / FOLDER
     sources.mkdir()
@@ -61,7 +67,7 @@ def write_application(
 
 def _joint_artifact(linked: Linked, name: str, artifacts: dict[str, Artifact]) -> Artifact:
     first = next(iter(artifacts.values()))
-    problems = {network: planned.extracted.problem for network, planned in linked.networks.items()}
+    problems = {network: problem_and_plan(one)[0] for network, one in linked.networks.items()}
 
     def slots(kind: str) -> tuple[TensorSlot, ...]:
         return tuple(

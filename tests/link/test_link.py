@@ -17,6 +17,7 @@ from npu_memplan.cli import cli
 from npu_memplan.problem import BufferKind
 from npu_memplan.verify import Constraint, verify
 from tests.states.test_variables import assigned_early, running_sum
+from tests.support.tflite_builder import ModelBuilder
 from tests.support.warnings_of_c import check_warnings
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -123,7 +124,26 @@ def test_networks_that_run_together_share_nothing(tmp_path: Path) -> None:
     assert all(a >= d or c >= b for a, b in spans("sums") for c, d in spans("digits"))
     assert any(a < d and c < b for a, b in spans("last") for c, d in spans("digits"))
     assert verify(joint.problem, joint.plan) == ()
-    assert call("run", app, "--steps", 10)[0] == 0
+    code, said = call("run", app, "--steps", 60, "--json")
+    assert code == 0, said
+    assert json.loads(said)["overlapped"] > 5
+    assert sum(json.loads(said)["runs"].values()) == 60
+
+
+def test_a_network_that_overwrites_one_that_runs_meanwhile_is_found(tmp_path: Path) -> None:
+    """Bytes that matter only while both run: runs one after the other do not show it."""
+    app = linked(tmp_path, "--together", "sums,digits")
+    joint = Artifact.load(app)
+    fed = next(b for b in joint.problem.buffers if b.name.startswith("digits/") and b.kind is BufferKind.INPUT)
+    at = joint.plan.placement(fed.name).offset_bytes
+    source = app / "sums" / "src" / "sums.c"
+    text = source.read_text()
+    line = text.index("  int32_t status = 0;", text.index("int32_t sums_run("))
+    damage = f"  for (int i = 0; i < {fed.size_bytes}; ++i) pools[0][{at} + i] ^= 0x55;"
+    source.write_text(f"{text[:line]}{damage}\n{text[line:]}")
+    code, said = call("run", app, "--steps", 60)
+    assert code == 1, said
+    assert "of digits, with sums during it" in " ".join(said.split())
 
 
 @pytest.mark.skipif(CC is None, reason="needs a C compiler")
@@ -207,3 +227,108 @@ def test_networks_that_fill_the_pool_alone_are_made_smaller(tmp_path: Path) -> N
     (pool,) = json.loads(said)["pools"]
     assert 7 * 1024 < pool["used_bytes"] <= 14 * 1024
     assert call("run", tmp_path / "app", "--steps", 4)[0] == 0
+
+
+def softmax_of_ten() -> bytes:
+    """A network that reads what digits gives."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 10), "int8", 1 / 256, -128, name="x"), b.tensor((1, 10), "int8", 1 / 256, -128)
+    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
+    return b.made([x], [y]).finish()
+
+
+def chained(folder: Path, *options: object) -> tuple[int, str]:
+    """The example, a network that is given its output, and one that is not."""
+    (folder / "after.tflite").write_bytes(softmax_of_ten())
+    (folder / "sums.tflite").write_bytes(running_sum())
+    models = [MODEL, folder / "after.tflite", folder / "sums.tflite"]
+    return call("link", *models, "--options", "--effort quick --npu-compiler tvm", *options, "-o", folder / "app")
+
+
+def test_an_output_is_another_networks_input(tmp_path: Path) -> None:
+    code, said = chained(tmp_path, "--connect", "digits:probabilities=after:x")
+    assert code == 0, said
+    joint, ((output, given),) = Artifact.load(tmp_path / "app"), Application.load(tmp_path / "app").connected
+    at = joint.plan.placement(output)
+    assert (at.pool, at.offset_bytes) == (joint.plan.placement(given).pool, joint.plan.placement(given).offset_bytes)
+    for other in joint.plan.placements:  # nothing else is there, whichever network runs
+        size = joint.problem.buffer(other.buffer).size_bytes
+        apart = other.offset_bytes >= at.offset_bytes + 10 or other.offset_bytes + size <= at.offset_bytes
+        assert apart or other.buffer in (output, given)
+    assert verify(joint.problem, joint.plan) == ()
+    code, said = call("run", tmp_path / "app", "--steps", 60)
+    assert code == 0, said
+    source = tmp_path / "app" / "after" / "src" / "after.c"
+    text = source.read_text()
+    start = text.index("int32_t after_run(")
+    last = text.rindex("  return status;", start, text.index("\n}\n", start))
+    source.write_text(f"{text[:last]}  pools[0][{at.offset_bytes}] ^= 0x55;\n{text[last:]}")
+    code, said = call("run", tmp_path / "app", "--steps", 60)
+    assert code == 1, said
+    assert "has not the bytes" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--connect", "digits:probabilities=sums:t0"), "both must be one"),
+        (("--connect", "digits:scores=after:x"), "has no output 'scores' to connect; it has: probabilities"),
+        (("--connect", "digits:probabilities=later:x"), "none of the networks"),
+        (("--connect", "digits=after"), "NETWORK:OUTPUT=NETWORK:INPUT"),
+        (("--connect", "digits:probabilities=after:x", "--together", "digits,after"), "may run together"),
+    ],
+)
+def test_outputs_that_cannot_be_connections(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    code, said = chained(tmp_path, *options)
+    assert code != 0
+    assert words in " ".join(said.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, compiled with resident constants."""
+    out = tmp_path_factory.mktemp("artifact") / "digits"
+    code, said = call("compile", MODEL, "--effort", "quick", "--resident", "8KiB", "-o", out)
+    assert code == 0, said
+    return out
+
+
+def test_an_artifact_is_linked_as_it_is(artifact: Path, tmp_path: Path) -> None:
+    (tmp_path / "sums.tflite").write_bytes(running_sum())
+    code, said = call("link", tmp_path / "sums.tflite", artifact, "-o", tmp_path / "app")
+    assert code == 0, said
+    joint, own = Artifact.load(tmp_path / "app"), Artifact.load(artifact)
+    assert {p.name: p.read_bytes() for p in (tmp_path / "app" / "digits" / "src").iterdir()} == {
+        p.name: p.read_bytes() for p in (artifact / "src").iterdir()
+    }
+    assert own.resident_bytes == joint.resident_bytes > 0
+    for placement in own.plan.placements:
+        assert joint.plan.placement(f"digits/{placement.buffer}").offset_bytes == placement.offset_bytes
+    used = joint.pool_bytes("sram")
+    assert own.pool_bytes("sram") <= used < own.pool_bytes("sram") + 4096
+    code, said = call("run", tmp_path / "app", "--steps", 100)
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (True, (), "these cannot"),
+        (False, ("--options", "--accelerator ethos-u55-64"), "the application is for ethos-u55-64"),
+        (False, ("--pool", "sram=4KiB"), "of pool sram, which has 4,096"),
+    ],
+)
+def test_artifacts_that_cannot_be_linked_are_named(
+    artifact: Path, tmp_path: Path, change: bool, options: tuple[str, ...], words: str
+) -> None:
+    """A second artifact whose resident constants lie where the first one's do; another NPU; no room."""
+    folders = [artifact]
+    if change:
+        shutil.copy(MODEL, tmp_path / "second.tflite")
+        folders.append(tmp_path / "second")
+        made = ("--effort", "quick", "--no-check", "--resident", "8KiB", "-o", tmp_path / "second")
+        assert call("compile", tmp_path / "second.tflite", *made)[0] == 0
+    code, said = call("link", *folders, *options, "-o", tmp_path / "app")
+    assert code != 0
+    assert words in " ".join(said.split())
+    assert not (tmp_path / "app").exists()
