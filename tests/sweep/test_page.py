@@ -176,6 +176,22 @@ def test_ten_thousand_results_stay_quick(browser: Any, made_table: Any, tmp_path
     assert min(browser.run(script) for _ in range(3)) < 200
 
 
+def test_the_least_of_a_network_has_a_colour(browser: Any, made_table: Any, tmp_path: Path) -> None:
+    table = synthetic(made_table, 6, 1)
+    opened(browser, tmp_path, table)
+    for metric, figure in (("SRAM", lambda row: row.values()["sram_bytes"]), ("ms", lambda row: row.milliseconds)):
+        pressed(browser, "metrics", metric)
+        shown = browser.run("[...document.querySelectorAll('#grid-layer .cell.best')].map(c => c.title.split(': ')[0])")
+        expected = []
+        for network in table.networks:
+            rows = [row for row in table.rows if row.requested.network == network and row.fits]
+            least = min(figure(row) for row in rows)
+            expected += [f"{network} on {row.requested.target}" for row in rows if figure(row) == least]
+        assert sorted(shown) == sorted(expected)
+    pressed(browser, "metrics", "exact")
+    assert browser.run("document.querySelectorAll('#grid-layer .cell.best').length") == 0
+
+
 def test_the_matrix_by_keyboard(browser: Any, made_table: Any, tmp_path: Path) -> None:
     table = synthetic(made_table, 40, 3)
     opened(browser, tmp_path, table)

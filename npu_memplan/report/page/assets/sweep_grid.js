@@ -14,12 +14,12 @@ function drawGrid() {
   const text = METRICS[view.metric], nodes = [];
   const place = (x, y, w, h) => `left:${x}px;top:${y}px;width:${w}px;height:${h}px;line-height:${h}px`;
   shownNetworks.forEach((n, j) => {
-    const y = head + (first[1] + j) * height - top;
+    const y = head + (first[1] + j) * height - top, least = leastOf(n);
     shownTargets.forEach((t, i) => {
       const r = cells[n][t];
       if (r === null) return;
       const x = side + (first[0] + i) * width - left;
-      nodes.push(element("div", { class: cellClass(r), role: "gridcell", style: place(x, y, width, height), title: told(r), onclick: () => pick(r) }, text(r)));
+      nodes.push(element("div", { class: cellClass(r) + (least !== null && r.fits && FIGURES[view.metric](r) === least ? " best" : ""), role: "gridcell", style: place(x, y, width, height), title: told(r), onclick: () => pick(r) }, text(r)));
     });
     nodes.push(element("div", { class: "side", role: "rowheader", style: place(0, y, side, height), title: networks[n], onclick: () => pick(cells[n].find((r) => r !== null)) }, networks[n]));
   });
@@ -29,6 +29,13 @@ function drawGrid() {
   });
   nodes.push(element("div", { class: "corner", style: place(0, 0, side, head) }, ""));
   layer.replaceChildren(...nodes);
+}
+
+// The least of a network over the targets shown; null where the metric has no least.
+const FIGURES = { SRAM: (r) => r.sram, RAM: (r) => r.ram, flash: (r) => r.flash, ms: (r) => r.ms };
+function leastOf(n) {
+  const figure = FIGURES[view.metric], fit = figure ? view.targets.map((t) => cells[n][t]).filter((r) => r !== null && r.fits && figure(r) !== null) : [];
+  return fit.length ? Math.min(...fit.map(figure)) : null;
 }
 
 function cellClass(r) {
