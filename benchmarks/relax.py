@@ -54,7 +54,11 @@ def storages(module: Any) -> list[Any]:
             passes.StaticPlanBlockMemory(),
         ]
     )(module)
-    main = lowered["main"]
+    return storages_of(lowered["main"])
+
+
+def storages_of(main: Any) -> list[Any]:
+    """Sizes (expressions) of what a function behind StaticPlanBlockMemory allocates, results not included."""
     values = {b.var: b.value for block in main.body.blocks for b in block.bindings}
     results: set[Any] = set()
     open_values = [main.body.body]

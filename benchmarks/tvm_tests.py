@@ -3,6 +3,7 @@
 git clone --depth 1 --branch v0.27.0 https://github.com/apache/tvm
 python -m benchmarks.tvm_tests tvm                       # all files that make a virtual machine, both positions
 python -m benchmarks.tvm_tests tvm test_vm_build.py -p pass
+python -m benchmarks.tvm_tests tvm --modules             # bytes of each module that TVM's tests of its planner plan
 
 `pipeline`: `npu_memplan.relax_pipeline()` is TVM's default pipeline. `pass`: `PlanMemory` is StaticPlanBlockMemory,
 wherever that is called, with the instruments of TVM's tests on. Pools are filled with 0xA5 first. Only tests count that
@@ -21,6 +22,13 @@ from pathlib import Path
 from typing import Any
 
 POSITIONS = ("pipeline", "pass")
+MODULES = "modules"
+"""The position that plans what StaticPlanBlockMemory is given beside it, and notes the bytes of both."""
+
+PLANNER = "test_transform_static_plan_block_memory.py"
+ANY = 64
+"""The value of symbols without a bound, in bytes of modules."""
+
 _POSITION, _RESULTS = "NPU_MEMPLAN_POSITION", "NPU_MEMPLAN_RESULTS"
 POISON = 0xA5
 
@@ -32,20 +40,48 @@ def pytest_configure(config: Any) -> None:
     config._tvm_tests = _Notes(Path(os.environ[_RESULTS]))
     config.pluginmanager.register(config._tvm_tests)
     if position := os.environ[_POSITION]:
-        _place(position)
+        _place(position, config._tvm_tests)
 
 
-def _place(position: str) -> None:
+def _place(position: str, notes: _Notes) -> None:
     from tvm import relax
 
     import npu_memplan as nm
 
-    if position == "pipeline":
+    if position == MODULES:
+        original = relax.transform.StaticPlanBlockMemory
+        relax.transform.StaticPlanBlockMemory = lambda: _beside(original(), notes)
+    elif position == "pipeline":
         for name in ("default", "default_build"):
             relax.pipeline.PIPELINE_MAP[name] = lambda: nm.relax_pipeline(poison=POISON)
     else:
         for module in (relax.transform, relax.transform.transform):
             module.StaticPlanBlockMemory = lambda: nm.transform.PlanMemory(poison=POISON)
+
+
+def _beside(original: Any, notes: _Notes) -> Any:
+    """TVM's planner, with a note of the bytes of its plan and of ours, and of the faults of ours."""
+    from tvm import relax
+
+    import npu_memplan as nm
+    from benchmarks.relax import number, storages_of
+    from npu_memplan.extract.sizes import entry_symbols
+
+    def plan(module: Any) -> Any:
+        result = original(module)
+        ours = nm.transform.PlanMemory()(module)
+        used = theirs = 0
+        for gv, function in result.functions.items():
+            if isinstance(function, relax.Function):
+                bounds = {str(k): int(v) for k, v in (function.attrs or {}).get("tir_var_upper_bound", {}).items()}
+                values = {v.name: bounds.get(v.name, ANY) for v in entry_symbols(function)}
+                theirs += sum(number(size, values) for size in storages_of(function))
+                used += sum(nm.transform.pool_sizes(ours, values, gv.name_hint).values())
+        faults, _ = nm.transform.memory_plan_faults(ours)
+        notes.note(test=notes.now, outcome="bytes", theirs=theirs, ours=used, faults=[str(f) for f in faults])
+        return result
+
+    return plan
 
 
 class _Notes:
@@ -54,6 +90,7 @@ class _Notes:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.machines = 0
+        self.now = ""
 
     def note(self, **line: Any) -> None:
         with self.path.open("a", encoding="utf-8") as file:
@@ -71,7 +108,7 @@ class _Notes:
         relax.VirtualMachine.__init__ = init
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.machines = 0
+        self.machines, self.now = 0, nodeid
         self.note(test=nodeid, outcome="began")
 
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -119,6 +156,17 @@ def run(path: Path, position: str, results: Path, seconds: int, only: list[str] 
             return found
 
 
+def modules(folder: Path, out: Path) -> Iterator[str]:
+    """Bytes of the modules that TVM's tests of its planner plan: lines of a table."""
+    out.mkdir(parents=True, exist_ok=True)
+    run(folder / PLANNER, MODULES, out / "notes", 600)
+    yield "| module | TVM | ours | faults of our plan |\n|---|--:|--:|---|"
+    for line in map(json.loads, (out / "notes").read_text().splitlines()):
+        if line["outcome"] == "bytes":
+            name = line["test"].partition("::test_")[2]
+            yield f"| {name} | {line['theirs']:,} | {line['ours']:,} | {'; '.join(line['faults']) or 'none'} |"
+
+
 def compare(folder: Path, names: list[str], positions: list[str], out: Path, seconds: int) -> Iterator[str]:
     """Runs everything; lines of the report."""
     out.mkdir(parents=True, exist_ok=True)
@@ -149,10 +197,14 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, help="a clone of apache/tvm")
     parser.add_argument("files", nargs="*", help="names of files of tests/python/relax; all when left out")
     parser.add_argument("-p", "--position", choices=POSITIONS, action="append", help="one position only")
+    parser.add_argument("--modules", action="store_true", help="bytes of what TVM's tests of its planner plan")
     parser.add_argument("-o", "--out", type=Path, default=Path("build/tvm_tests"), help="folder for failures.json")
     parser.add_argument("--seconds", type=int, default=120, help="most seconds of one test")
     given = parser.parse_args()
     folder = given.checkout.resolve() / "tests" / "python" / "relax"
+    if given.modules:
+        print(*modules(folder, given.out.resolve()), sep="\n")
+        return
     for line in compare(folder, given.files, given.position or list(POSITIONS), given.out.resolve(), given.seconds):
         print(line, flush=True)
 
