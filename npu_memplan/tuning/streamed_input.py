@@ -126,9 +126,7 @@ class _Streaming:
         first = chosen[0] if chosen and chosen[0].first == 0 else None
         if first is None or self.given not in first.rolling_buffer_bytes:
             raise self.refused(self._reason(groups))
-        made = self._without_front(apply(fronted, chosen, groups.costs.blocks))
-        self._check_tables(made)
-        return made
+        return self._with_tables(self._without_front(apply(fronted, chosen, groups.costs.blocks)))
 
     def _fronted(self, options: StripeOptions) -> NpuProgram:
         """The program behind an operation that copies the input, which lies elsewhere, into a map of its own."""
@@ -188,16 +186,28 @@ class _Streaming:
                 found.append((first, first + seen.height))
         return (min(f for f, _ in found), max(s for _, s in found)) if found else (0, 0)
 
-    def _check_tables(self, made: NpuProgram) -> None:
-        """No part reads a table that an earlier one loaded: what runs on the NPU between them may take its place."""
-        kept = next(b.shape[1] for b in made.buffers if b.role is BufferRole.STREAMED)
+    def _with_tables(self, made: NpuProgram) -> NpuProgram:
+        """Every part loads the tables that it reads: what runs on the NPU between two parts may take their place.
+
+        Such a load says that it needs the rows of the operation that the part begins with, so that it is in that part.
+        """
+        kept = made.buffer(self.given).shape[1]
+        operations: list[NpuOperation] = []
+        known: list[tuple[range, NpuOperation]] = []  # all loads so far
         for part in parts(made.operations, kept):
-            loaded: list[range] = []
+            there: list[range] = []
             for operation in (made.operations[index] for index in part):
                 if (table := loaded_table(made, operation)) is not None:
-                    loaded.append(table)
-                elif (table := read_table(operation)) is not None and not any(share_bytes(table, t) for t in loaded):
-                    raise self.refused("operations on its rows look values up in a table, which parts do not keep")
+                    there.append(table)
+                    known.append((table, operation))
+                elif (table := read_table(operation)) is not None and not any(share_bytes(table, t) for t in there):
+                    loaded, load = next((k for k in reversed(known) if share_bytes(table, k[0])), (range(0), None))
+                    if load is None or not (loaded.start <= table.start and table.stop <= loaded.stop):
+                        raise self.refused("operations on its rows look values up in several tables at once")
+                    there.append(loaded)
+                    operations.append(replace(load, input_rows=made.operations[part.start].input_rows))
+            operations += [made.operations[index] for index in part]
+        return replace(made, operations=tuple(operations))
 
     def _reason(self, groups: CascadeSpace) -> str:
         """Why no rows of the input can go before the others come."""

@@ -13,8 +13,10 @@ import pytest
 from fvp_runner.base import RunnerError, RunOptions
 from fvp_runner.host import runner as host
 from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.check import CheckVerdict
 from npu_memplan.problem import Fed
 from npu_memplan.verify import Constraint, verify
+from tests.support.random_networks import network
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -117,6 +119,23 @@ def test_what_cannot_be_streamed_is_said(cli: Callable, tmp_path: Path, options:
     assert made.code == 2
     assert words in " ".join(made.err.split())
     assert not (tmp_path / "out.tflite").exists()
+
+
+@pytest.mark.parametrize(("seed", "pools"), [(48, {}), (393, {}), (825, {"sram": "1MiB"})])
+def test_tables_are_loaded_in_every_part(tmp_path: Path, seed: int, pools: dict[str, str]) -> None:
+    """The NPU model forgets them between two launches."""
+    import tflite
+
+    import npu_memplan as nm
+
+    model = tmp_path / "random.tflite"
+    model.write_bytes(network(seed))
+    graph = tflite.Model.GetRootAs(model.read_bytes(), 0).Subgraphs(0)
+    name = graph.Tensors(graph.Inputs(0)).Name().decode()
+    made = nm.compile(model, tmp_path / "out", stream_input=name, pools=pools, check=True)
+    assert made.check.verdict is CheckVerdict.EQUAL
+    assert made.stream is not None
+    assert len(made.stream[1].feeds) > 1
 
 
 def test_an_input_without_rows_is_said(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
