@@ -55,6 +55,20 @@ def test_cycles_of_seven_digits_fit_their_card(browser: Any, compiled: Any, tmp_
     assert faults(browser) == []
 
 
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_a_long_name_and_many_layers(browser: Any, small: Artifact, tmp_path: Path, size: tuple[int, int]) -> None:
+    """Names stand where there is room for them; the marks are all there."""
+    named = dataclasses.replace(small, name="tf2_mobilenet_v2_1_0_224_ptq_and_more_of_it")
+    open_page(browser, tmp_path / "report.html", html_report(named), size, False)
+    browser.run(
+        "document.getElementById('peaks').append(scatterPlot({ x: 'a', y: 'b', omitNames: true, marks: Array.from("
+        "{ length: 90 }, (_, i) => ({ x: 100 + i % 9, y: 50 + i % 7, class: 'point', name: `${i}`, title: 't' })) }))"
+    )
+    assert browser.run("document.querySelectorAll('#peaks circle').length") == 90
+    assert 0 < browser.run("document.querySelectorAll('#peaks .name').length") < 90
+    assert faults(browser) == []
+
+
 @VIEWS
 def test_the_comparison(browser: Any, small: Artifact, tmp_path: Path, size: tuple[int, int], dark: bool) -> None:
     larger = dataclasses.replace(small, constants_bytes=5000, stream_bytes=100, name="larger")

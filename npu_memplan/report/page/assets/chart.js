@@ -64,17 +64,19 @@ function scatterPlot(chart) {
     const mark = svgElement("circle", { class: "mark " + m.class, cx: across.at(m.x), cy: up.at(m.y), r: 4.5 }, svgElement("title", {}, m.title));
     nodes.push(m.act ? pressable(mark, m.title, m.act) : mark);
   }
-  for (const m of chart.marks) if (m.name) nodes.push(writeBeside(m.name, across.at(m.x), up.at(m.y), taken, left, edge));
-  return svgElement("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${chart.y} over ${chart.x}` }, ...nodes);
+  for (const m of chart.marks) if (m.name) nodes.push(writeBeside(m.name, across.at(m.x), up.at(m.y), taken, left, edge, [], chart.omitNames));
+  return svgElement("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${chart.y} over ${chart.x}` }, ...nodes.filter((n) => n !== null));
 }
 
 // `text` beside x, y: over no mark and no other name where there is such a place
-function writeBeside(text, x, y, taken, left, edge, first = []) {
+function writeBeside(text, x, y, taken, left, edge, first = [], onlyFree = false) {
   const w = (innerWidth <= 560 ? 7.6 : 6.3) * text.length, places = [];
   for (const t of [...first, y - 17, y + 5, y - 6, y - 29, y + 17]) for (const l of [x + 7, x - 7 - w]) if (l >= left && l + w <= edge && t >= 0) places.push([l, t]);
   if (!places.length) places.push([Math.max(left, Math.min(x + 7, edge - w)), Math.max(0, y - 17)]);
   const free = ([l, t]) => !taken.some(([a, b, c, d]) => l < a + c && a < l + w && t < b + d && b < t + 12);
-  const [l, t] = places.find(free) || places[0];
+  const place = places.find(free);
+  if (!place && onlyFree) return null; // a pointer on the mark, or Tab, tells
+  const [l, t] = place || places[0];
   taken.push([l, t, w, 12]);
   return svgElement("text", { class: "name", x: l, y: t + 10 }, text);
 }

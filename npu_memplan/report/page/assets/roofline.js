@@ -18,7 +18,7 @@ function layerTimes() {
 
 function drawRoofline(memory) {
   const { peak, rates } = data.roofs, rate = rates[memory];
-  const layers = LAYERS.filter((l) => l.bytes[memory]);
+  const layers = LAYERS.filter((l) => l.bytes[memory]).sort((a, b) => b.busy_cycles - a.busy_cycles); // the longest are named first
   const marks = layers.map((l) => ({
     x: l.macs / l.bytes[memory], y: l.macs / l.busy_cycles, class: "point", name: String(l.index),
     title: `${l.index}: ${shortened(l.name, 44)} (${l.kind}): ${number.format(l.macs)} MACs, ${bytes(l.bytes[memory])} of ${memory}, ${number.format(l.busy_cycles)} cycles; ${percent(l.macs / l.busy_cycles, peak)} of the peak`,
@@ -27,7 +27,7 @@ function drawRoofline(memory) {
   const most = Math.max(...marks.map((m) => m.x), (2 * peak) / rate), least = Math.min(...marks.map((m) => m.x), peak / rate / 2);
   const lines = [{ points: [[least, least * rate], [peak / rate, peak]], class: "roof", name: `${memory}: ${trim(rate)} bytes a cycle` },
     { points: [[peak / rate, peak], [most, peak]], class: "roof", name: `${number.format(peak)} MACs a cycle` }];
-  $("roofline-plot").replaceChildren(marks.length ? scatterPlot({ x: `MACs a byte of ${memory}`, y: "MACs a cycle", marks, lines })
+  $("roofline-plot").replaceChildren(marks.length ? scatterPlot({ x: `MACs a byte of ${memory}`, y: "MACs a cycle", marks, lines, omitNames: true })
     : element("p", { class: "quiet" }, `no layer with multiply-accumulates moves bytes of ${memory}`));
   for (const other of $("memories").children) other.setAttribute("aria-pressed", String(other.textContent === memory));
 }
