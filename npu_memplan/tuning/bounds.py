@@ -55,7 +55,8 @@ def _free(planned: Planned, call: PlacedCall, in_place: NpuProgram, fast: int) -
         if operation.op is not Op.DMA_START or operation.addresses[Register.DMA0_DST][0] not in copies
     ]
     others = held(planned, call, fast, {call.storages[name] for name in copies})
-    space = FreeCapacity(others, used if pool.size_bytes is None else pool.size_bytes, len(operations))
+    size = used if pool.size_bytes is None else pool.size_bytes
+    space = FreeCapacity(others, size, len(operations), grain=1)  # what another plan may align otherwise
     return [space.free_at(index) for index in left]
 
 
