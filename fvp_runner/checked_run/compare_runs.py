@@ -32,8 +32,8 @@ from ..npu_model.errors import NpuModelError
 from ..references.base import KeptStates
 from ..references.composed import ComposedReference
 from ..references.continued import continue_from
+from ..references.framework import RealReference
 from ..references.litert import WHAT as LITERT
-from ..references.onnx import OnnxReference
 from ..references.opened import open_reference
 from ..references.tflite import TFLiteReference
 from ..result import Array, ComparisonError, compare
@@ -74,7 +74,7 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
         facts = _with(facts, runs)
         if runs[-1].stopped:
             break
-        if runs[-1].differs and isinstance(model, OnnxReference):
+        if runs[-1].differs and isinstance(model, RealReference):
             report_phase(OPERATORS, facts)
             runs[-1] = replace(runs[-1], limits=_limits(model, values, wanted))
             facts = _with(facts, runs)
@@ -134,7 +134,7 @@ def _operator_at(runner: LocalRunner, error: NpuMemplanError) -> int:
     return served[number] if number < len(served) else -1
 
 
-def _limits(model: OnnxReference, values: Sequence[Array], wanted: Sequence[Array]) -> tuple[float, ...]:
+def _limits(model: RealReference, values: Sequence[Array], wanted: Sequence[Array]) -> tuple[float, ...]:
     """How far each output may be away; float code between quantisations differs in its last bits."""
     with suppress(Exception):  # of the library: without limits nothing is judged by them
         floors = (_FLOATS_APART * float(np.abs(one.astype(np.float64)).max(initial=0.0)) for one in wanted)

@@ -7,13 +7,15 @@ order.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .base import ReferenceRunError
+
+_DRAWS = 4  # of steps up and down
 
 Slot = tuple[str, tuple[int, ...], str]  # an input's name, shape and numpy type
 
@@ -50,3 +52,23 @@ class FrameworkReference(ABC):
         found = self._compute([np.ascontiguousarray(value) for value in inputs])
         results = [found] if hasattr(found, "numpy") else list(found)
         return tuple(np.array(r.numpy()) for r in results)
+
+
+class RealReference(FrameworkReference):
+    """One whose quantised operators are computed in real numbers, so that results may be a step away."""
+
+    def change_by_steps(self, inputs: Sequence[NDArray[Any]]) -> tuple[float, ...]:
+        """How far each output moves at most where every quantised value is one step up or down: of some draws."""
+        expected, rng = self.run(inputs), np.random.default_rng(0)
+        compute, most = self._with_steps(), [0.0] * len(expected)
+        for _ in range(_DRAWS):
+            found = compute(inputs, rng)
+            results = [found] if hasattr(found, "numpy") else found
+            for index, (one, wanted) in enumerate(zip(results, expected, strict=True)):
+                moved = np.abs(one.numpy().astype(np.float64) - wanted.astype(np.float64))
+                most[index] = max(most[index], float(moved.max(initial=0.0)))
+        return tuple(most)
+
+    @abstractmethod
+    def _with_steps(self) -> Callable[[Sequence[NDArray[Any]], np.random.Generator], Any]:
+        """What `_compute` does, with each value a step up or down, as drawn, before it is quantised."""

@@ -28,6 +28,7 @@ from npu_memplan.report.text.checked import results
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
+from tests.support.torch_digits import needs_torch, quantised_program
 
 KWS = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
 
@@ -307,6 +308,22 @@ def test_differences_of_real_numbers_have_a_limit(tmp_path: Path, monkeypatch: p
     y = g.stored(g.conv(x, "c", (4, 3, 3, 3), 0.05), "y", 0.1, -2)
     g.stored(g.conv(y, "d", (2, 4, 1, 1), 0.1), "out", 0.02, 5)
     model = g.save(tmp_path / "m.onnx", (1, 3, 8, 8), result=(1, 2, 8, 8))
+    _limited(model, tmp_path, monkeypatch, 5 * 0.02)
+
+
+@needs_torch
+def test_differences_of_pytorch_programs_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1)).eval()
+    program = quantised_program(net, [torch.rand(1, 3, 8, 8) for _ in range(4)], per_channel=True)
+    torch.export.save(program, tmp_path / "m.pt2")
+    _limited(tmp_path / "m.pt2", tmp_path, monkeypatch, 0.05)
+
+
+def _limited(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, further: float) -> None:
+    """A right program is within its limits, one whose sums are twice as large is further away than `further`."""
     made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
     assert made.check.verdict in (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED)
     encode = weight_codec.encode_scales
@@ -317,4 +334,4 @@ def test_differences_of_real_numbers_have_a_limit(tmp_path: Path, monkeypatch: p
     result = checking.check_results(tmp_path / "wrong", wrong, model)
     assert result.verdict is CheckVerdict.DIFFERS
     assert result.max_abs_diff is not None
-    assert result.max_abs_diff > 5 * 0.02
+    assert result.max_abs_diff > further
