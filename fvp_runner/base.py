@@ -111,9 +111,13 @@ def load_artifact(directory: Path | str, options: RunOptions) -> Artifact:
 
 
 def fitting_inputs(artifact: Artifact, inputs: Sequence[Array]) -> Sequence[Array]:
-    """`inputs`, which have the number, types and shapes of the artifact's, or `RunnerError`."""
+    """`inputs`, which have the number, types and shapes of the artifact's, or `RunnerError`; scalars are [1]."""
     if len(inputs) != len(artifact.inputs):
         raise RunnerError(f"{artifact.name} has {len(artifact.inputs)} inputs, {len(inputs)} were given")
+    inputs = [
+        values.reshape(slot.shape) if values.shape == () and slot.shape == (1,) else values
+        for slot, values in zip(artifact.inputs, inputs, strict=True)
+    ]
     for slot, values in zip(artifact.inputs, inputs, strict=True):
         if values.dtype.name != slot.dtype or values.shape != slot.shape:
             raise RunnerError(

@@ -26,7 +26,7 @@ def legalize_host(
     from tvm import relax
 
     try:
-        folded = _with_tensors_for_npu(module, relax.transform.FoldConstant()(module))
+        folded = _with_copies(module, relax.transform.FoldConstant()(module))
         legal = relax.transform.LegalizeOps()(folded)
     except Exception as error:  # of one operator; TVM does not say which
         listed = _listed(_unplanned(module), left)
@@ -56,29 +56,47 @@ def _listed(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _with_tensors_for_npu(before: Any, folded: Any) -> Any:
-    """`folded` is `before` with constants folded; where NPU functions took tensors, they take copies of constants."""
+def _with_copies(before: Any, folded: Any) -> Any:
+    """`folded` is `before` with constants folded; what has to lie in a pool is a copy of a constant.
+
+    That are results, and arguments of NPU functions that were no constants.
+    """
     from tvm import ir, relax, topi
 
     known = [_constant_arguments(b.value) for b in bindings_of(before["main"]) if _is_npu_call(before, b.value)]
     calls = {b.value: None for b in bindings_of(folded["main"]) if _is_npu_call(folded, b.value)}
-    if [_constant_arguments(call) for call in calls] == known:
+    body = folded["main"].body
+    results = body.body.fields if isinstance(body.body, relax.Tuple) else [body.body]
+    computed = not any(isinstance(result, ir.GenericConst) for result in results)
+    if computed and [_constant_arguments(call) for call in calls] == known:
         return folded
 
     @relax.expr_functor.mutator
     class Copies(relax.PyExprMutator):  # type: ignore[misc]
+        def copied(self, value: Any) -> Any:
+            if isinstance(value, ir.GenericConst):
+                return self.builder_.emit_te(topi.identity, value, primfunc_name_hint="constant")
+            return self.visit_expr(value)
+
         def visit_call_(self, call: Any) -> Any:
             if call not in calls:
                 return super().visit_call_(call)
             was = known[list(calls).index(call)]
             fields = [
-                self.builder_.emit_te(topi.identity, field, primfunc_name_hint="constant")
-                if isinstance(field, ir.GenericConst) and index not in was
-                else self.visit_expr(field)
+                self.visit_expr(field) if index in was else self.copied(field)
                 for index, field in enumerate(call.args[1].fields)
             ]
             arguments = [call.args[0], relax.Tuple(fields), *call.args[2:]]
             return ir.Call(call.op, arguments, call.attrs, call.ty_args)
+
+        def visit_seq_expr_(self, sequence: Any) -> Any:
+            if computed or not sequence.same_as(body):
+                return super().visit_seq_expr_(sequence)
+            blocks = [self.visit_binding_block(block) for block in sequence.blocks]
+            self.builder_._begin_binding_block()
+            copies = [self.copied(result) for result in results]
+            blocks.append(self.builder_._end_block())
+            return relax.SeqExpr(blocks, relax.Tuple(copies) if isinstance(body.body, relax.Tuple) else copies[0])
 
     mutator = Copies(folded)
     main = mutator.visit_expr(folded["main"])

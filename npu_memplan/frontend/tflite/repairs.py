@@ -92,8 +92,11 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
         return input_tensor_idx in self.made
 
     def get_expr(self, input_tensor_idx: int) -> Any:
-        """The value of a tensor that is made."""
-        return self.made[input_tensor_idx]
+        """The value of a tensor; converters of one input take it for made, though it may be a constant."""
+        if input_tensor_idx in self.made:
+            return self.made[input_tensor_idx]
+        (constant,) = self.get_tensors([input_tensor_idx])
+        return self.get_tensor_expr(constant)
 
     def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
         """The value of a constant; bytes behind it are padding.
