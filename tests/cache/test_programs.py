@@ -41,7 +41,7 @@ def compiled(
     done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files = {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
-    return " ".join(done.stdout.replace(str(output), "OUTPUT").split()), files  # lines break by the length of a path
+    return done.stdout.replace(str(output), "OUTPUT"), files
 
 
 def entries(cache: Path) -> list[Path]:

@@ -50,6 +50,13 @@ def test_what_has_no_room_is_counted(small: Artifact) -> None:
     assert f"{9 - shown} more in build/small/m.txt" in many
 
 
+def test_a_long_path_hides_nothing(small: Artifact) -> None:
+    every = [replace(small, notes=("a note",) * k) for k in range(LINES)]
+    deep = Path("a-folder-of-a-long-name/" * 5)
+    texts = [["\n".join(first_screen(artifact, place)) for artifact in every] for place in (PLACE, deep)]
+    assert texts[0] == [text.replace(str(deep), str(PLACE)) for text in texts[1]]
+
+
 def test_wrong_results_come_first(small: Artifact) -> None:
     wrong = CheckResult(
         CheckVerdict.DIFFERS, reference="tflite-micro", elements=9, mismatches=3, max_abs_diff=2.0, unit="LSB",

@@ -1,7 +1,7 @@
 """What a compile prints: the verdict, bytes and time beside Vela's, what was selected and why.
 
-Invariant: at most `LINES` lines; what does not fit is in memory.txt, and its notes are counted. What makes results
-doubtful is never left out.
+Invariant: at most `LINES` lines, whatever the path; what does not fit is in memory.txt, and its notes are counted. What
+makes results doubtful is never left out.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _TAKEN = "taken: "  # the note of a selection
 
 
 def first_screen(artifact: Artifact, output: Path, with_verdict: bool = True) -> list[str]:
-    """Lines of at most `WIDTH` columns, but for names that are longer; `output`: where the artifact is written."""
-    last = _wrapped(f"written to {output}; npu-memplan explain {output} has the memory map")
+    """Lines of at most `WIDTH` columns, but for paths and names that are longer; `output`: where the artifact is."""
+    last = [f"written to {output}; npu-memplan explain {output} has the memory map"]
     first = _wrapped(verdict(artifact)) if with_verdict else []
     said = [_wrapped(text) for text in _facts(artifact)]
     notes = [_wrapped(f"note: {note}") for note in artifact.notes if not note.startswith(_TAKEN)]
