@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.host.runner import HostRunner
+from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import LITERT, Exactness
@@ -121,7 +121,7 @@ def test_the_state_of_an_svdf(seed: int, tmp_path: Path) -> None:
     path.write_bytes(hybrid(rng, "SVDF", several=bool(seed % 2)))
     artifact = compile_model(path, CompileOptions("none", objective="bytes"), tmp_path / "out")
     assert [o.claim.exactness for o in artifact.operators] == [Exactness.EXACT]
-    runner, reference = HostRunner(tmp_path / "out"), TFLiteReference(path.read_bytes())
+    runner, reference = LocalRunner(tmp_path / "out"), TFLiteReference(path.read_bytes())
     runner.reset()
     reference.reset()
     shape = runner.artifact.inputs[0].shape

@@ -33,7 +33,7 @@ def streamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_random_chunks_are_bit_exact(cli: Callable, streamed: Path) -> None:
-    ran = cli("run", streamed, "--on", "host", "--steps", 20, "--reference", MODEL)
+    ran = cli("run", streamed, "--on", "local", "--steps", 20, "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     artifact = Artifact.load(streamed)
     assert artifact.stream is not None
@@ -89,7 +89,7 @@ def test_rows_in_wrong_places_are_found(cli: Callable, streamed: Path, tmp_path:
         "due[made] <= fed": "due[made] <= fed + 3",
     }
     source.write_text(text.replace(wrong, other[wrong]))
-    assert cli("run", broken, "--on", "host", "--reference", MODEL).code != 0
+    assert cli("run", broken, "--on", "local", "--reference", MODEL).code != 0
 
 
 def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path)
     made = cli("compile", MODEL, *options, "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["pools"][0]["used_bytes"] <= 6 * 1024
-    ran = cli("run", tmp_path / "out", "--on", "host", "--steps", 5, "--reference", MODEL)
+    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 5, "--reference", MODEL)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
@@ -150,6 +150,6 @@ def test_a_person_detector_needs_less_than_its_input(cli: Callable, tmp_path: Pa
     made = cli("compile", model, *options, "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["pools"][0]["used_bytes"] < 96 * 96 * 3
-    ran = cli("run", tmp_path / "out", "--on", "host", "--steps", 3, "--reference", model)
+    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 3, "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     assert re.search(r"#define \w+_KEPT_ROWS \d+", (tmp_path / "out" / "src" / "vww_96_int8.h").read_text())

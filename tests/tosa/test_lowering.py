@@ -214,7 +214,7 @@ def test_an_exported_network_is_planned_in_stripes_and_run(tmp_path: Path) -> No
     assert compiled.exit_code == 0, compiled.output
     document = json.loads(compiled.stdout)
     assert document["exactness"]["exact"] == 22
-    ran = CliRunner().invoke(cli, ["run", made, "--on", "host", "--reference", model, "--json"])
+    ran = CliRunner().invoke(cli, ["run", made, "--on", "local", "--reference", model, "--json"])
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.stdout)["bit_exact"]
 
