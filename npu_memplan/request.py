@@ -83,6 +83,9 @@ class Loaded:
     vela_arena_bytes: Mapping[str, int]  # empty when Vela did not run or counts other things
     notes: tuple[str, ...] = ()
     backend: str = ""  # of the NPU's operations, where several compete
+    limit_bytes: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by pool that has no size: what the tuning kept within
     vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
     vela_stream_cycles: tuple[int, ...] = ()  # ours of the same, under each of `ethosu.time.MODELS`

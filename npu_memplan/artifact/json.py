@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -83,6 +83,7 @@ class Document:
     stopped_early: bool
     backend: str = ""
     pools: tuple[PoolRow, ...]
+    limit_bytes: Mapping[str, Count] = field(default_factory=dict)
     vela_arena_bytes: Mapping[str, Count]
     constants_bytes: Count
     stream_bytes: Count
@@ -125,18 +126,18 @@ def artifact_to_json(artifact: Artifact) -> str:
         "accesses": [_access_row(known) for known in problem.accesses],
     }
     document: dict[str, Any] = {"schema": SCHEMA}
-    for field in fields(Document):
-        if field.name == "streams" and not problem.streams:
+    for known in fields(Document):
+        if known.name == "streams" and not problem.streams:
             continue
-        document[field.name] = said[field.name]
-        if field.name == "npu_operations":
+        document[known.name] = said[known.name]
+        if known.name == "npu_operations":
             document |= {name: getattr(artifact, name) for name in _TOTALS}
     return _compact_rows(msgspec.to_builtins(document, enc_hook=str.__str__))  # of strings of TVM's
 
 
 def _shared(values: object, kind: type) -> dict[str, Any]:
     """The fields of `kind` that `values` has too, with its values."""
-    return {field.name: getattr(values, field.name) for field in fields(kind) if hasattr(values, field.name)}
+    return {one.name: getattr(values, one.name) for one in fields(kind) if hasattr(values, one.name)}
 
 
 def artifact_from_json(kind: type[Artifact], text: str, where: str = FILE_NAME) -> Artifact:

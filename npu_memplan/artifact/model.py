@@ -43,6 +43,7 @@ class Artifact:
     operators: tuple[Operator, ...] = ()
     constants_bytes: int = 0  # weights, scales and tables in read-only memory
     stream_bytes: int = 0  # command streams
+    limit_bytes: Mapping[str, int] = field(default_factory=dict)  # by pool, within which the program was chosen
     vela_arena_bytes: Mapping[str, int] = field(default_factory=dict)  # by pool, Vela's own, of the same buffers
     backend: str = ""  # what made the NPU's operations, as `tuning` names it, where several compete
     npu_operations: int = 0  # kernels and DMAs in the command streams

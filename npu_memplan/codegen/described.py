@@ -50,10 +50,18 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
             for o in operators_of(main)
         ),
         backend=loaded.backend,
+        limit_bytes=_limits(loaded, problem),
         vela_arena_bytes=loaded.vela_arena_bytes,
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
         notes=loaded.notes + ((plan.note,) if plan.note else ()),
     )
+
+
+def _limits(loaded: Loaded, problem: Problem) -> dict[str, int]:
+    """By writable pool, the size requested, or what the tuning kept within."""
+    given = {pool.name: pool.size_bytes for pool in problem.pools if not pool.read_only}
+    sizes = {name: loaded.limit_bytes.get(name) if size is None else size for name, size in given.items()}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def _inputs(main: Any, problem: Problem, streamed: str) -> tuple[TensorSlot, ...]:

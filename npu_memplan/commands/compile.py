@@ -330,6 +330,8 @@ def summary(artifact: Artifact) -> dict[str, Any]:
             }
             for pool, usage in zip(artifact.problem.pools, artifact.plan.usage, strict=True)
         ],
+        "objective": artifact.target.objective,
+        "limits": dict(artifact.limit_bytes),  # by pool
         "vela_arena_bytes": sum(artifact.vela_arena_bytes.values()) or None,  # null: unknown
         "vela_pools": dict(artifact.vela_arena_bytes),
         **{name: getattr(artifact, name) for name in _FIGURES},

@@ -53,7 +53,7 @@ def tune_within_vela(
     if not rank(best)[0]:
         return None  # nothing runs on the NPU
     best = _compacted(best, int(rank(best)[0] * slack), rank)
-    return _beside_vela(without_limits(best, options, sizes), models)
+    return _beside_vela(without_limits(best, options, sizes), limits, models)
 
 
 def _limits(
@@ -91,14 +91,15 @@ def _compacted(planned: Planned, most_cycles: int, rank: Ranking) -> Planned:
     return replace(smaller, extracted=replace(smaller.extracted, loaded=replace(loaded, notes=notes)))
 
 
-def _beside_vela(planned: Planned, models: ModelCache) -> Planned:
-    """With Vela's own figures, whichever program was taken."""
+def _beside_vela(planned: Planned, limits: Mapping[str, int], models: ModelCache) -> Planned:
+    """With the limits that it was found within, and Vela's own figures, whichever program was taken."""
+    loaded = replace(planned.extracted.loaded, limit_bytes=limits)
     try:
-        vela = models.loaded(replace(planned.extracted.loaded.request.options, npu_compiler="vela"))
+        vela = models.loaded(replace(loaded.request.options, npu_compiler="vela"))
     except RefusalError:
-        return planned
+        return replace(planned, extracted=replace(planned.extracted, loaded=loaded))
     loaded = replace(
-        planned.extracted.loaded,
+        loaded,
         vela_arena_bytes=vela.vela_arena_bytes,
         vela_cycles=vela.vela_cycles,
         vela_stream_bounds=vela.vela_stream_bounds,

@@ -102,7 +102,7 @@ def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
     assert document["pools"] == [
         {"name": "sram", "capacity_bytes": None, "used_bytes": 6144, "lower_bound_bytes": 6144}
     ]
-    assert document["vela_arena_bytes"] == 6144
+    assert (document["objective"], document["limits"], document["vela_arena_bytes"]) == ("bytes", {}, 6144)
     assert (document["fits"], document["board"], document["memories"]) == (None, None, [])
     assert document["estimated_ms"] == 1000 * document["estimated_cycles"] / 500e6
     assert document["vela_stream_cycles"] > 0

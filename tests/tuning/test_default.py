@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from npu_memplan import verify
+from npu_memplan.artifact import Artifact
+from npu_memplan.commands.compile import summary
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.tuning.budget import BUDGETS
@@ -24,6 +26,11 @@ def test_bytes_and_cycles_are_at_most_velas(name: str, effort: str) -> None:
     assert (made.estimated_cycles or 0) <= sum(made.timing.vela_stream_bounds.values())
     for pool, arena in made.vela_arena_bytes.items():
         assert made.pool_bytes(pool) <= arena
+    assert made.pool_bytes("sram") <= made.limit_bytes["sram"]
+    assert made.limit_bytes == (
+        made.vela_arena_bytes or made.limit_bytes
+    )  # one has host operators, whose scratch counts
+    assert Artifact.from_json(made.to_json()) == made
     assert all(pool.size_bytes is None for pool in made.problem.pools if pool.name == "sram")  # no size was requested
 
 
@@ -33,6 +40,14 @@ def test_the_fewest_bytes_are_still_to_be_had() -> None:
     )
     assert small.pool_bytes("sram") < fast.pool_bytes("sram")
     assert (fast.estimated_cycles or 0) < 0.85 * (small.estimated_cycles or 0)
+
+
+def test_the_limit_of_a_pool_is_its_size() -> None:
+    sizes = {"sram": 8192}
+    made = plan_model(real_model("micro_speech_quantized"), CompileOptions(effort="quick", pools=sizes)).artifact
+    assert made.limit_bytes == sizes
+    assert summary(made)["limits"] == sizes
+    assert summary(made)["objective"] == "auto"
 
 
 def test_the_same_input_gives_the_same_program() -> None:
