@@ -1,6 +1,6 @@
 """A call of an Ethos-U delegate as operations on buffers, and the delegate's bytes once these lie elsewhere.
 
-Invariant: constants and fast scratch keep their places; only what lies in the scratch moves.
+Invariant: constants keep their places; what lies in the fast scratch does, unless `fast_bytes` say that it may move.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from ..models.vela import NpuCall
 from ..vela.lift import LiftError, arguments, lift
 from .lowered_for import memories_for
 
-SCRATCH = 1  # region
+SCRATCH, FAST = 1, 2  # regions
 _ANY_SIZE = 1 << 40
 Commands: TypeAlias = "tuple[Command, ...]"
+_NOTHING: Mapping[str, int] = {}
 
 
 def with_fast_scratch(one: EthosUCall) -> Network:
@@ -37,7 +38,10 @@ def with_fast_scratch(one: EthosUCall) -> Network:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiftedCall:
-    """One call; `contents` are what lies in the scratch, `slots` the buffers of inputs and outputs in their order."""
+    """One call; `contents` are what lies in the scratch, `slots` the buffers of inputs and outputs in their order.
+
+    `fast_bytes`: of the fast scratch, where contents that are no inputs or outputs may lie as well.
+    """
 
     one: EthosUCall
     call: NpuCall
@@ -45,14 +49,17 @@ class LiftedCall:
     contents: tuple[NpuBuffer, ...]
     slots: tuple[str, ...]
     board: str = ""  # whose memories cycles are estimated with; empty: those that the delegate was compiled for
+    fast_bytes: int = 0
 
-    def commands(self, places: Mapping[str, int]) -> Commands:
-        """The stream with the contents at these bytes of the scratch."""
+    def commands(self, places: Mapping[str, int], fast: Mapping[str, int] = _NOTHING) -> Commands:
+        """The stream with the contents at these bytes of the scratch, and of the fast scratch."""
 
         def where(name: str) -> tuple[int, int]:
+            for region, known in ((SCRATCH, places), (FAST, fast)):
+                if name in known:
+                    return region, known[name]
             buffer = self.program.buffer(name)
-            place = places.get(name)
-            return (buffer.original_region, buffer.original_offset) if place is None else (SCRATCH, place)
+            return buffer.original_region, buffer.original_offset
 
         placed = [self.program.place(index, where) for index in range(len(self.program.operations))]
         return schedule(placed, self.program.accelerator)
@@ -65,7 +72,7 @@ class LiftedCall:
 
     def end_bytes(self, places: Mapping[str, int]) -> int:
         """The scratch that the contents need at these places."""
-        end = max((places[b.name] + b.size_bytes for b in self.contents), default=0)
+        end = max((places[b.name] + b.size_bytes for b in self.contents if b.name in places), default=0)
         return -(-end // ALIGNMENT) * ALIGNMENT
 
     def data(self, commands: Commands, places: Mapping[str, int]) -> bytes:

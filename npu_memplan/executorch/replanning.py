@@ -21,7 +21,7 @@ from ..problem import Buffer, Lifetime, Pool, Problem
 from .lifetimes import placed_tensors, tensor_blocks
 from .lifted_call import LiftedCall, lift_call
 
-_POOL = "scratch"
+_POOL, _FAST = "scratch", "fast_scratch"
 SLACKS = (0, 1, 2, 4)
 _SLACKS_OF_EFFORT: Mapping[str, tuple[int, ...]] = {"quick": (0,), "normal": SLACKS, "max": (*range(9), 12, 16)}
 TOLERANCES: Mapping[str, float] = {"auto": 1.01, "cycles": 1.0, "bytes": math.inf}  # of the cycles before
@@ -105,12 +105,14 @@ def replan_call(lifted: LiftedCall, goal: ScratchGoal, apart: bool = False) -> R
     found, least = [] if apart else [(usual, kept)], before
     for slack in _SLACKS_OF_EFFORT[goal.effort]:
         made = plan(_problem(lifted, slack))
-        places = {placement.buffer: placement.offset_bytes for placement in made.placements}
+        places, fast = (
+            {one.buffer: one.offset_bytes for one in made.placements if one.pool == pool} for pool in (_POOL, _FAST)
+        )
         scratch, bound = lifted.end_bytes(places), made.usage[0].lower_bound_bytes
         least = min(least, scratch)
         if scratch > before and goal.pool_bytes is None:
             continue
-        commands = lifted.commands(places)
+        commands = lifted.commands(places, fast)
         changed = replace(kept, scratch_bytes=scratch, bound_bytes=bound, data=lifted.data(commands, places))
         found.append((lifted.cycles(commands), changed))
     if goal.pool_bytes is not None:
@@ -139,20 +141,30 @@ def _fitting(one: ReplannedDelegate, goal: ScratchGoal) -> ReplannedDelegate:
 def _problem(lifted: LiftedCall, slack: int) -> Problem:
     """What lies in the scratch: inputs from the start on, outputs until the end.
 
-    Others are kept for `slack` operations more at both ends, so that copies and kernels beside them need not wait.
+    Others are kept for `slack` operations more at both ends, so that copies and kernels beside them need not wait, and
+    lie in the fast scratch as far as it has room: those that move the most bytes.
     """
     live, end = lifted.program.live_ranges(), len(lifted.program.operations) + 1
+    pools, fast = [Pool(_POOL, alignment=ALIGNMENT)], lifted.fast_bytes
+    moved = lifted.program.moved_bytes() if fast else {}
+    if fast:
+        pools.append(Pool(_FAST, fast, ALIGNMENT))
     buffers = []
     for buffer in lifted.contents:
         first, last = (time + 1 for time in live.get(buffer.name, (-1, -1)))
         first, last = max(first - slack, 0), min(last + slack, end)
         first = 0 if buffer.role in (BufferRole.INPUT, BufferRole.STATE) else first
         last = end if buffer.role in (BufferRole.OUTPUT, BufferRole.STATE) else last
-        buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last + 1),), buffer.alignment))
+        homes = (_FAST, _POOL) if fast and not buffer.role.is_parameter else (_POOL,)
+        read, written = moved.get(buffer.name, (0, 0))
+        lives = (Lifetime(first, last + 1),)
+        buffers.append(
+            Buffer(buffer.name, buffer.size_bytes, lives, buffer.alignment, homes, read_bytes=read, write_bytes=written)
+        )
     names = {buffer.name for buffer in buffers}
     found = (overlap.allowed for overlap in find_overlaps(lifted.program))
     overlaps = tuple(one for one in found if {one.first, one.second} <= names)
-    return Problem(tuple(buffers), (Pool(_POOL, alignment=ALIGNMENT),), overlaps=overlaps, name=lifted.program.name)
+    return Problem(tuple(buffers), tuple(pools), overlaps=overlaps, name=lifted.program.name)
 
 
 def replan_tensors(method: Method) -> ReplannedTensors | None:

@@ -1,8 +1,8 @@
 """A delegate by native lowering: from the TOSA graph that Vela gets to blocks like those that Vela makes.
 
-Invariant: inputs and outputs are those of Vela's blocks, in their order and with their shapes; only region 0
-(constants) and region 1 (scratch) are used. Nothing is shared in the scratch yet: `replan_call` does that. TVM is not
-needed.
+Invariant: inputs and outputs are those of Vela's blocks, in their order and with their shapes; regions are 0
+(constants), 1 (scratch) and, where the memory mode has it, 2 (fast scratch). Nothing is shared in the scratch yet, and
+nothing lies in the fast one: `replan_call` does that. TVM is not needed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from dataclasses import replace
 from ..errors import RefusalError
 from ..ethosu.hazards.waits import schedule
 from ..ethosu.lower.lower import LoweringTarget, lower
+from ..ethosu.program.access import accesses
 from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
+from ..ethosu.stream.commands import Operation
 from ..ethosu.stream.container import build_payload
+from ..ethosu.stream.decode import decode
 from ..ethosu.stream.encode import encode
 from ..ethosu.time import MemoryMap
-from ..executorch.lifted_call import SCRATCH, LiftedCall
-from ..executorch.lowered_for import memories_for
+from ..executorch.lifted_call import FAST, SCRATCH, LiftedCall
+from ..executorch.lowered_for import memories_for, options_for
 from ..executorch.replanning import ScratchGoal
 from ..frontend.tosa.layers import build_layers
 from ..models.executorch.program import Delegate, DelegateCall, ExecutorchProgram, Method, ValueTensor
@@ -37,18 +40,25 @@ class NativeBlocksError(RefusalError):
     """A delegate has another interface natively than in Vela's blocks."""
 
 
-def native_call(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> LiftedCall:
-    """A call that computes what the graph `tosa` does, like the call `vela` of Vela's; every buffer lies apart.
+def native_calls(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> tuple[LiftedCall, ...]:
+    """Calls that compute what the graph `tosa` does, like the call `vela` of Vela's, the first one in stripes if that
+    is of use, the last one whole; every buffer lies apart.
 
-    In stripes unless the goal is `cycles`. Raises `TosaLayersError`, `LoweringError`, `NativeBlocksError`.
+    Raises `TosaLayersError`, `LoweringError`, `NativeBlocksError`.
     """
     target, memory_map = vela.call.accelerator, memories_for(vela, {}, goal.board)
     graph = read_tosa_graph(tosa, f"delegate {vela.delegate}")
     layers, _ = build_layers(graph, target, "npu")
     lowered = lower(layers, target, LoweringTarget(memory_map=memory_map, for_cycles=goal.objective != "bytes"))
-    program = lowered.program
-    if goal.objective != "cycles" or goal.pool_bytes is not None:
-        program = _in_stripes(program, memory_map, goal)
+    fast_bytes = _fast_bytes(vela, goal)
+    programs = [lowered.program]
+    if goal.objective != "cycles" or goal.pool_bytes is not None or fast_bytes:
+        striped = _in_stripes(lowered.program, memory_map, goal, fast_bytes)
+        programs = [striped, *programs] if striped is not lowered.program else programs
+    return tuple(_call(program, lowered.constants, vela, goal, fast_bytes) for program in programs)
+
+
+def _call(program: NpuProgram, constants: bytes, vela: EthosUCall, goal: ScratchGoal, fast_bytes: int) -> LiftedCall:
     program, size = _apart(program)
     slots = _slots(program, vela)
     placed = [program.place(index, _home(program)) for index in range(len(program.operations))]
@@ -56,7 +66,7 @@ def native_call(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> LiftedCall:
     data = build_blocks(
         {
             "cmd_data": build_payload(replace(vela.call.payload, words=encode(schedule(placed, program.accelerator)))),
-            "weight_data": lowered.constants,
+            "weight_data": constants,
             "scratch_size": size.to_bytes(4, "little"),
             "inputs": slots_data([slot for slot, _ in slots[:count]]),
             "outputs": slots_data([slot for slot, _ in slots[count:]]),
@@ -64,7 +74,7 @@ def native_call(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> LiftedCall:
     )
     one = npu_calls(delegate_program(data, vela.method.delegates[vela.delegate].specs))[0]
     contents = tuple(b for b in program.buffers if b.original_region == SCRATCH and b.role is not BufferRole.LUT)
-    return LiftedCall(one, one.call, program, contents, tuple(name for _, name in slots), goal.board)
+    return LiftedCall(one, one.call, program, contents, tuple(name for _, name in slots), goal.board, fast_bytes)
 
 
 def delegate_program(data: bytes, specs: Mapping[str, bytes]) -> ExecutorchProgram:
@@ -91,9 +101,25 @@ def _slots(program: NpuProgram, vela: EthosUCall) -> list[tuple[BlockSlot, str]]
     return [(replace(slot, offset_bytes=b.original_offset, region=SCRATCH), b.name) for slot, b in pairs]
 
 
-def _in_stripes(program: NpuProgram, memory_map: MemoryMap, goal: ScratchGoal) -> NpuProgram:
-    groups = CascadeSpace(program, memory_map=memory_map)
+def _fast_bytes(vela: EthosUCall, goal: ScratchGoal) -> int:
+    """Of the fast scratch that the delegate's memory mode has: its size, or what Vela's stream touches there."""
+    pools = options_for(vela, {}, goal.board).planned_pools()
+    if len(pools) < FAST:
+        return 0
+    size = pools[FAST - 1].size_bytes
+    if size is not None:
+        return size
+    call = vela.call
+    operations = [one for one in decode(call.words, call.accelerator.language) if isinstance(one, Operation)]
+    touched = [one for operation in operations for one in accesses(operation, call.accelerator)]
+    return max((int(one.ranges[-1, 1]) for one in touched if one.region == FAST and len(one.ranges)), default=0)
+
+
+def _in_stripes(program: NpuProgram, memory_map: MemoryMap, goal: ScratchGoal, fast_bytes: int) -> NpuProgram:
+    """With a fast scratch, as few cycles as fit it; inputs and outputs are not there."""
+    groups = CascadeSpace(program, memory_map=memory_map, io_in_pools=not fast_bytes)
     capacity = 0 if goal.objective == "bytes" and goal.pool_bytes is None else goal.pool_bytes
+    capacity = fast_bytes or capacity
     chosen = best_choice(groups, capacity).groups
     return apply(program, chosen, groups.costs.blocks) if chosen else program
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..ethosu.stream.decode import decode
-from ..ethosu.time import estimate
+from ..ethosu.time import cycles_by_model
 from ..executorch.lowered_for import memories_for
 from ..executorch.replanning import TOLERANCES, ScratchError, ScratchGoal, replan_call, replan_scratch
 from ..frontend.start import vela_options
@@ -25,7 +25,7 @@ from ..models.executorch.vela_blocks import BACKEND
 from ..models.executorch.vela_network import npu_calls
 from ..options import CompileOptions, usual_accelerator
 from ..sizes import parse_size
-from .native import delegate_program, native_call
+from .native import delegate_program, native_calls
 
 _KEY = "npu_memplan"  # of our compile spec
 _FLAGS = "compile_flags"
@@ -97,7 +97,7 @@ def plan_blocks(
     from fvp_runner.executorch.compiling import compare_programs
 
     before = delegate_program(data, specs)
-    vela = native = b""
+    vela, native = b"", set[bytes]()
     refused: list[NpuMemplanError] = []
     if npu_compiler != "tvm":
         try:
@@ -106,41 +106,54 @@ def plan_blocks(
             refused.append(error)
     if npu_compiler != "vela":
         try:
-            made = replan_call(native_call(tosa, npu_calls(before)[0], goal), goal, apart=True)
-            native = made.data or bytes(made.delegate.data)
-        except (RefusalError, ScratchError) as error:
+            calls = native_calls(tosa, npu_calls(before)[0], goal)
+        except RefusalError as error:
             refused.append(error)
-    found = [one for one in (vela, native) if one]
+            calls = ()
+        for call in calls:
+            try:
+                made = replan_call(call, goal, apart=True)
+                native.add(made.data or bytes(made.delegate.data))
+            except ScratchError as error:
+                refused.append(error)
+    found = [*([vela] if vela else []), *sorted(native)]
     if not found:
         raise refused[0]
-    for best in sorted(found, key=_rank(found, specs, goal)):
+    for best in sorted(found, key=_rank(vela, native, specs, goal)):
         if best is data:
             break
         try:
-            compare_programs(before, delegate_program(best, specs), same_kernels=best is not native)
+            compare_programs(before, delegate_program(best, specs), same_kernels=best not in native)
             break
         except InternalError as error:
-            if best is not native or not vela:
+            if best not in native or not vela:
                 raise
             warnings.warn(f"a delegate stays Vela's: by native lowering, {error}", stacklevel=2)
     return best
 
 
-def _rank(found: Sequence[bytes], specs: Mapping[str, bytes], goal: ScratchGoal) -> Callable[[bytes], tuple[int, int]]:
-    """What the goal wants least of first. Without a pool, few bytes count among those of nearly the fewest cycles."""
+def _rank(
+    vela: bytes, native: Collection[bytes], specs: Mapping[str, bytes], goal: ScratchGoal
+) -> Callable[[bytes], tuple[int, ...]]:
+    """What the goal wants least of first: of cycles, those of the timing model with the most.
+
+    Without a pool, few bytes count among those of nearly the fewest cycles, and among native ones that are no slower
+    than Vela's.
+    """
     figures: dict[bytes, tuple[int, int]] = {}
-    for data in found:
+    for data in (*((vela,) if vela else ()), *native):
         one = npu_calls(delegate_program(data, specs))[0]
-        commands = decode(one.call.words, one.call.accelerator.language)
-        cycles = estimate(commands, one.call.accelerator, memories_for(one, {}, goal.board)).total
+        stream = decode(one.call.words, one.call.accelerator.language), one.call.accelerator
+        cycles = max(cycles_by_model([stream], memories_for(one, {}, goal.board)).values())
         figures[data] = cycles, one.blocks.scratch_bytes
     most = min(cycles for cycles, _ in figures.values()) * TOLERANCES[goal.objective]
+    most_native = min(most, figures[vela][0]) if vela and goal.objective != "bytes" else most
 
-    def rank(data: bytes) -> tuple[int, int]:
+    def rank(data: bytes) -> tuple[int, ...]:
         cycles, size = figures[data]
-        if goal.pool_bytes is not None or cycles > most:
+        if goal.pool_bytes is not None or cycles > (most_native if data in native else most):
             return cycles, size
-        return 0, size
+        return 0, size, cycles
 
     return rank
 

@@ -48,6 +48,10 @@ def test_buffers_folded_over_each_other_come_out_apart() -> None:
         "input0": (0, 0), "constants": (0, 3), "feature_map0": (0, 1), "feature_map1": (1, 2),
         "feature_map2": (2, 3), "output0": (3, 3),
     }  # fmt: skip
+    assert {n: moved for n, moved in program.moved_bytes().items() if n != "constants"} == {
+        "input0": (256, 0), "feature_map0": (256, 256), "feature_map1": (256, 256), "feature_map2": (256, 256),
+        "output0": (0, 256),
+    }  # fmt: skip
     assert program.operations[1].addresses[Register.IFM_BASE0] == ("feature_map0", 0)
     assert program.operations[1].addresses[Register.OFM_BASE0] == ("feature_map1", 0)
     assert Register.IFM_BASE1 not in program.operations[1].addresses

@@ -5,16 +5,23 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fvp_runner.executorch import compiling
+from fvp_runner.executorch.simulation import fast_scratch_bytes
 from npu_memplan.errors import InternalError
 from npu_memplan.ethosu.stream.container import build_payload
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.time import cycles_by_model
+from npu_memplan.executorch.lowered_for import memories_for
 from npu_memplan.executorch.replanning import ScratchError, ScratchGoal
-from npu_memplan.executorch_lowering.native import NativeBlocksError, delegate_program, native_call
+from npu_memplan.executorch_lowering import partitioner
+from npu_memplan.executorch_lowering.native import NativeBlocksError, delegate_program, native_calls
 from npu_memplan.executorch_lowering.partitioner import PartitionerError, ethos_u_partitioner, plan_blocks
 from npu_memplan.frontend.tosa.layers import TosaLayersError
 from npu_memplan.models.executorch.reading import read_program
@@ -90,13 +97,60 @@ def test_stripes_go_below_a_feature_map_and_its_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("npu", "vela", "native"), [("u55", 39808, 18624), ("u65", 12288, 18624), ("u85", 81920, 18624)]
+    ("npu", "vela", "native"), [("u55", 39808, 18624), ("u65", 12288, 12288), ("u85", 81920, 18624)]
 )
 def test_a_network_of_executorch(npu: str, vela: int, native: int) -> None:
     delegate = read_program((MODELS / f"three_convolutions_{npu}.pte").read_bytes()).methods[0].delegates[0]
     tosa = (MODELS / "three_convolutions.tosa").read_bytes()
     ours = plan_blocks(bytes(delegate.data), delegate.specs, ScratchGoal("bytes"), "tvm", tosa)
     assert (scratch(bytes(delegate.data)), scratch(ours)) == (vela, native)
+
+
+def _u65() -> tuple[bytes, Mapping[str, bytes], bytes]:
+    """Vela's blocks of a network in Dedicated_Sram_384KB, what they were made for, and the graph."""
+    delegate = read_program((MODELS / "three_convolutions_u65.pte").read_bytes()).methods[0].delegates[0]
+    return bytes(delegate.data), delegate.specs, (MODELS / "three_convolutions.tosa").read_bytes()
+
+
+def _worst_cycles(data: bytes, specs: Mapping[str, bytes]) -> int:
+    one = npu_calls(delegate_program(data, specs))[0]
+    stream = decode(one.call.words, one.call.accelerator.language), one.call.accelerator
+    return max(cycles_by_model([stream], memories_for(one, {})).values())
+
+
+@pytest.mark.parametrize("objective", ["bytes", "auto", "cycles"])
+def test_feature_maps_lie_in_the_fast_scratch(objective: str) -> None:
+    vela, specs, tosa = _u65()
+    ours = plan_blocks(vela, specs, ScratchGoal(objective), "tvm", tosa)
+    call = npu_calls(delegate_program(ours, specs))[0]
+    assert call.uses_fast_scratch
+    assert 0 < fast_scratch_bytes(call) <= 384 * 1024
+    assert scratch(ours) <= scratch(vela)
+    assert _worst_cycles(ours, specs) < _worst_cycles(vela, specs)
+
+
+def test_a_fast_scratch_without_a_size_is_as_large_as_what_vela_touches() -> None:
+    vela, specs, tosa = _u65()
+    unsized = {**specs, "compile_flags": specs["compile_flags"].replace(b"Dedicated_Sram_384KB", b"Dedicated_Sram")}
+    assert unsized != specs
+    ours = plan_blocks(vela, unsized, ScratchGoal(), "tvm", tosa)
+    used, room = (fast_scratch_bytes(npu_calls(delegate_program(data, unsized))[0]) for data in (ours, vela))
+    assert 0 < used <= room
+
+
+def test_native_lowering_is_not_taken_where_one_timing_model_says_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    vela, specs, tosa = _u65()
+    kept, ours = (plan_blocks(vela, specs, ScratchGoal(), kind, tosa) for kind in ("vela", "tvm"))
+    whole = npu_calls(delegate_program(kept, specs))[0].call
+    cycles = _worst_cycles(kept, specs)
+    assert _worst_cycles(ours, specs) < cycles
+
+    def one_slow_model(streams: list[Any], _: object) -> dict[str, int]:
+        of_vela = streams[0][0] == decode(whole.words, whole.accelerator.language)
+        return {"first": cycles, "second": cycles} if of_vela else {"first": 1, "second": cycles + 1}
+
+    monkeypatch.setattr(partitioner, "cycles_by_model", one_slow_model)
+    assert plan_blocks(vela, specs, ScratchGoal(), "auto", tosa) == kept
 
 
 def test_what_native_lowering_does_not_take_is_left_to_vela() -> None:
@@ -121,7 +175,7 @@ def test_another_interface_is_refused() -> None:
     tosa = file.finish(file.rescale(x, (1, 4, 4, 16), [(1 << 30, 31)], (0, 0), ("int8", "int8")))
     one = npu_calls(delegate_program(vela_blocks(graph()), SPECS))[0]
     with pytest.raises(NativeBlocksError, match="inputs or outputs of other sizes"):
-        native_call(tosa, one, ScratchGoal())
+        native_calls(tosa, one, ScratchGoal())
 
 
 def test_other_outputs_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ...errors import NpuMemplanError
-from ...problem.spans import Spans
+from ...problem.spans import Spans, covered
 from ..arch import Architecture, Language
 from ..stream.commands import Operation
 from ..stream.groups import REGION_OF, TILE_BASES, WRITTEN_THROUGH
@@ -213,6 +213,16 @@ class NpuProgram:
                 if len(ranges):
                     found.append((name, tuple(map(tuple, ranges.tolist())), access.is_write))
         return found
+
+    def moved_bytes(self) -> dict[str, tuple[int, int]]:
+        """Bytes of each buffer that operations read, and that they write; each operation's once."""
+        moved: dict[str, tuple[int, int]] = {}
+        for index in range(len(self.operations)):
+            for name, spans, writes in self._find_accesses(index):
+                read, written = moved.get(name, (0, 0))
+                amount = covered(spans)
+                moved[name] = (read, written + amount) if writes else (read + amount, written)
+        return moved
 
     def live_ranges(self) -> dict[str, tuple[int, int]]:
         """First and last operation (inclusive) that touches each buffer; untouched buffers are left out."""
