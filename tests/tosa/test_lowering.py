@@ -26,6 +26,8 @@ SEEDS = 6
 NPUS = ("ethos-u55-128", "ethos-u65-512", "ethos-u85-256")
 NETWORK = Path(__file__).resolve().parents[1] / "models" / "three_convolutions.tosa"
 Random = np.random.Generator
+_SCALARS = {"ADD": (-40, 40), "SUB": (-40, 40), "MUL": (2, 5), "MAXIMUM": (-90, -20), "MINIMUM": (400, 900)}
+_NAN = {0: 1}  # NanPropagationMode of MAXIMUM and MINIMUM
 
 needs_reference = pytest.mark.skipif(tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
 
@@ -112,6 +114,48 @@ def _product(rng: Random) -> bytes:
     return file.finish(file.rescale(products, shape, _scales(rng, 1, 0.008), (0, _zero(rng))))
 
 
+def _wide(file: TosaFile, name: str, shape: tuple[int, ...], scale: tuple[int, int], zero: int) -> str:
+    return file.rescale(name, shape, [scale], (zero, 0), ("int8", "int32"))
+
+
+def _extreme(rng: Random, kind: str) -> bytes:
+    """Two operands in the smaller one's scale: a tensor, one for each channel, a constant of 8 or of 32 bits."""
+    file, shape, other = TosaFile(), (1, 5, 9, 17), (1, 1, 1, 17)
+    scales = [(1 << 30, 30), (int(rng.integers(1 << 30, 1 << 31)), 30 - int(rng.integers(0, 3)))]
+    given = int(rng.integers(0, 4))
+    if given == 0:
+        second = _wide(file, file.input(*shape), shape, scales[0], _zero(rng))
+        other = shape
+    elif given == 1:
+        second = _wide(file, file.input(*other), other, scales[0], _zero(rng))
+    elif given == 2:
+        second = _wide(file, file.constant(rng.integers(-128, 128, other), "int8"), other, scales[0], _zero(rng))
+    else:
+        other = (1, 1, 1, 1)
+        second = file.constant(rng.integers(-100, 100, other), "int32")
+    first = _wide(file, file.input(*shape), shape, scales[1], _zero(rng))
+    names = [first, second] if rng.random() < 0.5 else [second, first]
+    most = file.operator(kind, names, shape, "int32", _NAN)
+    return file.finish(file.rescale(most, shape, _scales(rng, 1, 0.6), (0, _zero(rng) // 4)))
+
+
+def _byte_function(rng: Random) -> bytes:
+    """Operators of 32 bits of one tensor and single constants."""
+    file, shape = TosaFile(), (1, 4, 9, 12)
+    x = _wide(file, file.input(*shape), shape, (int(rng.integers(1 << 30, 1 << 31)), 30), _zero(rng))
+    for kind in rng.permutation(["ABS", "ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM"]):
+        if kind == "ABS":
+            x = file.operator("ABS", [x], shape, "int32")
+            continue
+        low, high = _SCALARS[str(kind)]
+        operands = [x, file.constant(rng.integers(low, high, (1, 1, 1, 1)), "int32")]
+        shift = [file.constant([0], "int8")] if kind == "MUL" else []
+        operands = operands if rng.random() < 0.5 else operands[::-1]
+        x = file.operator(str(kind), [*operands, *shift], shape, "int32", _NAN if "IMUM" in kind else None)
+    x = file.rescale(x, shape, _scales(rng, 1, 0.3), (0, 0), ("int32", "int32"))
+    return file.finish(file.rescale(x, shape, _scales(rng, 1, 0.6), (0, _zero(rng) // 4)))
+
+
 def _reduced(rng: Random) -> bytes:
     file, (height, width) = TosaFile(), (int(v) for v in rng.integers(2, 20, 2))
     x, zero = file.input(1, height, width, 24), _zero(rng) // 4
@@ -181,6 +225,8 @@ CASES: dict[str, Callable[[Random], bytes]] = {
     "MATMUL moved": _moved_sums,
     **{k: lambda rng, k=k: _sum(rng, k) for k in ("ADD", "SUB")},
     "MUL": _product,
+    **{k: lambda rng, k=k: _extreme(rng, k) for k in ("MAXIMUM", "MINIMUM")},
+    "ABS": _byte_function,
     "REDUCE_SUM": _reduced,
     "RESCALE": _requantised,
     "AVG_POOL2D": _pools,

@@ -11,14 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...ethosu.arch import Architecture
+from ...ethosu.layers.activation import Lookup
 from ...ethosu.layers.reshape import Reshape
 from ...ethosu.lower.layer import Layer, problem
 from ...ethosu.lower.tensors import LayerTensor
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from ...names import Names
+
+EVERY_BYTE: NDArray[np.int64] = np.arange(-128, 128, dtype=np.int64)  # that an int8 tensor may have
 
 
 @dataclass(slots=True, eq=False)
@@ -72,16 +76,34 @@ class GraphBuilder:
         index = operator.outputs[0]
         own = self.zero_points.get(index, 0)
         name = self.declare(index, own if zero is None else zero)
-        layer = replace(layer, name=f"{layer.name}:{name}", output=name)
-        inputs = tuple(self.tensors[i] for i in layer.inputs)
-        reason = problem(layer, inputs, self.tensors[name]) or layer.unsupported_by(self.target, inputs)
-        if reason:
-            raise RejectedError(reason)
-        self.layers.append(layer)
-        self.operator_of[name] = operator.index
+        self._append(operator, replace(layer, name=f"{layer.name}:{name}", output=name))
         if zero is not None and zero != own:
             view = self.declare(index, own)
             self.layers.append(Reshape(f"reshape:{view}", (name,), view))
+
+    def _append(self, operator: TosaOperator, layer: Layer) -> None:
+        inputs = tuple(self.tensors[i] for i in layer.inputs)
+        reason = problem(layer, inputs, self.tensors[layer.output]) or layer.unsupported_by(self.target, inputs)
+        if reason:
+            raise RejectedError(reason)
+        self.layers.append(layer)
+        self.operator_of[layer.output] = operator.index
+
+    def looked_up(self, operator: TosaOperator, index: int, zero: int, table: NDArray[np.int64]) -> str:
+        """The name of an int8 tensor whose values are looked up for `operator`, with the zero point `zero`."""
+        if np.array_equal(table, EVERY_BYTE):
+            return self.read(index, zero)
+        name = self.tensor_like(index, zero, None)
+        self._append(operator, Lookup(f"table:{name}", (self.read(index),), name, tuple(int(v) for v in table)))
+        return name
+
+    def tensor_like(self, index: int, zero: int, values: NDArray[np.int64] | None) -> str:
+        """The name of an int8 tensor of its own in the shape of tensor `index`, with these values if any are given."""
+        tensor = self.graph.tensor(index)
+        name = self._names.unique(f"{tensor.name or f'tensor{index}'}_int8")
+        data = None if values is None else values.astype(np.int8).reshape(tensor.shape or (1,))
+        self.tensors[name] = LayerTensor(name, tensor.shape or (1,), "int8", 1.0, zero, data)
+        return name
 
     def shape(self, index: int) -> tuple[int, ...]:
         return self.graph.tensor(index).shape

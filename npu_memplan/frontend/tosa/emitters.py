@@ -28,6 +28,7 @@ from ...ethosu.reading.reader import RejectedError
 from ...ethosu.stream.isa import ElementwiseMode, Upscale
 from ...models.tosa_graph import TosaOperator
 from .builder import GraphBuilder
+from .functions import byte_function, constant_values
 from .operands import (
     INPUT_ZERO,
     RescaleNumbers,
@@ -57,6 +58,11 @@ def _rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
         return
     if builder.dtype(source) != "int32" or numbers.input_zero:
         raise RejectedError(f"it rescales {builder.dtype(source)} to {builder.dtype(operator.outputs[0])}")
+    function = byte_function(builder, source, operator.index)
+    if function is not None and builder.shape(function.source) == builder.shape(operator.outputs[0]):
+        table = tuple(int(v) for v in np.clip(numbers.single(function.values), *clamp))
+        builder.add(operator, Lookup("table", (builder.moved(function.source),), "", table), numbers.output_zero)
+        return
     computed = builder.producer(source, *_COMPUTED)
     _COMPUTED[computed.kind](builder, operator, computed, numbers, clamp)
 
@@ -172,6 +178,27 @@ def _product(
     builder.add(operator, layer, numbers.output_zero)
 
 
+def _extreme(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    """MAXIMUM or MINIMUM: what rescales does not change an order, so operands are rescaled first, by tables."""
+    limits, names = builder.limits(operator.outputs[0]), []
+    for index in computed.inputs:
+        constant = constant_values(builder, index)
+        if constant is not None:
+            stored = np.clip(numbers.single(constant), *limits)
+            names.append(builder.tensor_like(index, numbers.output_zero, stored))
+            continue
+        known = byte_function(builder, index, computed.index)
+        if known is None or builder.shape(known.source) != builder.shape(index):
+            raise RejectedError(f"its operand {builder.graph.tensor(index).name!r} is no function of one int8 tensor")
+        table = np.clip(numbers.single(known.values), *limits)
+        names.append(builder.looked_up(computed, known.source, numbers.output_zero, table))
+    mode = ElementwiseMode.MAX if computed.kind == "MAXIMUM" else ElementwiseMode.MIN
+    layer = Binary(computed.kind.lower(), (names[0], names[1]), "", clamp, mode)
+    builder.add(operator, layer, numbers.output_zero)
+
+
 def _reduced(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
 ) -> None:
@@ -204,6 +231,8 @@ _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescale
     "ADD": _sum,
     "SUB": _sum,
     "MUL": _product,
+    "MAXIMUM": _extreme,
+    "MINIMUM": _extreme,
     "REDUCE_SUM": _reduced,
 }
 

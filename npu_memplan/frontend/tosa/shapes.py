@@ -30,11 +30,11 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
     if kind in _POOLS:
         kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
         return _windows(shapes[0], kernel, stride, padding, (1, 1), shapes[0][3])
-    if kind in ("RESCALE", "CLAMP", "TABLE", "IDENTITY"):
+    if kind in ("RESCALE", "CLAMP", "TABLE", "IDENTITY", "ABS"):
         if kind == "RESCALE" and any(len(s) != 1 or s[0] not in (1, *shapes[0][-1:]) for s in shapes[1:3]):
             raise RejectedError("its scales are neither one nor one for each channel")
         return shapes[0]
-    if kind in ("ADD", "SUB", "MUL"):
+    if kind in ("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM"):
         pairs = list(zip(*shapes[:2], strict=True))
         if any(a != b and 1 not in (a, b) for a, b in pairs):
             raise RejectedError(f"its operands have the shapes {list(shapes[0])} and {list(shapes[1])}")
