@@ -14,10 +14,10 @@ from .boards import BoardRow
 HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "NPU ms", "host")
 NOTE = (
     "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
-    "constants (flash). The plans are those of the fewest bytes; compile --board BOARD makes faster ones where "
-    "there is room. Milliseconds are estimated from the board file's figures; the host's roughly (?: its clock is "
-    "not known), and not in the NPU's. The user's own program is not in the bytes. Of the boards, Corstone-300 "
-    "alone was run by us, on emulators."
+    "constants (flash). A row is what compile --board BOARD makes, with the flag that the column fits names instead of "
+    "yes (bytes: --objective bytes, Size: --optimise Size). Milliseconds are estimated from the board file's figures; "
+    "the host's roughly (?: its clock is not known), and not in the NPU's. The user's own program is not in the bytes. "
+    "Of the boards, Corstone-300 alone was run by us, on emulators."
 )
 
 
@@ -30,7 +30,7 @@ def fit_cells(row: BoardRow) -> tuple[str, ...]:
     sizes = (f"{_kib(used)}/{there >> 10}" if there else "-" for used, there in kept)
     time = "-" if row.milliseconds is None else f"{row.milliseconds:.3f}"
     host = f"~{row.host_milliseconds:.2f}" if row.host_milliseconds else "?" if row.host_operations else "-"
-    fits = "no" if not row.fits else row.options.optimise if row.verdict != row.fit.verdict else "yes"
+    fits = "no" if not row.fits else row.changed.rpartition(" ")[2] or "yes"
     return (row.board, fits, npu, *sizes, time, host)
 
 

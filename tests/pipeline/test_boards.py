@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ import pytest
 from benchmarks.boards import line
 from npu_memplan import compiler
 from npu_memplan.artifact import Artifact
+from npu_memplan.cache.programs import ProgramCache
+from npu_memplan.errors import RefusalError
 from npu_memplan.ethosu.time import Needs
+from npu_memplan.files.user_cache import ContentStore
+from npu_memplan.fit.board_table import fit_cells
 from npu_memplan.fit.boards import on_boards
 from npu_memplan.frontend.start import vela_options
 from npu_memplan.options import CompileOptions, OptionError
@@ -107,7 +112,7 @@ def test_constants_go_where_there_is_room_or_where_they_are_asked_to_be(cli, tmp
 
 
 def test_all_boards_say_where_it_fits(cli, tmp_path: Path) -> None:
-    made = cli("compile", HELLO, "--all-boards", "--json")
+    made = cli("compile", HELLO, "--all-boards", "--effort", "quick", "--json")
     assert made.code == 0, made.err
     rows = {row["board"]: row for row in json.loads(made.out)}
     assert tuple(rows) == board_names()
@@ -125,14 +130,45 @@ def test_all_boards_say_where_it_fits(cli, tmp_path: Path) -> None:
     assert rows["himax-we2"]["memories"][0]["bytes"] == artifact.pool_bytes("sram")
 
 
+def test_a_row_has_the_objective_of_a_compile(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    model, cache = shared_model("micro_speech_quantized"), ProgramCache(ContentStore(tmp_path / "cache", 1 << 24))
+    quick = CompileOptions(effort="quick")
+    (fast,) = on_boards(model, quick, ("himax-we2",), cache=cache)
+    (small,) = on_boards(model, replace(quick, objective="bytes"), ("himax-we2",), cache=cache)
+    made = cache.compiled(
+        model, CompileOptions("ethos-u55-64", board="himax-we2", effort="quick"), "", pytest.fail
+    ).artifact
+    assert made.timing is not None
+    assert made.timing.milliseconds(made.estimated_cycles or 0) == fast.milliseconds
+    assert fast.to_dict()["memories"][0]["bytes"] == made.pool_bytes("sram")
+    assert (fast.milliseconds or 0) < (small.milliseconds or 0)
+    assert (fast.verdict, small.verdict) == ("fits", "fits")
+
+
+def test_a_row_that_fits_otherwise_names_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = compiler.plan_model
+
+    def planned(model: Path, options: CompileOptions, **more: Any) -> Any:
+        if options.for_cycles:
+            raise RefusalError("does not fit")
+        return plan(model, options, **more)
+
+    monkeypatch.setattr(compiler, "plan_model", planned)
+    (row,) = on_boards(HELLO, CompileOptions(), ("himax-we2",))
+    assert (row.fits, row.verdict, fit_cells(row)[1]) == (True, "fits with --objective bytes", "bytes")
+    assert "--objective bytes" in " ".join(row.to_dict()["flags"])
+    (row,) = on_boards(HELLO, CompileOptions(objective="bytes"), ("himax-we2",))
+    assert (row.verdict, fit_cells(row)[1]) == ("fits", "yes")
+
+
 def test_a_fault_on_one_board_is_told_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(STRICT)
     plan = compiler.plan_model
 
-    def planned(model: Path, options: CompileOptions, beyond: str = "") -> Any:
+    def planned(model: Path, options: CompileOptions, **more: Any) -> Any:
         if options.accelerator == "ethos-u55-128":
             raise KeyError("no such view")
-        return plan(model, options, beyond)
+        return plan(model, options, **more)
 
     monkeypatch.setattr(compiler, "plan_model", planned)
     broken, sound = on_boards(HELLO, CompileOptions(objective="bytes"), ("alif-e7-he", "alif-e7-hp"))
@@ -179,7 +215,7 @@ def test_a_compile_without_output_says_so(cli) -> None:
 
 
 def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Callable[[str], Path]) -> None:
-    made = cli("compile", shared_model("tf2_mobilenet_v2_1.0_224_ptq"), "--all-boards")
+    made = cli("compile", shared_model("tf2_mobilenet_v2_1.0_224_ptq"), "--all-boards", "--objective", "bytes")
     assert made.code == 0, made.err
     lines = made.out.splitlines()
     assert "…" not in made.out
