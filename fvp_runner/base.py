@@ -83,6 +83,7 @@ class RunOutputs:
     pools_after: tuple[Array, ...] | None = None
     npu_cycles: int | None = None  # of all calls of one inference, where known
     cycles_are_estimates: bool = True  # the NPU model's guess, not a measurement
+    adapters_set: bool = False  # the FVP's timing adapters have the system configuration's speeds, read back
     npu_beats: tuple[int, ...] | None = None  # AXI port 0 read, written, port 1 read, written; as sure as the cycles
     stack: tuple[int, int] | None = None  # firmware: bytes used at most, measured; bytes there are
     transcript: str = ""

@@ -113,6 +113,7 @@ def outputs_of(
         outputs=outputs,
         pools_after=pools,
         npu_cycles=cycles,
+        adapters_set=transcript.adapters is not None and transcript.adapters[0] == transcript.adapters[1],
         npu_beats=transcript.beats if transcript.calls else None,
         cycles_are_estimates=cycles_are_estimates,
         stack=transcript.stack,

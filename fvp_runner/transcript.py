@@ -34,6 +34,7 @@ class Transcript:
     calls: int | None = None
     cycles: int | None = None
     beats: tuple[int, ...] | None = None  # AXI port 0 read, written; port 1 read, written
+    adapters: tuple[int, int] | None = None  # timing adapters to set; those that have what was written
     status: int | None = None
     outputs: list[bytearray] = field(default_factory=list)
     output_rows: list[tuple[int, int]] = field(default_factory=list)  # (bytes, crc)
@@ -77,6 +78,8 @@ def _line(t: Transcript, line: str) -> None:
         setattr(t, word.lower(), int(rest))
     elif word == "BEATS" and re.fullmatch(r"\d+( \d+){3}", rest):
         t.beats = tuple(map(int, rest.split()))
+    elif word == "ADAPTERS" and (match := re.fullmatch(r"(\d+) set=(\d+)", rest)):
+        t.adapters = int(match[1]), int(match[2])
     elif word == "STATUS" and re.fullmatch(r"-?\d+", rest):
         t.status = int(rest)
     elif word in ("OUTPUT", "POOL") and (match := _ROW.fullmatch(rest)):

@@ -32,6 +32,7 @@ from .device import EmulatedRunner, End, Machine, reaching_memory
 CPU = "cortex-m33"
 HINT = "pip install 'npu_memplan[unicorn]'"
 _RETURN = 0x9FFFF000  # where a handler returns to: executable by the default memory map, and no board has memory there
+_ADAPTER_VERSION, _ADAPTER_KNOWN = 0x38, 0x1117  # register and content of a timing adapter that the firmware takes
 _SYSTEM, _SYSTEM_BYTES = 0xE0000000, 0x100000  # private peripherals
 _NVIC_ENABLE, _VTOR = 0xE100, 0xED08  # offsets in them
 _LOOK_S = 0.1  # between two looks at the clock
@@ -88,6 +89,10 @@ class _UnicornMachine:
         self._uc.mmio_map(board.uart.base & -_PAGE, _PAGE, self._uart_read, board, self._uart_write, board)
         self._uc.mmio_map(_SYSTEM, _SYSTEM_BYTES, self._system_read, None, self._system_write, None)
         self._uc.mem_map(_RETURN, _PAGE)
+        for page in {adapter.base & -_PAGE for adapter in board.timing_adapters}:
+            self._uc.mem_map(page, _PAGE)
+        for adapter in board.timing_adapters:  # registers that keep what is written, and change no time
+            self._uc.mem_write(adapter.base + _ADAPTER_VERSION, _ADAPTER_KNOWN.to_bytes(4, "little"))
         for s in elf.segments:
             if s.file_bytes:
                 self._uc.mem_write(s.physical, elf.image[s.offset : s.offset + s.file_bytes])

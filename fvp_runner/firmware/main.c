@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "adapters.h"
 #include "board.h"
 #include "crc32.h"
 #include "exit.h"
@@ -139,6 +140,13 @@ int main(void) {
     uart_text("\n");
     if (result != ETHOSU_OK) return fail(ethosu_text(result));
   }
+#if PROGRAM_ADAPTERS
+  uart_text("ADAPTERS ");
+  uart_decimal(PROGRAM_ADAPTERS);
+  uart_text(" set=");
+  uart_decimal(adapters_set(adapters, PROGRAM_ADAPTERS));
+  uart_text("\n");
+#endif
   uart_text("RUN\n");
   const int32_t status = PROGRAM_RUN(pools);
   uart_text("CALLS ");

@@ -33,7 +33,7 @@ from .sources import board_header, linker_script, program_header
 COMPILER = "arm-none-eabi-gcc"
 COMPILER_HINT = "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi"
 FIRMWARE = Path(__file__).resolve().parent.parent / "firmware"
-MODULES = ("startup", "main", "ethosu", "launch", "uart", "exit", "crc32", "cache", "inputs")
+MODULES = ("startup", "main", "ethosu", "launch", "uart", "exit", "crc32", "cache", "inputs", "adapters")
 _ABI = ("-mthumb", "-mfloat-abi=hard")
 _COMPILE = (
     *("-std=c11", "-O2", *REQUIRED_FLAGS, "-ffunction-sections", "-fdata-sections"),

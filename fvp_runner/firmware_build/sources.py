@@ -9,9 +9,10 @@ from __future__ import annotations
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import npu_target, region_config
 from npu_memplan.ethosu.arch import ACCELERATORS, Language
+from npu_memplan.ethosu.time import load_system
 from npu_memplan.names import identifier
 from npu_memplan.problem import POISON
-from npu_memplan.target_data import Board, targets_folder
+from npu_memplan.target_data import Board, load_memory_mode, targets_folder
 
 from ..guards import GUARD
 from .layout import BoardLayout, input_bytes
@@ -63,6 +64,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     outputs = [_slot(upper, "OUTPUT", i) for i in range(len(artifact.outputs))]
     npu = npu_target(artifact)
     config = 0 if npu is None else npu.config
+    adapters = _adapters(layout.board, artifact)
     lines = [
         f"/* Generated: what main.c needs to know of {name}. */",
         "#ifndef NPU_MEMPLAN_PROGRAM_H",
@@ -78,6 +80,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         f"#define PROGRAM_INIT {f'{name}_init' if artifact.has_init else '(void)'}",
         f"#define PROGRAM_RESET {f'{name}_reset' if artifact.states else '(void)'}",
         f"#define PROGRAM_NPU_CONFIG {config:#010x}u /* {artifact.target.accelerator}; 0: no NPU is used */",
+        f"#define PROGRAM_ADAPTERS {len(adapters)} /* timing adapters to set */",
         f"#define PROGRAM_POISON {POISON:#04x}",
         f"#define PROGRAM_GUARD {GUARD:#04x}",
         f"#define PROGRAM_POOLS {len(pools)}",
@@ -98,6 +101,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         _table("const uint32_t guard_bytes", [str(guard) for guard in layout.guards_bytes], "0"),
         _table("const struct slot inputs", inputs, "{0, 0, 0}"),
         _table("const struct slot outputs", outputs, "{0, 0, 0}"),
+        *([_table("const struct adapter adapters", adapters, "")] if adapters else []),
         "static const uint8_t *streamed_rows; /* where they are, and what chunks they come in */",
         "static uint32_t streamed_seed;",
         *([] if streamed < 0 else [_FEED_ROWS.format(name=name, prefix=f"{upper}_INPUT_{streamed}")]),
@@ -107,6 +111,28 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _adapters(board: Board, artifact: Artifact) -> list[str]:
+    """Base and settings of each timing adapter, where the system configuration says what an FVP's are set to.
+
+    Arm's evaluation kit gives both adapters the speed of SRAM where constants lie there too.
+    """
+    target = artifact.target.resolved()
+    if npu_target(artifact) is None or target.board or target.vela_ini:
+        return []
+    system = load_system(target.system_config)
+    constants = load_memory_mode(target.memory_mode).constants_port
+    rows = []
+    for adapter in board.timing_adapters:
+        memory = system.behind(min(adapter.port, constants))
+        if memory.pulse is None:
+            return []
+        limits = memory.read.outstanding & 63, memory.write.outstanding & 63, 0  # fields of 6 bits; 0: no limit
+        pulse = memory.pulse.on, memory.pulse.off, memory.pulse.words
+        values = (*limits, memory.read.latency, memory.write.latency, *pulse)
+        rows.append(f"{{{adapter.base:#010x}u, {{{', '.join(map(str, values))}}}}}")
+    return rows
 
 
 def linker_script(artifact: Artifact, layout: BoardLayout) -> str:

@@ -22,6 +22,7 @@ from ..errors import NpuMemplanError
 from ..ethosu.arch import Architecture, accelerator
 from ..ethosu.stream.commands import Command, Operation, Wait
 from ..ethosu.stream.isa import Op, Register
+from ..ethosu.time import fvp_system
 from ..files.arrays import read_inputs
 from ..files.owned_folder import scratch_folder
 from ..options import CompileOptions
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 _INPUT = "random:7"
 _PACKAGES = ("npu_memplan", "apache-tvm", "ethos-u-vela", "numpy", "tflite-micro")
 _ADAPTERS = (
-    "our firmware leaves the FVP's timing adapters as they are after reset, so its cycles are of other memories "
-    "than the estimate's; beats do not depend on them"
+    "the timing adapters did not take the speeds of the system configuration, so cycles are of other memories than "
+    "the estimate's; beats do not depend on them"
 )
 _DIGITS = re.compile(r"DATA [0-9a-f]+\r?")
 _PATH = re.compile(r"(?:/[^\s/:]+){2,}/")
@@ -70,10 +71,10 @@ def gather(
         report_progress(f"{network.name}, {program}", number, len(requested))
         with scratch_folder("evidence") as folder:
             made.append(_made(network, program, target, folder / "artifact", runner, options))
-    runs, versions, boards, systems = zip(*made, strict=True)
+    runs, versions, boards, adapters = zip(*made, strict=True)
     reference = _version("tflite-micro")
-    ran = (" / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), ""))
-    record = _empty(runner, target, *ran, next(filter(None, reversed(systems)), ""))
+    ran = (" / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), ""), all(adapters))
+    record = _empty(runner, target, *ran)
     return replace(record, reference=f"tflite-micro {reference}" if reference else "", runs=runs).sealed()
 
 
@@ -84,15 +85,14 @@ def _of_micro(
     only: Sequence[str],
     report_progress: Callable[[str, int, int], None],
 ) -> EvidenceRecord:
-    from .micro.artifact import micro_options
     from .micro.run import run_micro
 
-    rows, version, board = run_micro(runner, npu, options, only, report_progress)
-    system = micro_options(npu).system_config
-    return replace(_empty(runner, npu.name, version, board, system), reference="numpy", micro=rows).sealed()
+    rows, version, board, adapters_set = run_micro(runner, npu, options, only, report_progress)
+    record = _empty(runner, npu.name, version, board, adapters_set)
+    return replace(record, reference="numpy", micro=rows).sealed()
 
 
-def _empty(runner: str, target: str, runner_version: str, board: str, system_config: str) -> EvidenceRecord:
+def _empty(runner: str, target: str, runner_version: str, board: str, adapters_set: bool) -> EvidenceRecord:
     """What a record says beside its rows."""
     return EvidenceRecord(
         runner=runner,
@@ -100,36 +100,38 @@ def _empty(runner: str, target: str, runner_version: str, board: str, system_con
         counted_by=FVP if runner == "fvp" else MODEL,
         accelerator=target,
         board=board,
-        system_config=system_config,
+        system_config=fvp_system(accelerator(target)),
         reference="",
         versions={name: _version(name) for name in _PACKAGES} | {"python": platform.python_version()},
         machine=f"{platform.system()} {platform.machine()}",
         runs=(),
-        remarks=(_ADAPTERS,) if runner == "fvp" else (),
+        remarks=(_ADAPTERS,) if runner == "fvp" and not adapters_set else (),
+        adapters_set=adapters_set,
     )
 
 
 def _made(
     network: ListedNetwork, program: str, target: str, folder: Path, runner: str, options: RunOptions
-) -> tuple[ProgramRun, str, str, str]:
-    """One program of the set: its row as far as it came, the runner's version, the board, the system configuration."""
+) -> tuple[ProgramRun, str, str, bool]:
+    """One program of the set: its row as far as it came, the runner's version, the board, whether adapters are set."""
     from fvp_runner.runner import create
 
-    requested = CompileOptions(target, **PROGRAMS[program])
+    requested = CompileOptions(target, fvp_system(accelerator(target)), **PROGRAMS[program])
     row = ProgramRun(network.name, network.sha256, program, requested.to_cli_args(), input=_INPUT)
-    version = board = system = ""
+    version, board, adapters_set = "", "", False
     try:
         artifact = compile_model(network.path, requested, folder)
-        system, row = artifact.target.system_config, _described(row, artifact, folder)
+        row = _described(row, artifact, folder)
         started = create(runner, folder, replace(options, npu_cycles=True, pools_after=False))
         firmware = getattr(started, "firmware", None)
         board = firmware.board.name if firmware is not None else ""
         values = read_inputs(artifact.name, artifact.inputs, [_INPUT])
         ran = started.run(values)
-        version, row = ran.version, _judged(row, network, artifact, ran, values)
+        version, adapters_set = ran.version, ran.adapters_set
+        row = _judged(row, network, artifact, ran, values)
     except NpuMemplanError as error:
         row = replace(row, error=_PATH.sub("", str(error)))
-    return row, version, board, system
+    return row, version, board, adapters_set
 
 
 def _described(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramRun:

@@ -123,6 +123,7 @@ class EvidenceRecord:
     runs: tuple[ProgramRun, ...]
     remarks: tuple[str, ...] = ()
     micro: tuple[MicroRun, ...] = ()
+    adapters_set: bool = False  # timing adapters had the speeds of `system_config` in each run, read back
     format: str = FORMAT
     sha256: str = ""  # of this record without it
 
@@ -150,8 +151,9 @@ class EvidenceRecord:
 def digest(record: EvidenceRecord) -> str:
     """SHA-256 of a record without its own."""
     plain: Any = msgspec.to_builtins(replace(record, sha256=""))
-    if not record.micro:
-        del plain["micro"]  # records made before there were micro-streams keep their digest
+    for name in ("micro", "adapters_set"):  # records made before there were these keep their digest
+        if not getattr(record, name):
+            del plain[name]
     return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
 

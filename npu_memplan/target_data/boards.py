@@ -70,6 +70,13 @@ class MemoryPlacement(Struct, frozen=True):
     constants: tuple[str, ...] = ()
 
 
+class TimingAdapter(Struct, frozen=True):
+    """Registers of an FVP's timing adapter: it gives the memories behind one AXI port their speed."""
+
+    port: Literal[0, 1]
+    base: Address
+
+
 class QemuData(Struct, frozen=True):
     """How QEMU models the board: machine, and the input line that is the NPU's interrupt."""
 
@@ -120,7 +127,10 @@ class BoardClock(Struct, frozen=True):
     cpu_hz: Annotated[float, Meta(ge=0)] = 0.0  # 0: not known
 
 
-class BoardFile(Struct, frozen=True, kw_only=True, rename={"memories": "memory", "placements": "placement"}):
+_TABLES = {"memories": "memory", "placements": "placement", "timing_adapters": "timing_adapter"}
+
+
+class BoardFile(Struct, frozen=True, kw_only=True, rename=_TABLES):
     """A board's TOML file; what has no default has to be there."""
 
     name: Annotated[str, _NAME]
@@ -137,6 +147,7 @@ class BoardFile(Struct, frozen=True, kw_only=True, rename={"memories": "memory",
     unknown: tuple[str, ...] = ()  # what no public text was found for, and what stands in its place
     placements: Mapping[str, MemoryPlacement] = field(default_factory=dict)
     vectors: Vectors = Vectors()
+    timing_adapters: tuple[TimingAdapter, ...] = ()  # of an FVP or FPGA
     aliases: tuple[str, ...] = ()  # product names: of the chip, of kits that carry it
     description: str = ""
     state: str = "described"  # "emulated": run on emulators here; "described": never run; or a user's own word

@@ -177,7 +177,11 @@ def test_a_log_of_the_fvps_form_is_read(tmp_path: Path) -> None:
     log = sample.partition("\n")[2].replace("{uart}", uart)
     record = gather("fvp", "ethos-u55-128", RunOptions(fvp_path=stand_in(tmp_path, log)), [SMALL])
     assert record.counted_by == FVP
-    assert "adapters" in record.remarks[0]
+    assert record.adapters_set
+    assert not record.remarks
+    other = stand_in(tmp_path, log.replace("ADAPTERS 2 set=2", "ADAPTERS 2 set=1"))
+    assert "timing adapters" in gather("fvp", "ethos-u55-128", RunOptions(fvp_path=other), [SMALL]).remarks[0]
+    stand_in(tmp_path, log)
     for run in record.runs:
         assert run.error == ""
         assert run.exact is True

@@ -12,6 +12,7 @@
 #define PROGRAM_INIT (void)
 #define PROGRAM_RESET (void)
 #define PROGRAM_NPU_CONFIG 0x00003008u /* ethos-u55-256; 0: no NPU is used */
+#define PROGRAM_ADAPTERS 0 /* timing adapters to set */
 #define PROGRAM_POISON 0xa5
 #define PROGRAM_GUARD 0xc3
 #define PROGRAM_POOLS 1

@@ -37,6 +37,7 @@ from .span import models_text as models_text
 from .systems import System as System
 from .systems import SystemDataError as SystemDataError
 from .systems import default_memory_map as default_memory_map
+from .systems import fvp_system as fvp_system
 from .systems import load_system as load_system
 from .timeline import TimingModel as TimingModel
 from .timeline import stream_words as stream_words

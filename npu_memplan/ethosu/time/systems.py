@@ -59,6 +59,14 @@ class System:
         return self.memories.get(name, self.behind(1 if name == "dram" else 0))
 
 
+def fvp_system(accelerator: Architecture) -> str:
+    """The configuration of Arm's FVPs, timing adapters included: for its default one, else for its product."""
+    usual = accelerator_system(accelerator.name).system_config
+    tables = read_toml(targets_folder() / "systems.toml")
+    named = [name for name in tables if name.startswith(f"FVP_Ethos_{accelerator.product.name}_")]
+    return next((name for name in named if tables[name].get("vela") == usual), named[0])
+
+
 def load_system(name: str, vela_ini: Path | None = None) -> System:
     """A configuration by name: of the user's `vela_ini` if it is there, else one that comes with npu_memplan."""
     content = None

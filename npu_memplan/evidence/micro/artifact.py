@@ -15,6 +15,7 @@ import numpy as np
 from ...artifact import Artifact
 from ...ethosu.arch import Architecture
 from ...ethosu.program.primfunc import to_primfunc
+from ...ethosu.time import fvp_system
 from ...frontend.attributes import Quantised, main_attributes
 from ...names import identifier
 from ...options import CompileOptions
@@ -26,9 +27,13 @@ from .stream import MicroStream
 
 def micro_options(accelerator: Architecture) -> CompileOptions:
     """What micro-streams are compiled for: constants behind AXI port 1, with the speeds of the FVP's adapters."""
-    system = f"FVP_Ethos_{accelerator.product.name}_High_End"
     return CompileOptions(
-        accelerator.name, system, "Shared_Sram", npu_compiler="tvm", overlaps=False, objective="bytes"
+        accelerator.name,
+        fvp_system(accelerator),
+        "Shared_Sram",
+        npu_compiler="tvm",
+        overlaps=False,
+        objective="bytes",
     ).resolved()
 
 

@@ -34,8 +34,8 @@ def run_micro(
     options: RunOptions,
     only: Sequence[str] = (),
     said: Callable[[str, int, int], None] = lambda *_: None,
-) -> tuple[tuple[MicroRun, ...], str, str]:
-    """A row for each stream of `only` (default: all), the runner's version and the board."""
+) -> tuple[tuple[MicroRun, ...], str, str, bool]:
+    """A row for each stream of `only` (default: all), the runner's version, the board, whether adapters are set."""
     if accelerator.language is not Language.U55_U65:
         raise EvidenceError(f"micro-streams are written for Ethos-U55 and Ethos-U65, not for {accelerator.name}")
     unknown = [name for name in only if name not in MICRO_STREAMS]
@@ -47,16 +47,16 @@ def run_micro(
         said(name, number, len(names))
         with scratch_folder("micro") as folder:
             rows.append(_run(name, accelerator, runner, options, folder))
-    runs, versions, boards = zip(*rows, strict=True)
-    return runs, " / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), "")
+    runs, versions, boards, adapters = zip(*rows, strict=True)
+    return runs, " / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), ""), all(adapters)
 
 
 def _run(
     name: str, accelerator: Architecture, runner: str, options: RunOptions, folder: Path
-) -> tuple[MicroRun, str, str]:
+) -> tuple[MicroRun, str, str, bool]:
     from fvp_runner.runner import create
 
-    row, version, board = MicroRun(name, MICRO_STREAMS[name].decides), "", ""
+    row, version, board, adapters_set = MicroRun(name, MICRO_STREAMS[name].decides), "", "", False
     memory_map = micro_options(accelerator).memory_map()
     assert memory_map is not None
     try:
@@ -81,7 +81,7 @@ def _run(
             mismatches=int(np.count_nonzero(made != stream.expected)),
             counted=Counters(ran.npu_cycles, *(ran.npu_beats or ())),
         )
-        version = ran.version
+        version, adapters_set = ran.version, ran.adapters_set
     except NpuMemplanError as error:
         row = replace(row, error=str(error).splitlines()[0])
-    return row, version, board
+    return row, version, board, adapters_set
