@@ -42,6 +42,13 @@ _KINDS = {
     Op.POOL: BlockKind.POOL,
     Op.ELEMENTWISE: BlockKind.ELEMENTWISE,
 }
+_NAMES = {
+    BlockKind.CONV: "a convolution",
+    BlockKind.DEPTHWISE: "a depthwise convolution",
+    BlockKind.POOL: "a pool",
+    BlockKind.REDUCE_SUM: "a sum over channels",
+    BlockKind.ELEMENTWISE: "an element-wise operation",
+}
 BESIDE = 1 / 8  # what a memory's cycle is worth where transfers run beside kernels: the best of 1/16, 1/8 and 1/4
 _PLANES = 5  # ways to cut a plane that are looked at for each depth
 _SHARES = 8  # parts of an extent; also of a depth
@@ -112,7 +119,7 @@ class Blocks:
         if best is None:
             work = block_work(operation)
             raise BlockError(
-                f"no block of a {work.kind.value} with kernel {work.kernel_height}x{work.kernel_width}, input depth "
+                f"no block of {_NAMES[work.kind]} with kernel {work.kernel_height}x{work.kernel_width}, input depth "
                 f"{work.ifm.depth} and {work.ifm_bits} bits fits the memories inside {self.accelerator.name}; leave "
                 "the operator on the host or choose a larger NPU"
             )
@@ -123,13 +130,13 @@ class Blocks:
         shape, target = block_work(operation), self.accelerator
         ordered = encoded or shape.kind is not BlockKind.CONV
         found = False
-        for spare in (True, False) if target.rams else (True,):
+        for room in _ROOMS if target.rams else (_Room(), _Room(smallest=True)):
             for part_kernel in (shape.part_kernel,) if ordered else (False, True):
                 work = replace(shape, part_kernel=part_kernel)
                 for micro in _micro_blocks(target, work, operation, encoded):
                     base: Work | None = None
-                    depths = (operation[R.OFM_BLK_DEPTH_M1] + 1,) if encoded else _depths(target, work, micro)
-                    for fits in (fits for depth in depths for fits in _planes(target, work, depth, micro, spare)):
+                    fixed = operation[R.OFM_BLK_DEPTH_M1] + 1 if encoded else None
+                    for fits in _layouts(target, work, micro, room, fixed):
                         if base is None:
                             base = work_of(operation.with_registers(fits.registers(operation)), target)
                         made = base.in_blocks(fits.block, part_kernel)
@@ -138,6 +145,17 @@ class Blocks:
                         yield _Candidate(fits, part_kernel, needs)
             if found:
                 return
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Which blocks are looked at: those that leave room for the next of the input, and the smallest there are."""
+
+    spare: bool = True
+    smallest: bool = False
+
+
+_ROOMS = (_Room(), _Room(spare=False), _Room(spare=False, smallest=True))  # the next where nothing fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,34 +224,44 @@ def _broadcast(operation: Operation) -> tuple[bool, bool, bool]:
     return along(InputBroadcast.HEIGHT), along(InputBroadcast.WIDTH), along(InputBroadcast.DEPTH)
 
 
-def _sizes(unit: int, most: int, whole: int) -> tuple[int, ...]:
-    """Candidate extents of one dimension, the largest first: equal shares of the whole, and halves of those."""
+def _sizes(unit: int, most: int, whole: int, smallest: bool) -> tuple[int, ...]:
+    """Candidate extents of one dimension, the largest first: equal shares of the whole, halves, and the `smallest`."""
     most = max(unit, min(most, round_up(whole, unit)))
     fewest = ceil_div(whole, most)
     shares = (round_up(ceil_div(whole, parts), unit) for parts in range(fewest, fewest + _SHARES))
     halves = (most >> k for k in range(1, 8))
-    return tuple(sorted({s for s in (*shares, *halves) if unit <= s <= most and not s % unit}, reverse=True))
+    least = (unit,) if smallest else ()
+    return tuple(sorted({s for s in (*shares, *halves, *least) if unit <= s <= most and not s % unit}, reverse=True))
 
 
-def _depths(accelerator: Architecture, work: BlockWork, micro: Shape) -> tuple[int, ...]:
+def _layouts(
+    accelerator: Architecture, work: BlockWork, micro: Shape, room: _Room, depth: int | None = None
+) -> Iterator[ShramLayout | RamLayout]:
+    """Layouts that are looked at, of blocks of `depth` where that is given."""
+    depths = _depths(accelerator, work, micro, room.smallest) if depth is None else (depth,)
+    for each in depths:
+        yield from _planes(accelerator, work, each, micro, room)
+
+
+def _depths(accelerator: Architecture, work: BlockWork, micro: Shape, smallest: bool) -> tuple[int, ...]:
     """A block that does not hold the whole depth is a multiple of the 16-channel brick."""
     unit, limit = micro.depth if accelerator.rams is None else max(micro.depth, DEPTH_UNIT), accelerator.max_block.depth
     brick = max(unit, BRICK_CHANNELS)
     whole = round_up(work.ofm.depth, unit)
-    parts = _sizes(brick, min(limit, whole), work.ofm.depth) if whole > brick else ()
+    parts = _sizes(brick, min(limit, whole), work.ofm.depth, smallest) if whole > brick else ()
     return tuple(sorted({whole, *parts} if whole <= limit else {*parts}))
 
 
 @lru_cache(4096)
 def _planes(
-    accelerator: Architecture, work: BlockWork, depth: int, micro: Shape, spare: bool
+    accelerator: Architecture, work: BlockWork, depth: int, micro: Shape, room: _Room
 ) -> tuple[ShramLayout | RamLayout, ...]:
     """The layouts of blocks of `depth` that cut the plane least: of each height the widest that fits."""
     limit = accelerator.max_block
     least = 2 if work.upscale is not Upscale.NONE else 1
-    widths = _sizes(max(micro.width, least), limit.width, work.ofm.width)
+    widths = _sizes(max(micro.width, least), limit.width, work.ofm.width, room.smallest)
     found: list[tuple[int, int, ShramLayout | RamLayout]] = []
-    for height in _sizes(max(micro.height, least), limit.height, work.ofm.height):
+    for height in _sizes(max(micro.height, least), limit.height, work.ofm.height, room.smallest):
         low, high = 0, len(widths)  # the first that fits
         fits: ShramLayout | RamLayout | None = None
         while low < high:
@@ -242,7 +270,7 @@ def _planes(
             made = (
                 layout(accelerator, work, block)
                 if accelerator.rams is None
-                else ram_layout(accelerator, work, block, micro, spare)
+                else ram_layout(accelerator, work, block, micro, room.spare)
             )
             if made is None:
                 low = middle + 1
