@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...program.access import lut_index
+from ...program.access import lut_span
 from ...program.program import BufferRole, NpuOperation, NpuProgram
 from ...stream.commands import Operation
-from ...stream.fields import OutputPrecision
 from ...stream.isa import Op, Register
-
-_SLOT_BYTES = 256
 
 
 def transfers(program: NpuProgram, first: int, last: int) -> tuple[int, ...]:
@@ -51,11 +48,10 @@ def loaded_table(program: NpuProgram, operation: NpuOperation) -> range | None:
 
 def read_table(operation: NpuOperation) -> range | None:
     """Bytes of the tables' memory that an operation reads."""
-    slot = lut_index(Operation(operation.op, operation.parameter, operation.registers))
-    if operation.op is Op.DMA_START or slot is None:
+    if operation.op is Op.DMA_START:
         return None
-    wide = OutputPrecision.SIZE.of(operation.registers[Register.OFM_PRECISION]) > 0
-    return range(slot * _SLOT_BYTES, (slot + (4 if wide else 1)) * _SLOT_BYTES)
+    found = lut_span(Operation(operation.op, operation.parameter, operation.registers, language=operation.language))
+    return None if found is None else range(found[0], sum(found))
 
 
 def share_bytes(a: range, b: range) -> bool:
