@@ -253,7 +253,7 @@ def test_a_broken_executor_stops_with_what_it_has(tmp_path: Path) -> None:
 
 def _command(folder: Path) -> list[str]:
     model = str(DIGITS)
-    options = [word for seed in range(12) for word in ("--option", f"--seed {seed} --optimise Size")]
+    options = [word for seed in range(12) for word in ("--option", f"--seed {seed} --optimise Size --objective bytes")]
     return [
         sys.executable,
         "-m",
