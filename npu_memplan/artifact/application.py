@@ -27,13 +27,16 @@ class ApplicationError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class LinkedNetwork:
-    """One network: its name in C, how often it runs beside the others, its cycles, its bytes by pool alone."""
+    """One network: its name in C, how often it runs beside the others, its cycles, its bytes by pool alone; `npu` is
+    the board of its NPU where the application has several.
+    """
 
     name: str
     rate: float
     estimated_cycles: int | None
     alone_bytes: dict[str, int]
     kept_bytes: int  # states and resident constants
+    npu: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,16 @@ def _connections(_: click.Context, __: click.Parameter, texts: Iterable[str]) ->
     return tuple((one, other) for one, _equals, other in found)
 
 
+def _npus(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for text in (part for given in texts for part in names(given)):
+        name, equals, npu = text.partition("=")
+        if not npu.strip() and text != "auto":
+            raise click.BadParameter(f"{text!r} is neither auto nor NAME=NPU, e.g. kws=ethos-u55-128")
+        found[name.strip() if equals else ""] = npu.strip() if equals else text
+    return found
+
+
 @click.command("link", cls=GroupedCommand, help="Compile several networks for one memory: one plan, one C library.")
 @click.argument("models", metavar="MODEL|DIRECTORY...", nargs=-1, required=True, type=PLACE)
 @_memory("--pool", "pools", multiple=True, type=parse_named_size, callback=by_name, metavar="NAME=SIZE",
@@ -67,6 +77,9 @@ def _connections(_: click.Context, __: click.Parameter, texts: Iterable[str]) ->
          "leave.")  # fmt: skip
 @_memory("--rate", "rates", multiple=True, callback=_rates, metavar="A=50,B=1", help="How many times networks run "
          "beside each other, for what stays in the pool; default: 1.")  # fmt: skip
+@_memory("--npu", "npus", multiple=True, callback=_npus, metavar="A=NPU|auto", help="NPU that a network "
+         "runs on, of a board with several: its accelerator, or its board file's name; auto: for all others, so that "
+         "all runs end first. Default: the NPU of --board.")  # fmt: skip
 @_memory("--options", default="", metavar="WORDS", help="Options of compile for all "
          "networks that are compiled; default: those of the first artifact.")  # fmt: skip
 @_output("-o", "--output", required=True, type=PLACE, help="Directory to write; its name is the application's.")
@@ -80,6 +93,7 @@ def command(
     connected: tuple[tuple[str, str], ...],
     resident: str,
     rates: dict[str, float],
+    npus: dict[str, str],
     options: str,
     output: Path,
     force: bool,
@@ -97,7 +111,7 @@ def command(
     requested.resolved()
     name = output.resolve().name
     with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
-        linked = link(models, requested, name, plan_network, together, rates, connected)
+        linked = link(models, requested, name, plan_network, together, rates, connected, npus)
         application, joint = write_application(linked, name, folder, together, rates)
     if as_json:
         click.echo(json.dumps(summary(application, joint)))
@@ -107,7 +121,8 @@ def command(
         for network in application.networks:
             used = ", ".join(f"{pool} {both(size)}" for pool, size in network.alone_bytes.items())
             cycles = "" if network.estimated_cycles is None else f"; {network.estimated_cycles:,} cycles"
-            click.echo(f"  {network.name}: alone {used}; keeps {both(network.kept_bytes)}{cycles}")
+            npu = f", on {network.npu}" if network.npu else ""
+            click.echo(f"  {network.name}{npu}: alone {used}; keeps {both(network.kept_bytes)}{cycles}")
         click.echo(f"written to {output}")
 
 
@@ -136,7 +151,7 @@ def summary(application: Application, joint: Artifact) -> dict[str, Any]:
         ],
         "resident_bytes": joint.resident_bytes,
         "networks": [
-            {"name": n.name, "rate": n.rate, "estimated_cycles": n.estimated_cycles, "kept_bytes": n.kept_bytes}
+            {key: getattr(n, key) for key in ("name", "npu", "rate", "estimated_cycles", "kept_bytes")}
             for n in application.networks
         ],
     }

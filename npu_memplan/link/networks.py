@@ -8,7 +8,7 @@ which was compiled before, stays where it lies.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import planners
@@ -24,6 +24,7 @@ from ..tuning.ranking import Ranking
 from ..verify import check_own, verify
 from .connections import connect, ends_of
 from .joint import KEPT, Connection, join, plan_of, stack, take
+from .npus import AUTO, choose_npus, named_npu, npus_of
 
 FOLDER = "src"  # of the application's own C, beside the networks'
 _SLACK = 1.01  # of the fewest cycles: within these, fewer bytes are better
@@ -36,10 +37,11 @@ Weights = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """A network that was compiled before: its artifact, and the directory that has it."""
+    """A network that was compiled before: its artifact, the directory that has it, and the NPU it is for."""
 
     artifact: Artifact
     folder: Path
+    npu: str
 
 
 Network = Planned | Given
@@ -62,6 +64,25 @@ class Linked:
     plan: Plan
     alone_bytes: Mapping[str, Mapping[str, int]]  # by network and pool: what each needs by itself
     connected: tuple[Connection, ...] = ()
+    npus: Mapping[str, str] = field(default_factory=dict)  # by network, where NPUs were named or there are several
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """Makes programs of `models` for the NPUs of a board, each once."""
+
+    models: Mapping[str, Path]
+    npus: Mapping[str, CompileOptions]
+    compile_network: Compile
+    _made: dict[object, Planned] = field(default_factory=dict)
+
+    def made(self, network: str, npu: str, pools: Mapping[str, int]) -> Planned:
+        """The program of `network`, searched for `pools`, in the pools of the application."""
+        key, options = (network, npu, tuple(pools.items())), self.npus[npu]
+        if key not in self._made:
+            own = replace(options, resident="none", pools=dict(pools))
+            self._made[key] = _in_pools(self.compile_network(self.models[network], own), options)
+        return self._made[key]
 
 
 def link(
@@ -72,24 +93,28 @@ def link(
     together: Collection[tuple[str, str]] = (),
     rates: Weights | None = None,
     wanted: Collection[tuple[str, str]] = (),
+    npus: Mapping[str, str] | None = None,
 ) -> Linked:
     """The networks of `models`, files or artifacts, in the pools of `options`; files are compiled for these, or for
     less where they do not fit together.
 
     `compile_network` makes one network's program. `rates`: how often a network runs, 1 without. `wanted`: outputs that
-    are other networks' inputs, as NETWORK:TENSOR. Raises `ApplicationError`, or `PlanningError` where there is no room.
+    are other networks' inputs, as NETWORK:TENSOR. `npus`: on which NPU of the board a network runs, the board's own
+    without; of "", `AUTO` for all that are not named. Raises `ApplicationError`, or `PlanningError` where there is no
+    room.
     """
-    names = _names(models, options)
-    _check(names, together, rates or {}, options)
-    weights = {network: (rates or {}).get(network, 1.0) for network in names}
-    requested = Resident.parse(options.resident)
-    own = replace(options, resident="none", pools={} if requested.most_bytes != 0 else options.pools)
-    given = {n: _given(path, options) for n, path in names.items() if path.is_dir()}
+    names, npus = _names(models, options), npus or {}
+    _check(names, together, rates or {}, npus)
+    repeated = {network: (rates or {}).get(network, 1.0) for network in names}
+    requested, known = Resident.parse(options.resident), npus_of(options)
+    given = {n: _given(path, known) for n, path in names.items() if path.is_dir()}
     _check_given(given, together, options)
+    compiler = Compiler(names, known, compile_network)
+    pools = {} if requested.most_bytes != 0 else options.pools
+    on = _assigned(compiler, given, npus, Between(together), repeated, pools)
     for more in reversed(range(_ROUNDS)):
-        made: Mapping[str, Network] = {
-            n: given[n] if n in given else _in_pools(compile_network(model, own), options) for n, model in names.items()
-        }
+        made: Mapping[str, Network] = {n: given[n] if n in given else compiler.made(n, on[n], pools) for n in names}
+        weights = _by_time(made, repeated)
         alone = {n: {u.pool: u.used_bytes for u in problem_and_plan(one)[1].usage} for n, one in made.items()}
         ends = (
             {n: ends_of(one.artifact if isinstance(one, Given) else one) for n, one in made.items()} if wanted else {}
@@ -98,10 +123,10 @@ def link(
         try:
             made, problem, plan = place(made, name, between, weights, options)
         except planners.PlanningError as error:  # each used the pool as if it were alone
-            if not more or not own.pools.get(error.pool):
+            if not more or not pools.get(error.pool):
                 raise
             share = error.available_bytes / error.required_bytes
-            own = replace(own, pools={**own.pools, error.pool: int(own.pools[error.pool] * share)})
+            pools = {**pools, error.pool: int(pools[error.pool] * share)}
         else:
             break
     compiled = {n: one for n, one in made.items() if isinstance(one, Planned)}
@@ -110,7 +135,47 @@ def link(
 
         made = {**made, **with_residents(compiled, plan, requested, weights)}
         made, problem, plan = place(made, name, between, weights, options)
-    return Linked(made, problem, plan, alone, between.connected)
+    return Linked(made, problem, plan, alone, between.connected, on if npus or len({*on.values()}) > 1 else {})
+
+
+def _assigned(
+    compiler: Compiler,
+    given: Mapping[str, Given],
+    wanted: Mapping[str, str],
+    between: Between,
+    rates: Weights,
+    pools: Mapping[str, int],
+) -> dict[str, str]:
+    """The NPU of each network: named by the user, the one that an artifact is for, or the one that ends first."""
+    known = compiler.npus
+    auto = wanted.get("") == AUTO
+    if auto and len(known) == 1:
+        raise ApplicationError(
+            "--npu auto chooses between the NPUs of a board, and there is one; name a board that has several with "
+            "--options '--board NAME', or the other boards of its chip in the board file (beside)"
+        )
+    possible = {n: list(known) if auto else [next(iter(known))] for n in compiler.models}
+    possible |= {n: [named_npu(npu, known)] for n, npu in wanted.items() if n}
+    for n, one in given.items():
+        if n in wanted and possible[n] != [one.npu]:
+            raise ApplicationError(f"{one.folder} is compiled for {one.npu}; leave --npu {n} out, or give the model")
+        possible[n] = [one.npu]
+    if all(len(npus) == 1 for npus in possible.values()):
+        return {n: npus[0] for n, npus in possible.items()}
+
+    def seconds(n: str, npu: str) -> float:
+        one: Network = given[n] if n in given else compiler.made(n, npu, pools)
+        return rates[n] * _cycles(one) / (_clock_hz(one) or 1.0)
+
+    times = {n: {npu: seconds(n, npu) for npu in npus} for n, npus in possible.items()}
+    return choose_npus(times, between.together)
+
+
+def _by_time(networks: Mapping[str, Network], rates: Weights) -> dict[str, float]:
+    """The rates, larger where a cycle takes longer than one of the fastest NPU."""
+    clocks = {n: _clock_hz(one) for n, one in networks.items()}
+    most = max(clocks.values())
+    return {n: rate * (most / clocks[n] if clocks[n] else 1.0) for n, rate in rates.items()}
 
 
 def problem_and_plan(network: Network) -> tuple[Problem, Plan]:
@@ -175,16 +240,28 @@ def _cycles(network: Network) -> int:
     return 0 if memory_map is None else Ranking(memory_map)(network)[0]
 
 
-def _given(folder: Path, options: CompileOptions) -> Given:
-    """The artifact in `folder`; `ApplicationError` where it is not for the pools of `options`."""
+def _clock_hz(network: Network) -> float:
+    """Of the NPU; 0: unknown."""
+    if isinstance(network, Given):
+        return network.artifact.timing.clock_hz if network.artifact.timing else 0.0
+    memory_map = network.extracted.loaded.request.options.memory_map()
+    return 0.0 if memory_map is None else memory_map.clock_hz
+
+
+def _given(folder: Path, npus: Mapping[str, CompileOptions]) -> Given:
+    """The artifact in `folder`; `ApplicationError` where it is not for the pools and one of `npus`."""
     artifact = Artifact.load(folder)
-    target, pools = options.resolved(), [pool.name for pool in options.resolved().planned_pools()]
-    if [pool.name for pool in artifact.problem.pools] != pools or artifact.target.accelerator != target.accelerator:
+    target, options = artifact.target, next(iter(npus.values()))
+    pools = [pool.name for pool in options.resolved().planned_pools()]
+    found = [npu for npu, one in npus.items() if one.resolved().accelerator == target.accelerator]
+    if [pool.name for pool in artifact.problem.pools] != pools or not found:
         own = ", ".join(pool.name for pool in artifact.problem.pools)
         raise ApplicationError(
-            f"{folder} is compiled for {artifact.target.accelerator} with the pools {own}, the application is for "
-            f"{target.accelerator} with {', '.join(pools)}; compile it again, or give its options with --options"
+            f"{folder} is compiled for {target.accelerator} with the pools {own}, the application is for "
+            f"{' and '.join(one.resolved().accelerator for one in npus.values())} with {', '.join(pools)}; compile it "
+            "again, or give its options with --options"
         )
+    npu = next((npu for npu in found if npus[npu].resolved().board == target.board), found[0])
     for pool in options.resolved().planned_pools():
         if pool.size_bytes is not None and artifact.pool_bytes(pool.name) > pool.size_bytes:
             raise ApplicationError(
@@ -193,7 +270,7 @@ def _given(folder: Path, options: CompileOptions) -> Given:
             )
     if artifact.target.launch != "small-driver":
         raise ApplicationError(f"{folder} is compiled with --launch {artifact.target.launch}; link takes none")
-    return Given(artifact, folder)
+    return Given(artifact, folder, npu)
 
 
 def _check_given(given: Mapping[str, Given], together: Collection[tuple[str, str]], options: CompileOptions) -> None:
@@ -250,12 +327,13 @@ def _names(models: Sequence[Path], options: CompileOptions) -> dict[str, Path]:
 
 
 def _check(
-    names: Collection[str], together: Collection[tuple[str, str]], rates: Weights, options: CompileOptions
+    names: Collection[str], together: Collection[tuple[str, str]], rates: Weights, npus: Mapping[str, str]
 ) -> None:
     for pair in together:
         if pair[0] == pair[1]:
             raise ApplicationError(f"--together {','.join(pair)} names one network twice")
-    unknown = [n for n in (*(n for pair in together for n in pair), *rates) if n not in names]
+    said = (*(n for pair in together for n in pair), *rates, *(n for n in npus if n))
+    unknown = [n for n in said if n not in names]
     if unknown:
         raise ApplicationError(f"{unknown[0]!r} is none of the networks, which are: {', '.join(names)}")
     wrong = [n for n, rate in rates.items() if rate <= 0]

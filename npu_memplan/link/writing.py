@@ -47,6 +47,7 @@ def write_application(
                 artifact.estimated_cycles,
                 dict(linked.alone_bytes[network]),
                 kept_bytes(artifact.problem),
+                linked.npus.get(network, ""),
             )
             for network, artifact in artifacts.items()
         ),
@@ -56,7 +57,7 @@ def write_application(
     sources = folder / FOLDER
     sources.mkdir()
     files = {}
-    for file, text in c_texts(name, artifacts, linked.plan).items():
+    for file, text in c_texts(name, artifacts, linked.plan, linked.npus).items():
         (sources / file).write_text(text, encoding="utf-8")
         files[f"source {file}"] = f"src/{file}"
     application.save(folder)

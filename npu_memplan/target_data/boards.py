@@ -149,6 +149,7 @@ class BoardFile(Struct, frozen=True, kw_only=True, rename=_TABLES):
     vectors: Vectors = Vectors()
     timing_adapters: tuple[TimingAdapter, ...] = ()  # of an FVP or FPGA
     aliases: tuple[str, ...] = ()  # product names: of the chip, of kits that carry it
+    beside: tuple[str, ...] = ()  # boards that describe the other NPUs of this chip, as each of these sees its memories
     description: str = ""
     state: str = "described"  # "emulated": run on emulators here; "described": never run; or a user's own word
     qemu: QemuData | None = None
@@ -164,6 +165,10 @@ class Board(BoardFile, frozen=True, kw_only=True):
     def accelerator(self) -> str:
         """The NPU to compile for when none is named: its largest."""
         return self.accelerators[-1]
+
+    def others(self) -> tuple[Board, ...]:
+        """Those that describe the other NPUs of this chip; a file (.toml) is looked for beside this board's."""
+        return tuple(load_board(self.path.parent / b if b.endswith(".toml") else b) for b in self.beside)
 
     @property
     def runs(self) -> bool:

@@ -77,15 +77,17 @@ def share_room(
 ) -> list[Planned] | None:
     """Networks with constants in what a joint plan leaves of their pool; None where what is requested has no room.
 
-    `weights`: how often each runs. Of each network everything else stays where it is, below its resident constants.
+    `weights`: what a cycle of each counts, by how often it runs. Of each network everything else stays where it is,
+    below its resident constants.
     """
-    memory_map = planned[0].extracted.loaded.request.options.memory_map()
     pools = planned[0].extracted.problem.pools
-    fast = None if memory_map is None else fast_pool(pools, memory_map)
-    if fast is None or memory_map is None:
+    maps = [memory_map for one in planned if (memory_map := one.extracted.loaded.request.options.memory_map())]
+    found_fast = {fast_pool(pools, memory_map) for memory_map in maps}
+    fast = found_fast.pop() if len(found_fast) == 1 else None
+    if fast is None:
         return list(planned)
-    rank, pool = Ranking(memory_map), pools[fast]
-    networks = [_Network(one, rank, fast) for one in planned]
+    pool = pools[fast]
+    networks = [_Network(one, Ranking(memory_map), fast) for one, memory_map in zip(planned, maps, strict=True)]
     timed = [network.timed(network.planned) for network in networks]
     programs = [program for calls in timed for _, program in calls]
     everything = sum(constant.size_bytes for program in programs for constant in program.constants)
@@ -100,7 +102,7 @@ def share_room(
     for network, calls in zip(networks, timed, strict=True):
         mine = [(call, program, which) for (call, program), which in zip(calls, chosen, strict=False) if which]
         found = [network.planned, *map(network.on_top, network.extracted(network.planned, mine))]
-        made.append(min(found, key=rank))
+        made.append(min(found, key=network.rank))
     return made
 
 

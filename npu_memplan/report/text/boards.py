@@ -31,6 +31,8 @@ def board_text(board: Board) -> Iterator[str]:
     if board.aliases:
         yield f"also called: {', '.join(board.aliases)}"
     yield f"accelerators: {', '.join(board.accelerators)}; for a host of -mcpu={board.cpu}"
+    if board.beside:
+        yield f"other NPUs of the chip, for link --npu: {', '.join(board.beside)}"
     clocks = (("NPU", board.clock.npu_hz), ("host", board.clock.cpu_hz))
     yield "clocks: " + ", ".join(f"{who} {hz / 1e6:,.0f} MHz" if hz else f"{who} not known" for who, hz in clocks)
     for memory in board.memories:
