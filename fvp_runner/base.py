@@ -68,6 +68,7 @@ class RunOptions:
     pools_after: bool = True  # read all pools back when the run is over
     progress: Callable[[str], None] | None = None  # called with what is being done, a line at a time
     defines: tuple[str, ...] = ()  # extra -D for the firmware
+    steps: int = 1  # inferences one after another that the firmware makes; its image holds the inputs of all
     external_sources: tuple[Path, ...] = ()  # C that defines the artifact's external functions
 
 

@@ -26,9 +26,9 @@ _TEXT_BYTES = 1 << 20  # beside the outputs, which are printed in hexadecimal
 _PROGRESS_S = 2.0  # between two lines of progress
 
 
-def image_with_inputs(firmware: Firmware, inputs: Sequence[Array]) -> Elf:
-    """The firmware with `inputs` in its input image; `RunnerError` when they do not fit the model."""
-    data = b"".join(array.tobytes() for array in fitting_inputs(firmware.artifact, inputs))
+def image_with_inputs(firmware: Firmware, *sequence: Sequence[Array]) -> Elf:
+    """The firmware with the inputs of its inferences in its image; `RunnerError` when they do not fit the model."""
+    data = b"".join(array.tobytes() for inputs in sequence for array in fitting_inputs(firmware.artifact, inputs))
     header = struct.pack("<4I", _INPUT_MAGIC, len(data), zlib.crc32(data), 0)
     return firmware.elf.with_data("npu_memplan_inputs", header + data)
 
@@ -86,7 +86,7 @@ class Stopwatch:
 
 def stopwatch(runner: str, artifact: Artifact, options: RunOptions, jobs: Sequence[JobOutcome] = ()) -> Stopwatch:
     """The watch of one run of an artifact's firmware, which may print its lines and its outputs."""
-    most_bytes = _TEXT_BYTES + 4 * sum(slot.size_bytes for slot in artifact.outputs)
+    most_bytes = _TEXT_BYTES + 4 * options.steps * sum(slot.size_bytes for slot in artifact.outputs)
     return Stopwatch(f"{artifact.name} on {runner}", options, jobs, most_bytes)
 
 
@@ -100,21 +100,22 @@ def outputs_of(
     version: str = "",
     seconds: float = 0.0,
     cycles_are_estimates: bool = True,
+    steps: int = 1,
 ) -> RunOutputs:
-    """The result that the UART's text proves; `FirmwareError` when it proves none."""
+    """The result that the UART's text proves, outputs step by step; `FirmwareError` when it proves none."""
     transcript = parse(uart)
-    outputs = check(transcript, firmware.artifact, messages)
+    outputs = check(transcript, firmware.artifact, messages, steps)
     if pools is not None:
         for index, (pool, (size, crc)) in enumerate(zip(pools, transcript.pool_rows, strict=True)):
             if pool.size != size or zlib.crc32(pool.tobytes()) != crc:
                 raise RunnerError(f"pool {index} was read back as {pool.size} bytes that are not the firmware's")
-    cycles = transcript.cycles if transcript.calls else None
+    cycles, beats = transcript.cycles, transcript.beats
     return RunOutputs(
         outputs=outputs,
         pools_after=pools,
-        npu_cycles=cycles,
         adapters_set=transcript.adapters is not None and transcript.adapters[0] == transcript.adapters[1],
-        npu_beats=transcript.beats if transcript.calls else None,
+        npu_cycles=cycles // steps if transcript.calls and cycles is not None else None,
+        npu_beats=tuple(n // steps for n in beats) if transcript.calls and beats is not None else None,
         cycles_are_estimates=cycles_are_estimates,
         stack=transcript.stack,
         transcript=transcript.text,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,12 +22,21 @@ class SteppedReference(Protocol):
     def step(self, inputs: Sequence[Array]) -> tuple[Array, ...]: ...
 
 
+@runtime_checkable
+class SteppedRunner(Protocol):
+    """A runner whose firmware makes several inferences."""
+
+    def run_steps(self, sequence: Sequence[Sequence[Array]]) -> RunOutputs: ...
+
+
 def run_steps(runner: Runner, sequence: Sequence[Sequence[Array]]) -> RunOutputs:
     """One inference for each of `sequence`, from a fresh start; `RunnerError` where the runner does one only."""
+    if isinstance(runner, SteppedRunner):
+        return runner.run_steps(sequence)
     if not isinstance(runner, LocalRunner):
         raise RunnerError(
-            f"several inferences one after another are for the local runner; {runner.name} starts anew for each: add "
-            "--on local"
+            f"several inferences one after another are for the local runner and the emulators; {runner.name} starts "
+            "anew for each: add --on local or --on qemu"
         )
     runner.reset()
     ran = [runner.infer(inputs) for inputs in sequence]

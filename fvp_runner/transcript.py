@@ -100,15 +100,17 @@ def _line(t: Transcript, line: str) -> None:
         t.errors.append(rest)
 
 
-def check(t: Transcript, artifact: Artifact, device_messages: Sequence[str] = ()) -> tuple[Array, ...]:
-    """The outputs as arrays, or a `FirmwareError` that says what is missing or wrong, or a `GuardError`.
+def check(t: Transcript, artifact: Artifact, device_messages: Sequence[str] = (), steps: int = 1) -> tuple[Array, ...]:
+    """The outputs of `steps` inferences as arrays, or an error that says what is missing or wrong.
+
+    It is a `GuardError` where bytes around a pool were written, else a `FirmwareError`.
 
     `device_messages` is what the NPU model had to say; it explains a fault better than STATUS.
     """
     for pool, offset, count in t.guards:
         if pool < len(artifact.run_pools):
             raise GuardError(artifact, pool, offset, count)
-    reason = _objection(t, artifact)
+    reason = _objection(t, artifact, steps)
     if reason is not None:
         lines = [f"{artifact.name}: {reason}", *(f"  firmware: {e}" for e in t.errors)]
         lines += [f"  NPU model: {m}" for m in device_messages]
@@ -118,11 +120,11 @@ def check(t: Transcript, artifact: Artifact, device_messages: Sequence[str] = ()
         raise FirmwareError("\n".join(lines))
     return tuple(
         np.frombuffer(bytes(data), slot.dtype).reshape(slot.shape)
-        for data, slot in zip(t.outputs, artifact.outputs, strict=True)
+        for data, slot in zip(t.outputs, artifact.outputs * steps, strict=True)
     )
 
 
-def _objection(t: Transcript, artifact: Artifact) -> str | None:
+def _objection(t: Transcript, artifact: Artifact, steps: int) -> str | None:
     """Why the transcript proves nothing, or None when it proves a good run."""
     if not t.text.strip():
         return "nothing was printed: the firmware did not start, or its UART does not reach this program"
@@ -140,7 +142,7 @@ def _objection(t: Transcript, artifact: Artifact) -> str | None:
         return f"the firmware printed its positive mark {t.passes} times, not once"
     if t.status != 0:
         return f"the program returned {t.status}"
-    expected = [slot.size_bytes for slot in artifact.outputs]
+    expected = [slot.size_bytes for slot in artifact.outputs * steps]
     if [size for size, _ in t.output_rows] != expected:
         return f"the outputs have {[size for size, _ in t.output_rows]} bytes, the plan says {expected}"
     digest = 0

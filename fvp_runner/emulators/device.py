@@ -8,9 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
+
+import numpy as np
 
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.time import MemoryMap
@@ -156,7 +158,16 @@ class EmulatedRunner(ABC):
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
         """Boot, run one inference, and read what came out. See `Runner.run`."""
-        with self._machine(image_with_inputs(self.firmware, inputs)) as machine:
+        return self._run(inputs)
+
+    def run_steps(self, sequence: Sequence[Sequence[Array]]) -> RunOutputs:
+        """Boot and run an inference for each of `sequence`, as many as the firmware was built for; see `steps`."""
+        ran, count = self._run(*sequence), len(self.firmware.artifact.outputs)
+        return replace(ran, outputs=tuple(np.stack(ran.outputs[i::count]) for i in range(count)))
+
+    def _run(self, *sequence: Sequence[Array]) -> RunOutputs:
+        """Outputs of all inferences, one after the other."""
+        with self._machine(image_with_inputs(self.firmware, *sequence)) as machine:
             npu = self._device.start(machine)
             with stopwatch(self.name, self.firmware.artifact, self._options, npu.jobs) as watch:
                 uart = machine.run(npu, watch).uart
@@ -172,4 +183,5 @@ class EmulatedRunner(ABC):
                 pools=pools,
                 version=self._version(),
                 seconds=seconds,
+                steps=len(sequence),
             )

@@ -1,4 +1,4 @@
-/* Runs one inference of the generated program on its planned pools and prints what came out.
+/* Runs inferences of the generated program, one or INPUT_STEPS, on its planned pools and prints what came out.
  *
  * Each line starts with a word that says what it is; a reader needs no state but the last OUTPUT. */
 #include <stdint.h>
@@ -70,17 +70,24 @@ static int32_t print_guards(void) {
   return broken;
 }
 
-/* Poison, then resident constants and states as they start, then the inputs: what the local runner does too. */
+static uint32_t used; /* bytes of the input image that inferences have read */
+
+/* Poison, then resident constants and states as they start: what the local runner does too. */
 static const char *fill_pools(void) {
   for (int32_t i = 0; i < PROGRAM_POOLS; i++) memset(pools[i], PROGRAM_POISON, pool_bytes[i]);
   PROGRAM_INIT(pools);
   PROGRAM_RESET(pools);
   const struct input_image *image = (const struct input_image *)(const void *)npu_memplan_inputs;
   if (image->magic != INPUTS_MAGIC) return "no inputs were put into the image before it was loaded";
-  if (image->bytes > 4u * PROGRAM_INPUT_WORDS || crc32(0, image->data, image->bytes) != image->crc) {
+  if (image->bytes > 4u * INPUT_STEPS * PROGRAM_INPUT_WORDS || crc32(0, image->data, image->bytes) != image->crc) {
     return "the inputs in the image are damaged";
   }
-  uint32_t used = 0;
+  return 0;
+}
+
+/* The inputs of the next inference. */
+static const char *next_inputs(void) {
+  const struct input_image *image = (const struct input_image *)(const void *)npu_memplan_inputs;
   for (int32_t i = 0; i < PROGRAM_INPUTS; i++) {
     if (used + inputs[i].bytes > image->bytes) return "the inputs in the image are too short";
     if (i == PROGRAM_STREAMED) {
@@ -94,12 +101,12 @@ static const char *fill_pools(void) {
   return 0;
 }
 
-static void print_outputs(void) {
-  uint32_t digest = 0;
+/* Of inference `step`; `digest`: of the outputs before. */
+static uint32_t print_outputs(uint32_t step, uint32_t digest) {
   for (int32_t i = 0; i < PROGRAM_OUTPUTS; i++) {
     const uint8_t *data = pools[outputs[i].pool] + outputs[i].offset;
     uart_text("OUTPUT ");
-    uart_decimal((uint32_t)i);
+    uart_decimal(step * PROGRAM_OUTPUTS + (uint32_t)i);
     uart_text(" bytes=");
     uart_decimal(outputs[i].bytes);
     uart_text(" crc=");
@@ -111,6 +118,10 @@ static void print_outputs(void) {
     uart_text("\n");
     digest = crc32(digest, data, outputs[i].bytes);
   }
+  return digest;
+}
+
+static void print_pools(uint32_t digest) {
   for (int32_t i = 0; i < PROGRAM_POOLS; i++) {
     uart_text("POOL ");
     uart_decimal((uint32_t)i);
@@ -148,7 +159,15 @@ int main(void) {
   uart_text("\n");
 #endif
   uart_text("RUN\n");
-  const int32_t status = PROGRAM_RUN(pools);
+  int32_t status = 0, broken = 0;
+  uint32_t digest = 0;
+  for (uint32_t step = 0; step < INPUT_STEPS && status == 0 && broken == 0; step++) {
+    problem = next_inputs();
+    if (problem) return fail(problem);
+    status = PROGRAM_RUN(pools);
+    broken = print_guards();
+    if (status == 0 && broken == 0) digest = print_outputs(step, digest);
+  }
   uart_text("CALLS ");
   uart_decimal(launch_totals()->calls);
   uart_text("\nCYCLES ");
@@ -161,13 +180,12 @@ int main(void) {
   uart_text("\nSTATUS ");
   uart_signed(status);
   uart_text("\n");
-  const int32_t broken = print_guards();
   if (status != 0) {
     if (launch_totals()->last != ETHOSU_OK) print_npu_error();
     return fail("the program returned an error");
   }
   if (broken != 0) return fail("bytes outside a pool were written");
-  print_outputs();
+  print_pools(digest);
   uart_text("STACK used=");
   uart_decimal(stack_used());
   uart_text(" bytes=");

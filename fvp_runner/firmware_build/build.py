@@ -103,7 +103,7 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     """
     artifact = load_artifact(directory, options)
     board = board_of(artifact, options)
-    layout = place(artifact, board)
+    layout = place(artifact, board, options.steps)
     reason = missing_compiler()
     if reason is not None:
         raise RunnerMissingError(reason)
@@ -116,10 +116,13 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     defines = list(options.defines)
     if options.interrupt:
         defines.append("ETHOSU_USE_INTERRUPT=1")
+    if options.steps > 1:
+        defines.append(f"INPUT_STEPS={options.steps}")
     sources = [*_sources(directory, artifact), *options.external_sources]
     key = _key(sources, generated, cpu, defines)
     root = options.build_folder or _default_root(directory)
-    folder = root / f"{board.name}-{cpu}{'-irq' if options.interrupt else ''}"
+    steps = f"-{options.steps}" if options.steps > 1 else ""
+    folder = root / f"{board.name}-{cpu}{'-irq' if options.interrupt else ''}{steps}"
     elf_path = folder / f"{identifier(artifact.name)}.elf"
     if not (elf_path.is_file() and _stamp(folder) == key):
         if options.progress:

@@ -46,8 +46,10 @@ def input_bytes(artifact: Artifact) -> int:
     return found + stream.rows * stream.row_bytes - artifact.inputs[index].size_bytes
 
 
-def place(artifact: Artifact, board: Board) -> BoardLayout:
-    """Lay out `artifact` on `board`; `LayoutError` says what does not fit, and by how much."""
+def place(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
+    """Lay out `artifact`, with inputs for `steps` inferences, on `board`; `LayoutError` says what does not fit, and by
+    how much.
+    """
     if artifact.target.accelerator not in (*board.accelerators, "none"):
         raise LayoutError(
             f"{artifact.name} is compiled for {artifact.target.accelerator}, but board {board.name} has "
@@ -58,7 +60,7 @@ def place(artifact: Artifact, board: Board) -> BoardLayout:
     free = {memory.name: memory.size_bytes for memory in board.memories}
     for name in (board.firmware.code, board.firmware.data):  # the linker checks these two to the byte
         free[name] -= board.firmware.stack_bytes if name == board.firmware.data else 0
-    free[board.firmware.io] -= _padded(16 + input_bytes(artifact))
+    free[board.firmware.io] -= _padded(16 + steps * _padded(input_bytes(artifact)))
     pools = []
     for pool in artifact.run_pools:
         names = placement.pools.get(pool.name)

@@ -142,7 +142,7 @@ def command(
     model = _open_reference(reference, artifact, tolerance)
     options = RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, sanitize=sanitize or wants_sanitizer(), pools_after=False,
-        interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles, external_sources=external_sources,
+        interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles, external_sources=external_sources, steps=steps or 1,
         progress=None if as_json or verbosity is Verbosity.QUIET else lambda line: click.echo(line, err=True),
     )  # fmt: skip
     runner = _sanitizing(runner) if sanitize else runner
