@@ -24,10 +24,16 @@ from .tuning.fallback import read_by_one
 from .tuning.tune import make_resident, prefetch_weights, tune
 
 
-def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
+def compile_model(
+    model: Path | str,
+    options: CompileOptions,
+    output: Path | str,
+    force: bool = False,
+    cache: ProgramCache | None = None,
+) -> Artifact:
     """Compile the file `model` into the directory `output`; every error leaves `output` as it was."""
     with staged_directory(Path(output), force) as folder:
-        return write(plan_model(Path(model), options), folder)
+        return write(plan_model(Path(model), options, cache=cache), folder)
 
 
 def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: ProgramCache | None = None) -> Compiled:

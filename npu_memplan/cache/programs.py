@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -33,6 +34,7 @@ from .keys import files_of, plain, resolved
 VARIABLE = "NPU_MEMPLAN_PROGRAM_CACHE"  # a size; off or 0: none
 _USUAL = "512MiB"
 _FORMAT = 1  # of the entries
+T = TypeVar("T")
 _RIGHT = (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED)
 
 
@@ -68,12 +70,27 @@ class ProgramCache:
         with gathering() as incidents:
             made = make()
         if key is not None and not incidents.lines:
-            sources = made.sources
-            kept = _Program(
-                made.artifact.to_json(), made.script, sources.texts, sources.files, sources.constants_bytes,
-                sources.stream_bytes,
-            )  # fmt: skip
-            self.store.write(key, zlib.compress(msgspec.msgpack.encode(kept, enc_hook=str.__str__), 1))
+            self._write(key, made)
+        return made
+
+    def keep(self, model: Path, options: CompileOptions, make: Callable[[], Compiled]) -> None:
+        """Put there what `make` gives, which is what a compile with `options` makes; not where it is known."""
+        key = _program_key(model, options, "")
+        if key is not None and self._read(key) is None:
+            self._write(key, make())
+
+    def front(
+        self, model: Path, options: CompileOptions, limits: Sequence[int], kind: type[T], make: Callable[[], T]
+    ) -> T:
+        """The front (a `kind`) at `limits` that is known, or what `make` gives, which is kept."""
+        key = _program_key(model, options, json.dumps(["front", *limits]))
+        known = self.store.read(key) if key is not None else None
+        if known is not None:
+            return msgspec.msgpack.decode(known, type=kind)
+        with gathering() as incidents:
+            made = make()
+        if key is not None and not incidents.lines:
+            self.store.write(key, msgspec.msgpack.encode(made, enc_hook=str.__str__))
         return made
 
     def has(self, model: Path, options: CompileOptions) -> bool:
@@ -92,6 +109,14 @@ class ProgramCache:
         if result.verdict in _RIGHT:
             self.store.write(key, msgspec.msgpack.encode(result))
         return result
+
+    def _write(self, key: str, made: Compiled) -> None:
+        sources = made.sources
+        kept = _Program(
+            made.artifact.to_json(), made.script, sources.texts, sources.files, sources.constants_bytes,
+            sources.stream_bytes,
+        )  # fmt: skip
+        self.store.write(key, zlib.compress(msgspec.msgpack.encode(kept, enc_hook=str.__str__), 1))
 
     def _read(self, key: str | None) -> Compiled | None:
         kept = self.store.read(key) if key is not None else None

@@ -8,21 +8,26 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..cache.programs import program_cache
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
 from ..files.staging import check_place, staged_directory
 from ..options import CompileOptions, usual_accelerator
+from ..process.incidents import gathering
 from ..request import request
 from ..sizes import parse_size
 
 if TYPE_CHECKING:
+    from ..cache.programs import ProgramCache
+    from ..stages import Planned
     from ..tuning.pareto import ParetoFront, ParetoPoint
 
 
@@ -42,23 +47,23 @@ _target = group("Target")
 @click.option("--sizes", metavar="SIZE,SIZE", help="Limits of the pool; default: shares of Vela's own arena.")
 @click.option("--run", "run_too", is_flag=True, help="Compile every point into points/ and run it on the host against "
               "the model's reference.")  # fmt: skip
+@click.option("--cache/--no-cache", "cached", default=None, help="As for compile.")
 @verbosity
 def command(
     model: Path, output: Path, force: bool, board: str, accelerator: str, system_config: str, memory_mode: str,
-    sizes: str | None, run_too: bool, verbosity: Verbosity,
+    sizes: str | None, run_too: bool, cached: bool | None, verbosity: Verbosity,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
-    from ..pipeline import lower, read
     from ..report.page.front import front_page
-    from ..tuning.pareto import explore
 
     check_place(output, force)
     options = CompileOptions(
         accelerator or usual_accelerator(board), board=board, system_config=system_config, memory_mode=memory_mode
     )
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
-    with progress(f"exploring {model.name}", verbosity) as shown:
-        front = explore(model, options, lambda wanted: lower(read(model, request(wanted))), limits, shown.part)
+    cache = program_cache(cached)
+    with progress(f"exploring {model.name}", verbosity) as shown, gathering() as incidents:
+        front = _explored(model, options, limits, shown.part, cache)
     document = front.to_dict()
     sink = io.StringIO()
     rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
@@ -69,7 +74,7 @@ def command(
         (folder / "front.csv").write_text(sink.getvalue(), encoding="utf-8")
         (folder / "front.html").write_text(front_page(front), encoding="utf-8")
         limits = [point.limit_bytes for point in front.points]
-        wrong = _run(model, options, folder / "points", limits, front.pool) if run_too else []
+        wrong = _run(model, options, folder / "points", limits, front.pool, cache) if run_too else []
     click.echo(_verdict(front))
     default = () if front.default is None else (replace(front.default, backend=f"default: {front.default.backend}"),)
     for point in (*front.points, *front.vela, *default) if verbosity > Verbosity.QUIET else ():
@@ -79,10 +84,36 @@ def command(
         click.echo("results not checked: --run compiles every point and compares it with the model's reference")
     if verbosity > Verbosity.QUIET:
         click.echo(f"written to {output}")
+    for line in incidents.lines:
+        click.echo(f"npu-memplan: {line}", err=True)
     if wrong:
         places = ", ".join(str(output / "points" / str(limit)) for limit in wrong)
         click.echo(f"npu-memplan: NOT bit-exact, or stopped: {places}", err=True)
         raise click.exceptions.Exit(1)
+
+
+def _explored(
+    model: Path,
+    options: CompileOptions,
+    limits: Sequence[int],
+    report_progress: Callable[[str, int, int], None],
+    cache: ProgramCache | None,
+) -> ParetoFront:
+    """The front, from `cache` if it is known there; the programs of its points are kept for later compiles."""
+    from ..pipeline import build, lower, read
+    from ..tuning.pareto import ParetoFront, explore
+
+    def search() -> ParetoFront:
+        def keep(planned: Planned) -> None:
+            if cache is not None and not incidents.lines:  # what a compile would keep
+                cache.keep(model, planned.extracted.loaded.request.options, lambda: build(planned))
+
+        with gathering() as incidents:
+            return explore(
+                model, options, lambda wanted: lower(read(model, request(wanted))), limits, report_progress, keep
+            )
+
+    return search() if cache is None else cache.front(model, options, limits, ParetoFront, search)
 
 
 def _between(point: ParetoPoint) -> str:
@@ -100,7 +131,9 @@ def _verdict(front: ParetoFront) -> str:
     )
 
 
-def _run(model: Path, options: CompileOptions, output: Path, limits: list[int], pool: str) -> list[int]:
+def _run(
+    model: Path, options: CompileOptions, output: Path, limits: list[int], pool: str, cache: ProgramCache | None
+) -> list[int]:
     """Every point as an artifact, run bit by bit against the reference; the limits of those that differ."""
     from ..commands.run import command as run
     from ..compiler import compile_model
@@ -110,7 +143,7 @@ def _run(model: Path, options: CompileOptions, output: Path, limits: list[int], 
     wrong = []
     for limit in limits:
         folder = output / str(limit)
-        compile_model(model, replace(options, npu_compiler=AUTO, pools={pool: limit}), folder)
+        compile_model(model, replace(options, npu_compiler=AUTO, pools={pool: limit}), folder, cache=cache)
         if run.main([str(folder), "--on", "local", "--reference", str(model)], standalone_mode=False):
             wrong.append(limit)
     return wrong

@@ -63,9 +63,11 @@ def explore(
     load: Callable[[CompileOptions], Loaded],
     limits: Iterable[int] = (),
     report_progress: Callable[[str, int, int], None] = lambda *_: None,
+    keep: Callable[[Planned], None] = lambda _: None,
 ) -> ParetoFront:
     """The front at `limits` bytes of the last pool; without any, at shares of the arena that Vela needs. `load`
-    reads and lowers the model; `report_progress` is called with each limit, after how many, of how many.
+    reads and lowers the model; `report_progress` is called with each limit, after how many, of how many; `keep` with
+    each program that was found, whose options make it again.
 
     Raises the frontends' errors, and `ExploreError` when nothing fits.
     """
@@ -96,6 +98,7 @@ def explore(
         best = limit_search.at(size)
         if best is None or best.limit_bytes != size:  # nothing, or what was found before
             continue
+        keep(best.planned)
         found.append(_point(best.planned, pool, size, memory_map))
     if not found:
         raise ExploreError(
@@ -104,7 +107,10 @@ def explore(
         )
     report_progress("the default compile", len(sizes), len(sizes))
     usual = tune(options, limit_search.loaded, model.name, extract_problem)
-    default = None if usual is None else _point(usual, pool, 0, memory_map)
+    default = None
+    if usual is not None:
+        keep(usual)
+        default = _point(usual, pool, 0, memory_map)
     return ParetoFront(model.name, pool, _kept(found), tuple(vela), default)
 
 

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.cache.programs import program_cache
 from npu_memplan.commands import run
+from npu_memplan.compiler import plan_model
+from npu_memplan.options import CompileOptions
+from npu_memplan.tuning import pareto
 
 MODEL = Path(__file__).resolve().parents[1] / "models" / "kws_ref_model.tflite"
 HELLO = MODEL.with_name("hello_world_int8.tflite")
@@ -69,3 +73,27 @@ def test_a_board_gives_its_npu_and_memories(cli: Callable[..., Any], tmp_path: P
     assert (artifact.target.board, artifact.target.accelerator) == ("alif-e7-he", "ethos-u55-128")
     assert artifact.estimated_cycles == front["points"][0]["cycles"] == front["default"]["cycles"]
     assert front["points"][0]["flags"].startswith("--board alif-e7-he")
+
+
+def test_a_front_is_explored_once_and_its_programs_are_those_of_compiles(
+    cli: Callable[..., Any], shared_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shared_model("micro_speech_quantized")
+    monkeypatch.setenv("NPU_MEMPLAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NPU_MEMPLAN_PROGRAM_CACHE", "64MiB")
+    first = cli("explore", model, "--sizes", "6KiB", "-o", tmp_path / "1")
+    assert first.code == 0, first.err
+    monkeypatch.setattr(pareto, "explore", lambda *_: pytest.fail("it was searched again"))
+    second = cli("explore", model, "--sizes", "6KiB", "-o", tmp_path / "2")
+    assert second.out.replace(str(tmp_path / "2"), str(tmp_path / "1")) == first.out
+    for name in ("front.json", "front.csv", "front.html"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+    cache = program_cache()
+    assert cache is not None
+    for options in (CompileOptions(pools={"sram": 6144}), CompileOptions()):
+        known = cache.compiled(model, options, "", lambda: pytest.fail("it was not kept"))
+        made = plan_model(model, options)
+        assert known.artifact == made.artifact
+        assert (known.script, known.sources.texts, known.sources.files) == (
+            made.script, made.sources.texts, made.sources.files,
+        )  # fmt: skip
