@@ -260,10 +260,11 @@ def tosa_claim(kind: str, types: Collection[str], tried: bool) -> Claim:
     return Claim(reason=f"no test holds Vela's {kind} of {', '.join(sorted(types))} on this NPU to {TOSA}")
 
 
-# Operators of TOSA that native lowering takes, of int8: tests/tosa/test_lowering.py holds each to the reference model.
+# Operators of TOSA that native lowering takes, of int8 and some of int16: tests/tosa/test_lowering.py holds each to the
+# reference model.
 TOSA_LAYERS = _names(
     "CONV2D DEPTHWISE_CONV2D TRANSPOSE_CONV2D MATMUL ADD SUB MUL MAXIMUM MINIMUM ABS REDUCE_SUM RESCALE CLAMP "
-    "AVG_POOL2D MAX_POOL2D TABLE RESHAPE IDENTITY TRANSPOSE SLICE CONCAT PAD"
+    "AVG_POOL2D MAX_POOL2D TABLE RESIZE RESHAPE IDENTITY TRANSPOSE SLICE CONCAT PAD"
 )
 
 

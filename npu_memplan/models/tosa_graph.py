@@ -19,6 +19,7 @@ from .tensor import Tensor
 from .tosa import OPERATORS, read_tosa
 
 _INT4, _INT48 = 2, 6  # types whose numbers are not stored as numpy has them
+_INT48_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,10 +110,19 @@ def _values(table: FlatTable, network: Network, index: int) -> NDArray[Any] | No
         return None
     held = np.frombuffer(table.data[span.start : span.stop], np.uint8)
     count = int(np.prod(tensor.shape, dtype=np.int64))
-    if kind in (_INT4, _INT48):
+    if kind == _INT4:
         return None  # no layer of the NPU's takes them
-    wanted = count * np.dtype(tensor.dtype).itemsize
+    wanted = count * (_INT48_BYTES if kind == _INT48 else np.dtype(tensor.dtype).itemsize)
     if len(held) < wanted:
         raise FlatbufferError(f"constant {tensor.name!r} has {len(held)} bytes, but its shape {list(tensor.shape)} "
                               f"of {tensor.dtype} has {wanted}")  # fmt: skip
+    if kind == _INT48:
+        return _widened(held[:wanted]).reshape(tensor.shape)
     return held[:wanted].view(tensor.dtype).reshape(tensor.shape)
+
+
+def _widened(held: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Numbers of 48 bits, which are stored in six bytes each."""
+    wide = np.zeros((len(held) // _INT48_BYTES, 8), np.uint8)
+    wide[:, 2:] = held.reshape(-1, _INT48_BYTES)
+    return wide.view("<i8").reshape(-1) >> 16

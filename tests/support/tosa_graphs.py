@@ -16,7 +16,7 @@ from npu_memplan.models.tosa import OPERATORS
 from .tosa_file import table, texts, vector
 
 SINGLE, DOUBLE = 1, 3  # RoundingMode
-_TYPES = {"int8": 3, "int16": 4, "int32": 5}
+_TYPES = {"int8": 3, "int16": 4, "int32": 5, "int48": 6}
 _VECTOR_BYTES = 8  # alignment of bytes
 
 Attribute = dict[int, "int | bool | tuple[int, ...] | bytes"]
@@ -41,8 +41,11 @@ class TosaFile:
         return name
 
     def constant(self, values: Any, dtype: str) -> str:
-        array = np.asarray(values, dtype)
-        name = self._tensor(array.shape or (1,), dtype, array.tobytes())
+        array = np.asarray(values, "int64" if dtype == "int48" else dtype)
+        data = array.tobytes()
+        if dtype == "int48":
+            data = array.astype("<i8").reshape(-1, 1).view(np.uint8)[:, :6].tobytes()
+        name = self._tensor(array.shape or (1,), dtype, data)
         self._operators.append(("CONST", [], [name], {}))
         return name
 
@@ -64,9 +67,11 @@ class TosaFile:
         dtypes: tuple[str, str] = ("int32", "int8"), rounding: int = SINGLE,
     ) -> str:  # fmt: skip
         """RESCALE of one scale, or one for each channel."""
-        numbers = self.constant([m for m, _ in scales], "int32"), self.constant([s for _, s in scales], "int8")
+        wide = dtypes[0] == "int48"
+        multipliers = self.constant([m for m, _ in scales], "int16" if wide else "int32")
+        numbers = multipliers, self.constant([s for _, s in scales], "int8")
         ends = [self.constant([zero], dtype) for zero, dtype in zip(zeros, dtypes, strict=True)]
-        attribute = {0: True, 1: rounding, 2: len(scales) > 1}
+        attribute = {0: not wide, 1: rounding, 2: len(scales) > 1}
         return self.operator("RESCALE", [source, *numbers, *ends], shape, dtypes[1], attribute)
 
     def finish(self, *outputs: str) -> bytes:

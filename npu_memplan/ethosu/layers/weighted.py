@@ -66,10 +66,10 @@ class Weighted(Layer):
     def _emit_sums(
         self, builder: Builder, sums: Sums, ofm: Operand, scales: Sequence[Scale], output: Output, depthwise: bool
     ) -> None:
-        scales = self.stated or scales
         if self.wide:
             scales = [rounded_once(s) for s in scales]
             output = replace(output, rounding=Rounding.NATURAL)
+        scales = self.stated or scales
         builder.weighted(sums.ifm, ofm, sums.window, output, sums.weights, self.bias, scales, depthwise=depthwise)
 
 

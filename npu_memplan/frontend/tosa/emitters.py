@@ -7,6 +7,7 @@ emitter against that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,35 +32,42 @@ from .builder import GraphBuilder
 from .functions import byte_function, constant_values
 from .operands import (
     INPUT_ZERO,
+    STORED,
     RescaleNumbers,
     clamp_of,
     later,
     rescale_numbers,
     shifted,
     stride_of,
+    times,
     widened,
     window_padding,
 )
 from .rescaling import TosaSum
+from .resizing import nearest_layer
 
 Clamp = tuple[int, int]
 Emitter = Callable[[GraphBuilder, TosaOperator, Clamp], None]
 """Adds the layer that makes the output of an operator, of which a CLAMP may limit the results."""
 
 
+_WIDE = "int64"  # sums of 48 bits
+_SUMS = frozenset(("int32", _WIDE))
+
 # ---------------------------------------------------------------------- RESCALE
 
 
 def _rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     numbers, source = rescale_numbers(builder, operator), operator.inputs[0]
-    if builder.dtype(source) == "int8" and builder.dtype(operator.outputs[0]) == "int8":
+    if builder.dtype(source) in STORED and builder.dtype(operator.outputs[0]) in STORED:
         layer = Requantize("requantize", (builder.read(source, numbers.input_zero),), "", clamp, numbers.single.scale)
         builder.add(operator, layer, numbers.output_zero)
         return
-    if builder.dtype(source) != "int32" or numbers.input_zero:
+    if builder.dtype(source) not in _SUMS or numbers.input_zero:
         raise RejectedError(f"it rescales {builder.dtype(source)} to {builder.dtype(operator.outputs[0])}")
     function = byte_function(builder, source, operator.index)
-    if function is not None and builder.shape(function.source) == builder.shape(operator.outputs[0]):
+    small = builder.dtype(operator.outputs[0]) == "int8"
+    if function is not None and small and builder.shape(function.source) == builder.shape(operator.outputs[0]):
         table = tuple(int(v) for v in np.clip(numbers.single(function.values), *clamp))
         builder.add(operator, Lookup("table", (builder.moved(function.source),), "", table), numbers.output_zero)
         return
@@ -82,6 +90,7 @@ def _weighted_fields(
         "weight_scales": (1.0,),
         "stated": numbers.scales,
         "clamp": clamp,
+        "wide": builder.dtype(computed.outputs[0]) == _WIDE,
     }
 
 
@@ -158,6 +167,9 @@ def _sum(
     """ADD or SUB."""
     (a, first), (b, second) = (widened(builder, i) for i in computed.inputs)
     limits, subtract = builder.limits(operator.outputs[0]), computed.kind == "SUB"
+    types = {builder.dtype(i) for i in (a, b, operator.outputs[0])}
+    if len(types) > 1:
+        raise RejectedError(f"it adds {' and '.join(sorted(types))}")
     scales = TosaSum(first, second, numbers.single, subtract, limits).npu_scales()
     if scales is None:
         raise RejectedError(f"no scales of the NPU were found that make its {computed.kind} exactly")
@@ -171,6 +183,12 @@ def _product(
 ) -> None:
     if builder.scalar(computed.inputs[2]):
         raise RejectedError("its products are shifted")
+    for place in (0, 1):
+        factor, made = constant_values(builder, computed.inputs[1 - place]), builder.made_by.get(computed.inputs[place])
+        if factor is not None and factor.size == 1 and made is not None and made.kind == "REDUCE_SUM":
+            scaled = times(numbers.single.scale, int(factor.reshape(-1)[0]))
+            _reduced(builder, operator, made, replace(numbers, scales=(scaled,)), clamp)
+            return
     (a, zero_a, bits_a), (b, zero_b, bits_b) = (shifted(builder, i) for i in computed.inputs[:2])
     scale = later(numbers.single.scale, bits_a + bits_b)
     names = builder.read(a, zero_a), builder.read(b, zero_b)
@@ -185,9 +203,12 @@ def _extreme(
     limits, names = builder.limits(operator.outputs[0]), []
     for index in computed.inputs:
         constant = constant_values(builder, index)
-        if constant is not None:
+        if constant is not None and builder.dtype(operator.outputs[0]) == "int8":
             stored = np.clip(numbers.single(constant), *limits)
             names.append(builder.tensor_like(index, numbers.output_zero, stored))
+            continue
+        if builder.dtype(operator.outputs[0]) == "int16":
+            names.append(_same_words(builder, index, numbers))
             continue
         known = byte_function(builder, index, computed.index)
         if known is None or builder.shape(known.source) != builder.shape(index):
@@ -197,6 +218,16 @@ def _extreme(
     mode = ElementwiseMode.MAX if computed.kind == "MAXIMUM" else ElementwiseMode.MIN
     layer = Binary(computed.kind.lower(), (names[0], names[1]), "", clamp, mode)
     builder.add(operator, layer, numbers.output_zero)
+
+
+def _same_words(builder: GraphBuilder, index: int, numbers: RescaleNumbers) -> str:
+    """The int16 tensor of which two RESCALEs, one after the other, make the same values; there are no tables of it."""
+    source, rescaling = widened(builder, index)
+    low, high = builder.limits(source)
+    words = np.arange(low, high + 1, dtype=np.int64)
+    if builder.dtype(source) != "int16" or not np.array_equal(numbers.single(rescaling(words)), words):
+        raise RejectedError(f"its operand {builder.graph.tensor(source).name!r} has another scale than its result")
+    return builder.read(source, 0)
 
 
 def _reduced(
@@ -315,6 +346,10 @@ def _concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
     builder.add(operator, Concat("concat", names, "", axis))
 
 
+def _resize(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    builder.add(operator, nearest_layer(builder, operator))
+
+
 def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     widths = operator.shapes[0] if operator.shapes else ()
     if len(widths) != 8 or any(widths[:2]) or min(widths) < 0:
@@ -337,5 +372,6 @@ EMITTERS: dict[str, Emitter] = {
     "SLICE": _slice,
     "CONCAT": _concat,
     "PAD": _pad,
+    "RESIZE": _resize,
 }
 LIMITED = frozenset(("RESCALE", "AVG_POOL2D", "MAX_POOL2D", "TABLE"))  # layers that do a CLAMP of their results

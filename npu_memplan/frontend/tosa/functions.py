@@ -44,6 +44,8 @@ def byte_function(builder: GraphBuilder, index: int, before: int) -> ByteFunctio
     made = builder.made_by.get(index)
     if made is None or made.index >= before or made.kind not in FUNCTIONS or not made.inputs:
         return None
+    if builder.dtype(index) != "int32":
+        return None  # its values would have been narrowed
     if made.kind in _PAIRS:
         return _of_constant(builder, made)
     source, values = made.inputs[0], EVERY_BYTE
@@ -74,7 +76,7 @@ def _of_constant(builder: GraphBuilder, operator: TosaOperator) -> ByteFunction 
 
 
 def constant_values(builder: GraphBuilder, index: int) -> NDArray[np.int64] | None:
-    """The values of a 32-bit tensor that is constant, or a RESCALE of an int8 constant; None of others."""
+    """The values of a 32-bit tensor that is constant, or a RESCALE of a stored constant; None of others."""
     known = builder.graph.constants.get(index)
     if known is not None:
         return known.astype(np.int64)
@@ -82,7 +84,11 @@ def constant_values(builder: GraphBuilder, index: int) -> NDArray[np.int64] | No
     if made is None or made.kind != "RESCALE" or not made.inputs:
         return None
     stored = builder.graph.constants.get(made.inputs[0])
-    return None if stored is None or stored.dtype != np.int8 else _rescaled(builder, made, stored.astype(np.int64))
+    return (
+        None
+        if stored is None or stored.dtype not in (np.int8, np.int16)
+        else _rescaled(builder, made, stored.astype(np.int64))
+    )
 
 
 def _rescaled(builder: GraphBuilder, operator: TosaOperator, values: NDArray[np.int64]) -> NDArray[np.int64]:

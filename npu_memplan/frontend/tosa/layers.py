@@ -18,11 +18,9 @@ from ...models.flatbuffer import FlatbufferError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from .builder import GraphBuilder
 from .emitters import EMITTERS, LIMITED
-from .operands import clamp_of, rounds_twice, zero_points_of
+from .operands import STORED, clamp_of, rounds_twice, zero_points_of
 from .shapes import check_shape
 from .simplify import moved_behind_rescales
-
-_KEPT = frozenset(("int8", "int16"))  # types that a tensor between layers may have
 
 
 class TosaLayersError(RefusalError):
@@ -49,7 +47,7 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
                 continue
             what = f"operator {operator.index} ({operator.kind})"
             check_shape(builder, operator)
-            if graph.tensor(index).dtype not in _KEPT or operator.index in clamps.values():
+            if graph.tensor(index).dtype not in STORED or operator.index in clamps.values():
                 continue
             _emit(builder, operator, clamps, made_by)
         what = "its outputs"
@@ -104,7 +102,7 @@ def _clamps(graph: TosaGraph) -> dict[int, int]:
     for operator in graph.operators:
         if operator.kind in LIMITED and operator.outputs and operator.outputs[0] not in graph.network.outputs:
             read = readers.get(operator.outputs[0], [])
-            if len(read) == 1 and read[0].kind == "CLAMP" and graph.tensor(operator.outputs[0]).dtype in _KEPT:
+            if len(read) == 1 and read[0].kind == "CLAMP" and graph.tensor(operator.outputs[0]).dtype in STORED:
                 found[operator.index] = read[0].index
     return found
 
@@ -117,5 +115,5 @@ def _check_outputs(graph: TosaGraph, builder: GraphBuilder) -> None:
     for index in outputs:
         if index in graph.network.inputs or index in graph.constants:
             raise RejectedError(f"{graph.tensor(index).name!r} is an input or a constant")
-        if graph.tensor(index).dtype not in _KEPT:
+        if graph.tensor(index).dtype not in STORED:
             raise RejectedError(f"{graph.tensor(index).name!r} is {graph.tensor(index).dtype}, not int8 or int16")

@@ -18,7 +18,8 @@ from .rescaling import Rescaling
 
 # Where these have the zero point of their input, and AVG_POOL2D that of its output.
 INPUT_ZERO = {"CONV2D": 3, "DEPTHWISE_CONV2D": 3, "TRANSPOSE_CONV2D": 3, "MATMUL": 2, "AVG_POOL2D": 1}
-MOVES = frozenset(("RESHAPE", "TRANSPOSE", "SLICE", "CONCAT", "PAD", "MAX_POOL2D", "CLAMP", "IDENTITY"))
+MOVES = frozenset(("RESHAPE", "TRANSPOSE", "SLICE", "CONCAT", "PAD", "MAX_POOL2D", "CLAMP", "IDENTITY", "RESIZE"))
+STORED = frozenset(("int8", "int16"))  # types that a tensor between layers may have
 _DOUBLE = 3  # RoundingMode
 
 
@@ -53,11 +54,12 @@ def rescale_numbers(builder: GraphBuilder, operator: TosaOperator) -> RescaleNum
 
 
 def widened(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:
-    """The 8-bit tensor of which a RESCALE makes the 32-bit tensor `index`, and how."""
+    """The tensor of 8 or 16 bits of which a RESCALE makes the 32-bit tensor `index`, and how."""
     operator = builder.producer(index, "RESCALE")
     source = operator.inputs[0]
-    if builder.dtype(source) != "int8":
-        raise RejectedError(f"its operand {builder.graph.tensor(source).name!r} is {builder.dtype(source)}, not int8")
+    if builder.dtype(source) not in STORED:
+        name = builder.graph.tensor(source).name
+        raise RejectedError(f"its operand {name!r} is {builder.dtype(source)}, not of 8 or 16 bits")
     return source, rescale_numbers(builder, operator).single
 
 
@@ -75,6 +77,16 @@ def later(scale: Scale, bits: int) -> Scale:
     if scale.shift < bits:
         raise RejectedError(f"its scale has a shift of {scale.shift}, which has to be {bits} at least")
     return Scale(scale.multiplier, scale.shift - bits)
+
+
+def times(scale: Scale, factor: int) -> Scale:
+    """`scale` of values that are multiplied by `factor` before it."""
+    multiplier, shift = scale.multiplier * factor, scale.shift
+    while multiplier >= 1 << 31 and multiplier % 2 == 0 and shift:
+        multiplier, shift = multiplier // 2, shift - 1
+    if not 0 <= multiplier < 1 << 31:
+        raise RejectedError(f"its scale of {scale.multiplier} times {factor} is no number of 31 bits")
+    return Scale(multiplier, shift)
 
 
 def window_padding(values: tuple[int, ...]) -> Padding:
@@ -138,7 +150,7 @@ def _stated(builder: GraphBuilder, operator: TosaOperator) -> list[tuple[int, in
     ends = (operator.inputs[0], operator.outputs[0]) if operator.inputs else ()
     if operator.kind == "RESCALE":
         zeros = [builder.scalar(operator.inputs[i]) for i in (3, 4)]
-        return [(i, z) for i, z in zip(ends, zeros, strict=True) if builder.dtype(i) in ("int8", "int16")]
+        return [(i, z) for i, z in zip(ends, zeros, strict=True) if builder.dtype(i) in STORED]
     if operator.kind in INPUT_ZERO and operator.kind != "AVG_POOL2D":
         return [(operator.inputs[0], builder.scalar(operator.inputs[INPUT_ZERO[operator.kind]]))]
     return []

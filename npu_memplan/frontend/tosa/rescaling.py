@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...ethosu.lower.scaling import AddScales, Scale
 
 _OPERAND_BITS, _HEADROOM = 19, 20  # the NPU shifts an 8-bit operand that it does not multiply; what its multiplier has
+_WORD_BITS = 14  # the same of 16 bits
 _VALUES = np.arange(256, dtype=np.int64)
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 
@@ -57,6 +58,8 @@ class TosaSum:
 
     def npu_scales(self) -> AddScales | None:
         """Scales with which one operation of the NPU makes the same of all pairs of operands; None: there are none."""
+        if self.limits[0] < -128:
+            return self._shifted_alike()
         wanted = self._results(self.first(self._every(0)), self.second(self._every(1)), self.output.scale)
         for place, (shifted, scaled) in enumerate(((self.second, self.first), (self.first, self.second)), 1):
             by = shifted.left_shift
@@ -72,6 +75,15 @@ class TosaSum:
                 if np.array_equal(self._results(made[0], made[1], ofm), wanted):
                     return AddScales(operand, ofm, place)
         return None
+
+    def _shifted_alike(self) -> AddScales | None:
+        """Of 16 bits: both operands are shifted by as many bits, in TOSA and by the NPU."""
+        by = self.first.left_shift
+        if by is None or by != self.second.left_shift or by > _WORD_BITS:
+            return None
+        less = by - _WORD_BITS
+        scale = self.output.scale
+        return AddScales(Scale(1 << 30, 16), Scale(scale.multiplier, scale.shift - less), 2)
 
     def _every(self, place: int) -> NDArray[np.int64]:
         """All values of an operand, the second one's across."""

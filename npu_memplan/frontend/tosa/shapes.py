@@ -8,6 +8,7 @@ from __future__ import annotations
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaOperator
 from .builder import GraphBuilder
+from .resizing import resized_shape
 
 Shape = tuple[int, ...]
 _CONVOLUTIONS = frozenset(("CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"))
@@ -39,6 +40,8 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
         if any(a != b and 1 not in (a, b) for a, b in pairs):
             raise RejectedError(f"its operands have the shapes {list(shapes[0])} and {list(shapes[1])}")
         return tuple(max(pair) for pair in pairs)
+    if kind == "RESIZE":
+        return resized_shape(operator, shapes[0])
     if kind == "REDUCE_SUM":
         axis = _axis(operator.number(0), shapes[0])
         return tuple(1 if i == axis else extent for i, extent in enumerate(shapes[0]))
