@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from .transform.pipeline import pipeline as relax_pipeline
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Agent",
