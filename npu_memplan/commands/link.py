@@ -18,6 +18,7 @@ import click
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
 from ..command_line.values import PLACE, by_name, names
+from ..files.arrays import check_unused
 from ..files.staging import check_place, staged_directory
 from ..sizes import both, parse_named_size
 
@@ -83,6 +84,8 @@ def _npus(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[s
 @_memory("--options", default="", metavar="WORDS", help="Options of compile for all "
          "networks that are compiled; default: those of the first artifact.")  # fmt: skip
 @_output("-o", "--output", required=True, type=PLACE, help="Directory to write; its name is the application's.")
+@_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a file "
+         "of each network for TFLite Micro, as Vela writes it, for interpreters that share one arena.")  # fmt: skip
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
 @verbosity
 @group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
@@ -96,6 +99,7 @@ def command(
     npus: dict[str, str],
     options: str,
     output: Path,
+    emit: str,
     force: bool,
     as_json: bool,
     verbosity: Verbosity,
@@ -109,6 +113,15 @@ def command(
     requested = _of_first(models) if not options else parse_options(shlex.split(options))
     requested = replace(requested, pools={**requested.pools, **pools}, resident=resident)
     requested.resolved()
+    if emit != "c":
+        given = {"--together": together, "--connect": connected, "--rate": rates, "--npu": npus}
+        check_unused(output.name, "--emit vela-tflite", {flag: bool(value) for flag, value in given.items()})
+        from ..vela_tflite.shared_arena import in_words, write_files
+
+        with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
+            said = write_files(models, requested, folder)
+        click.echo(json.dumps(said) if as_json else in_words(said, output))
+        return
     name = output.resolve().name
     with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
         linked = link(models, requested, name, plan_network, together, rates, connected, npus)

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,42 +40,25 @@ def _library() -> Any:
         return ctypes.CDLL(str(built), mode=ctypes.RTLD_GLOBAL)  # the interpreter looks for the name everywhere
 
 
-class MicroWithNpu:
-    """One interpreter. `head_bytes` is what its plan of tensors took, `bases` the pointers of the last NPU call."""
+def _runtime() -> Any:
+    from tflite_micro.python.tflite_micro import _runtime as extension
 
-    def __init__(self, content: bytes, arena_bytes: int = 1 << 24) -> None:
-        from tflite_micro import runtime
-        from tflite_micro.python.tflite_micro import _runtime
+    return ctypes.CDLL(extension.__file__)
 
-        library = _library()
+
+class _WithNpu:
+    """The NPU of interpreters; `bases`: the pointers of the last NPU call."""
+
+    def __init__(self) -> None:
         self._models: dict[str, NpuModel] = {}
         self.failure: Exception | None = None
         self.bases: tuple[int, ...] = ()
         self._job = _JOB(self._run)  # ctypes keeps no reference
-        library.npu_set(self._job, getattr(ctypes.CDLL(_runtime.__file__), _TENSOR))
-        self._interpreter = runtime.Interpreter.from_bytes(
-            content, custom_op_registerers=["npu_memplan_register"], arena_size=arena_bytes
-        )
+        self._take_jobs()
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: int) -> tuple[np.ndarray, ...]:
-        """One inference."""
-        for position, value in enumerate(inputs):
-            self._interpreter.set_input(np.array(value, order="C"), position)
-        try:
-            self._interpreter.invoke()
-        except RuntimeError:
-            if self.failure is not None:
-                raise self.failure from None
-            raise
-        return tuple(np.array(self._interpreter.get_output(i)) for i in range(outputs))
-
-    @property
-    def head_bytes(self) -> int:
-        """Bytes of the arena that hold tensors and the scratch of kernels."""
-        with _standard_error() as read:
-            self._interpreter.print_allocations()
-            text = read()
-        return int(re.findall(r"Arena allocation head (\d+) bytes", text)[0])
+    def _take_jobs(self) -> None:
+        """Of all interpreters from now on: there is one NPU."""
+        _library().npu_set(self._job, getattr(_runtime(), _TENSOR))
 
     def _run(self, count: int, data: Any, sizes: Any) -> int:
         try:
@@ -95,6 +78,100 @@ class MicroWithNpu:
             self.failure = error
             return 1
         return 0
+
+
+class MicroWithNpu(_WithNpu):
+    """One interpreter. `head_bytes` is what its plan of tensors took."""
+
+    def __init__(self, content: bytes, arena_bytes: int = 1 << 24) -> None:
+        from tflite_micro import runtime
+
+        super().__init__()
+        self._interpreter = runtime.Interpreter.from_bytes(
+            content, custom_op_registerers=["npu_memplan_register"], arena_size=arena_bytes
+        )
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: int) -> tuple[np.ndarray, ...]:
+        """One inference."""
+        self._take_jobs()
+        for position, value in enumerate(inputs):
+            self._interpreter.set_input(np.array(value, order="C"), position)
+        try:
+            self._interpreter.invoke()
+        except RuntimeError:
+            if self.failure is not None:
+                raise self.failure from None
+            raise
+        return tuple(np.array(self._interpreter.get_output(i)) for i in range(outputs))
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of the arena that hold tensors and the scratch of kernels."""
+        return _part("head", self._interpreter.print_allocations)
+
+
+class SharedArena(_WithNpu):
+    """Interpreters of `contents` with one allocator: the extension's own C++, by the names that it exports."""
+
+    def __init__(self, contents: Sequence[bytes], arena_bytes: int = 1 << 20) -> None:
+        super().__init__()
+        self._micro, self._arena = _runtime(), np.full(arena_bytes + 16, 0xA5, np.uint8)
+        start = self._arena.ctypes.data + -self._arena.ctypes.data % 16
+        self._allocator = self._call("_ZN6tflite5micro23RecordingMicroAllocator6CreateEPhm", start, arena_bytes)
+        self._resolver = ctypes.create_string_buffer(1 << 16)  # larger than any of these objects
+        self._call("_ZN6tflite17PythonOpsResolverC1Ev", ctypes.addressof(self._resolver))
+        register = _library().npu_memplan_register
+        register.argtypes, register.restype = (ctypes.c_void_p,), ctypes.c_bool
+        assert register(ctypes.addressof(self._resolver))
+        self._contents = [ctypes.create_string_buffer(content, len(content) + 16) for content in contents]
+        self._interpreters = [ctypes.create_string_buffer(1 << 16) for _ in contents]
+        for content, interpreter in zip(self._contents, self._interpreters, strict=True):
+            root = ctypes.addressof(content) + int.from_bytes(content[:4], "little")
+            parameters = ctypes.addressof(self._resolver), self._allocator, 0, 0
+            self._call(_INTERPRETER, ctypes.addressof(interpreter), root, *parameters)
+            assert self._call(_METHOD.format("15AllocateTensorsEv"), ctypes.addressof(interpreter)) & 0xFF == 0
+
+    def _call(self, name: str, *values: int) -> int:
+        function = getattr(self._micro, name)
+        function.restype, function.argtypes = ctypes.c_uint64, [ctypes.c_uint64] * len(values)
+        return int(function(*values))
+
+    def run(self, which: int, inputs: Sequence[np.ndarray], outputs: int) -> tuple[np.ndarray, ...]:
+        """One inference of network `which`: bytes of its outputs."""
+        self._take_jobs()
+        interpreter = ctypes.addressof(self._interpreters[which])
+        for position, value in enumerate(inputs):
+            tensor = self._tensor("5inputEm", interpreter, position)
+            assert tensor.size == value.nbytes
+            tensor[:] = np.frombuffer(value.tobytes(), np.uint8)
+        status = self._call(_METHOD.format("6InvokeEv"), interpreter) & 0xFF
+        assert status == 0, self.failure
+        return tuple(self._tensor("6outputEm", interpreter, i).copy() for i in range(outputs))
+
+    def _tensor(self, method: str, interpreter: int, position: int) -> np.ndarray:
+        """The bytes of an input or output: fields of TfLiteTensor, whose sizes `run` checks."""
+        at = self._call(_METHOD.format(method), interpreter, position)
+        data, size = (ctypes.c_uint64.from_address(at + offset).value for offset in (_DATA, _BYTES))
+        return np.ctypeslib.as_array(ctypes.cast(data, ctypes.POINTER(ctypes.c_uint8)), (size,))
+
+    def bytes_of(self, part: str) -> int:
+        """Of the arena: its `head`, or its `tail`."""
+        return _part(part, lambda: self._call(_PRINT, self._allocator))
+
+
+_METHOD = "_ZN6tflite5micro16MicroInterpreter{}"
+_INTERPRETER = _METHOD.format(
+    "C1EPKNS_5ModelERKNS0_15MicroOpResolverEPNS0_14MicroAllocatorEPNS0_22MicroResourceVariablesEPNS0_22MicroProfilerInterfaceE"
+)
+_PRINT = "_ZNK6tflite5micro23RecordingMicroAllocator16PrintAllocationsEv"
+_DATA, _BYTES = 24, 40  # in TfLiteTensor, of 64 bits
+
+
+def _part(part: str, print_allocations: Callable[[], object]) -> int:
+    with _standard_error() as read:
+        print_allocations()
+        text = read()
+    return int(re.findall(rf"Arena allocation {part} (\d+) bytes", text)[0])
 
 
 @contextmanager

@@ -1,0 +1,76 @@
+"""`link --emit vela-tflite`: a file for each network, for interpreters of TFLite Micro that share one arena.
+
+Invariant: a file is what `compile` writes of its network alone. The planned part of the shared arena is the largest of
+theirs: TFLite Micro's allocator reserves as much as the largest plan that it is given, and every interpreter's tensors
+lie from its start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..models.tflite import read_network
+from ..names import model_name
+from ..options import CompileOptions
+from .command import summary
+from .emit import EmitError, Emitted, emit
+
+FILE_NAME = "arena.json"
+
+
+def write_files(models: Sequence[Path], options: CompileOptions, folder: Path) -> dict[str, Any]:
+    """Write NAME.tflite of every model, and what their firmware needs, into an empty directory; the latter."""
+    made: dict[str, Emitted] = {}
+    for model in models:
+        name = model_name(model.stem)
+        if model.is_dir():
+            raise EmitError(f"{model} is an artifact; --emit vela-tflite takes models")
+        if name in made:
+            raise EmitError(f"two networks would be called {name}; rename the file {model}")
+        made[name] = emit(model, options)
+        _check_states(made[name].content, model)
+        (folder / f"{name}.tflite").write_bytes(made[name].content)
+    said = _needs(made)
+    (folder / FILE_NAME).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    return said
+
+
+def _check_states(content: bytes, model: Path) -> None:
+    """`EmitError` where states lie in the planned part, which the next interpreter overwrites."""
+    states = [t.name for t in read_network(content, model.name).tensors if t.is_variable and t.arena_offset >= 0]
+    if states:
+        raise EmitError(
+            f"{model.name} keeps {states[0]!r} in the planned part of the arena, which other interpreters overwrite; "
+            "give its interpreter an arena of its own: compile --emit vela-tflite"
+        )
+
+
+def _needs(made: Mapping[str, Emitted]) -> dict[str, Any]:
+    planned = [one.arena_bytes for one in made.values()]
+    return {
+        "planned_bytes": max(planned),
+        "apart_bytes": sum(planned),
+        "fast_memory_bytes": max(one.fast_bytes for one in made.values()),
+        "operators": list(dict.fromkeys(operator for one in made.values() for operator in one.operators)),
+        "networks": [{"file": f"{name}.tflite", **summary(one)} for name, one in made.items()],
+    }
+
+
+def in_words(said: Mapping[str, Any], output: Path) -> str:
+    """What `write_files` gave, for people."""
+    lines = [
+        f"{output.name}: {len(said['networks'])} networks; one arena, {said['planned_bytes']:,} bytes planned "
+        f"({said['apart_bytes']:,} apart)",
+        "           TFLite Micro adds its own structures of every interpreter, and the scratch of its kernels",
+        *(
+            f"  {one['file']}: {one['arena_bytes']:,} bytes ({one['status']}); {one['estimated_cycles']:,} cycles"
+            for one in said["networks"]
+        ),
+        f"operators  {', '.join(said['operators'])}: the resolver has to know these",
+    ]
+    if said["fast_memory_bytes"]:
+        lines.append(f"driver     ethosu_init is to get at least {said['fast_memory_bytes']:,} bytes of fast memory")
+    return "\n".join([*lines, f"written to {output}"])
