@@ -1,10 +1,10 @@
 """Resizes by whole numbers: every phase of the output is a copy or a small convolution of the input.
 
-Invariant: a result is the sum of at most four stored values with weights that are binary fractions, rounded half
-away from zero, once: what TFLite's reference computes with ten fraction bits. Positions outside of the input are
-its edge, which is copied around it where a phase needs it. Positions are computed in exact fractions, as Relax's
-attributes define them; what does not repeat with a whole number of output positions, or needs weights that are no
-binary fractions, is rejected.
+Invariant: a result is the sum of at most four stored values with weights that are binary fractions, rounded once: half
+away from zero, what TFLite's reference computes with ten fraction bits, or half up, as TOSA does. Positions outside of
+the input are its edge, which is copied around it where a phase needs it. Positions are computed in exact fractions, as
+Relax's attributes define them; what does not repeat with a whole number of output positions, or needs weights that are
+no binary fractions, is rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..lower.tensors import LayerTensor, Padding
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
 from ..schedule.shram import ceil_div
-from ..stream.isa import PoolMode, Upscale
+from ..stream.isa import PoolMode, Rounding, Upscale
 
 _MAX_PHASES = 256
 _MAX_WEIGHT = 255
@@ -58,6 +58,7 @@ class Resize(Layer):
 
     rows: tuple[Phase, ...]
     columns: tuple[Phase, ...]
+    halves_up: bool = False  # of mixed values; or away from zero
 
     limits: ClassVar[Limits] = Limits(one_image=True)
 
@@ -81,7 +82,7 @@ class Resize(Layer):
         builder, limits = context.builder, context.tensors[self.output].limits
         if self.rows == self.columns == _NEAREST_BY_2:
             builder.pool(PoolMode.MAX, ifm, ofm, Window(upscale=Upscale.NEAREST), Output(limits, UNITY))
-        elif self.rows == self.columns == _BILINEAR_BY_2:
+        elif self.rows == self.columns == _BILINEAR_BY_2 and not self.halves_up:
             # behind the last row and column there is nothing: the NPU averages what is there
             window = Window((2, 2), padding=Padding(bottom=1, right=1), upscale=Upscale.NEAREST)
             builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(limits, UNITY))
@@ -135,20 +136,21 @@ def _by_phases(builder: Builder, layer: Resize, ifm: Operand, ofm: Operand, limi
         if kernel == (1, 1):
             builder.pool(PoolMode.MAX, a, b, Window(), Output(limits, UNITY))
         else:
-            _mix(builder, a, b, row, column, limits)
+            output = Output(limits, rounding=Rounding.NATURAL) if layer.halves_up else Output(limits)
+            _mix(builder, a, b, row, column, output)
 
 
-def _mix(builder: Builder, ifm: Operand, ofm: Operand, row: Phase, column: Phase, limits: tuple[int, int]) -> None:
+def _mix(builder: Builder, ifm: Operand, ofm: Operand, row: Phase, column: Phase, output: Output) -> None:
     """Depthwise convolution of up to 2x2 elements."""
     weights = np.outer(_weights(row), _weights(column)).astype(np.int16)
     depth = ofm.shape.depth
-    # the first of the two roundings leaves the sum as it is, the second rounds half away from zero
+    # the first of two roundings leaves the sum as it is, the second rounds half away from zero
     scale = Scale(1 << 31, 31 + int(weights.sum()).bit_length() - 1)
     builder.weighted(
         ifm,
         ofm,
         Window((weights.shape[0], weights.shape[1])),
-        Output(limits),
+        output,
         np.broadcast_to(weights[None, :, :, None], (depth, *weights.shape, 1)),
         np.zeros(depth, np.int64),
         [scale],

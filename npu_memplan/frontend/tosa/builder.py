@@ -6,7 +6,7 @@ of the NPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,10 @@ from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from ...names import Names
 
+STORED = frozenset(("int8", "int16"))  # types that a tensor between layers may have
 EVERY_BYTE: NDArray[np.int64] = np.arange(-128, 128, dtype=np.int64)  # that an int8 tensor may have
+
+Clamp = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -93,16 +96,33 @@ class GraphBuilder:
         """The name of an int8 tensor whose values are looked up for `operator`, with the zero point `zero`."""
         if np.array_equal(table, EVERY_BYTE):
             return self.read(index, zero)
-        name = self.tensor_like(index, zero, None)
+        name = self.tensor_like(index, zero)
         self._append(operator, Lookup(f"table:{name}", (self.read(index),), name, tuple(int(v) for v in table)))
         return name
 
-    def tensor_like(self, index: int, zero: int, values: NDArray[np.int64] | None) -> str:
-        """The name of an int8 tensor of its own in the shape of tensor `index`, with these values if any are given."""
+    def tensor_like(
+        self, index: int, zero: int, values: NDArray[np.int64] | None = None, shape: tuple[int, ...] = ()
+    ) -> str:
+        """The name of a tensor of its own of the type of tensor `index`, in its shape or another, with these values."""
         tensor = self.graph.tensor(index)
-        name = self._names.unique(f"{tensor.name or f'tensor{index}'}_int8")
-        data = None if values is None else values.astype(np.int8).reshape(tensor.shape or (1,))
-        self.tensors[name] = LayerTensor(name, tensor.shape or (1,), "int8", 1.0, zero, data)
+        shape, dtype = shape or tensor.shape or (1,), tensor.dtype if tensor.dtype in STORED else "int8"
+        name = self._names.unique(f"{tensor.name or f'tensor{index}'}_{dtype}")
+        data = None if values is None else values.astype(dtype).reshape(shape)
+        self.tensors[name] = LayerTensor(name, shape, dtype, 1.0, zero, data)
+        return name
+
+    def reshaped(self, name: str, shape: tuple[int, ...]) -> str:
+        """The name of the same values in another shape."""
+        tensor = self.tensors[name]
+        view = self._names.unique(f"{name}_reshaped")
+        self.tensors[view] = replace(tensor, name=view, shape=shape, data=None)
+        self.layers.append(Reshape(f"reshape:{view}", (name,), view))
+        return view
+
+    def between(self, operator: TosaOperator, layer: Layer, zero: int, shape: tuple[int, ...]) -> str:
+        """Append `layer`, whose output has the type of that of `operator` and another shape; the name of that."""
+        name = self.tensor_like(operator.outputs[0], zero, None, shape)
+        self._append(operator, replace(layer, name=f"{layer.name}:{name}", output=name))
         return name
 
     def shape(self, index: int) -> tuple[int, ...]:
@@ -137,3 +157,7 @@ class GraphBuilder:
         if len(values) != 1:
             raise RejectedError(f"its operand {self.graph.tensor(index).name!r} has {len(values)} elements, not one")
         return int(values[0])
+
+
+Emitter = Callable[[GraphBuilder, TosaOperator, Clamp], None]
+"""Adds the layer that makes the output of an operator, of which a CLAMP may limit the results."""

@@ -13,28 +13,23 @@ from typing import Any
 import numpy as np
 
 from ...ethosu.layers.activation import Lookup
-from ...ethosu.layers.concat import Concat
 from ...ethosu.layers.convolution import Conv, transposed_padding
 from ...ethosu.layers.elementwise import Binary
 from ...ethosu.layers.fully_connected import FullyConnected
-from ...ethosu.layers.pad import Pad
 from ...ethosu.layers.pool import PoolKind, PoolLayer
 from ...ethosu.layers.requantize import Requantize
 from ...ethosu.layers.reshape import Reshape
-from ...ethosu.layers.slice import Slice
-from ...ethosu.layers.transpose import Transpose
 from ...ethosu.lower.scaling import UNITY, AddScales, Scale
 from ...ethosu.lower.tensors import NO_PADDING, Padding
 from ...ethosu.reading.reader import RejectedError
 from ...ethosu.stream.isa import ElementwiseMode, Upscale
 from ...models.tosa_graph import TosaOperator
-from .builder import GraphBuilder
+from .builder import STORED, Clamp, Emitter, GraphBuilder
 from .functions import byte_function, constant_values
+from .moves import MOVES
 from .operands import (
     INPUT_ZERO,
-    STORED,
     RescaleNumbers,
-    clamp_of,
     later,
     rescale_numbers,
     shifted,
@@ -44,12 +39,7 @@ from .operands import (
     window_padding,
 )
 from .rescaling import TosaSum
-from .resizing import nearest_layer
-
-Clamp = tuple[int, int]
-Emitter = Callable[[GraphBuilder, TosaOperator, Clamp], None]
-"""Adds the layer that makes the output of an operator, of which a CLAMP may limit the results."""
-
+from .resizing import mixed_layer
 
 _WIDE = "int64"  # sums of 48 bits
 _SUMS = frozenset(("int32", _WIDE))
@@ -113,6 +103,11 @@ def _convolution(
         weights = weights.transpose(2, 3, 0, 1).reshape(channels * multiplier, height, width, 1)
         depthwise = channels > 1
     padding, stride, dilation = (computed.numbers(slot) for slot in range(3))
+    fields = _weighted_fields(builder, computed, numbers, clamp, len(weights))
+    images = builder.shape(computed.inputs[0])[0]
+    if images > 1 and builder.shape(computed.outputs[0])[1:3] == (1, 1) == builder.shape(computed.inputs[0])[1:3]:
+        _rows(builder, operator, weights, fields, numbers)
+        return
     layer = Conv(
         "conv2d",
         weights=np.ascontiguousarray(weights),
@@ -120,9 +115,23 @@ def _convolution(
         dilation=(dilation[0], dilation[1]),
         padding=window_padding(padding),
         depthwise=depthwise,
-        **_weighted_fields(builder, computed, numbers, clamp, len(weights)),
+        **fields,
     )
     builder.add(operator, layer, numbers.output_zero)
+
+
+def _rows(
+    builder: GraphBuilder, operator: TosaOperator, weights: Any, fields: dict[str, Any], numbers: RescaleNumbers
+) -> None:
+    """A convolution of images of one pixel: a product of rows, as exports have those of several tokens."""
+    if weights.shape[1:3] != (1, 1) or weights.shape[0] != len(fields["bias"]):
+        raise RejectedError("its images are one pixel, its kernel is more")
+    (source,) = fields["inputs"]
+    images, *_, depth = builder.tensors[source].shape
+    fields["inputs"] = (builder.reshaped(source, (images, depth)),)
+    layer = FullyConnected("fully_connected", weights=np.ascontiguousarray(weights), **fields)
+    made = builder.between(operator, layer, numbers.output_zero, (images, len(weights)))
+    builder.add(operator, Reshape("reshape", (made,), ""), numbers.output_zero)
 
 
 def _transposed(
@@ -241,17 +250,30 @@ def _reduced(
         index = made.inputs[0]
         made = builder.producer(index, "REDUCE_SUM", "RESCALE")
     source, zero, bits = shifted(builder, index)
-    shape = builder.shape(source)
-    rank = len(shape)
-    across = axes == {rank - 1}
-    if not across and (rank not in (3, 4) or not axes <= {rank - 3, rank - 2} or (rank == 4 and shape[0] != 1)):
-        raise RejectedError(f"it adds along axes {sorted(axes)} of {list(shape)}; height, width or channels of one "
-                            "image fit the NPU")  # fmt: skip
-    height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
-    kernel = (1, shape[-1]) if across else (height, width)
+    kernel, across = _reduced_window(builder.shape(source), axes)
     scale, names = later(numbers.single.scale, bits), (builder.read(source, zero),)
     layer = PoolLayer("sum", names, "", PoolKind.SUM, kernel, clamp, reduces=True, across=across, stated=scale)
     builder.add(operator, layer, numbers.output_zero)
+
+
+def _reduced_window(shape: tuple[int, ...], axes: set[int]) -> tuple[tuple[int, int], bool]:
+    """The window of a reduction along `axes`, and whether it is the channels."""
+    rank = len(shape)
+    across = axes == {rank - 1}
+    if not across and (rank not in (3, 4) or not axes <= {rank - 3, rank - 2} or (rank == 4 and shape[0] != 1)):
+        raise RejectedError(f"it reduces axes {sorted(axes)} of {list(shape)}; height, width or channels of one "
+                            "image fit the NPU")  # fmt: skip
+    height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
+    return (1, shape[-1]) if across else (height, width), across
+
+
+def _mixed(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    """RESIZE of neighbours mixed, whose RESCALE divides by the sum of their weights."""
+    if clamp != builder.limits(operator.outputs[0]) or numbers.output_zero or numbers.twice:
+        raise RejectedError("the numbers that it mixes are limited, moved or rounded twice")
+    builder.add(operator, mixed_layer(builder, computed, numbers.single.scale), 0)
 
 
 _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, RescaleNumbers, Clamp], None]] = {
@@ -265,6 +287,7 @@ _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescale
     "MAXIMUM": _extreme,
     "MINIMUM": _extreme,
     "REDUCE_SUM": _reduced,
+    "RESIZE": _mixed,
 }
 
 # ---------------------------------------------------------------------- pools and tables
@@ -277,6 +300,13 @@ def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> No
         stride_of(builder, operator, stride), window_padding(padding),
     )  # fmt: skip
     builder.add(operator, layer)
+
+
+def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """REDUCE_MAX."""
+    kernel, across = _reduced_window(builder.shape(operator.inputs[0]), {operator.number(0)})
+    names = (builder.moved(operator.inputs[0]),)
+    builder.add(operator, PoolLayer("max", names, "", PoolKind.MAX, kernel, clamp, reduces=True, across=across))
 
 
 def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
@@ -306,72 +336,12 @@ def _table(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add(operator, Lookup("table", (builder.moved(operator.inputs[0]),), "", table))
 
 
-# ---------------------------------------------------------------------- moves
-
-
-def _clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    """A clamp of a tensor that others read too: a maximum of one element."""
-    low, high = clamp_of(builder, operator)
-    both = max(low, clamp[0]), min(high, clamp[1])
-    names = (builder.moved(operator.inputs[0]),)
-    if len(builder.shape(operator.outputs[0])) != 4:
-        raise RejectedError(f"it clamps {len(builder.shape(operator.outputs[0]))} dimensions; images are taken")
-    builder.add(operator, PoolLayer("clamp", names, "", PoolKind.MAX, (1, 1), both))
-
-
-def _reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    builder.add(operator, Reshape("reshape", (builder.moved(operator.inputs[0]),), ""))
-
-
-def _transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    shape, axes = builder.shape(operator.inputs[0]), operator.numbers(0)
-    long = [axis for axis in axes if shape[axis] > 1]
-    names = (builder.moved(operator.inputs[0]),)
-    if long == sorted(long):
-        builder.add(operator, Reshape("reshape", names, ""))
-    else:
-        builder.add(operator, Transpose("transpose", names, "", axes))
-
-
-def _slice(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    begin = operator.shapes[0] if operator.shapes else ()
-    if len(begin) != len(builder.shape(operator.inputs[0])):
-        raise RejectedError("its start is no constant")
-    builder.add(operator, Slice("slice", (builder.moved(operator.inputs[0]),), "", begin, (1,) * len(begin)))
-
-
-def _concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    names = tuple(builder.moved(i) for i in operator.inputs)
-    axis = operator.number(0) - len(builder.shape(operator.outputs[0]))
-    builder.add(operator, Concat("concat", names, "", axis))
-
-
-def _resize(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    builder.add(operator, nearest_layer(builder, operator))
-
-
-def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    widths = operator.shapes[0] if operator.shapes else ()
-    if len(widths) != 8 or any(widths[:2]) or min(widths) < 0:
-        raise RejectedError(f"it pads {list(widths)} in front of and behind each dimension; images fit, not batches")
-    padding = Padding(widths[2], widths[4], widths[3], widths[5])
-    value = builder.scalar(operator.inputs[1])
-    names = (builder.moved(operator.inputs[0]),)
-    builder.add(operator, Pad("pad", names, "", padding, value, (widths[6], widths[7])))
-
-
 EMITTERS: dict[str, Emitter] = {
     "RESCALE": _rescale,
     "AVG_POOL2D": _average_pool,
     "MAX_POOL2D": _max_pool,
+    "REDUCE_MAX": _maximum,
     "TABLE": _table,
-    "CLAMP": _clamp,
-    "RESHAPE": _reshape,
-    "IDENTITY": _reshape,
-    "TRANSPOSE": _transpose,
-    "SLICE": _slice,
-    "CONCAT": _concat,
-    "PAD": _pad,
-    "RESIZE": _resize,
+    **MOVES,
 }
 LIMITED = frozenset(("RESCALE", "AVG_POOL2D", "MAX_POOL2D", "TABLE"))  # layers that do a CLAMP of their results

@@ -16,9 +16,9 @@ from ...ethosu.reading.reader import RejectedError
 from ...models.file import NetworkError
 from ...models.flatbuffer import FlatbufferError
 from ...models.tosa_graph import TosaGraph, TosaOperator
-from .builder import GraphBuilder
+from .builder import STORED, GraphBuilder
 from .emitters import EMITTERS, LIMITED
-from .operands import STORED, clamp_of, rounds_twice, zero_points_of
+from .operands import clamp_of, rounds_twice, zero_points_of
 from .shapes import check_shape
 from .simplify import moved_behind_rescales
 

@@ -13,13 +13,14 @@ from ...ethosu.lower.scaling import Scale
 from ...ethosu.lower.tensors import Padding
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaOperator
-from .builder import GraphBuilder
+from .builder import STORED, GraphBuilder
 from .rescaling import Rescaling
 
 # Where these have the zero point of their input, and AVG_POOL2D that of its output.
 INPUT_ZERO = {"CONV2D": 3, "DEPTHWISE_CONV2D": 3, "TRANSPOSE_CONV2D": 3, "MATMUL": 2, "AVG_POOL2D": 1}
-MOVES = frozenset(("RESHAPE", "TRANSPOSE", "SLICE", "CONCAT", "PAD", "MAX_POOL2D", "CLAMP", "IDENTITY", "RESIZE"))
-STORED = frozenset(("int8", "int16"))  # types that a tensor between layers may have
+MOVES = frozenset(
+    ("RESHAPE", "TRANSPOSE", "SLICE", "CONCAT", "PAD", "MAX_POOL2D", "CLAMP", "IDENTITY", "RESIZE", "REDUCE_MAX")
+)
 _DOUBLE = 3  # RoundingMode
 
 
