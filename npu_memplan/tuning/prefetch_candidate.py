@@ -20,6 +20,7 @@ from ..ethosu.schedule.prefetch.reads import constant_blocks
 from ..ethosu.schedule.prefetch.search import CopySearch
 from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram
+from ..ethosu.time import Assumptions
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
 from ..stages import Extracted, Planned
@@ -37,8 +38,10 @@ Copies = Sequence[tuple[Copy, ...]]  # of each call
 class PrefetchCandidate:
     """`plain`, whose constants may be copied to pool `fast`, which ends at `limit` bytes."""
 
-    def __init__(self, plain: Planned, rank: Ranking, fast: int, limit: int) -> None:
-        self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
+    def __init__(
+        self, plain: Planned, rank: Ranking, fast: int, limit: int, assumptions: Assumptions | None = None
+    ) -> None:
+        self.plain, self._rank, self._fast, self._limit, self._assumptions = plain, rank, fast, limit, assumptions
         problem = plain.extracted.problem
         self._timed_calls: list[tuple[PlacedCall, TimedProgram]] = []
         for call in called_once(plain.extracted):
@@ -46,7 +49,7 @@ class PrefetchCandidate:
         self._searches = self._begun(FreeCapacity, limit)
 
     def _timed_program(self, places: Mapping[str, tuple[int, int]], program: NpuProgram) -> TimedProgram:
-        demand_cache = self._rank.demand_cache(program.accelerator)
+        demand_cache = self._rank.demand_cache(program.accelerator, self._assumptions)
         return TimedProgram(program, constant_blocks(program), places.__getitem__, demand_cache, self._fast + 1)
 
     @property
@@ -57,6 +60,10 @@ class PrefetchCandidate:
     def search(self, work: int) -> None:
         """Lower the optimistic cycles, until `work` operations of the timing model are spent."""
         _further(self._searches, work)
+
+    def under(self, assumptions: Assumptions) -> PrefetchCandidate:
+        """The same, whose copies are searched for under another model; programs are ranked as before."""
+        return PrefetchCandidate(self.plain, self._rank, self._fast, self._limit, assumptions)
 
     def instead(self, extracted: Extracted) -> PrefetchCandidate | None:
         """Another program in the same pool; None where it does not fit."""

@@ -6,11 +6,11 @@ out once for all programs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ethosu.arch import Architecture
 from ..ethosu.schedule.prefetch.demand_cache import DemandCache
-from ..ethosu.time import MemoryMap
+from ..ethosu.time import Assumptions, MemoryMap
 from ..stages import Planned
 from .placed import npu_calls, stream_cycles
 
@@ -23,7 +23,7 @@ class Ranking:
 
     memory_map: MemoryMap
     _known: dict[Planned, Rank] = field(default_factory=dict)
-    _demand_caches: dict[str, DemandCache] = field(default_factory=dict)
+    _demand_caches: dict[tuple[str, str], DemandCache] = field(default_factory=dict)
 
     def __call__(self, planned: Planned) -> Rank:
         """Cycles, then bytes."""
@@ -40,8 +40,10 @@ class Ranking:
         """Remember what is known of a program."""
         self._known[planned] = rank
 
-    def demand_cache(self, accelerator: Architecture) -> DemandCache:
-        """What kernels need on this NPU."""
-        if accelerator.name not in self._demand_caches:
-            self._demand_caches[accelerator.name] = DemandCache(accelerator, self.memory_map)
-        return self._demand_caches[accelerator.name]
+    def demand_cache(self, accelerator: Architecture, assumptions: Assumptions | None = None) -> DemandCache:
+        """What kernels need on this NPU; under other `assumptions` than the ranking's, if given."""
+        assumptions = assumptions or self.memory_map.assumptions
+        key = accelerator.name, assumptions.name
+        if key not in self._demand_caches:
+            self._demand_caches[key] = DemandCache(accelerator, replace(self.memory_map, assumptions=assumptions))
+        return self._demand_caches[key]

@@ -7,7 +7,7 @@ taken; its plan is a plan like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import le
 
@@ -19,7 +19,7 @@ from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.reads import in_place
 from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.prefetch.tables import loaded_early
-from ..ethosu.time import MemoryMap, Traffic
+from ..ethosu.time import MODELS, MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import Fallback, contained, fall_back
 from ..stages import Extracted, Planned
@@ -98,6 +98,7 @@ def search_programs(programs: Sequence[Planned], rank: Ranking, budget: SearchBu
         forms = _cut_forms(_different(programs, fast, limit), rank, fast, limit, budget)
         estimated = sorted(forms, key=_optimistic_cycles)
         _search_copies(forms, incumbent, budget)
+        _search_under_worst(sorted(forms, key=_optimistic_cycles), incumbent, rank, budget)
     return _settle(incumbent, tuple(estimated), rank)
 
 
@@ -127,6 +128,7 @@ class _Incumbent:
 
     def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking) -> None:
         self.candidates, self._ranking = list(candidates), rank
+        self.added: list[ProgramCandidate] = []  # that were not searched for few nominal cycles
         self.best = min(candidates, key=_rank)
         self.made = self.best.plain
 
@@ -140,21 +142,26 @@ class _Incumbent:
                 self.made, self.best = made, candidate
             self.candidates.append(candidate)
 
+    def add(self, candidates: Iterable[ProgramCandidate]) -> None:
+        """More, which are compared under all models only, in the end."""
+        self.added += candidates
+
 
 def _settle(incumbent: _Incumbent, estimated: tuple[PrefetchCandidate, ...], rank: Ranking) -> SearchResult:
     """Of the finalists, the best is that whose worst ratio to Vela's own stream, or to the first program, is least.
     The first program, as its compiler made it, is replaced only where all models agree.
     """
     first, *others = incumbent.candidates
-    finalists = [first, *sorted(others, key=_rank)[:_FINALISTS]]
+    finalists = [first, *sorted(others, key=_rank)[:_FINALISTS], *incumbent.added]
     known = [(one, cycles_by_model(one, rank)) for one in finalists]
     stays = known[0][1]
-    reference = first.plain.extracted.loaded.vela_stream_cycles or stays
+    reference = _reference(first, rank)
     agreed = [(_worst_ratio(cycles, reference), one, cycles) for one, cycles in known if all(map(le, cycles, stays))]
     for _, one, cycles in sorted(agreed, key=lambda row: (row[0], row[1].rank)):
         made = incumbent.made if one is incumbent.best else _made(one, rank)
         if made is not None:
-            return SearchResult(one, made, tuple(incumbent.candidates), estimated, cycles, reference)
+            compared = (*incumbent.candidates, *incumbent.added)
+            return SearchResult(one, made, compared, estimated, cycles, reference)
     raise InternalError("the first program, which needs no new plan, was not among the finalists")
 
 
@@ -177,6 +184,29 @@ def _search_copies(forms: _Forms, incumbent: _Incumbent, budget: SearchBudget) -
         candidate.search(budget.last_work)
         if candidate.optimistic_cycles < before:
             _allocate(candidate, penalties, incumbent, budget)
+
+
+def _search_under_worst(
+    searched: Sequence[PrefetchCandidate], incumbent: _Incumbent, rank: Ranking, budget: SearchBudget
+) -> None:
+    """Search for copies of the best candidates once more, under the model in which the best program gains least on
+    the reference, by which programs are taken in the end.
+    """
+    reference = _reference(incumbent.candidates[0], rank)
+    cycles = cycles_by_model(incumbent.best, rank)
+    worst = max(range(len(MODELS)), key=lambda index: cycles[index] / max(1, reference[index]))
+    if MODELS[worst] == rank.memory_map.assumptions:
+        return
+    for candidate in searched[: budget.under_worst]:
+        if candidate.optimistic_cycles and not is_ended():
+            other = candidate.under(MODELS[worst])
+            other.search(budget.rounds[-1][1])
+            incumbent.add(other.candidates(budget.allocation_work))
+
+
+def _reference(first: ProgramCandidate, rank: Ranking) -> tuple[int, ...]:
+    """Cycles of Vela's own stream by each model, or of the first program."""
+    return first.plain.extracted.loaded.vela_stream_cycles or cycles_by_model(first, rank)
 
 
 def _allocate(

@@ -7,13 +7,21 @@ from dataclasses import replace
 
 import pytest
 
+from npu_memplan import pipeline
 from npu_memplan.ethosu.time import MODELS
+from npu_memplan.options import CompileOptions
+from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.tuning import weight_prefetch
 from npu_memplan.tuning.budget import BUDGETS
 from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model
 from npu_memplan.tuning.ranking import Ranking
+from npu_memplan.tuning.selection import select_fastest
 from npu_memplan.tuning.weight_prefetch import search_programs
+from npu_memplan.verify import check_own
+from tests.tuning import conftest
+
+KWS = conftest.MODELS / "kws_ref_model.tflite"
 
 
 def ranking(planned: Planned) -> Ranking:
@@ -57,3 +65,20 @@ def test_models_differ_and_none_is_faster_than_sharing_without_cost(planned: Cal
     nominal, in_turn, contended = search_programs((plain,), ranking(plain), BUDGETS["normal"]).cycles
     assert nominal < contended
     assert in_turn != nominal
+
+
+def test_copies_that_are_searched_for_under_the_worst_model_lose_less_in_it(
+    planned: Callable[..., Planned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = CompileOptions(pools={"sram": 22192}).resolved()
+    memory_map = options.memory_map()
+    assert memory_map is not None
+    reference = planned("kws_ref_model", "vela", 22192).extracted.loaded.vela_stream_cycles
+    ratios = []
+    for candidates in (0, BUDGETS["max"].under_worst):
+        monkeypatch.setitem(BUDGETS, "normal", replace(BUDGETS["normal"], under_worst=candidates))
+        made = select_fastest(options, memory_map, lambda o: pipeline.lower(pipeline.read(KWS, request(o))))
+        check_own(made.extracted.problem, made.plan)
+        cycles = [Ranking(replace(memory_map, assumptions=model))(made)[0] for model in MODELS]
+        ratios.append(max(one / other for one, other in zip(cycles, reference, strict=True)))
+    assert ratios[1] < ratios[0]

@@ -130,11 +130,13 @@ static double pass(Clock *clock, int32_t n, double start, Client client) {
   for (int32_t i = line->pass_at[n]; i < line->pass_at[n + 1]; i++) {
     Queue *mine = &clock->moment.memory[line->memory[i]].client[client];
     Queue *other = &clock->moment.memory[line->memory[i]].client[!client];
-    double occupied = line->pass[2 * i], begin = later(later(start, mine->settled), other->settled);
+    double occupied = line->pass[2 * i], others = line->in_turn ? other->end : other->settled;
+    double begin = later(later(start, mine->settled), others);
     double alone = later(0.0, other->begin - begin);
     alone = alone < occupied ? alone : occupied;
     double shared = later(0.0, other->end - later(begin, other->begin));
     shared = shared < occupied - alone ? shared : occupied - alone;
+    shared *= line->sharing;
     mine->begin = begin;
     mine->end = begin + occupied + shared;
     mine->latency = line->pass[2 * i + 1];
@@ -161,7 +163,7 @@ static void transfer(Clock *clock, int32_t n, int32_t tag) {
     m->now = later(m->now, clock->transfer[before]);
   }
   settle(clock, TRANSFERS, line->output_latency[n]);
-  double stop = pass(clock, n, m->now, TRANSFERS) + line->output_latency[n];
+  double stop = pass(clock, n, m->now + line->transfer_start, TRANSFERS) + line->output_latency[n];
   clock->transfer[m->transfers] = later(stop, m->transfers ? clock->transfer[m->transfers - 1] : 0.0);
   clock->started[m->transfers++] = tag;
 }

@@ -13,7 +13,7 @@ from itertools import accumulate, chain, islice
 
 from ....compiled import Struct, compiled, floats, int32s, int64s, structure, verdict
 from ...arch import Channel
-from ...time import NOMINAL, ResourceUse, TimingModel
+from ...time import ResourceUse, TimingModel
 from .bounds import least_work
 from .free_space import FreeCapacity
 from .greedy import Choice, Copy, DmaSchedule
@@ -47,9 +47,8 @@ class NativeLocalSearch(LocalSearch):
 
     @staticmethod
     def usable(timed: TimedProgram) -> bool:
-        """Whether C can be called, and models these memories."""
-        memories = len(_memories(timed))
-        return not (memories > MEMORIES or timed.memory_map.assumptions != NOMINAL or compiled().missing)
+        """Whether C can be called, and models so many memories."""
+        return not (len(_memories(timed)) > MEMORIES or compiled().missing)
 
     def schedule(self, choice: Choice) -> DmaSchedule:
         """What the greedy rule makes of a choice."""
@@ -87,6 +86,7 @@ def _memories(timed: TimedProgram) -> list[str]:
 
 def _timed(timed: TimedProgram) -> Struct:
     accelerator = timed.program.accelerator
+    assumptions = timed.memory_map.assumptions
     clock, names = TimingModel.of(accelerator, timed.memory_map), _memories(timed)
     steps = [timed.step(index) for index in range(len(timed))]
     needs = _Needs()
@@ -105,7 +105,10 @@ def _timed(timed: TimedProgram) -> Struct:
         fetch_latency=timed.memory_map.stream.latency(False),
         fetch_cycles=accelerator.command_fetch_bytes / accelerator.port_bytes,
         begin=clock.now,
-        launch=accelerator.launch_cycles,
+        launch=accelerator.launch_cycles + assumptions.kernel_start,
+        in_turn=assumptions.in_turn,
+        transfer_start=assumptions.transfer_start,
+        sharing=2 * assumptions.contention - 1,
         copy_fetch=clock.fetching(COPY_WORDS),
         fetch=floats(clock.fetching(step.words) for step in steps),
         words=int32s(step.words for step in steps),

@@ -19,7 +19,9 @@ typedef struct {
   int64_t awaits_response;
   int64_t stream, far; /* the memories of commands, and of constants */
   int64_t fetch_bytes, copy_words;      /* of commands, brought on demand; 0: they are there already */
+  int64_t in_turn; /* a memory serves kernels and transfers one after the other; else both by halves */
   double begin, launch, copy_fetch;
+  double transfer_start, sharing;      /* cycles before a transfer's first request; times what sharing takes */
   double fetch_latency, fetch_cycles;  /* of commands that are brought on demand */
   const double *fetch;                 /* [operations]: cycles of the stream's memory */
   const int32_t *words;                /* [operations]: of the stream */
