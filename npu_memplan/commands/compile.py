@@ -82,7 +82,7 @@ _RARE = (
 @_target("--memory-mode", default="", metavar="NAME", shell_complete=completion.memory_modes, help="Sram_Only, "
          "Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; default: the accelerator's.")  # fmt: skip
 @_target("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with the bytes and the "
-         "time of compile --board of each; --objective bytes is several times as quick.")  # fmt: skip
+         "time of compile --board of each.")  # fmt: skip
 @_memory("--pool", "pools", multiple=True, type=parse_named_size, callback=by_name, metavar="NAME=SIZE",
          help="Hard capacity of a pool, e.g. sram=96KiB.")  # fmt: skip
 @_memory("--constant-pool", "constant_pools", multiple=True, type=name_and_size, callback=by_name,
