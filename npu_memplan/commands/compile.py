@@ -176,7 +176,8 @@ def command(
         given = {"objective": requested["objective"], "external": data_files, "one_arena": one_arena}
         click.echo(_compile_program(model, output, force, as_json, **given))
         return
-    check_unused(model.name, "no .pte", {"--data": data_files, "--one-arena": one_arena})
+    if model.is_file():  # else it is what reading it says
+        check_unused(model.name, "no .pte", {"--data": data_files, "--one-arena": one_arena})
     options = options_of(**requested)
     if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
         flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"
