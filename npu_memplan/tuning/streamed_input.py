@@ -15,7 +15,6 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import RefusalError
-from ..ethosu.arch import Language
 from ..ethosu.lower.emit import Builder
 from ..ethosu.lower.operands import Operand, Output, Window
 from ..ethosu.lower.scaling import UNITY
@@ -112,8 +111,6 @@ class _Streaming:
 
     def made(self, options: StripeOptions) -> NpuProgram:
         """The program in the stripes that suit the memory best."""
-        if self.program.accelerator.language is Language.U85:
-            raise self.refused("Ethos-U85's operations are not cut into rows")
         fronted = self._fronted(options)
         groups = CascadeSpace(
             fronted,

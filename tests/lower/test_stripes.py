@@ -11,24 +11,30 @@ import pytest
 
 from fvp_runner.npu_model.errors import SelfOverwriteError
 from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.overlap_search import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.group import Group
+from npu_memplan.ethosu.schedule.stripes.rows import sliced
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
 from npu_memplan.tuning.cascades import best_choice, pareto_front
 from npu_memplan.verify import Constraint, verify
+from tests.support.arithmetic_models import binary
 from tests.support.chains import Chain, planned_alone, problem_of, random_chain, run_at
-from tests.support.on_model import random_inputs, run_program
+from tests.support.on_model import only_graph, random_inputs, run_program
+from tests.support.relax_import import import_relax
 
 NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
+U85 = tuple(a.name for a in ETHOS_U85)
 
 
 def _random_groups(groups: CascadeSpace, rng: random.Random) -> tuple[Group, ...]:
@@ -50,10 +56,13 @@ def _random_groups(groups: CascadeSpace, rng: random.Random) -> tuple[Group, ...
     return tuple(found)
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_random_stripes_of_random_networks_compute_the_same(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "npu"),
+    [*((seed, NPUS[seed % len(NPUS)]) for seed in range(16)), *enumerate(U85)],
+)
+def test_random_stripes_of_random_networks_compute_the_same(seed: int, npu: str) -> None:
     graph = random_chain(seed)
-    lowered = lower(graph, accelerator(NPUS[seed % len(NPUS)]))
+    lowered = lower(graph, accelerator(npu))
     inputs = random_inputs(graph, seed)
     groups = CascadeSpace(lowered.program)
     program = apply(lowered.program, _random_groups(groups, random.Random(seed)))
@@ -214,6 +223,22 @@ def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, inte
         inputs = random_inputs(chain.graph(), 6)
         (found,), (expected,) = run_at(program, lowered.constants, offsets, inputs), run_program(lowered, inputs)
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-256", *U85])
+@pytest.mark.parametrize(("name", "second"), [("SUB", (1, 1, 1, 9)), ("SUB", (1, 1, 1, 1)), ("MINIMUM", (1, 1, 7, 9))])
+def test_constants_may_be_the_first_operand(name: str, second: tuple[int, ...], npu: str) -> None:
+    """Ethos-U85 has the operands in their order, so that the rows are those of the second."""
+    model = binary(np.random.default_rng(1), name, second=second, constant=True, reverse=True, same=name == "MINIMUM")
+    graph = only_graph(partition_for_ethosu(import_relax(model.finish()), npu))
+    lowered = lower(graph, accelerator(npu))
+    inputs = random_inputs(graph, 2)
+    (layer,) = (sliced(lowered.program, i) for i in range(len(lowered.program.operations)))
+    assert layer is not None
+    parts = tuple(layer.part(rows, {}) for rows in ((0, 1), (1, 4), (4, 6)))
+    in_parts = replace(lowered, program=replace(lowered.program, operations=parts))
+    for ours, theirs in zip(run_program(in_parts, inputs), run_program(lowered, inputs), strict=True):
+        assert np.array_equal(ours, theirs)
 
 
 def test_rows_that_nobody_reads_keep_layers_together() -> None:

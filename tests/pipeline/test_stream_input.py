@@ -14,10 +14,12 @@ from fvp_runner.base import RunnerError, RunOptions
 from fvp_runner.host import runner as host
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.check import CheckVerdict
+from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.problem import Fed
 from npu_memplan.verify import Constraint, verify
 from tests.support.random_networks import network
 
+TABLES = ("ethos-u55-256", "ethos-u85-256", "ethos-u85-1024")
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
 
@@ -107,7 +109,6 @@ def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path)
         (("--stream-input", "picture"), "'picture', but the model's inputs are: image"),
         (("--stream-input", "image", "--accelerator", "none"), "cuts the NPU operations"),
         (("--stream-input", "image", "--npu-compiler", "vela"), "leave out --npu-compiler vela"),
-        (("--stream-input", "image", "--accelerator", "ethos-u85-256"), "Ethos-U85's operations are not cut"),
         (("--stream-input", "image", "--host-ops", "CONV_2D"), "the host's conv_2d reads it first"),
         (("--stream-input", "image", "--keep-inputs"), "does not go together with --keep-inputs"),
         (("--stream-input", "image", "--resident", "all"), "does not go together with --resident"),
@@ -121,8 +122,28 @@ def test_what_cannot_be_streamed_is_said(cli: Callable, tmp_path: Path, options:
     assert not (tmp_path / "out.tflite").exists()
 
 
-@pytest.mark.parametrize(("seed", "pools"), [(48, {}), (393, {}), (825, {"sram": "1MiB"})])
-def test_tables_are_loaded_in_every_part(tmp_path: Path, seed: int, pools: dict[str, str]) -> None:
+@pytest.mark.parametrize("npu", [a.name for a in ETHOS_U85])
+def test_every_ethos_u85_is_bit_exact(cli: Callable, tmp_path: Path, npu: str) -> None:
+    options = ("--stream-input", "image", "--accelerator", npu)
+    made = cli("compile", MODEL, *options, "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 20, "--reference", MODEL)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    artifact = Artifact.load(tmp_path / "out")
+    assert artifact.stream is not None
+    assert artifact.inputs[0].size_bytes < 16 * 16
+    assert len(artifact.stream[1].feeds) > 1
+
+
+@pytest.mark.parametrize(
+    ("seed", "pools", "npu"),
+    [
+        *((48, {}, npu) for npu in TABLES),
+        *((393, {}, npu) for npu in TABLES),
+        *((825, {"sram": "1MiB"}, npu) for npu in TABLES),
+    ],
+)
+def test_tables_are_loaded_in_every_part(tmp_path: Path, seed: int, pools: dict[str, str], npu: str) -> None:
     """The NPU model forgets them between two launches."""
     import tflite
 
@@ -132,7 +153,7 @@ def test_tables_are_loaded_in_every_part(tmp_path: Path, seed: int, pools: dict[
     model.write_bytes(network(seed))
     graph = tflite.Model.GetRootAs(model.read_bytes(), 0).Subgraphs(0)
     name = graph.Tensors(graph.Inputs(0)).Name().decode()
-    made = nm.compile(model, tmp_path / "out", stream_input=name, pools=pools, check=True)
+    made = nm.compile(model, tmp_path / "out", stream_input=name, accelerator=npu, pools=pools, check=True)
     assert made.check.verdict is CheckVerdict.EQUAL
     assert made.stream is not None
     assert len(made.stream[1].feeds) > 1

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...program.featuremap import FeatureMap
 from ...program.kernel import Kernel
 from ...program.program import BufferRole, NpuOperation, NpuProgram
+from ...stream.encode import chained_maps
 from ...stream.isa import Op, PoolMode, Upscale
 from ...stream.isa import Register as R
 
@@ -142,11 +143,13 @@ def sliced(program: NpuProgram, index: int) -> Sliced | None:
     if operation.op is Op.DMA_START or operation.registers.get(R.IFM_UPSCALE, 0) != Upscale.NONE:
         return None
     placed = program.at_zero(index)
+    if chained_maps(placed):
+        return None
     output, source, second = FeatureMap.ofm(placed), FeatureMap.ifm(placed), FeatureMap.ifm2(placed)
     window = None if operation.op is Op.ELEMENTWISE else Kernel.of(placed)
     if output.height < 2 or (window is not None and not _rows_apart(operation, window, source)):
         return None
-    views = [view for view in (source, second) if view is not None]
+    views = [v for v in (source, second) if v is not None and v.base_register(0) in operation.addresses]  # no scalars
     if window is None and any(view.height not in (1, output.height) for view in views):
         return None
     if any(len(view.tiles(view.height, view.width)) != 1 for view in (output, *views)):
@@ -154,7 +157,7 @@ def sliced(program: NpuProgram, index: int) -> Sliced | None:
     maps = [_map(operation, view) for view in views]
     inputs = tuple(m for m in maps if program.buffer(m.buffer).role is not BufferRole.CONSTANTS)
     target = _map(operation, output)
-    if any(m.height > 1 or m.view == "IFM" for m in maps if m not in inputs):
+    if any(m.height > 1 or window is not None for m in maps if m not in inputs):
         return None  # rows of a constant
     if any(m.buffer == target.buffer for m in inputs):
         return None  # parts of one buffer: they would have to keep their distance
