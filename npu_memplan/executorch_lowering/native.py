@@ -21,7 +21,6 @@ from ..ethosu.stream.commands import Operation
 from ..ethosu.stream.container import build_payload
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.encode import encode
-from ..ethosu.time import MemoryMap
 from ..executorch.lifted_call import FAST, SCRATCH, LiftedCall
 from ..executorch.lowered_for import memories_for, options_for
 from ..executorch.replanning import ScratchGoal
@@ -41,8 +40,8 @@ class NativeBlocksError(RefusalError):
 
 
 def native_calls(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> tuple[LiftedCall, ...]:
-    """Calls that compute what the graph `tosa` does, like the call `vela` of Vela's, the first one in stripes if that
-    is of use, the last one whole; every buffer lies apart.
+    """Calls that compute what the graph `tosa` does, like the call `vela` of Vela's: in stripes as far as they are of
+    use, and whole; every buffer lies apart.
 
     Raises `TosaLayersError`, `LoweringError`, `NativeBlocksError`.
     """
@@ -51,11 +50,21 @@ def native_calls(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> tuple[Lift
     layers, _ = build_layers(graph, target, "npu")
     lowered = lower(layers, target, LoweringTarget(memory_map=memory_map, for_cycles=goal.objective != "bytes"))
     fast_bytes = _fast_bytes(vela, goal)
-    programs = [lowered.program]
-    if goal.objective != "cycles" or goal.pool_bytes is not None or fast_bytes:
-        striped = _in_stripes(lowered.program, memory_map, goal, fast_bytes)
-        programs = [striped, *programs] if striped is not lowered.program else programs
+    # in a fast scratch there are no inputs and outputs
+    groups = CascadeSpace(lowered.program, memory_map=memory_map, io_in_pools=not fast_bytes)
+    limits = [fast_bytes] if fast_bytes else _limits(vela, goal)
+    chosen = dict.fromkeys([*(best_choice(groups, limit).groups for limit in limits), ()])
+    programs = [apply(lowered.program, one, groups.costs.blocks) if one else lowered.program for one in chosen]
     return tuple(_call(program, lowered.constants, vela, goal, fast_bytes) for program in programs)
+
+
+def _limits(vela: EthosUCall, goal: ScratchGoal) -> list[int | None]:
+    """Bytes within which stripes take the fewest cycles; None: bytes and cycles are weighed."""
+    if goal.pool_bytes is not None:
+        return [goal.pool_bytes]
+    if goal.objective == "bytes":
+        return [0]
+    return [*([None] if goal.objective == "auto" else []), vela.blocks.scratch_bytes]
 
 
 def _call(program: NpuProgram, constants: bytes, vela: EthosUCall, goal: ScratchGoal, fast_bytes: int) -> LiftedCall:
@@ -113,15 +122,6 @@ def _fast_bytes(vela: EthosUCall, goal: ScratchGoal) -> int:
     operations = [one for one in decode(call.words, call.accelerator.language) if isinstance(one, Operation)]
     touched = [one for operation in operations for one in accesses(operation, call.accelerator)]
     return max((int(one.ranges[-1, 1]) for one in touched if one.region == FAST and len(one.ranges)), default=0)
-
-
-def _in_stripes(program: NpuProgram, memory_map: MemoryMap, goal: ScratchGoal, fast_bytes: int) -> NpuProgram:
-    """With a fast scratch, as few cycles as fit it; inputs and outputs are not there."""
-    groups = CascadeSpace(program, memory_map=memory_map, io_in_pools=not fast_bytes)
-    capacity = 0 if goal.objective == "bytes" and goal.pool_bytes is None else goal.pool_bytes
-    capacity = fast_bytes or capacity
-    chosen = best_choice(groups, capacity).groups
-    return apply(program, chosen, groups.costs.blocks) if chosen else program
 
 
 def _apart(program: NpuProgram) -> tuple[NpuProgram, int]:
