@@ -124,7 +124,7 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
             "DEQUANTIZE SVDF UNIDIRECTIONAL_SEQUENCE_LSTM EXP NEG"
         ),
         "int16": _COMMON | (HOST_MOVES - _names("DEPTH_TO_SPACE SPACE_TO_DEPTH")) | (_CHOOSING - {"ONE_HOT"}) | _names(
-            "SUM ABS SOFTMAX DEQUANTIZE BATCH_MATMUL TRANSPOSE_CONV PRELU SQUARED_DIFFERENCE "
+            "SUM ABS RSQRT SOFTMAX DEQUANTIZE BATCH_MATMUL TRANSPOSE_CONV PRELU SQUARED_DIFFERENCE "
             "UNIDIRECTIONAL_SEQUENCE_LSTM"
         ),
         "uint8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | (_REAL_TABLES - {"LOG"}) | _names(
@@ -175,6 +175,7 @@ NOT_BY_VELA: dict[tuple[str, str], str] = {
     **{("SUM", dtype): "Vela's stream for it leaves out the scales" for dtype in _QUANTISED},
     **{("DIV", dtype): "Vela's stream for it leaves out scales and zero points" for dtype in _QUANTISED},
     ("NEG", "int8"): "Vela's stream for it limits the least number, which the reference leaves as it is",
+    ("RSQRT", "int16"): "Vela's table for it wraps where it is steep",
     ("TRANSPOSE", "uint8"): "Vela's stream for it reads uint8 as int8 and clamps to 127",
 }  # fmt: skip
 

@@ -34,12 +34,13 @@ def claimed(dtype: str) -> Iterator[str]:
 
 
 def values(rng: np.random.Generator, network: Network) -> list[np.ndarray]:
-    """Inputs over the whole range of quantised types."""
-    found = []
+    """Inputs over the whole range of quantised types; none below zero where the reference stops there."""
+    found, from_zero = [], network.cpu_operators[0].name == "RSQRT"
     for tensor in (network.tensors[i] for i in network.inputs):
         if tensor.dtype in ("int8", "uint8", "int16"):
             limits = np.iinfo(tensor.dtype)
-            found.append(rng.integers(limits.min, limits.max, tensor.shape, tensor.dtype, endpoint=True))
+            least = tensor.zero_point if from_zero else limits.min
+            found.append(rng.integers(least, limits.max, tensor.shape, tensor.dtype, endpoint=True))
         else:
             found.append(plain_values(rng, tensor.shape, tensor.dtype))
     return found

@@ -139,9 +139,24 @@ def test_some_steps_are_there() -> None:
     assert differences("FULLY_CONNECTED", "uint8").any()
 
 
-@pytest.mark.parametrize(("kind", "dtype"), sorted(NOT_BY_VELA.keys() - {("DIV", "int16")}))  # no reference has it
+# No reference has DIV of int16, and RSQRT must have inputs of its own.
+@pytest.mark.parametrize(("kind", "dtype"), sorted(NOT_BY_VELA.keys() - {("DIV", "int16"), ("RSQRT", "int16")}))
 def test_what_vela_computes_wrongly_stays_on_the_host(kind: str, dtype: str, tmp_path: Path) -> None:
     assert whole_way(kind, dtype, tmp_path) == [(kind, Agent.HOST, Exactness.EXACT)] * 3
+
+
+@pytest.mark.parametrize("options", [{}, {"npu_compiler": "tvm"}, {"accelerator": "ethos-u85-256"}])
+def test_rsqrt_of_int16_stays_on_the_host(options: dict[str, str], tmp_path: Path) -> None:
+    """Vela's table has interpolated slopes of 16 bits, and the root's is steeper near zero."""
+    b = ModelBuilder()
+    x, size = (b.tensor((1, 4, 6, 10), "int16", 0.001) for _ in range(2))
+    y = b.tensor((1, 4, 6, 10), "int16", 0.002)
+    b.operator("ABS", [x], [size], "AbsOptions", 3)
+    b.operator("RSQRT", [size], [y], None, 2)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x], [y]).finish())
+    ran = [("ABS", Agent.NPU, Exactness.EXACT), ("RSQRT", Agent.HOST, Exactness.EXACT)]
+    assert equal(path, tmp_path, **options)[0] == ran
 
 
 def test_nothing_is_exact_twice_and_the_rest_is_unproven() -> None:

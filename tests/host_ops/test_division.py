@@ -73,3 +73,12 @@ def test_every_value_of_rsqrt(compiled, scale, zero, out):
     operator = compiled(model)
     np.testing.assert_array_equal(operator.run([values])[0], reference(model, [[values]])[0][0])
     assert (operator.run([every_int8])[0][every_int8 <= zero] == 127).all()
+
+
+@pytest.mark.parametrize(("scale", "out"), [(0.001, 0.01), (1e-5, 0.05), (3.0, 1 / 65536), (0.02, 2.0)])
+def test_every_value_of_rsqrt_of_int16(compiled, scale, out):
+    values = np.arange(32768, dtype=np.int16)
+    model = write_model("RSQRT", [TensorSpec((32768,), "int16", scale, 0)], [TensorSpec((32768,), "int16", out, 0)])
+    operator = compiled(model)
+    np.testing.assert_array_equal(operator.run([values])[0], reference(model, [[values]])[0][0])
+    assert (operator.run([-values])[0] == 32767).all()  # where the reference stops

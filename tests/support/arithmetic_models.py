@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -269,10 +270,14 @@ def argmax(rng: np.random.Generator, dtype: str = "int8") -> ModelBuilder:
     return b.made([x], [y])
 
 
-def rsqrt_int8(rng: np.random.Generator) -> ModelBuilder:
-    """RSQRT, whose input must not be negative."""
+def rsqrt(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    """RSQRT, whose input must not be negative; int16 has no zero points."""
     b = ModelBuilder()
-    x = b.tensor((1, 5, 6, 10), "int8", 0.05, -128)
-    y = b.tensor((1, 5, 6, 10), "int8", 0.02, -128)
-    b.operator("RSQRT", [x], [y], None, 1)
+    if dtype == "int16":
+        scale = random_scale(rng, dtype)
+        quantised = (scale, 0), (1 / math.sqrt(scale) / rng.uniform(2e3, 2e5), 0)
+    else:
+        quantised = (0.05, -128), (0.02, -128)
+    x, y = (b.tensor((1, 5, 6, 10), dtype, *one) for one in quantised)
+    b.operator("RSQRT", [x], [y], None, 2)
     return b.made([x], [y])

@@ -21,7 +21,7 @@ from tests.support.arithmetic_models import (
     pool,
     prelu,
     quantize,
-    rsqrt_int8,
+    rsqrt,
     transpose_convolution,
     unary,
 )
@@ -327,7 +327,7 @@ ROWS |= {
     "MAXIMUM": _wide_extreme("MAXIMUM"),
     "MINIMUM": _wide_extreme("MINIMUM"),
     "QUANTIZE": _requantized,
-    "RSQRT": lambda rng, dtype: rsqrt_int8(rng),
+    "RSQRT": rsqrt,
     "SHAPE": _shape,
     "SVDF": lambda rng, dtype: svdf(rng),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,

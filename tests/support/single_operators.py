@@ -25,7 +25,7 @@ from tests.support.arithmetic_models import (
     pool,
     prelu,
     quantize,
-    rsqrt_int8,
+    rsqrt,
     transpose_convolution,
     unary,
 )
@@ -216,7 +216,7 @@ def _elementwise() -> Iterator[Case]:
         Beta=1.0,
     )
     yield _case("hard_swish", "int8", unary, name="HARD_SWISH", options="HardSwishOptions")
-    yield _case("rsqrt", "int8", rsqrt_int8)
+    yield _case("rsqrt", "int8", rsqrt, dtype="int8")
     yield _case("logistic", "int16_wide", unary, name="LOGISTIC", dtype="int16", out=(1 / 32768, 0), in_scale=0.0008)
     yield _case("tanh", "int16_wide", unary, name="TANH", dtype="int16", out=(1 / 32768, 0), in_scale=0.0004)
     yield _case("prelu", "channel", prelu)

@@ -26,7 +26,7 @@ from ...fixed_point.multiplier import (
 from .scaling import Scale, double, quantise_multiplier
 from .tensors import Arithmetic, LayerTensor
 
-_ROOT_BITS = 20
+ROOT_BITS = 20
 _INTEGER_BITS = 4  # of TFLite's logistic and tanh of int8
 
 
@@ -139,8 +139,8 @@ def rsqrt(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmeti
         return real_function(lambda x: 1 / math.sqrt(x) if x > 0 else math.inf, ifm, out)
     scale = quantise_multiplier(1 / double(np.sqrt(np.float32(ifm.scale)) * np.float32(out.scale)))
     values = _values(ifm)
-    roots = np.floor((1 << _ROOT_BITS) / np.sqrt(np.maximum(values, 1)) + 0.5).astype(np.int64)
-    results = multiply_by_quantised(roots, scale.multiplier, scale.exponent - _ROOT_BITS) + out.zero_point
+    roots = np.floor((1 << ROOT_BITS) / np.sqrt(np.maximum(values, 1)) + 0.5).astype(np.int64)
+    results = multiply_by_quantised(roots, scale.multiplier, scale.exponent - ROOT_BITS) + out.zero_point
     return _table(np.where(values > 0, results, out.limits[1]), out)
 
 

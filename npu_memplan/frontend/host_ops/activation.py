@@ -26,6 +26,7 @@ from ...fixed_point.multiplier import (
 from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, ends, require_same_shape, stored
 from .elementwise import each
+from .fixed_tir import high_mul, inverse_root
 from .fixed_tir import multiply_by_quantised as multiply_when_running
 from .interpolated import store_sigmoid16
 from .operator import Lowering, lowering, require
@@ -129,9 +130,18 @@ def _table_or_loop(work: Lowering, reference: Reference, when_running: Callable[
 
 @lowering("RSQRT")
 def rsqrt(work: Lowering) -> None:
-    """1 / sqrt(x) by the NPU's table; where the reference stops, below zero, the largest value."""
-    data, output = ends(work, ("int8",))
-    store_table(work, lambda _: np.array(tables.rsqrt(_for_npu(data), _for_npu(output))))
+    """1 / sqrt(x), of int8 by the NPU's table; where the reference stops, below zero, the largest value."""
+    data, output = ends(work, ("int8", "int16"))
+    factor, shift = quantise_multiplier(1 / float(np.sqrt(f32(data.scale)) * f32(output.scale)))
+    most = LIMITS[output.dtype][1] - output.zero_point
+
+    def when_running(x: Expr) -> Expr:
+        multiplier, right = inverse_root(work.function, x)
+        root = high_mul(const(1) << (const(tables.ROOT_BITS) - right), multiplier)
+        scaled = multiply_when_running(work.function, root, factor, shift - tables.ROOT_BITS)
+        return select(x <= 0, const(most), scaled)
+
+    _table_or_loop(work, lambda _: np.array(tables.rsqrt(_for_npu(data), _for_npu(output))), when_running)
 
 
 def _for_npu(tensor: Tensor) -> LayerTensor:

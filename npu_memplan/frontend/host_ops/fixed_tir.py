@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ...fixed_point.functions import EXP_MINUS_EIGHTH, ONE_THIRD, exp_steps
+from ...fixed_point.functions import EXP_MINUS_EIGHTH, ONE_THIRD, ROOT_HALF, exp_steps
 from ...fixed_point.multiplier import INT32_MAX
-from .tir import Expr, Function, cast, clamp, const, dtype_of, load, select
+from .tir import Expr, Function, cast, clamp, const, dtype_of, largest, load, select
+
+_NEWTON_STEPS = 5  # of an inverse square root
 
 
 def high_mul(a: Expr, b: Expr | int) -> Expr:
@@ -80,6 +82,26 @@ def reciprocal_one_plus(function: Function, a: Expr) -> Expr:
         error = const(1 << 29) - high_mul(half, x)
         x = function.bind(x + saturating_shift_left(high_mul(x, error), 2), "reciprocal")
     return function.bind(saturating_shift_left(x, 1), "reciprocal")
+
+
+def inverse_root(function: Function, value: Expr) -> tuple[Expr, Expr]:
+    """1 / sqrt(value) as (31 fraction bits, right shift 0..12), of an int32 that is not negative; 0 counts as 1."""
+    large = value >= const(1 << 29)
+    start = function.bind(largest(select(large, value >> const(2), value), 2), "start")
+    pairs = function.bind(((leading_zeros(function, start) - const(1)) >> const(1)) - const(1), "pairs")
+    # Between 1/2 and 2, with 28 fraction bits from here on.
+    normal = (start << (pairs * const(2))) >> const(1)
+    half = function.bind(rounding_shift(function, normal, 1), "half")
+    x = function.bind(const(1 << 28), "x")
+    for _ in range(_NEWTON_STEPS):
+        cube = saturating_shift_left(high_mul(high_mul(x, x), x), 6)
+        step = high_mul(const(3 << 27), x) - high_mul(half, function.bind(cube, "cube"))
+        x = function.bind(saturating_shift_left(step, 3), "x")
+    shift = function.bind(select(large, const(12), const(11)) - pairs, "shift")
+    root = high_mul(x, ROOT_HALF) * (const(1) << largest(const(0) - shift, 0))
+    is_one = value <= const(1)
+    multiplier = function.bind(select(is_one, const(INT32_MAX), root), "multiplier")
+    return multiplier, function.bind(select(is_one, const(0), largest(shift, 0)), "right")
 
 
 def multiply_by_quantised(function: Function, value: Expr, multiplier: int, shift: int) -> Expr:

@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...fixed_point.functions import ROOT_HALF
-from ...fixed_point.multiplier import INT32_MAX, LIMITS, input_radius, quantise_multiplier
+from ...fixed_point.multiplier import LIMITS, input_radius, quantise_multiplier
 from .common import EIGHT_BITS, ends, require_quantisation, require_rows, require_same_type
 from .fixed_tir import (
     clamp_wide,
     exp_on_negative,
     high_mul,
+    inverse_root,
     leading_zeros,
     multiply_by_quantised,
     reciprocal_one_plus,
@@ -198,7 +199,6 @@ def _logarithm(function: Function, value: Expr) -> Expr:
 
 
 _OUTPUT_BITS = 7  # fraction bits of the output
-_NEWTON_STEPS = 5
 
 
 @lowering("L2_NORMALIZATION")
@@ -219,7 +219,7 @@ def l2_normalization(work: Lowering) -> None:
         with function.loop(data.shape[-1], "c") as c:
             x = function.bind(load(source, *row_indices(row, c, data.shape)) - const(data.zero_point), "x")
             total.add(x * x)
-        multiplier, right = _inverse_root(function, total.get())
+        multiplier, right = inverse_root(function, total.get())
         if kind == "int8":  # tflite-micro takes one shift from the other
             left_shift = function.bind(const(1) << largest(const(_OUTPUT_BITS) - right, 0), "left_shift")
             right_shift = function.bind(largest(right - const(_OUTPUT_BITS), 0), "right_shift")
@@ -229,26 +229,6 @@ def l2_normalization(work: Lowering) -> None:
             x = load(source, *row_indices(row, c, data.shape)) - const(data.zero_point)
             value = rounding_shift_by(function, high_mul(x * left_shift, multiplier), right_shift)
             function.store(target, clamp(value + const(middle), *LIMITS[kind]), *row_indices(row, c, output.shape))
-
-
-def _inverse_root(function: Function, value: Expr) -> tuple[Expr, Expr]:
-    """1 / sqrt(value) as (31 fraction bits, right shift 0..12), of an int32 that is not negative; 0 counts as 1."""
-    large = value >= const(1 << 29)
-    start = function.bind(largest(select(large, value >> const(2), value), 2), "start")
-    pairs = function.bind(((leading_zeros(function, start) - const(1)) >> const(1)) - const(1), "pairs")
-    # Between 1/2 and 2, with 28 fraction bits from here on.
-    normal = (start << (pairs * const(2))) >> const(1)
-    half = function.bind(rounding_shift(function, normal, 1), "half")
-    x = function.bind(const(1 << 28), "x")
-    for _ in range(_NEWTON_STEPS):
-        cube = saturating_shift_left(high_mul(high_mul(x, x), x), 6)
-        step = high_mul(const(3 << 27), x) - high_mul(half, function.bind(cube, "cube"))
-        x = function.bind(saturating_shift_left(step, 3), "x")
-    shift = function.bind(select(large, const(12), const(11)) - pairs, "shift")
-    root = high_mul(x, ROOT_HALF) * (const(1) << largest(const(0) - shift, 0))
-    is_one = value <= const(1)
-    multiplier = function.bind(select(is_one, const(INT32_MAX), root), "multiplier")
-    return multiplier, function.bind(select(is_one, const(0), largest(shift, 0)), "right")
 
 
 @contextmanager
