@@ -17,10 +17,10 @@ from ...errors import NpuMemplanError
 from ..arch import Architecture, Language
 from ..stream.commands import MissingRegisterError, Operation
 from ..stream.fields import Activation, DmaRegion, OutputPrecision
-from ..stream.fields_u85 import OutputWord, TableWord, WeightWord
+from ..stream.fields_u85 import AccumulatorWord, OutputWord, TableWord, WeightWord
 from ..stream.groups import ADDRESS_REGISTERS, SCALES, WEIGHTS, WeightRegisters
-from ..stream.isa import SHRAM_REGION, Op, Register
-from ..stream.isa_u85 import TableKind
+from ..stream.isa import SHRAM_REGION, Op, PoolMode, Register
+from ..stream.isa_u85 import AccumulatorInput, TableKind
 from .featuremap import FeatureMap
 from .ranges import FeatureMapError, Ranges, merge_ranges, run, strided_ranges
 
@@ -162,7 +162,8 @@ INDEX_BYTES = 4  # of one index of an indexed transfer
 
 
 def _kernel(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
-    found = [_feature_map(Role.IFM, FeatureMap.ifm(op), False)]
+    source = _feature_map(Role.IFM, FeatureMap.ifm(op), False)
+    found = [_first_byte(source) if _ignores_input(op) else source]
     second = FeatureMap.ifm2(op)
     if second is not None:
         found.append(_feature_map(Role.IFM2, second, False))
@@ -176,6 +177,18 @@ def _kernel(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
         found.append(Access(Role.LUT, SHRAM_REGION, ((None, run(start, table[1])),), False))
     found.append(_feature_map(Role.OFM, FeatureMap.ofm(op), True))
     return tuple(found)
+
+
+def _ignores_input(op: Operation) -> bool:
+    """Whether the results are what accumulators load from IFM2; IFM is there for its place and extents."""
+    loads = AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
+    return op.language is Language.U85 and op.op is Op.POOL and op.parameter == PoolMode.NONE and loads
+
+
+def _first_byte(access: Access) -> Access:
+    """What ties the bases of a feature map to its buffer, and no element of it."""
+    parts = tuple((register, run(int(ranges[0, 0]), 1)) for register, ranges in access.parts)
+    return Access(access.role, access.region, parts, access.is_write)
 
 
 _Constants = Iterator[tuple[Role, tuple[WeightRegisters, ...]]]
