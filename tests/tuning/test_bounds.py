@@ -121,14 +121,16 @@ def test_what_flash_still_has_to_bring_is_no_more_than_the_clock_asks(seed: int,
 
 @pytest.mark.parametrize("npu", ["u55-128", "u55-256", "u65-512"])
 def test_the_bound_is_what_is_reached_where_nothing_can_be_copied(npu: str) -> None:
-    """Not with kernels that have better blocks: they may have the least of each form, which none has."""
+    """Not with kernels that have better blocks: they may have the least of each form, which none has. Nor with tables:
+    how late commands make them depends on the copies.
+    """
     exact = 0
-    for seed in range(8):
+    for seed in range(24):
         timed = timed_program_of(much_to_bring(random.Random(seed), seed), npu)
         least, reached = least_cycles(timed, [0] * len(timed)), without_copies(timed).cycles
         assert least <= reached
         assert least_cycles(timed, [0] * len(timed), in_slices=True) < least  # of slices, copies might have room
-        if not timed.blocks:
+        if not timed.blocks and not any(timed.step(i).slow.is_transfer for i in range(len(timed))):
             exact += 1
             assert least == reached
     assert exact >= 2

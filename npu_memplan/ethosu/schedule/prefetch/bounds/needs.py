@@ -28,8 +28,11 @@ def with_least_needs(timed: TimedProgram, stays: Collection[int] = ()) -> TimedP
     """
     steps = []
     before: tuple[ResourceUse, ...] = ()  # forms of the last kernel
+    tables = any(timed.step(index).slow.is_transfer for index in range(len(timed)))
     for index in range(len(timed)):
         step = timed.step(index)
+        if tables:  # what reads commands makes the last transfer late, and with copies that may be another one
+            step = replace(step, words=0)
         if not step.slow.is_transfer:
             forms = timed.forms(index)[0] if timed.reads.get(index) in stays else _all(timed, index)
             depends = step.slow.operation.get(Register.BLOCKDEP)
@@ -40,7 +43,7 @@ def with_least_needs(timed: TimedProgram, stays: Collection[int] = ()) -> TimedP
             needs = _least(forms, timed.reads[index] not in stays, index) if index in timed.reads else step.slow
             operation = step.slow.operation.with_registers({Register.BLOCKDEP: depends})
             step, before = replace(step, slow=needs.of(operation)), forms
-            if timed.program.accelerator.command_fetch_bytes:  # whose stream keeps kernels waiting
+            if step.words and timed.program.accelerator.command_fetch_bytes:  # whose stream keeps kernels waiting
                 step = replace(step, words=max(1, step.words - _CHANGED_WORDS))
         steps.append(step)
     return timed.otherwise(steps)
