@@ -7,6 +7,7 @@ planned in one memory. Networks of different NPUs run at the same time only wher
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -70,10 +71,7 @@ def _balanced(group: Sequence[str], times: Times) -> dict[str, str]:
             loads[npu] = loads.get(npu, 0.0) + times[network][npu]
         return max(loads.values()), sum(loads.values())
 
-    count = 1
-    for network in group:
-        count *= len(times[network])
-    if count <= _MOST_TRIED:
+    if math.prod(len(times[network]) for network in group) <= _MOST_TRIED:
         return dict(zip(group, min(itertools.product(*(times[n] for n in group)), key=cost), strict=True))
     group = sorted(group, key=lambda n: -min(times[n].values()))
     npus: list[str] = []

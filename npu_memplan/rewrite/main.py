@@ -113,21 +113,21 @@ def rewrite_program(
     planned.update_func(planned.get_global_var(program.name), made.with_attr(attributes))
     for gv, other in module.functions.items():
         if gv.name_hint != program.name and gv.name_hint not in replaced:
-            planned.update_func(gv, _without_promise(other))
+            planned.update_func(gv, _without_noalias(other))
     _relink(planned, program.name)
     for key, infos in module.global_infos.items():
         planned.update_global_info(key, list(infos))
     return planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned
 
 
-def _without_promise(function: Any) -> Any:
+def _without_noalias(function: Any) -> Any:
     """A function that stays in the module, without `tirx.noalias`.
 
-    TVM 0.27 compiles all kernels of a module for the CPU as if each had made the promise of the last one, by name, and
-    planned ones work in place.
+    TVM 0.27 compiles all kernels of a module for the CPU with the mark of the last one, by name, and planned ones work
+    in place.
     """
-    promises = isinstance(function, tirx.PrimFunc) and "tirx.noalias" in function.attrs
-    return function.without_attr("tirx.noalias") if promises else function
+    marked = isinstance(function, tirx.PrimFunc) and "tirx.noalias" in function.attrs
+    return function.without_attr("tirx.noalias") if marked else function
 
 
 def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:
