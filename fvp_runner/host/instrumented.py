@@ -14,7 +14,7 @@ from pathlib import Path
 
 from npu_memplan.files.owned_folder import scratch_folder
 
-from ..base import RunnerMissingError
+from ..base import RunnerError, RunnerMissingError
 from ..process import ask
 
 _RUNTIME = Path(__file__).with_name("sanitizer.c")
@@ -65,6 +65,17 @@ def flags(command: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
+@functools.cache
+def _runtime(command: tuple[str, ...], plain: tuple[str, ...]) -> bytes:
+    """The object file of `sanitizer.c`, which is the same for every artifact: compiled once a process."""
+    with scratch_folder("host") as folder:
+        target = folder / "sanitizer.o"
+        heard = ask([*command, *plain, "-c", str(_RUNTIME), "-o", str(target)], timeout_s=300)
+        if heard.code != 0:
+            raise RunnerError(f"{command[0]} could not compile {_RUNTIME}:\n{heard.stopped or heard.text}")
+        return target.read_bytes()
+
+
 def instrumented(
     command: Sequence[str], name: str, sources: Sequence[Path], folder: Path, plain: Sequence[str]
 ) -> Instrumented:
@@ -77,7 +88,9 @@ def instrumented(
     checked.write_text(_CHECKED, encoding="utf-8")
     numbered.write_text(_numbered((place / f"{name}.c").read_text(encoding="utf-8"), name), encoding="utf-8")
     host.write_text(_with_files(place / f"{name}_host.c", place), encoding="utf-8")
-    options, lines, inputs = flags(tuple(command)), [], [_RUNTIME]
+    runtime = folder / "sanitizer.o"
+    options, lines, inputs = flags(tuple(command)), [], [runtime]
+    runtime.write_bytes(_runtime(tuple(command), tuple(plain)))
     for number, source in enumerate(sources):
         if source == place / f"{name}_npu.c":
             inputs.append(source)

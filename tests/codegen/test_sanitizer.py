@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,6 +102,19 @@ def test_a_fault_is_named(fault: str, name: str, tmp_path: Path, monkeypatch: py
             runner.run([VALUES])
         assert str(caught.value).startswith("host operator toy_step (step 0)")
         assert any(one in str(caught.value) for one in ([words] if isinstance(words, str) else words))
+
+
+@pytest.mark.edited_c
+def test_the_checks_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the same for every artifact, and take most of the time of a small one's build."""
+    sanitized, lines = RunOptions(sanitize=True), []
+    LocalRunner(toy(tmp_path / "first", ""), sanitized)
+    run = subprocess.Popen.__init__
+    monkeypatch.setattr(subprocess.Popen, "__init__", lambda *a, **k: (lines.append(map(str, a[1])), run(*a, **k))[1])
+    LocalRunner(toy(tmp_path / "second", ""), sanitized)
+    words = [word for line in lines for word in line]
+    assert any(word.endswith("sanitizer.o") for word in words)
+    assert not any(word.endswith("sanitizer.c") for word in words)
 
 
 @pytest.mark.edited_c
