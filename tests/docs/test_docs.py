@@ -3,8 +3,8 @@
 A fenced block ```console holds commands (`$ ` in front, `> ` for further lines) with the output they
 print; `...` stands for anything, and a command without output may print what it likes. A block whose
 info string ends in `file=NAME` is written to NAME first. All pages are read in one working directory, in the
-order of docs/README.md, as one person would; `models/` in it holds the real models. The package is then run from
-its wheel. `pytest tests/docs --update-golden` puts real outputs into the pages.
+order of docs/README.md, as one person would, with a cache of programs; `models/` in it holds the real models. The
+package is then run from its wheel. `pytest tests/docs --update-golden` puts real outputs into the pages.
 """
 
 from __future__ import annotations
@@ -68,7 +68,12 @@ def matches(expected: str, actual: str) -> bool:
     return re.fullmatch(pattern, tidy[1], re.S) is not None
 
 
-ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "NPU_MEMPLAN_CHECK": "auto", "NPU_MEMPLAN_PROGRAM_CACHE": "off"}
+ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "NPU_MEMPLAN_CHECK": "auto", "NPU_MEMPLAN_PROGRAM_CACHE": "64MiB"}
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """What one who reads in `folder` has set; programs that a page compiles are known to the pages behind it."""
+    return {**ENVIRONMENT, "NPU_MEMPLAN_CACHE": str(folder.with_name(f"{folder.name}-cache"))}
 
 
 def run(command: str, folder: Path, installed: Path | None = None) -> tuple[int, str]:
@@ -79,11 +84,11 @@ def run(command: str, folder: Path, installed: Path | None = None) -> tuple[int,
     """
     words = shlex.split(command.replace("\\\n", " "))
     if words[0] == "npu-memplan" and installed is None and not set(command) & set("|><;&$`"):
-        return run_here(words)
+        return run_here(words, folder)
     paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = {
         **os.environ,
-        **ENVIRONMENT,
+        **environment_of(folder),
         "PATH": os.pathsep.join([str(installed / "bin"), *paths] if installed else paths),
         "PYTHONPATH": str(installed or REPOSITORY),
     }
@@ -96,7 +101,7 @@ def run(command: str, folder: Path, installed: Path | None = None) -> tuple[int,
     return done.returncode, done.stdout.decode()
 
 
-def run_here(words: list[str]) -> tuple[int, str]:
+def run_here(words: list[str], folder: Path) -> tuple[int, str]:
     """The real entry point with these arguments."""
     from npu_memplan.cli import main
 
@@ -108,7 +113,7 @@ def run_here(words: list[str]) -> tuple[int, str]:
         contextlib.redirect_stderr(sink),
     ):
         patch.setattr(sys, "argv", words)
-        for name, value in ENVIRONMENT.items():
+        for name, value in environment_of(folder).items():
             patch.setenv(name, value)
         try:
             main()
