@@ -45,7 +45,7 @@ def test_the_least_memory_that_is_fast_enough(
 
 
 def test_nothing_is_fast_enough(cli: Callable[..., Any], tmp_path: Path) -> None:
-    made = cli("compile", DIGITS, "--max-ms", "0.01", "-o", tmp_path / "out")
+    made = cli("compile", DIGITS, "--max-ms", "0.01", "--effort", "quick", "-o", tmp_path / "out")
     assert (made.code, made.out) == (2, "")
     first, *rest = made.err.splitlines()
     assert first == (
@@ -87,9 +87,9 @@ def test_more_memory_is_never_slower() -> None:
     assert memory_map is not None
     auto = CompileOptions(pools={"sram": 1}).resolved()
     limits = LimitSearch(auto, memory_map, lambda requested: pipeline.lower(pipeline.read(DIGITS, request(requested))))
-    found = [limits.at(size) for size in (2048, 3584, 4352, 4400, 4600, 5000, 6144, 1 << 20)]
+    found = [limits.at(size) for size in (2048, 3584, 4400, 5000, 1 << 20)]
     assert found[0] is None
     won = [winner for winner in found if winner is not None]
-    assert len(won) >= 6
+    assert len(won) == 4
     assert [w.cycles for w in won] == sorted((w.cycles for w in won), reverse=True)
     assert won[0].cycles > 2 * won[-1].cycles

@@ -16,7 +16,8 @@ MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tf
 
 
 def test_compile_writes_what_it_returns_and_what_the_command_writes(cli, tmp_path: Path) -> None:
-    made = npu_memplan.compile(MODEL, tmp_path / "api", accelerator="ethos-u55-128", pools={"sram": 8192})
+    options = {"accelerator": "ethos-u55-128", "pools": {"sram": 8192}, "effort": "quick"}
+    made = npu_memplan.compile(MODEL, tmp_path / "api", **options)
     assert made == Artifact.load(tmp_path / "api")
     assert cli("compile", MODEL, "-o", tmp_path / "cli", *made.target.to_cli_args()).code == 0
     assert (tmp_path / "api" / "plan.json").read_bytes() == (tmp_path / "cli" / "plan.json").read_bytes()
@@ -59,7 +60,8 @@ def test_a_wrong_keyword_or_value_is_named(tmp_path: Path, keywords: dict, messa
 
 
 def test_sizes_are_text_too_and_the_result_prints_on_one_line(tmp_path: Path) -> None:
-    made = npu_memplan.compile(MODEL, tmp_path, board="himax-we2", pools={"sram": "64KiB"}, host_ops="SOFTMAX")
+    options = {"pools": {"sram": "64KiB"}, "host_ops": "SOFTMAX", "effort": "quick"}
+    made = npu_memplan.compile(MODEL, tmp_path, board="himax-we2", **options)
     assert made.target.pools == {"sram": 65536}
     assert made.target.accelerator == "ethos-u55-64"
     assert made.target.host_ops == ("SOFTMAX",)

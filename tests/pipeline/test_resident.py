@@ -18,6 +18,7 @@ from npu_memplan.problem import BufferKind, Lifetime
 from npu_memplan.verify import Constraint, verify
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+QUICK = ("--effort", "quick")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def resident(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from npu_memplan.options import CompileOptions
 
     out = tmp_path_factory.mktemp("resident") / "out"
-    compile_model(MODEL, CompileOptions(resident="all"), out)
+    compile_model(MODEL, CompileOptions(resident="all", effort="quick"), out)
     return out
 
 
@@ -84,8 +85,9 @@ def test_the_verifier_keeps_resident_bytes_for_all_of_the_program(resident: Path
 
 
 def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> None:
-    plain = cli("compile", MODEL, "--json", "--pool", "sram=24KiB", "-o", tmp_path / "plain")
-    made = cli("compile", MODEL, "--json", "--pool", "sram=24KiB", "--resident", "auto", "-o", tmp_path / "auto")
+    requested = (MODEL, "--json", "--pool", "sram=24KiB", *QUICK)
+    plain = cli("compile", *requested, "-o", tmp_path / "plain")
+    made = cli("compile", *requested, "--resident", "auto", "-o", tmp_path / "auto")
     assert made.code == 0, made.err
     assert plain.json["resident_bytes"] == plain.json["init_cycles"] == 0
     assert 0 < made.json["resident_bytes"] <= made.json["pools"][0]["used_bytes"] <= 24 * 1024
@@ -105,7 +107,7 @@ def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> No
     ],
 )
 def test_what_cannot_be_resident_is_said(cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
-    made = cli("compile", MODEL, *options, "-o", tmp_path / "out.tflite")
+    made = cli("compile", MODEL, *options, *QUICK, "-o", tmp_path / "out.tflite")
     assert made.code == 2
     assert words in " ".join(made.err.split())
     assert not (tmp_path / "out.tflite").exists()
@@ -117,7 +119,7 @@ OTHERS = [("ethos-u65-512", "Dedicated_Sram"), ("ethos-u55-64", ""), ("ethos-u85
 @pytest.mark.parametrize(("accelerator", "mode"), OTHERS)
 def test_other_npus_and_pools(cli: Callable, tmp_path: Path, accelerator: str, mode: str) -> None:
     options = ("--accelerator", accelerator, *(("--memory-mode", mode) if mode else ()))
-    made = cli("compile", MODEL, *options, "--json", "--resident", "all", "-o", tmp_path / "out")
+    made = cli("compile", MODEL, *options, *QUICK, "--json", "--resident", "all", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["resident_bytes"] > 0
     artifact = Artifact.load(tmp_path / "out")

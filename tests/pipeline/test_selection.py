@@ -43,12 +43,15 @@ def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "npu"), [("pretrainedResnet_quant", "ethos-u85-256"), ("micro_speech_quantized", "ethos-u85-512")]
+    ("name", "npu", "effort"),
+    [("pretrainedResnet_quant", "ethos-u85-256", "quick"), ("micro_speech_quantized", "ethos-u85-512", "normal")],
 )
-def test_programs_of_ethos_u85_are_compared(name: str, npu: str, cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_programs_of_ethos_u85_are_compared(
+    name: str, npu: str, effort: str, cli: Callable[..., Any], tmp_path: Path
+) -> None:
     """Also where Vela's stream has chains that begin with weights; the bound is one."""
     model = MODELS / f"{name}.tflite"
-    made = cli("compile", model, "--accelerator", npu, "--json", "-o", tmp_path / "out")
+    made = cli("compile", model, "--accelerator", npu, "--effort", effort, "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
     found = re.match(r"taken: [^,]+, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; ", note)

@@ -14,6 +14,7 @@ from tests.support.tflite_builder import ModelBuilder
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 OURS = ("--npu-compiler", "tvm")
+QUICK = ("--effort", "quick")
 
 
 def _sram(cli, model: Path, out: Path, *options: str) -> tuple[int, int]:
@@ -36,13 +37,16 @@ def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> N
 
 
 def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
-    best = _sram(cli, DIGITS, tmp_path / "best", "--stripes")
-    roomy = _sram(cli, DIGITS, tmp_path / "roomy", "--stripes", "--pool", f"sram={best[0]}")
+    best = _sram(cli, DIGITS, tmp_path / "best", *QUICK, "--stripes")
+    roomy = _sram(cli, DIGITS, tmp_path / "roomy", *QUICK, "--stripes", "--pool", f"sram={best[0]}")
     assert roomy[0] <= best[0]
     assert roomy[1] <= best[1], "the fewest cycles that fit"
-    fitted = cli("compile", DIGITS, *OURS, "--fit", f"sram={best[0]}", "-o", tmp_path / "fitted")
+    fitted = cli("compile", DIGITS, *OURS, *QUICK, "--fit", f"sram={best[0]}", "-o", tmp_path / "fitted")
     assert fitted.code == 0
-    assert f"in place of --fit sram={best[0]}: --npu-compiler tvm --pool sram={best[0]} --stripes" in fitted.out
+    assert (
+        f"in place of --fit sram={best[0]}: --npu-compiler tvm --effort quick --pool sram={best[0]} --stripes"
+        in fitted.out
+    )
 
 
 def test_nothing_is_cut_in_vain_where_a_host_call_makes_the_peak(
