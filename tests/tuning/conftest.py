@@ -18,6 +18,7 @@ from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
 from npu_memplan.stages import Compiled, Planned
+from npu_memplan.tuning.tune import prefetch_weights
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 
@@ -31,10 +32,22 @@ def planned_model(name: str, npu_compiler: str, sram_bytes: int | None) -> Plann
     return pipeline.plan(pipeline.extract_problem(loaded))
 
 
+@lru_cache(8)
+def prefetched_model(name: str, npu_compiler: str, sram_bytes: int | None) -> Planned:
+    """The same with the copies that are found for it."""
+    return prefetch_weights(planned_model(name, npu_compiler, sram_bytes))
+
+
 @pytest.fixture
 def planned() -> Callable[..., Planned]:
     """`planned("kws_ref_model", "vela", 22192)`."""
     return lambda name, npu_compiler="vela", sram_bytes=None: planned_model(name, npu_compiler, sram_bytes)
+
+
+@pytest.fixture
+def prefetched() -> Callable[..., Planned]:
+    """`prefetched("kws_ref_model", "vela", 22192)`, searched once for all tests of a process."""
+    return prefetched_model
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 
@@ -17,10 +18,15 @@ from tests.support.real_data import real_model
 NETWORKS = ("kws_ref_model", "micro_speech_quantized", "keyword_scrambled_8bit", "hello_world_int8")
 
 
+@lru_cache
+def compiled(name: str, effort: str, objective: str) -> Artifact:
+    return plan_model(real_model(name), CompileOptions(effort=effort, objective=objective)).artifact
+
+
 @pytest.mark.parametrize("effort", ["quick", "normal"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_bytes_and_cycles_are_at_most_velas(name: str, effort: str) -> None:
-    made = plan_model(real_model(name), CompileOptions(effort=effort)).artifact
+    made = compiled(name, effort, "auto")
     verify.check(made.problem, made.plan)
     assert made.timing is not None
     assert (made.estimated_cycles or 0) <= sum(made.timing.vela_stream_bounds.values())
@@ -35,9 +41,7 @@ def test_bytes_and_cycles_are_at_most_velas(name: str, effort: str) -> None:
 
 
 def test_the_fewest_bytes_are_still_to_be_had() -> None:
-    fast, small = (
-        plan_model(real_model("kws_ref_model"), CompileOptions(objective=o)).artifact for o in ("auto", "bytes")
-    )
+    fast, small = (compiled("kws_ref_model", "normal", objective) for objective in ("auto", "bytes"))
     assert small.pool_bytes("sram") < fast.pool_bytes("sram")
     assert (fast.estimated_cycles or 0) < 0.85 * (small.estimated_cycles or 0)
 
@@ -51,8 +55,8 @@ def test_the_limit_of_a_pool_is_its_size() -> None:
 
 
 def test_the_same_input_gives_the_same_program() -> None:
-    options = CompileOptions(effort="quick")
-    one, other = (plan_model(real_model("micro_speech_quantized"), options).artifact for _ in range(2))
+    name, options = "micro_speech_quantized", CompileOptions(effort="quick")
+    one, other = compiled(name, "quick", "auto"), plan_model(real_model(name), options).artifact
     assert one.to_json() == other.to_json()
 
 

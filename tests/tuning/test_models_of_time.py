@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 
@@ -17,7 +18,7 @@ from npu_memplan.tuning.budget import BUDGETS
 from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.tuning.selection import select_fastest
-from npu_memplan.tuning.weight_prefetch import search_programs
+from npu_memplan.tuning.weight_prefetch import SearchResult, search_programs
 from npu_memplan.verify import check_own
 from tests.tuning import conftest
 
@@ -30,6 +31,13 @@ def ranking(planned: Planned) -> Ranking:
     return Ranking(memory_map)
 
 
+@lru_cache(4)
+def searched(name: str, npu_compiler: str, pool_bytes: int | None) -> SearchResult:
+    """With the default's effort, for the nominal model of time."""
+    plain = conftest.planned_model(name, npu_compiler, pool_bytes)
+    return search_programs((plain,), ranking(plain), BUDGETS["normal"])
+
+
 @pytest.mark.parametrize(
     ("name", "npu_compiler", "pool_bytes"), [("kws_ref_model", "vela", 22192), ("str_ww_ref_model", "vela", None)]
 )
@@ -37,7 +45,7 @@ def test_what_is_taken_is_faster_under_every_model(
     planned: Callable[..., Planned], name: str, npu_compiler: str, pool_bytes: int | None
 ) -> None:
     plain = planned(name, npu_compiler, pool_bytes)
-    search = search_programs((plain,), ranking(plain), BUDGETS["normal"])
+    search = searched(name, npu_compiler, pool_bytes)
     before = cycles_by_model(search.candidates[0], ranking(plain))
     assert all(after <= cycles for after, cycles in zip(search.cycles, before, strict=True))
     own = plain.extracted.loaded.vela_stream_cycles
@@ -51,7 +59,7 @@ def test_copies_that_one_model_finds_slower_are_not_taken(
     planned: Callable[..., Planned], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = planned("kws_ref_model", "vela", 22192)
-    assert search_programs((plain,), ranking(plain), BUDGETS["normal"]).made is not plain
+    assert searched("kws_ref_model", "vela", 22192).made is not plain
 
     def doubtful(candidate: ProgramCandidate, rank: Ranking) -> tuple[int, ...]:
         return candidate.rank[0], 100_000 + bool(candidate.moved), 100_000
@@ -60,9 +68,8 @@ def test_copies_that_one_model_finds_slower_are_not_taken(
     assert search_programs((plain,), ranking(plain), BUDGETS["normal"]).made is plain
 
 
-def test_models_differ_and_none_is_faster_than_sharing_without_cost(planned: Callable[..., Planned]) -> None:
-    plain = planned("kws_ref_model", "vela", 22192)
-    nominal, in_turn, contended = search_programs((plain,), ranking(plain), BUDGETS["normal"]).cycles
+def test_models_differ_and_none_is_faster_than_sharing_without_cost() -> None:
+    nominal, in_turn, contended = searched("kws_ref_model", "vela", 22192).cycles
     assert nominal < contended
     assert in_turn != nominal
 
