@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from fvp_runner.base import RunOptions
 from tests.support.random_networks import MOST_OPERATORS, draw, network
 from tests.support.random_networks.reduction import part, reduced
 from tests.support.random_networks.verdict import Trial, Verdict, ways
@@ -19,13 +20,21 @@ pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 
 
+SANITIZED = RunOptions(sanitize=True)
+
 # Each way has networks of its own; contests in a pool take longest.
 SLICE = [(1000 * number + seed, how) for number, how in enumerate(ways(0)) for seed in range(1 if how == "pool" else 5)]
 
 
+@pytest.fixture(autouse=True)
+def unsanitized_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compile's check runs the program that a trial then runs on other inputs: the trial has the sanitizers."""
+    monkeypatch.delenv("NPU_MEMPLAN_SANITIZE")
+
+
 @pytest.mark.parametrize(("seed", "how"), SLICE, ids=lambda value: str(value))
 def test_right_or_announced_or_refused(seed: int, how: str) -> None:
-    outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how])
+    outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how], run_options=SANITIZED)
     assert outcome.verdict is not Verdict.FAULT, outcome.message
 
 
@@ -43,7 +52,7 @@ def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:
 
     Those of 4000008: `TRANSPOSE` of a constant is an output. Of 7000005: a pool of Vela's has an input that it ignores.
     """
-    outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how])
+    outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how], run_options=SANITIZED)
     assert outcome.verdict is verdict, outcome.message
 
 

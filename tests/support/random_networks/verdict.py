@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.composed import ComposedReference
@@ -134,7 +135,11 @@ class Trial:
         return [reference.run(values) for values in self.inputs]
 
     def compile_and_run(
-        self, options: CompileOptions, report_phase: Callable[[str], None] = lambda stage: None, strict: bool = False
+        self,
+        options: CompileOptions,
+        report_phase: Callable[[str], None] = lambda stage: None,
+        strict: bool = False,
+        run_options: RunOptions | None = None,
     ) -> Outcome:
         """What came of one way; `report_phase` is told each stage, for those whose process may end in it."""
         with tempfile.TemporaryDirectory() as temporary:
@@ -150,7 +155,7 @@ class Trial:
                 return Outcome(Verdict.FAULT, f"compile: {_said(error)}")
             report_phase("run")
             try:
-                runner = LocalRunner(folder)
+                runner = LocalRunner(folder, run_options)
                 found = [runner.run(values).outputs for values in self.inputs]
             except Exception as error:
                 return Outcome(Verdict.FAULT, f"run: {_said(error)}")
