@@ -28,7 +28,7 @@ class ApplicationError(NpuMemplanError):
 @dataclass(frozen=True, slots=True)
 class LinkedNetwork:
     """One network: its name in C, how often it runs beside the others, its cycles, its bytes by pool alone; `npu` is
-    the board of its NPU where the application has several.
+    the board of its NPU where the application has several, `contention` its time beside networks of the others.
     """
 
     name: str
@@ -37,6 +37,24 @@ class LinkedNetwork:
     alone_bytes: dict[str, int]
     kept_bytes: int  # states and resident constants
     npu: str = ""
+    contention: Contention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """Cycles of a network's NPU for one run, under all timing models: alone at least, and at most while networks of
+    other NPUs use some of its memories.
+    """
+
+    least_cycles: int
+    most_cycles: int
+    clock_hz: float
+    others: tuple[str, ...]  # networks
+    memories: tuple[str, ...]
+
+    def __str__(self) -> str:
+        least, most = (f"{1000 * cycles / self.clock_hz:.3f}" for cycles in (self.least_cycles, self.most_cycles))
+        return f"{least} to {most} ms while {' or '.join(self.others)} uses {' and '.join(self.memories)} too"
 
 
 @dataclass(frozen=True, slots=True)

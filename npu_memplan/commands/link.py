@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +135,10 @@ def command(
             used = ", ".join(f"{pool} {both(size)}" for pool, size in network.alone_bytes.items())
             cycles = "" if network.estimated_cycles is None else f"; {network.estimated_cycles:,} cycles"
             npu = f", on {network.npu}" if network.npu else ""
-            click.echo(f"  {network.name}{npu}: alone {used}; keeps {both(network.kept_bytes)}{cycles}")
+            beside = f"; {network.contention}" if network.contention else ""
+            click.echo(f"  {network.name}{npu}: alone {used}; keeps {both(network.kept_bytes)}{cycles}{beside}")
+        if any(network.contention for network in application.networks):
+            click.echo("  (estimated; at most: each memory serves the NPUs in turn, and the other one always waits for it)")
         click.echo(f"written to {output}")
 
 
@@ -165,6 +168,7 @@ def summary(application: Application, joint: Artifact) -> dict[str, Any]:
         "resident_bytes": joint.resident_bytes,
         "networks": [
             {key: getattr(n, key) for key in ("name", "npu", "rate", "estimated_cycles", "kept_bytes")}
+            | {"contention": asdict(n.contention) if n.contention else None}
             for n in application.networks
         ],
     }

@@ -53,6 +53,27 @@ def test_each_network_is_compiled_for_its_npu(app: Path) -> None:
     assert json.loads(said)["overlapped"] > 5
 
 
+def test_time_beside_the_other_npu_is_a_range(app: Path) -> None:
+    """Alone, and where every byte of the other NPU takes its turn before one of the own."""
+    found = {n.name: n.contention for n in Application.load(app).networks}
+    assert found["last"] is None  # it runs when no other one does
+    for name, other in (("digits", "sums"), ("sums", "digits")):
+        contention, own = found[name], Artifact.load(app / name)
+        assert contention is not None
+        assert own.timing is not None
+        assert contention.least_cycles == min(own.timing.by_model.values())
+        assert max(own.timing.by_model.values()) < contention.most_cycles
+        assert (contention.others, contention.memories) == ((other,), ("MRAM", "SRAM0"))
+    said = str(found["digits"])
+    assert said.endswith(" ms while sums uses MRAM and SRAM0 too")
+
+
+def test_networks_of_one_npu_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    code, said = linked(tmp_path, "--together", "digits,sums", "--json")
+    assert code == 0, said
+    assert [n["contention"] for n in json.loads(said)["networks"]] == [None, None, None]
+
+
 @pytest.mark.skipif(CC is None, reason="needs a C compiler")
 def test_each_npu_has_a_library_and_a_launch(app: Path, tmp_path: Path) -> None:
     """One program with both libraries, each with a launch of its own by the definition that the manual names."""

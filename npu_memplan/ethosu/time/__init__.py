@@ -23,6 +23,8 @@ from .estimate import Share as Share
 from .estimate import cycles_in_a_row as cycles_in_a_row
 from .estimate import estimate as estimate
 from .estimate import sum_bounds as sum_bounds
+from .in_turn import Requester as Requester
+from .in_turn import served_in_turn as served_in_turn
 from .lanes import Described as Described
 from .lanes import lanes as lanes
 from .lanes import named as named
