@@ -138,7 +138,9 @@ def command(
             beside = f"; {network.contention}" if network.contention else ""
             click.echo(f"  {network.name}{npu}: alone {used}; keeps {both(network.kept_bytes)}{cycles}{beside}")
         if any(network.contention for network in application.networks):
-            click.echo("  (estimated; at most: each memory serves the NPUs in turn, and the other one always waits for it)")
+            click.echo(
+                "  (estimated; at most: each memory serves the NPUs in turn, and the other one always waits for it)"
+            )
         click.echo(f"written to {output}")
 
 

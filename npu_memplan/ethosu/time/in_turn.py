@@ -1,7 +1,8 @@
 """A memory that several NPUs use at the same time, as one of them sees it at worst.
 
-Invariant: the memory serves the NPUs in turn, equally many bytes of each, and the others always want some; it is as fast
-as the fastest of them sees it. So this bounds any number of runs of the others, but not an arbiter that prefers one NPU.
+Invariant: the memory serves the NPUs in turn, equally many bytes of each, and the others always want some; it is as
+fast as the fastest of them sees it. So this bounds any number of runs of the others, but not an arbiter that prefers
+one NPU.
 """
 
 from __future__ import annotations
