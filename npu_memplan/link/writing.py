@@ -16,7 +16,7 @@ from ..artifact.model import Artifact
 from ..artifact.parts import Call, TensorSlot
 from ..names import model_name
 from ..pipeline import build
-from ..report.facts.contention import Network, contention
+from ..report.facts.contention import WrittenNetwork, contention
 from ..report.writing import record, write
 from .application_c import c_texts
 from .joint import shift_of
@@ -39,7 +39,7 @@ def write_application(
             continue
         place.mkdir()
         artifacts[network] = write(build(made), place)
-    written = {n: Network(artifact, folder / n, linked.npus.get(n, "")) for n, artifact in artifacts.items()}
+    written = {n: WrittenNetwork(artifact, folder / n, linked.npus.get(n, "")) for n, artifact in artifacts.items()}
     beside = contention(written, linked.plan, together)
     application = Application(
         name,

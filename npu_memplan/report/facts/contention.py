@@ -20,7 +20,7 @@ from .bricks import command_streams
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class WrittenNetwork:
     """One network that was written into `folder`; `npu` is the board of its NPU."""
 
     artifact: Artifact
@@ -33,7 +33,7 @@ class Network:
 
 
 def contention(
-    networks: Mapping[str, Network], joint: Plan, together: Collection[tuple[str, str]]
+    networks: Mapping[str, WrittenNetwork], joint: Plan, together: Collection[tuple[str, str]]
 ) -> dict[str, Contention]:
     """Of networks that may run together with one of another NPU."""
     used = {usage.pool: usage.used_bytes for usage in joint.usage}
@@ -54,7 +54,7 @@ def contention(
 
 
 def _beside(
-    name: str, others: Iterable[str], networks: Mapping[str, Network], maps: Mapping[str, MemoryMap]
+    name: str, others: Iterable[str], networks: Mapping[str, WrittenNetwork], maps: Mapping[str, MemoryMap]
 ) -> Contention:
     own, own_map = networks[name], maps[name]
     users: dict[str, dict[str, Requester]] = {}  # by memory of ours and NPU
@@ -79,6 +79,6 @@ def _beside(
     return Contention(min(alone), max(*alone, *most), own_map.clock_hz, tuple(others), tuple(sorted(users)))
 
 
-def _base(network: Network, memory: str) -> int:
+def _base(network: WrittenNetwork, memory: str) -> int:
     """The first byte of a memory, by which boards of one chip know it."""
     return load_board(network.artifact.target.board).memory(memory).base
