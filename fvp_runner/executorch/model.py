@@ -292,7 +292,7 @@ class ExecutorchModel:
         held, tensor = self._hold(index), self.method.tensor(index)
         assert tensor is not None
         self._check_written(index, held, who)
-        found: NDArray[Any] = _shaped(held.data, tensor).copy()
+        found: NDArray[Any] = shaped(held.data, tensor).copy()
         return found
 
     def _write(self, index: int, value: NDArray[Any]) -> None:
@@ -300,11 +300,11 @@ class ExecutorchModel:
         assert tensor is not None
         if not held.data.flags.writeable:
             raise NpuModelError(f"value {index} of method {self.method.name!r} is written, but is a constant")
-        _shaped(held.data, tensor)[...] = value.reshape(tensor.shape)
+        shaped(held.data, tensor)[...] = value.reshape(tensor.shape)
         held.defined[:] = True
 
 
-def _shaped(data: Bytes, tensor: ValueTensor) -> NDArray[Any]:
+def shaped(data: Bytes, tensor: ValueTensor) -> NDArray[Any]:
     """The bytes of a tensor in its own shape, whatever the order of its dimensions in memory."""
     order = tensor.dim_order or tuple(range(len(tensor.shape)))
     if len(data) != math.prod(tensor.shape) * tensor.element_bytes:

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.stream.container import parse_payload
-from npu_memplan.models.executorch.program import ExecutorchProgram, Method
+from npu_memplan.models.executorch.program import ExecutorchProgram, Method, ValueTensor
 from npu_memplan.models.executorch.reading import read_program
 
 from ...base import POISON
 from ...npu_model.errors import UninitialisedReadError
 from ...npu_model.model import NpuModel, RunStats
 from ...npu_model.spec.layout import Bytes
+from ..model import shaped
 from .building import BenchError, build_library
 
 _STEPS = {
@@ -55,12 +56,21 @@ class _Job(ctypes.Structure):
 _DRIVER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Job))
 
 
+@dataclass(frozen=True, slots=True)
+class BenchCall:
+    """The bytes that one call of a delegate was given, and those that it made."""
+
+    inputs: tuple[bytes, ...]
+    outputs: tuple[bytes, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BenchRun:
     """What one inference gave."""
 
     outputs: tuple[NDArray[Any], ...]
     stats: tuple[RunStats, ...]  # of each call of a delegate
+    calls: tuple[BenchCall, ...]
     copied_in_bytes: int
     copied_out_bytes: int
     scratch_bytes: int  # most that one call took of the temporary allocator
@@ -93,13 +103,16 @@ class RuntimeBench:
         self._driver = _DRIVER(self._drive)
         self._models: dict[str, NpuModel] = {}
         self._stats: list[RunStats] = []
+        self._calls: list[BenchCall] = []
         self._fault: list[BaseException] = []
         self._shared = False  # whether planned tensors may lie in the scratch
 
     def run(
         self, data: bytes, inputs: Sequence[NDArray[Any]], method: str = "", memory: BenchMemory | None = None
     ) -> BenchRun:
-        """One inference of the program in `data`. `BenchError` with the runtime's error, or the NPU model's error."""
+        """One inference of the program in `data`; inputs and outputs are in their own shapes, whatever the order of
+        their dimensions in memory. `BenchError` with the runtime's error, or the NPU model's error.
+        """
         asked = memory or BenchMemory()
         program = read_program(data)
         chosen = program.method(method)
@@ -109,9 +122,10 @@ class RuntimeBench:
         scratch = _scratch(program, chosen) if asked.temp_bytes is None else asked.temp_bytes
         temp = _aligned(scratch) if asked.temp_at is None else planned[0][asked.temp_at : asked.temp_at + scratch]
         fast, own = _aligned(asked.fast_bytes), _aligned(_METHOD_BYTES)
-        given = [np.ascontiguousarray(value) for value in inputs]
-        outputs = [_output(chosen, index) for index in chosen.outputs]
-        self._stats, self._fault, self._shared = [], [], asked.temp_at is not None
+        given = [_stored(value, chosen, index) for value, index in zip(inputs, chosen.inputs, strict=False)]
+        made = [_tensor(chosen, index) for index in chosen.outputs]
+        outputs = [_aligned(tensor.size_bytes) for tensor in made]
+        self._stats, self._calls, self._fault, self._shared = [], [], [], asked.temp_at is not None
         self._library.npu_memplan_set_driver(
             self._driver, ctypes.c_void_p(fast.ctypes.data), ctypes.c_uint64(len(fast))
         )
@@ -127,7 +141,8 @@ class RuntimeBench:
         if code:
             raise BenchError(f"{_STEPS[code & 255]} (ExecuTorch's error {code >> 8:#x})")
         inside, outside, most = (int(counter) for counter in counters)
-        return BenchRun(tuple(outputs), tuple(self._stats), inside, outside, most, int(used.value))
+        found = tuple(shaped(data, tensor) for data, tensor in zip(outputs, made, strict=True))
+        return BenchRun(found, tuple(self._stats), tuple(self._calls), inside, outside, most, int(used.value))
 
     def _planned(self, method: Method, asked: BenchMemory) -> list[int]:
         if asked.planned_bytes is not None:
@@ -155,10 +170,13 @@ class RuntimeBench:
             defined[1][span.offset : span.offset + span.size] = True
         if not self._shared:
             regions[1][filled] = POISON
+        given = tuple(_bytes(regions[1], span) for span in job.given[: job.given_count])
         stats = model.run(payload.words, regions, defined if self.checks else None)
         for span in job.taken[: job.taken_count] if self.checks else ():
             if not defined[1][span.offset : span.offset + span.size].all():
                 raise UninitialisedReadError(f"an output at byte {span.offset} of the scratch was not written whole")
+        taken = tuple(_bytes(regions[1], span) for span in job.taken[: job.taken_count])
+        self._calls.append(BenchCall(given, taken))
         return stats
 
 
@@ -180,11 +198,21 @@ def _memories(arrays: Sequence[NDArray[Any]]) -> Any:
     return (_Memory * max(len(arrays), 1))(*(_Memory(a.ctypes.data, a.nbytes) for a in arrays))
 
 
-def _output(method: Method, index: int) -> NDArray[Any]:
+def _bytes(region: Bytes, span: Any) -> bytes:
+    return region[span.offset : span.offset + span.size].tobytes()
+
+
+def _stored(value: NDArray[Any], method: Method, index: int) -> NDArray[Any]:
+    """An input as it lies in memory."""
+    order = _tensor(method, index).dim_order
+    return np.ascontiguousarray(value.transpose(order) if len(order) == value.ndim else value)
+
+
+def _tensor(method: Method, index: int) -> ValueTensor:
     tensor = method.tensor(index)
     if tensor is None:
-        raise BenchError(f"value {index}, an output of method {method.name!r}, is no tensor")
-    return np.zeros(tensor.shape, tensor.dtype)
+        raise BenchError(f"value {index}, an input or output of method {method.name!r}, is no tensor")
+    return tensor
 
 
 def _scratch(program: ExecutorchProgram, method: Method) -> int:
