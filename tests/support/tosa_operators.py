@@ -75,6 +75,15 @@ def _matmul(rng: Random) -> bytes:
     return file.finish(file.rescale(sums, (1, rows, channels), _scales(rng, 1, 0.004), (0, _zero(rng))))
 
 
+def _matmul_of_maps(rng: Random) -> bytes:
+    """Attention's products: of stacks of matrices, none of which is constant."""
+    file, (stacks, rows, depth, columns) = TosaFile(), (int(v) for v in rng.integers(1, 20, 4))
+    a, b = file.input(stacks, rows, depth), file.input(stacks, depth, columns)
+    zeros = [file.constant([_zero(rng) // 8], "int8") for _ in range(2)]
+    sums = file.operator("MATMUL", [a, b, *zeros], (stacks, rows, columns), "int32")
+    return file.finish(file.rescale(sums, (stacks, rows, columns), _scales(rng, 1, 0.002), (0, _zero(rng) // 4)))
+
+
 def _sum(rng: Random, kind: str) -> bytes:
     """Two operands in the form of quantised exports: the one of the larger scale is shifted only."""
     file, shape = TosaFile(), (1, 3, 40, 16)
@@ -301,6 +310,7 @@ CASES: dict[str, Callable[[Random], bytes]] = {
     "CONV2D twice": lambda rng: _weighted(rng, "CONV2D", DOUBLE),
     "MATMUL": _matmul,
     "MATMUL moved": _moved_sums,
+    "MATMUL of maps": _matmul_of_maps,
     **{k: lambda rng, k=k: _sum(rng, k) for k in ("ADD", "SUB")},
     "MUL": _product,
     **{k: lambda rng, k=k: _extreme(rng, k) for k in ("MAXIMUM", "MINIMUM")},

@@ -17,6 +17,7 @@ from ...ethosu.layers.convolution import Conv, transposed_padding
 from ...ethosu.layers.elementwise import Binary
 from ...ethosu.layers.fully_connected import FullyConnected
 from ...ethosu.layers.pool import PoolKind, PoolLayer
+from ...ethosu.layers.product_sums import ProductSums
 from ...ethosu.layers.requantize import Requantize
 from ...ethosu.layers.reshape import Reshape
 from ...ethosu.lower.scaling import UNITY, AddScales, Scale
@@ -161,6 +162,9 @@ def _transposed(
 def _matmul(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
 ) -> None:
+    if computed.inputs[1] not in builder.graph.constants:
+        _product_of_maps(builder, operator, computed, numbers, clamp)
+        return
     weights = _weights(builder, computed)
     batch, depth, channels = weights.shape
     if batch != 1:
@@ -168,6 +172,15 @@ def _matmul(
     rows = np.ascontiguousarray(weights[0].T).reshape(channels, 1, 1, depth)
     fields = _weighted_fields(builder, computed, numbers, clamp, channels)
     builder.add(operator, FullyConnected("fully_connected", weights=rows, **fields), numbers.output_zero)
+
+
+def _product_of_maps(
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+) -> None:
+    """Products of two stacks of matrices."""
+    names = [builder.read(computed.inputs[i], builder.scalar(computed.inputs[2 + i])) for i in (0, 1)]
+    layer = ProductSums("product", (names[0], names[1]), "", False, clamp, numbers.single.scale)
+    builder.add(operator, layer, numbers.output_zero)
 
 
 def _sum(

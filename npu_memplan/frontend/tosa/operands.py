@@ -153,5 +153,7 @@ def _stated(builder: GraphBuilder, operator: TosaOperator) -> list[tuple[int, in
         zeros = [builder.scalar(operator.inputs[i]) for i in (3, 4)]
         return [(i, z) for i, z in zip(ends, zeros, strict=True) if builder.dtype(i) in STORED]
     if operator.kind in INPUT_ZERO and operator.kind != "AVG_POOL2D":
-        return [(operator.inputs[0], builder.scalar(operator.inputs[INPUT_ZERO[operator.kind]]))]
+        maps = [i for i in (0, 1) if i == 0 or operator.inputs[i] not in builder.graph.constants]
+        maps = maps if operator.kind == "MATMUL" else [0]
+        return [(operator.inputs[i], builder.scalar(operator.inputs[INPUT_ZERO[operator.kind] + i])) for i in maps]
     return []
