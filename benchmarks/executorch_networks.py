@@ -116,12 +116,16 @@ class Transformer(nn.Module):
         return self.dense(self.norm(self.second(x)))
 
 
-def _mobilenet_v2() -> nn.Module:
-    # PyPI's torchvision is of the build with CUDA; with the CPU's, its operators are not registered
+def torchvision_models() -> Any:
+    """torchvision.models, also of PyPI's build with CUDA beside a PyTorch without: its operators are not needed."""
     sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("_meta_registrations"))
     import torchvision.models
 
-    network: nn.Module = torchvision.models.mobilenet_v2(weights=None)
+    return torchvision.models
+
+
+def _mobilenet_v2() -> nn.Module:
+    network: nn.Module = torchvision_models().mobilenet_v2(weights=None)
     with torch.no_grad():  # else the batch norms are those of no data at all
         for _ in range(2):
             network.train()(torch.randn(2, 3, 224, 224))

@@ -11,7 +11,7 @@ backend: of the outputs with PT2E's model, in steps of the output's quantisation
 made with TOSA's reference model on the graphs that Vela was given. `--int8`: inputs and outputs of the programs are
 int8.
 
-Needs the extra `executorch` in an environment of its own, torchvision for mobilenet_v2 (`pip install --no-deps
+Needs the extra `executorch` in an environment of its own, pillow and torchvision for mobilenet_v2 (`pip install --no-deps
 torchvision==0.28.*` with PyTorch's CPU build), and a C++ compiler. With `--results` rows are kept in a file, and what
 it has is not computed again. Exit code 1: a delegate made something else than TOSA's reference model.
 """

@@ -110,6 +110,8 @@ def plan_blocks(
         except RefusalError as error:
             refused.append(error)
             calls = ()
+            if vela:
+                warnings.warn(f"a delegate stays Vela's: {error}", stacklevel=2)
         for call in calls:
             try:
                 made = replan_call(call, goal, apart=True)
