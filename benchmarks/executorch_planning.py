@@ -6,8 +6,8 @@ A row a model: bytes of greedy's plan, without and with elementwise operators in
 CPU seconds of the planner, and whether outputs are those of greedy's program bit for bit, in ExecuTorch's own runtime.
 Exit code 1: a plan is above its bound or greedy's, takes two seconds or more, or gives other outputs.
 
-Needs the extra `executorch` in an environment of its own, pillow and torchvision (`pip install --no-deps torchvision==0.28.*`
-with PyTorch's CPU build).
+Needs the extra `executorch` in an environment of its own, pillow, and torchvision (`pip install --no-deps
+torchvision==0.28.*` with PyTorch's CPU build).
 """
 
 from __future__ import annotations

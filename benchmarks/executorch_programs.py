@@ -11,9 +11,9 @@ backend: of the outputs with PT2E's model, in steps of the output's quantisation
 made with TOSA's reference model on the graphs that Vela was given. `--int8`: inputs and outputs of the programs are
 int8.
 
-Needs the extra `executorch` in an environment of its own, pillow and torchvision for mobilenet_v2 (`pip install --no-deps
-torchvision==0.28.*` with PyTorch's CPU build), and a C++ compiler. With `--results` rows are kept in a file, and what
-it has is not computed again. Exit code 1: a delegate made something else than TOSA's reference model.
+Needs the extra `executorch` in an environment of its own, a C++ compiler, and for mobilenet_v2 pillow and torchvision
+(`pip install --no-deps torchvision==0.28.*` with PyTorch's CPU build). With `--results` rows are kept in a file, and
+what it has is not computed again. Exit code 1: a delegate made something else than TOSA's reference model.
 """
 
 from __future__ import annotations

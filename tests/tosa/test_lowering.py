@@ -23,7 +23,6 @@ from tests.support.tosa_operators import CASES
 
 SEEDS = 6
 NPUS = ("ethos-u55-128", "ethos-u65-512", "ethos-u85-256")
-NOT_ON_U85 = ("MATMUL of maps",)
 NETWORKS = Path(__file__).resolve().parents[1] / "models"
 
 needs_reference = pytest.mark.skipif(tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
@@ -40,7 +39,7 @@ def test_layers_equal_the_reference_model(kind: str, seed: int) -> None:
     info = [np.iinfo(t.dtype) for t in tensors]
     values = [rng.integers(i.min, i.max + 1, t.shape).astype(t.dtype) for i, t in zip(info, tensors, strict=True)]
     expected = TosaReference(data, "random").run(values)
-    for name in NPUS[:2] if kind in NOT_ON_U85 else NPUS:
+    for name in NPUS:
         layers, _ = build_layers(graph, accelerator(name), "npu")
         found = run_program(lower(layers, accelerator(name)), {t.name: v for t, v in zip(tensors, values, strict=True)})
         for got, want in zip(found, expected, strict=True):

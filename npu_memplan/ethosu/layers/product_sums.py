@@ -1,4 +1,4 @@
-"""Products of two matrices that are both values of the program, on Ethos-U55 and U65: elementwise, then REDUCE_SUM.
+"""Products of two matrices that are both values of the program: elementwise, then REDUCE_SUM, which every Ethos-U has.
 
 Invariant: products are exact 32-bit values; so are their sums before they are scaled, for a depth of 65,536 at most.
 """
@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..arch import Architecture, Language
 from ..lower.emit import Builder
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
@@ -45,9 +44,6 @@ class ProductSums(Layer):
         if steps > _MOST_STEPS:
             return f"it multiplies {steps} rows and columns; at most {_MOST_STEPS} are multiplied on the NPU"
         return None
-
-    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        return "it multiplies two feature maps" if target.language is Language.U85 else None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Its tensors are seen as stacks of matrices."""
