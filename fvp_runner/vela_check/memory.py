@@ -18,7 +18,7 @@ from ..npu_model.errors import NpuModelError
 from ..npu_model.model import NpuModel
 from .remark import Level, Remark
 
-_NAMES = {0: "constants", 1: "arena", 2: "fast scratch"}
+_NAMES = {0: "constants", 1: "arena", 2: "fast scratch"}  # the others by number
 
 
 def regions(network: Network) -> Iterator[Remark]:
@@ -42,8 +42,10 @@ def _sizes(network: Network, call: NpuCall) -> dict[int, int]:
     """Region -> bytes that the operator's tensors give it."""
     tensors = network.tensors
     sizes = {0: call.read_only.nbytes, 1: call.scratch_bytes, 2: call.scratch_fast_bytes or call.scratch_bytes}
-    for position, index in enumerate((*call.inputs, *call.outputs)):
-        sizes[3 + position] = tensors[index].size_bytes
+    given = [tensors[index].size_bytes for index in (*call.inputs, *call.outputs)]
+    if call.resident is not None:
+        given.insert(0, call.resident.nbytes)
+    sizes |= dict(enumerate(given, 3))
     return {region: size for region, size in sizes.items() if region < 8}
 
 

@@ -39,7 +39,7 @@ class NpuCall:
     read_only: NDArray[np.uint8] = field(repr=False)  # region 0
     scratch_bytes: int  # region 1
     scratch_fast_bytes: int  # region 2; 0 when it is not a memory of its own
-    inputs: tuple[int, ...]  # tensor indices, without the four administrative ones
+    inputs: tuple[int, ...]  # tensor indices, without the administrative ones
     outputs: tuple[int, ...]
     stream_tensor: int = -1  # tensor index of the payload; -1 in raw networks
     constants_tensor: int = -1  # tensor index; -1 in raw networks
@@ -49,6 +49,7 @@ class NpuCall:
     input_addresses: tuple[tuple[int, int], ...] = ()
     output_addresses: tuple[tuple[int, int], ...] = ()
     parts: Mapping[int, HeldBytes] = field(default_factory=dict)  # of arguments that no file lists, by tensor index
+    resident: NDArray[np.uint8] | None = field(default=None, repr=False)  # region 3: constants that lie by themselves
 
     @property
     def accelerator(self) -> Architecture:
@@ -71,9 +72,12 @@ def npu_call(
     if stream.data is None:
         raise NetworkError(f"{where} has no command stream in tensor {stream.index} {stream.name!r}")
     payload = parse_payload(stream.data.tobytes())
-    arguments = inputs[4:]
+    arguments, resident = inputs[4:], None
+    if arguments and tensors[arguments[0]].data is not None and uses_region(payload.words, 3):
+        resident, arguments = tensors[arguments[0]].data, arguments[1:]
+    first_input = len(inputs) - len(arguments) - 1
     separate = payload.container.value == b"COP2"  # inputs and outputs then are regions of their own
-    first_output = 3 + len(arguments)
+    first_output = first_input + len(arguments)
 
     def address(position: int, tensor: int) -> tuple[int, int]:
         # Without a place in the arena (the runtime chooses one) only the argument's base pointer can reach it.
@@ -93,8 +97,9 @@ def npu_call(
         constants_tensor=constants.index,
         scratch_tensor=scratch.index,
         scratch_fast_tensor=-1 if fast.index == scratch.index else fast.index,
-        input_addresses=tuple(address(3 + i, t) for i, t in enumerate(arguments)),
+        input_addresses=tuple(address(first_input + i, t) for i, t in enumerate(arguments)),
         output_addresses=tuple(address(first_output + i, t) for i, t in enumerate(outputs)),
+        resident=None if resident is None else resident.reshape(-1).view(np.uint8),
     )
 
 

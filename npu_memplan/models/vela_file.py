@@ -3,8 +3,8 @@
 Invariant: operators that stay on the CPU, their tensors and their constants are those of the source file, field by
 field; constants that no operator names any more are not in the new file. The form is Vela's, as TFLite Micro's kernel
 `ethos-u` takes it: inputs are the driver payload, the constants (base pointer 0), the arena (1) and the NPU's own
-memory (2; the arena again where there is none), then what the NPU reads; offsets in the arena are the metadata
-`OfflineMemoryAllocation`.
+memory (2; the arena again where there is none), resident constants (3) where there are some, then what the NPU reads;
+offsets in the arena are the metadata `OfflineMemoryAllocation`. Resident constants are the last bytes of the file.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ OFFLINE_PLAN = "OfflineMemoryAllocation"
 _OPTIONS = bytes((1, 4, 1))  # the flexbuffer of the integer 1: "an Ethos-U's"
 _CUSTOM, _UINT8, _VERSION = 32, 3, 3  # BuiltinOperator.CUSTOM, TensorType.UINT8, of TFLite's schema
 _PLAN_HEADER = (0, 1)  # version of the metadata, number of subgraphs
+_RESIDENT = 1  # the buffer behind the empty one, where there are resident constants
 _NOTHING = bytes(BUFFER_ALIGNMENT)  # the constants of a stream without any: a tensor must have bytes
 
 
@@ -53,21 +54,24 @@ def rebuilt(
     plan: ArenaPlan | None = None,
     description: str = "",
     added: Mapping[int, Tensor] = MappingProxyType({}),
+    resident: bytes = b"",
 ) -> bytes:
     """The .tflite with these steps: operators of the `source`, and new ones for the NPU.
 
     `source` was read by `read_network`. `inputs` and `outputs` are tensors of it; `added` are tensors of bytes that it
-    does not have, by an index behind its own. Without a `plan` the file has none.
+    does not have, by an index behind its own. Without a `plan` the file has none. `resident`: constants that are a base
+    pointer of their own, of all NPU operators.
     """
-    writer = _Writer(source, added)
+    writer = _Writer(source, added, resident)
     write = writer.write
     inputs, outputs = writer.renumbered(inputs), writer.renumbered(outputs)
     arena: tuple[int, ...] = ()
     if plan is not None and any(isinstance(step, NpuOperator) for step in steps):
         scratch = writer.bytes_tensor("scratch", plan.arena_bytes)
         arena = (scratch, writer.bytes_tensor("scratch_fast", plan.fast_bytes) if plan.fast_bytes else scratch)
+    more = (writer.bytes_tensor("resident", len(resident), _RESIDENT),) if resident else ()
     operators = [
-        writer.npu(step, arena, number) if isinstance(step, NpuOperator) else writer.cpu(step)
+        writer.npu(step, (*arena, *more), number) if isinstance(step, NpuOperator) else writer.cpu(step)
         for number, step in enumerate(steps)
     ]
     metadata = writer.metadata(plan, arena)
@@ -91,13 +95,17 @@ def offline_plan(offsets: Sequence[int]) -> bytes:
 
 
 class _Writer:
-    def __init__(self, source: bytes, added: Mapping[int, Tensor]) -> None:
+    def __init__(self, source: bytes, added: Mapping[int, Tensor], resident: bytes = b"") -> None:
         import tflite
 
         self.write, self.added = TableWriter(source), added
         self.model = tflite.Model.GetRootAsModel(source, 0)
         self.graph = self.model.Subgraphs(0)
+        # a file is written from its end, where resident constants lie
+        held = self.write.data_vector(resident, alignment=BUFFER_ALIGNMENT) if resident else 0
         self.buffers: list[int] = [self.write.table("Buffer", {})]  # the first one is empty, by convention
+        if resident:
+            self.buffers.append(self.write.table("Buffer", {"Data": held}))
         self.tensors: list[int] = []
         self.codes: list[int] = []
         self._tensor_of: dict[int, int] = {}  # index in the source -> in the new file
@@ -130,7 +138,8 @@ class _Writer:
             self.buffers.append(self.write.copy("Buffer", buffer._tab.Pos))
         return self._buffer_of[index]
 
-    def _new_buffer(self, content: bytes) -> int:
+    def new_buffer(self, content: bytes) -> int:
+        """Its index."""
         self.buffers.append(
             self.write.table("Buffer", {"Data": self.write.data_vector(content, alignment=BUFFER_ALIGNMENT)})
         )
@@ -144,7 +153,7 @@ class _Writer:
 
     def _constant(self, name: str, content: bytes) -> int:
         if content not in self._named:
-            self._named[content] = self.bytes_tensor(name, len(content), self._new_buffer(content))
+            self._named[content] = self.bytes_tensor(name, len(content), self.new_buffer(content))
         return self._named[content]
 
     # -- operators ----------------------------------------------------------------------------------
@@ -163,7 +172,7 @@ class _Writer:
             replaced["Intermediates"] = write.numbers(self.renumbered(operator.intermediates))
         return write.copy("Operator", table._tab.Pos, {**replaced, "OpcodeIndex": self._code_of[code]})
 
-    def npu(self, step: NpuOperator, arena: tuple[int, ...], number: int) -> int:
+    def npu(self, step: NpuOperator, given: tuple[int, ...], number: int) -> int:
         write = self.write
         if -1 not in self._code_of:
             self._code_of[-1] = len(self.codes)
@@ -172,7 +181,7 @@ class _Writer:
             self.codes.append(write.table("OperatorCode", values))
         stream = self._constant(f"npu{number}_command_stream", step.payload)
         constants = self._constant(f"npu{number}_flash", step.constants or _NOTHING)
-        inputs = [stream, constants, *arena, *self.renumbered(step.inputs)]
+        inputs = [stream, constants, *given, *self.renumbered(step.inputs)]
         values = {"Inputs": write.numbers(inputs), "Outputs": write.numbers(self.renumbered(step.outputs))}
         values |= {"CustomOptions": write.data_vector(_OPTIONS), "OpcodeIndex": self._code_of[-1]}
         return write.table("Operator", values)
@@ -189,6 +198,6 @@ class _Writer:
         if plan is not None:
             placed = {self._tensor_of[i]: offset for i, offset in plan.offsets.items() if i in self._tensor_of}
             offsets = placed | dict.fromkeys(arena, 0)
-            buffer = self._new_buffer(offline_plan([offsets.get(i, -1) for i in range(len(self.tensors))]))
+            buffer = self.new_buffer(offline_plan([offsets.get(i, -1) for i in range(len(self.tensors))]))
             found.append(write.table("Metadata", {"Name": write.text(OFFLINE_PLAN), "Buffer": buffer}))
         return found

@@ -11,8 +11,10 @@ from typing import Any
 
 from ..artifact.check import CheckVerdict
 from ..files.whole_file import OutputError, write_whole
+from ..names import model_name
 from ..options import CompileOptions
 from .emit import EmitError, Emitted, emit
+from .resident import assembly
 
 _NOT_CHECKED = "not checked: npu-memplan simulate FILE --reference MODEL compares them with the model's"
 
@@ -23,11 +25,21 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
         raise EmitError(
             f"--emit vela-tflite writes one file: give --output a name that ends in .tflite, not {output.name!r}"
         )
-    _check_free(output, force)
+    beside = output.with_suffix(".S")
+    files = (output, beside) if options.resident != "none" else (output,)
+    for path in files:
+        _check_free(path, force)
     emitted = emit(model, options)
-    _check_free(output, force)  # it has taken a while
+    for path in files:
+        _check_free(path, force)  # it has taken a while
+    if emitted.resident:
+        text = assembly(model_name(output.stem), output.name, emitted.content, emitted.resident)
+        write_whole(beside, text.encode())
     write_whole(output, emitted.content)
-    return json.dumps({**summary(emitted), "file": str(output)}) if as_json else "\n".join(_lines(emitted, output))
+    if as_json:
+        said = {"file": str(output), **({"assembly": str(beside)} if emitted.resident else {})}
+        return json.dumps({**summary(emitted), **said})
+    return "\n".join(_lines(emitted, output))
 
 
 def _check_free(path: Path, force: bool) -> None:
@@ -42,6 +54,7 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "accelerator": emitted.accelerator,
         "arena_bytes": emitted.arena_bytes,
         "fast_memory_bytes": emitted.fast_bytes,
+        "resident_bytes": len(emitted.resident),
         "vela_arena_bytes": emitted.vela_arena_bytes or None,  # null: unknown
         "estimated_cycles": emitted.cycles,
         "estimated_ms": 1000 * emitted.cycles / emitted.clock_hz,
@@ -75,5 +88,11 @@ def _lines(emitted: Emitted, output: Path) -> list[str]:
     ]
     if emitted.fast_bytes:
         lines.append(f"driver     ethosu_init is to get at least {emitted.fast_bytes:,} bytes of fast memory")
+    if emitted.resident:
+        beside = output.with_suffix(".S").name
+        lines.append(
+            f"resident   {len(emitted.resident):,} bytes of constants are to lie in fast memory: assemble {beside}"
+        )
+        lines.append("           in place of the file; the time is that of a run with them there")
     lines += [f"note       {note}" for note in emitted.notes]
     return [*lines, f"results    {_NOT_CHECKED}", f"written to {output}"]

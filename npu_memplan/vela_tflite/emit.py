@@ -26,15 +26,16 @@ from ..models.network import CpuOperator
 from ..models.tflite import read_network
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
 from ..options import AUTO, NO_NPU, CompileOptions
+from ..problem import BufferKind
 from ..request import Loaded, request
 from ..rewrite import rewrite
 from ..stages import Extracted, Planned
-from ..tuning.ranking import Ranking
 from ..tuning.selection import COMPILERS
-from ..tuning.tune import prefetch_weights, tune
+from ..tuning.tune import make_resident, prefetch_weights, tune
 from ..vocabulary import ACCELERATOR
 from .module import as_module, step_name
 from .parts import Divided, NpuPart, as_network, divided
+from .resident import in_pool_of_their_own
 
 DESCRIPTION = "Planned by npu_memplan, in the form of Vela's output"
 _ARENA_ALIGNMENT = 16  # of tensors in TFLite Micro's arena
@@ -53,6 +54,7 @@ class Emitted:
     accelerator: str
     arena_bytes: int  # of the planned tensors; TFLite Micro adds its own structures and the scratch of kernels
     fast_bytes: int  # of memory to give to the driver's ethosu_init; 0: none
+    resident: bytes = field(repr=False)  # constants for fast memory, in the file too
     vela_arena_bytes: int  # Vela's own; 0: unknown
     cycles: int  # of the NPU for one inference, estimated
     vela_cycles: int  # the same of Vela's own file; 0: unknown
@@ -92,10 +94,15 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     planned = tune(options, load, model.name, _extracted)
     alone = replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
     if planned is None:
-        planned = prefetch_weights(pipeline.plan(_extracted(load(alone))))
-    loaded = planned.extracted.loaded
-    module = rewrite(loaded.module, planned.extracted.problem, planned.plan)
-    return _written(forms[COMPILERS.get(loaded.backend, alone.npu_compiler)], planned, module)
+        planned = pipeline.plan(_extracted(load(alone)))
+        planned = make_resident(prefetch_weights(planned), lambda: planned)
+    else:
+        planned = make_resident(planned, lambda: tune(options, load, model.name, _extracted, constants_near=True))
+    memory_map = options.memory_map()
+    assert memory_map is not None  # there is an NPU
+    planned, resident, cycles = in_pool_of_their_own(planned, memory_map)
+    parts = forms[COMPILERS.get(planned.extracted.loaded.backend, alone.npu_compiler)]
+    return _written(parts, planned, resident, cycles, memory_map.clock_hz)
 
 
 def _extracted(loaded: Loaded) -> Extracted:
@@ -108,11 +115,6 @@ def _check(options: CompileOptions, model: Path) -> None:
     if options.constant_pools:
         raise EmitError(
             "--emit vela-tflite keeps constants in the file, where base pointer 0 is; leave --constant-pool out"
-        )
-    if options.resident != "none":
-        raise EmitError(
-            "--emit vela-tflite is a file for TFLite Micro, whose arena nobody fills with constants before the first "
-            "run; leave --resident out"
         )
     if options.stream_input:
         raise EmitError(
@@ -129,7 +131,8 @@ def _check(options: CompileOptions, model: Path) -> None:
 def _for_tflite_micro(extracted: Extracted) -> Any:
     """The problem without what only our own C may do: see the package's invariant."""
     npu = {call.function for call in extracted.program.calls if call.primfunc.attrs.get(ACCELERATOR) is not None}
-    outside = {v.tensor.name for call in extracted.program.calls for v in call.arguments if isinstance(v, View)}
+    views = (v for call in extracted.program.calls for v in call.arguments if isinstance(v, View))
+    outside = {v.tensor.name for v in views if v.tensor.kind is not BufferKind.RESIDENT}
     touched = [
         {v.tensor.name for v in call.arguments if isinstance(v, View)}
         for call in extracted.program.calls
@@ -147,11 +150,10 @@ def _for_tflite_micro(extracted: Extracted) -> Any:
 # -- the file -------------------------------------------------------------------------------------------
 
 
-def _written(parts: Divided, planned: Planned, module: Any) -> Emitted:
+def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clock_hz: float) -> Emitted:
     plan, extracted = planned.plan, planned.extracted
-    memory_map = extracted.loaded.request.options.memory_map()
-    assert memory_map is not None  # there is an NPU
     vela = extracted.loaded
+    module = rewrite(vela.module, extracted.problem, plan)
     used = [usage.used_bytes for usage in plan.usage]
     arena_bytes = -(-used[0] // _ARENA_ALIGNMENT) * _ARENA_ALIGNMENT
     fast_bytes = used[1] if len(used) > 1 else 0
@@ -171,13 +173,12 @@ def _written(parts: Divided, planned: Planned, module: Any) -> Emitted:
     network, plan_ = parts.network, ArenaPlan(arena_bytes, fast_bytes, offsets)
     listed = len(read_network(parts.data, "").tensors)
     added = {tensor.index: tensor for tensor in network.tensors[listed:]}
-    content = rebuilt(parts.data, steps, network.inputs, network.outputs, plan_, DESCRIPTION, added)
+    content = rebuilt(parts.data, steps, network.inputs, network.outputs, plan_, DESCRIPTION, added, resident)
     npu = [step for step in steps if isinstance(step, NpuOperator)]
     (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}
     return Emitted(
-        content, planned, accelerator(target).name, arena_bytes, fast_bytes,
-        sum(vela.vela_arena_bytes.values()), Ranking(memory_map)(planned)[0], sum(vela.vela_stream_bounds.values()),
-        memory_map.clock_hz,
+        content, planned, accelerator(target).name, arena_bytes, fast_bytes, resident,
+        sum(vela.vela_arena_bytes.values()), cycles, sum(vela.vela_stream_bounds.values()), clock_hz,
         sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
         ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})), vela.notes,
     )  # fmt: skip
@@ -229,7 +230,8 @@ def _offsets(parts: Divided, calls: Mapping[str, Invoke], places: Mapping[str, i
         if call is None:
             views += [tensors] if len(tensors) == 2 else []
             continue
-        placed = [places[a.tensor.name] for a in call.arguments if isinstance(a, View)]
+        views_ = (a for a in call.arguments if isinstance(a, View))
+        placed = [places[a.tensor.name] for a in views_ if a.tensor.kind is not BufferKind.RESIDENT]
         found |= dict(zip(tensors, placed, strict=True))
     for one, other in (*views, *((b, a) for a, b in reversed(views)), *views):
         if one in found:

@@ -1,8 +1,8 @@
 """`link --emit vela-tflite`: a file for each network, for interpreters of TFLite Micro that share one arena.
 
-Invariant: a file is what `compile` writes of its network alone. The planned part of the shared arena is the largest of
-theirs: TFLite Micro's allocator reserves as much as the largest plan that it is given, and every interpreter's tensors
-lie from its start.
+Invariant: a file is what `compile` writes of its network alone, resident constants too. The planned part of the shared
+arena is the largest of theirs: TFLite Micro's allocator reserves as much as the largest plan that it is given, and every
+interpreter's tensors lie from its start.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ from ..names import model_name
 from ..options import CompileOptions
 from .command import summary
 from .emit import EmitError, Emitted, emit
+from .resident import assembly
 
 FILE_NAME = "arena.json"
 
 
 def write_files(models: Sequence[Path], options: CompileOptions, folder: Path) -> dict[str, Any]:
     """Write NAME.tflite of every model, and what their firmware needs, into an empty directory; the latter."""
+    if options.resident not in ("none", "all"):
+        raise EmitError(
+            f"--resident {options.resident} would be of every network by itself; give --resident all, or compile each: "
+            "compile --emit vela-tflite --resident SIZE"
+        )
     made: dict[str, Emitted] = {}
     for model in models:
         name = model_name(model.stem)
@@ -33,6 +39,9 @@ def write_files(models: Sequence[Path], options: CompileOptions, folder: Path) -
         made[name] = emit(model, options)
         _check_states(made[name].content, model)
         (folder / f"{name}.tflite").write_bytes(made[name].content)
+        if resident := made[name].resident:
+            text = assembly(name, f"{name}.tflite", made[name].content, resident)
+            (folder / f"{name}.S").write_text(text, encoding="utf-8")
     said = _needs(made)
     (folder / FILE_NAME).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     return said
@@ -54,6 +63,7 @@ def _needs(made: Mapping[str, Emitted]) -> dict[str, Any]:
         "planned_bytes": max(planned),
         "apart_bytes": sum(planned),
         "fast_memory_bytes": max(one.fast_bytes for one in made.values()),
+        "resident_bytes": sum(len(one.resident) for one in made.values()),
         "operators": list(dict.fromkeys(operator for one in made.values() for operator in one.operators)),
         "networks": [{"file": f"{name}.tflite", **summary(one)} for name, one in made.items()],
     }
@@ -73,4 +83,8 @@ def in_words(said: Mapping[str, Any], output: Path) -> str:
     ]
     if said["fast_memory_bytes"]:
         lines.append(f"driver     ethosu_init is to get at least {said['fast_memory_bytes']:,} bytes of fast memory")
+    if said["resident_bytes"]:
+        lines.append(
+            f"resident   {said['resident_bytes']:,} bytes of constants are to lie in fast memory: NAME.S of each"
+        )
     return "\n".join([*lines, f"written to {output}"])

@@ -103,7 +103,6 @@ def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> No
         (("--resident", "some"), "none of none, auto, all"),
         (("--resident", "all", "--accelerator", "none"), "has no NPU"),
         (("--resident", "all", "--pool", "sram=8KiB"), "--resident all needs"),
-        (("--resident", "all", "--emit", "vela-tflite"), "leave --resident out"),
     ],
 )
 def test_what_cannot_be_resident_is_said(cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str) -> None:

@@ -70,7 +70,8 @@ class _WithNpu:
             self.bases = tuple(int(data[i]) for i in range(1, count))
             model = self._models.setdefault(payload.accelerator.name, NpuModel(payload.accelerator))
             regions: list[Any] = [None] * 8
-            regions[: min(3, count - 1)] = arrays[1:4]
+            given = arrays[1:9]  # the kernel gives no more than eight
+            regions[: len(given)] = given
             if int(data[3]) == int(data[2]) and int(sizes[3]) != int(sizes[2]):  # what ethosu_init would be given
                 regions[2] = np.full(int(sizes[3]), 0xA5, np.uint8)
             model.run(payload.words, regions)
@@ -111,9 +112,11 @@ class MicroWithNpu(_WithNpu):
 
 
 class SharedArena(_WithNpu):
-    """Interpreters of `contents` with one allocator: the extension's own C++, by the names that it exports."""
+    """Interpreters of `contents`, or of the models at these addresses, with one allocator: the extension's own C++, by
+    the names that it exports.
+    """
 
-    def __init__(self, contents: Sequence[bytes], arena_bytes: int = 1 << 20) -> None:
+    def __init__(self, contents: Sequence[bytes | int], arena_bytes: int = 1 << 20) -> None:
         super().__init__()
         self._micro, self._arena = _runtime(), np.full(arena_bytes + 16, 0xA5, np.uint8)
         start = self._arena.ctypes.data + -self._arena.ctypes.data % 16
@@ -123,10 +126,14 @@ class SharedArena(_WithNpu):
         register = _library().npu_memplan_register
         register.argtypes, register.restype = (ctypes.c_void_p,), ctypes.c_bool
         assert register(ctypes.addressof(self._resolver))
-        self._contents = [ctypes.create_string_buffer(content, len(content) + 16) for content in contents]
+        self._contents = [
+            content if isinstance(content, int) else ctypes.create_string_buffer(content, len(content) + 16)
+            for content in contents
+        ]
         self._interpreters = [ctypes.create_string_buffer(1 << 16) for _ in contents]
         for content, interpreter in zip(self._contents, self._interpreters, strict=True):
-            root = ctypes.addressof(content) + int.from_bytes(content[:4], "little")
+            start = content if isinstance(content, int) else ctypes.addressof(content)
+            root = start + ctypes.c_uint32.from_address(start).value
             parameters = ctypes.addressof(self._resolver), self._allocator, 0, 0
             self._call(_INTERPRETER, ctypes.addressof(interpreter), root, *parameters)
             assert self._call(_METHOD.format("15AllocateTensorsEv"), ctypes.addressof(interpreter)) & 0xFF == 0

@@ -29,12 +29,15 @@ def call(*arguments: object) -> tuple[int, str]:
 def test_interpreters_share_the_largest_planned_part(tmp_path: Path) -> None:
     models = [real_model(name) for name in NAMES]
     options = ("--options", "--npu-compiler tvm --objective bytes")
-    code, said = call("link", *models, "--emit", "vela-tflite", *options, "--json", "-o", tmp_path / "files")
+    options = (*options, "--resident", "all", "--json")
+    code, said = call("link", *models, "--emit", "vela-tflite", *options, "-o", tmp_path / "files")
     assert code == 0, said
     needs = json.loads(said)
     assert needs == json.loads((tmp_path / "files" / "arena.json").read_text())
     planned = [network["arena_bytes"] for network in needs["networks"]]
     assert (needs["planned_bytes"], needs["apart_bytes"]) == (max(planned), sum(planned))
+    assert needs["resident_bytes"] == sum(network["resident_bytes"] for network in needs["networks"]) > 0
+    assert (tmp_path / "files" / f"{NAMES[0]}.S").exists()
     contents = [(tmp_path / "files" / f"{name}.tflite").read_bytes() for name in NAMES]
     assert [MicroWithNpu(content).head_bytes for content in contents] == planned
     shared = SharedArena(contents)
@@ -55,7 +58,7 @@ def test_interpreters_share_the_largest_planned_part(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (("--together", "a,b"), "--together"),
-        (("--resident", "all"), "leave --resident out"),
+        (("--resident", "8KiB"), "would be of every network by itself"),
         (("--npu", "auto"), "--npu"),
     ],
 )

@@ -48,7 +48,7 @@ class NetworkRun:
 def _uses_own_regions(call: NpuCall) -> bool:
     """Whether the stream addresses inputs or outputs through regions 3 and up."""
     return any(
-        value >= 3
+        value >= (3 if call.resident is None else 4)
         for command in decode(call.words, call.accelerator.language)
         if isinstance(command, Operation)
         for register in (_TRANSFER if command.op is Op.DMA_START else _FEATURE_MAPS)
@@ -122,6 +122,9 @@ class NetworkModel:
         if call.scratch_fast_bytes:
             regions[2] = np.full(call.scratch_fast_bytes, POISON, np.uint8)
             shadows[2] = np.zeros(call.scratch_fast_bytes, np.bool_)
+        if call.resident is not None:
+            regions.append(call.resident.copy())
+            shadows.append(np.ones(call.resident.size, np.bool_))
         self._regions[call.index] = regions, shadows
         tensors = self.network.tensors
         separate = _uses_own_regions(call)
@@ -258,9 +261,10 @@ class NetworkModel:
     def _forget(self) -> None:
         """Nothing but constants is defined when an inference starts."""
         self._arena_shadow[:] = False
-        for _, shadows in self._regions.values():
-            for shadow in shadows[1:]:
-                if shadow is not None:
+        for call in self.network.npu_calls:
+            constant = (0,) if call.resident is None else (0, 3)
+            for region, shadow in enumerate(self._regions[call.index][1]):
+                if shadow is not None and region not in constant:
                     shadow[:] = False
 
     def _call(self, call: NpuCall, observer: CallObserver | None, fuzz_schedules: int) -> RunStats:
