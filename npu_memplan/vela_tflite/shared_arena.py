@@ -1,8 +1,8 @@
 """`link --emit vela-tflite`: a file for each network, for interpreters of TFLite Micro that share one arena.
 
 Invariant: a file is what `compile` writes of its network alone, resident constants too. The planned part of the shared
-arena is the largest of theirs: TFLite Micro's allocator reserves as much as the largest plan that it is given, and every
-interpreter's tensors lie from its start.
+arena is the largest of theirs: TFLite Micro's allocator reserves as much as the largest plan that it is given, and
+every interpreter's tensors lie from its start.
 """
 
 from __future__ import annotations
