@@ -249,15 +249,30 @@ def mean(
     return b.made([x], [y])
 
 
-def batch_matmul(rng: np.random.Generator, dtype: str = "int8") -> ModelBuilder:
-    """BATCH_MATMUL of two variable tensors."""
+def batch_matmul(
+    rng: np.random.Generator,
+    dtype: str = "int8",
+    first: tuple[int, ...] = (1, 2),
+    second: tuple[int, ...] = (1, 2),
+    extents: tuple[int, int, int] = (6, 8, 5),
+    adjoint: tuple[bool, bool] = (False, False),
+    constant: bool = False,
+) -> ModelBuilder:
+    """BATCH_MATMUL of matrices of rows x depth and depth x columns (`extents`), `adjoint`: stored transposed.
+
+    `first` and `second` are the leading extents; the second tensor may be a `constant`.
+    """
     b = ModelBuilder()
+    rows, depth, columns = extents
     scale = random_scale(rng, dtype)
-    x = b.tensor((1, 2, 6, 8), dtype, scale, random_zero(rng, dtype))
-    y = b.tensor((1, 2, 8, 5), dtype, scale, random_zero(rng, dtype))
-    z = b.tensor((1, 2, 6, 5), dtype, scale * 4, random_zero(rng, dtype))
-    b.operator("BATCH_MATMUL", [x, y], [z], "BatchMatMulOptions", 4)
-    return b.made([x, y], [z])
+    shape = (*second, *((columns, depth) if adjoint[1] else (depth, columns)))
+    x = b.tensor((*first, *((depth, rows) if adjoint[0] else (rows, depth))), dtype, scale, random_zero(rng, dtype))
+    zero = random_zero(rng, dtype)
+    y = b.constant(random_weights(rng, shape, dtype), scale, zero) if constant else b.tensor(shape, dtype, scale, zero)
+    leading = np.broadcast_shapes(first, second)
+    z = b.tensor((*leading, rows, columns), dtype, scale * 4, random_zero(rng, dtype))
+    b.operator("BATCH_MATMUL", [x, y], [z], "BatchMatMulOptions", 4, AdjX=adjoint[0], AdjY=adjoint[1])
+    return b.made([x] if constant else [x, y], [z])
 
 
 def argmax(rng: np.random.Generator, dtype: str = "int8") -> ModelBuilder:

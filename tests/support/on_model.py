@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
+from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer
@@ -19,10 +20,11 @@ from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 
 
-def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray], scheduled: bool = False) -> list[np.ndarray]:
     """Outputs of the program; `inputs` in the graph's order, states among them are updated in place.
 
-    Reading a byte that was never written raises.
+    Reading a byte that was never written raises. `scheduled`: with the waits and block dependencies of a compile, which
+    the model checks, in place of a wait after each operation.
     """
     program = lowered.program
     places: dict[str, tuple[int, int]] = {}
@@ -36,12 +38,14 @@ def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.n
             places[buffer.name] = (1, size)
             size += -(-buffer.size_bytes // 16) * 16 + 16
     commands: list[Command] = []
-    for index in range(len(program.operations)):
-        operation = program.place(index, places.__getitem__)
+    placed = [program.place(index, places.__getitem__) for index in range(len(program.operations))]
+    for operation in placed:
         if operation.op is not Op.DMA_START:
             operation = operation.with_registers({Register.BLOCKDEP: 0})
         commands += [operation, Wait(Op.KERNEL_WAIT, 0), Wait(Op.DMA_WAIT, 0)]
     commands.append(Marker(Op.STOP, 0xFFFF))
+    if scheduled:
+        commands = list(schedule(placed, program.accelerator))
     arena, defined = np.full(size, 0xAA, np.uint8), np.zeros(size, bool)
     given = [b for b in program.buffers if b.role in (BufferRole.INPUT, BufferRole.STATE)]
     for buffer, values in zip(given, inputs.values(), strict=True):

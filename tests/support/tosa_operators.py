@@ -275,6 +275,22 @@ def _pools(rng: Random) -> bytes:
     return file.finish(file.operator("AVG_POOL2D", [x, *given], made, attribute=pool))
 
 
+def _matmul_of_stacks(rng: Random) -> bytes:
+    """Two stacks of matrices that are both computed, the second one transposed for this product or as it comes."""
+    file, (stacks, rows, depth, columns) = TosaFile(), (int(v) for v in rng.integers(2, 24, 4))
+    x, moved = file.input(stacks, rows, depth), rng.random() < 0.6
+    y = file.input(stacks, columns, depth) if moved else file.input(stacks, depth, columns)
+    if moved:
+        y = file.operator("TRANSPOSE", [y], (stacks, depth, columns), attribute={0: (0, 2, 1)})
+    zeros = file.constant([_zero(rng)], "int8"), file.constant([_zero(rng)], "int8")
+    made = (stacks, rows, columns)
+    sums = file.operator("MATMUL", [x, y, *zeros], made, "int32")
+    result = file.rescale(sums, made, _scales(rng, 1, 0.002), (0, _zero(rng) // 4))
+    clamped = file.operator("CLAMP", [result], made, attribute=_limits(-90, 100))
+    axes = [(2, 0, 1), (1, 2, 0), (2, 1, 0), (1, 0, 2)][int(rng.integers(4))]
+    return file.finish(file.operator("TRANSPOSE", [clamped], tuple(made[a] for a in axes), attribute={0: axes}))
+
+
 def _moved_sums(rng: Random) -> bytes:
     """A product whose 32-bit sums are moved before they are rescaled."""
     file, zero = TosaFile(), _zero(rng)
@@ -305,6 +321,7 @@ def _moves(rng: Random) -> bytes:
 
 
 _WEIGHTED = ("CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
+ONLY_U85: dict[str, Callable[[Random], bytes]] = {"MATMUL of stacks": _matmul_of_stacks}
 CASES: dict[str, Callable[[Random], bytes]] = {
     **{k: lambda rng, k=k: _weighted(rng, k) for k in _WEIGHTED},
     "CONV2D twice": lambda rng: _weighted(rng, "CONV2D", DOUBLE),

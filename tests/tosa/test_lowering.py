@@ -19,27 +19,28 @@ from npu_memplan.frontend.tosa.layers import TosaLayersError, build_layers
 from npu_memplan.models.tosa_graph import read_tosa_graph
 from tests.support.on_model import run_program
 from tests.support.tosa_graphs import DOUBLE, TosaFile
-from tests.support.tosa_operators import CASES
+from tests.support.tosa_operators import CASES, ONLY_U85
 
 SEEDS = 6
 NPUS = ("ethos-u55-128", "ethos-u65-512", "ethos-u85-256")
+EVERY_U85 = tuple(f"ethos-u85-{macs}" for macs in (128, 256, 512, 1024, 2048))
 NETWORKS = Path(__file__).resolve().parents[1] / "models"
 
 needs_reference = pytest.mark.skipif(tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
 
 
 @needs_reference
-@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("kind", [*CASES, *ONLY_U85])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_layers_equal_the_reference_model(kind: str, seed: int) -> None:
     rng = np.random.default_rng([seed, *kind.encode()])
-    data = CASES[kind](rng)
+    data = (CASES | ONLY_U85)[kind](rng)
     graph = read_tosa_graph(data, "random")
     tensors = [graph.tensor(index) for index in graph.network.inputs]
     info = [np.iinfo(t.dtype) for t in tensors]
     values = [rng.integers(i.min, i.max + 1, t.shape).astype(t.dtype) for i, t in zip(info, tensors, strict=True)]
     expected = TosaReference(data, "random").run(values)
-    for name in NPUS:
+    for name in NPUS if kind in CASES else EVERY_U85:
         layers, _ = build_layers(graph, accelerator(name), "npu")
         found = run_program(lower(layers, accelerator(name)), {t.name: v for t, v in zip(tensors, values, strict=True)})
         for got, want in zip(found, expected, strict=True):

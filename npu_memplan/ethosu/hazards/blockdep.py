@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from ...errors import NpuMemplanError
 from ..arch.architecture import Architecture, Language
-from ..program.extents import sums_depth
+from ..program.extents import is_product, sums_depth
 from ..program.featuremap import FeatureMap
 from ..program.kernel import Kernel
 from ..program.ranges import Ranges, share_byte
@@ -126,8 +126,8 @@ def jobs(op: Operation, accelerator: Architecture | None = None) -> Iterator[Box
     view = FeatureMap.ifm(op)
     step = 16 if view.element_bytes == 2 else 32
     if accelerator is not None and op.language is Language.U85:
-        part = op.op is Op.POOL or not op.parameter & 1
-        step = PART_KERNEL_SLICE if part and Kernel.of(op).part_kernel_first else deep_slice(op, accelerator)
+        part = not is_product(op) and Kernel.of(op).part_kernel_first
+        step = PART_KERNEL_SLICE if part else deep_slice(op, accelerator)
     for index in range(block_count(op)):
         rows, columns, _ = _block(op, index)
         for start in range(0, view.depth, step):
@@ -137,7 +137,7 @@ def jobs(op: Operation, accelerator: Architecture | None = None) -> Iterator[Box
 def input_box(op: Operation, view: FeatureMap, job: Box) -> Box:
     """Elements of an input that a job reads."""
     rows, columns, channels = job
-    if op.op is Op.RESIZE or (op.op is Op.CONV and view.name == "IFM2" and op.parameter & 1):
+    if op.op is Op.RESIZE or (view.name == "IFM2" and is_product(op)):
         return (0, view.height), (0, view.width), (0, view.depth)
     if op.op is Op.ELEMENTWISE or view.name == "IFM2":
         # A broadcast axis has extent 1: every job reads its only element.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..lower.record import COMPOSITES, Composite, Record, parse, register
 from . import (
     activation,
+    batch_matmul,
     concat,
     convolution,
     elementwise,
@@ -36,7 +37,7 @@ _RECORDS = (
     gather.RECORD,
     *(activation.RECORD, leaky_relu.RECORD, softmax.RECORD, pool.RECORD),
     *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
-    *(fully_connected.RECORD, convolution.RECORD, lstm.RECORD),
+    *(fully_connected.RECORD, batch_matmul.RECORD, convolution.RECORD, lstm.RECORD),
 )
 
 for _record in _RECORDS:

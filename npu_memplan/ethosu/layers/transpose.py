@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..arch import Architecture, Language
 from ..lower.emit import Builder
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
+from ..lower.permuted import permute
 from ..lower.record import Composite, Record
 from ..lower.scaling import quantise_multiplier
 from ..lower.tensors import LayerTensor
@@ -34,11 +36,14 @@ class Transpose(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Each channel is an operation."""
-        if min(inputs[0].shape[-1], output.shape[-1]) > _MAX_CHANNELS:
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        """Where results are stored in their order only, each channel is an operation."""
+        if target.language is Language.U85:
+            return None
+        shape = inputs[0].shape
+        if min(shape[-1], shape[self.axes[-1]]) > _MAX_CHANNELS:
             return f"it transposes more than {_MAX_CHANNELS} channels"
-        if len(output.shape) == 4 and (output.shape[0] != 1 or self.axes[0] != 0):
+        if len(shape) == 4 and (shape[self.axes[0]] != 1 or self.axes[0] != 0):
             return "it moves the batch"
         return None
 
@@ -47,9 +52,14 @@ class Transpose(Layer):
         return StorageTraits(moves=True, keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
-        """One convolution for few planes and pixels; else one copy for each channel of the side that has fewer."""
+        """One operation that stores its results in another order, or one convolution for few planes and pixels; else
+        one copy for each channel of the side that has fewer.
+        """
         source, target = context.view(self.inputs[0]), context.view(self.output)
         dtype = context.tensors[self.output].dtype
+        if context.builder.accelerator.language is Language.U85:
+            permute(context.builder, source, target, self.axes, dtype)
+            return
         inner = tuple(axis - len(self.axes) + 3 for axis in self.axes[-3:])
         if inner in (_TO_PIXELS, _TO_PLANES):
             planes, pixels = (source, target) if inner == _TO_PIXELS else (target, source)

@@ -21,15 +21,17 @@ from ..schedule.blocks import Blocks
 from ..schedule.regions import place_of
 from ..schedule.shram import ceil_div
 from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
+from ..stream.fields_u85 import OutputWord
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
+from ..stream.isa_u85 import BY_MAP, StoredOrder
 from ..time import MemoryMap
 from ..time.traffic import run
 from ..weight_codec import SCALE_BYTES, WeightCodecError, about_encoded_bytes
 from .languages import FORMS, Streams
 from .operands import Operand, Output, Window, kernel_registers
-from .scaling import Scale
+from .scaling import UNITY, Scale
 from .views import TensorView
 
 _LUT_SLOT_BYTES = 256
@@ -147,6 +149,21 @@ class Builder:
             ifm, ofm = _without_padding(ifm, ofm)
         registers, addresses = self._common(ifm, ofm, window, output)
         self._add(Op.POOL, mode, registers, addresses)
+
+    def product(self, ifm: Operand, rows: Operand, ofm: Operand, output: Output) -> None:
+        """CONV of Ethos-U85 whose weights for channel i are row i of `rows`: [1, channels of `ofm`, those of `ifm`]."""
+        registers, addresses = self._common(ifm, ofm, Window(), output)
+        self._map(registers, addresses, IFM2, rows)
+        registers[R.IFM2_PRECISION] = rows.precision
+        self._add(Op.CONV, BY_MAP, registers, addresses, wide=ifm.bits == 16)
+
+    def turned(self, ifm: Operand, ofm: Operand, order: StoredOrder) -> None:
+        """POOL of Ethos-U85 that moves stored values: axis i of `ofm` is axis `order.axes[i]` of `ifm`."""
+        limits = np.iinfo(ofm.dtype)
+        registers, addresses = self._common(ifm, ofm, Window(), Output((int(limits.min), int(limits.max)), UNITY))
+        extents = (R.OFM_HEIGHT_M1, R.OFM_WIDTH_M1, R.OFM_DEPTH_M1)
+        registers |= {extent: size - 1 for extent, size in zip(extents, ifm.view.shape, strict=True)}
+        self._add(Op.POOL, PoolMode.MAX, registers, addresses, order=order)
 
     def elementwise(
         self,
@@ -321,10 +338,21 @@ class Builder:
         self._operations.append(NpuOperation(Op.DMA_START, 0, length, addresses, self.operator, language))
         return slot
 
-    def _add(self, op: Op, parameter: int, registers: dict[R, int], addresses: dict[R, tuple[str, int]]) -> None:
-        """A kernel without weights."""
-        kernel = NpuOperation(op, int(parameter), registers, addresses, self.operator)
-        self._operations.append(self._in_blocks(self._form.kernel(kernel, False, False)))
+    def _add(
+        self,
+        op: Op,
+        parameter: int,
+        registers: dict[R, int],
+        addresses: dict[R, tuple[str, int]],
+        *,
+        wide: bool = False,
+        order: StoredOrder = StoredOrder.HWC,
+    ) -> None:
+        """A kernel without weights, the sums of which are `wide` and whose results are stored in `order`."""
+        kernel = self._form.kernel(NpuOperation(op, int(parameter), registers, addresses, self.operator), wide, False)
+        word = kernel.registers[R.OFM_PRECISION] | OutputWord.TRANSPOSE.at(order)
+        kernel = replace(kernel, registers={**kernel.registers, R.OFM_PRECISION: word})
+        self._operations.append(self._in_blocks(kernel))
 
 
 def _without_padding(ifm: Operand, ofm: Operand) -> tuple[Operand, Operand]:

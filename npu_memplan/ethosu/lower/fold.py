@@ -14,11 +14,13 @@ from typing import TypeVar
 import numpy as np
 
 from ..layers.activation import Lookup
+from ..layers.batch_matmul import BatchMatMul
 from ..layers.convolution import Conv, too_wide
 from ..layers.fully_connected import FullyConnected
 from ..layers.gather import ChannelGather
 from ..layers.pad import Pad
 from ..layers.requantize import Requantize
+from ..layers.transpose import Transpose
 from .graph import LayerGraph
 from .layer import Layer
 from .looked import Looked
@@ -63,6 +65,24 @@ def fold_tables(graph: LayerGraph) -> LayerGraph:
             continue
         layers[layers.index(producer)] = Looked.of(producer, graph.tensors[between], lookup)
         layers.remove(lookup)
+    return replace(graph, layers=tuple(layers))
+
+
+def fold_transposes(graph: LayerGraph) -> LayerGraph:
+    """Let products of matrices read what is transposed for them alone, where they would transpose it back."""
+    layers: list[Layer] = list(graph.layers)
+    for matmul in [layer for layer in layers if isinstance(layer, BatchMatMul)]:
+        made = matmul
+        for place, unfit in enumerate((matmul.turned[0], not matmul.turned[1])):
+            moved = graph.producer(matmul.inputs[place])
+            if not unfit or not isinstance(moved, Transpose) or moved.output in graph.outputs:
+                continue
+            rank = len(moved.axes)
+            swapped = moved.axes == (*range(rank - 2), rank - 1, rank - 2)
+            if swapped and sum(layer.inputs.count(moved.output) for layer in layers) == 1:
+                made = made.reading_transposed(place, moved.inputs[0])
+                layers.remove(moved)
+        layers[layers.index(matmul)] = made
     return replace(graph, layers=tuple(layers))
 
 

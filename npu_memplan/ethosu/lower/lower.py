@@ -16,7 +16,7 @@ from ..schedule.blocks import BlockError
 from ..time import MemoryMap, default_memory_map
 from .emit import Builder, LayerRefusedError
 from .emit_context import EmitContext
-from .fold import fold_gathers, fold_pads, fold_tables, fold_types
+from .fold import fold_gathers, fold_pads, fold_tables, fold_transposes, fold_types
 from .graph import LayerGraph
 from .im2col import im2col
 from .storage import assign
@@ -60,7 +60,7 @@ def lower(
     `LoweringError` names the layer that cannot be.
     """
     memory_map = lowering_target.memory_map or default_memory_map(accelerator)
-    graph = fold_types(fold_gathers(fold_pads(graph)))
+    graph = fold_transposes(fold_types(fold_gathers(fold_pads(graph))))
     graph = fold_tables(im2col(graph, accelerator, memory_map) if lowering_target.for_cycles else graph)
     builder = Builder(accelerator, memory_map, lowering_target.fast_region)
     storage = assign(builder, graph, lowering_target.for_cycles)

@@ -21,6 +21,7 @@ from ..stream.fields_u85 import AccumulatorWord, OutputWord, TableWord, WeightWo
 from ..stream.groups import ADDRESS_REGISTERS, SCALES, WEIGHTS, WeightRegisters
 from ..stream.isa import SHRAM_REGION, Op, PoolMode, Register
 from ..stream.isa_u85 import AccumulatorInput, TableKind
+from .extents import is_product
 from .featuremap import FeatureMap
 from .ranges import FeatureMapError, Ranges, merge_ranges, run, strided_ranges
 
@@ -203,7 +204,7 @@ def _constants(op: Operation, accelerator: Architecture) -> _Constants:
 
 def _u85_constants(op: Operation, accelerator: Architecture) -> _Constants:
     """The fast format has one stream for all cores; scales are one table always."""
-    if op.op in (Op.CONV, Op.DEPTHWISE) and not op.parameter & 1:
+    if op.op in (Op.CONV, Op.DEPTHWISE) and not is_product(op):
         yield Role.WEIGHTS, WEIGHTS[: 1 if WeightWord.FAST.of(op.get(Register.WEIGHT_FORMAT)) else accelerator.cores]
     if op.op not in (Op.ELEMENTWISE, Op.RESIZE) and not OutputWord.GLOBAL_SCALE.of(op[Register.OFM_PRECISION]):
         yield Role.SCALES, SCALES[:1]

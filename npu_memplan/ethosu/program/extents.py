@@ -13,7 +13,7 @@ from ..arch.architecture import Language
 from ..stream.commands import Operation
 from ..stream.fields_u85 import AccumulatorWord, InputWord, OutputWord
 from ..stream.isa import UNARY, Broadcast, Op, PoolMode, Register, Upscale
-from ..stream.isa_u85 import AccumulatorInput, MapStorage, StoredOrder
+from ..stream.isa_u85 import BY_MAP, AccumulatorInput, MapStorage, StoredOrder
 from .kernel import Kernel
 
 Extents = tuple[int, int, int]  # rows, columns, channels
@@ -30,6 +30,11 @@ class MapRules:
     ifm: Callable[[Operation], Extents]
     ifm2: Callable[[Operation], Extents | None]
     largest_element: int  # log2 of its bytes
+
+
+def is_product(op: Operation) -> bool:
+    """Whether a CONV multiplies two feature maps: its weights are rows of IFM2."""
+    return op.language is Language.U85 and op.op is Op.CONV and bool(op.parameter & BY_MAP)
 
 
 def results(op: Operation) -> Extents:
@@ -94,7 +99,7 @@ def _u85_ifm2(op: Operation) -> Extents | None:
         if op.parameter in UNARY or InputWord.STORAGE.of(op[Register.IFM2_PRECISION]) in _ABSENT:
             return None
         return _spread(op, Register.IFM2_BROADCAST)
-    if op.op is Op.CONV and op.parameter & 1:
+    if is_product(op):
         return 1, results(op)[2], op[Register.IFM_DEPTH_M1] + 1  # a matrix of weights
     return results(op) if loads and op.op is not Op.RESIZE else None
 

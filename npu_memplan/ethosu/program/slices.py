@@ -6,7 +6,7 @@ Invariant: hazards and the estimate ask here; the NPU model has a reading of its
 
 from __future__ import annotations
 
-from ..arch import Architecture, Shape
+from ..arch import Architecture, Language, Shape
 from ..stream.commands import Operation
 from ..stream.encode import chained_maps
 from ..stream.fields import KernelStride
@@ -14,13 +14,14 @@ from ..stream.fields_u85 import AccumulatorWord, InputWord, OutputWord, WeightWo
 from ..stream.isa import Op, PoolMode, Register
 from ..stream.isa_u85 import MicroBlock
 from ..weight_order import WeightArrangement
+from .extents import is_product
 
 PART_KERNEL_SLICE = 16
 
 
 def is_sparse(op: Operation) -> bool:
     """Two weights of every four are zero, and not stored."""
-    return op.op is Op.CONV and not op.parameter & 1 and bool(WeightWord.SPARSE.of(op.get(Register.WEIGHT_FORMAT)))
+    return op.op is Op.CONV and not is_product(op) and bool(WeightWord.SPARSE.of(op.get(Register.WEIGHT_FORMAT)))
 
 
 def is_wide(op: Operation) -> bool:
@@ -77,19 +78,24 @@ def arrangement(op: Operation, accelerator: Architecture) -> WeightArrangement:
 _FIXED_POOLS = (PoolMode.NONE, PoolMode.ARGMAX_X, PoolMode.ARGMAX_Y)
 
 
+def is_indivisible(op: Operation) -> bool:
+    """Whether neither rows nor channels of an Ethos-U85 kernel can be made apart: results in another order, products of
+    two maps, and what is fixed.
+    """
+    if op.language is not Language.U85 or op.op is Op.DMA_START:
+        return False
+    return is_product(op) or bool(OutputWord.TRANSPOSE.of(op[Register.OFM_PRECISION])) or is_fixed(op)
+
+
 def is_fixed(op: Operation) -> bool:
-    """Whether an Ethos-U85 kernel's blocks and channels stay as its compiler made them: of chains, of sums that are
-    kept or loaded, of results stored in another order, of products of two maps, and of what we never make.
+    """Whether an Ethos-U85 kernel's blocks stay as its compiler made them: of chains, of sums that are kept or loaded,
+    of results stored backwards, or in bricks in another order, and of what we never make.
     """
     if op.op is Op.DMA_START:
         return False
     accumulators, output = op.get(Register.ACC_FORMAT), op[Register.OFM_PRECISION]
     kept = AccumulatorWord.INPUT.of(accumulators) or AccumulatorWord.NO_OUTPUT.of(accumulators)
-    turned = OutputWord.TRANSPOSE.of(output) or OutputWord.REVERSE.of(output)
-    odd = (
-        op.op is Op.RESIZE
-        or (op.op is Op.CONV and op.parameter & 1)
-        or InputWord.SIZE.of(op[Register.IFM_PRECISION]) > 2
-    )
+    turned = OutputWord.REVERSE.of(output) or (OutputWord.TRANSPOSE.of(output) and OutputWord.BRICK.of(output))
+    odd = op.op is Op.RESIZE or InputWord.SIZE.of(op[Register.IFM_PRECISION]) > 2
     pool = op.op is Op.POOL and op.parameter in _FIXED_POOLS
     return bool(kept or turned or odd or pool or chained_maps(op) or OutputWord.STORAGE.of(output))

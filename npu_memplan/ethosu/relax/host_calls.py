@@ -12,6 +12,7 @@ from typing import Any
 from tvm import ir, relax
 
 from ...vocabulary import LAYER
+from ..arch import Architecture
 from ..layers import parse
 from ..reading.patterns import PREFIX
 from ..reading.reader import Reader, RejectedError, name_of
@@ -19,20 +20,21 @@ from ..reading.reader import Reader, RejectedError, name_of
 Rejections = dict[str, tuple[str, str]]  # variable -> kind of layer, reason
 
 
-def group_host_calls(mod: Any, exclude: Collection[str], rejections: Rejections) -> Any:
-    """`mod` with composites in place of the calls in `main` that the NPU can run.
+def group_host_calls(mod: Any, target: Architecture, exclude: Collection[str], rejections: Rejections) -> Any:
+    """`mod` with composites in place of the calls in `main` that the NPU `target` can run.
 
     `exclude` are kinds of layers to leave on the host; why others stay there is added to `rejections`.
     """
-    mutator = _Grouping(mod, exclude, rejections)
+    mutator = _Grouping(mod, target, exclude, rejections)
     mutator.builder_.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
     return mutator.builder_.get()
 
 
 @relax.expr_functor.mutator
 class _Grouping(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: Any, exclude: Collection[str], rejections: Rejections) -> None:
+    def __init__(self, mod: Any, target: Architecture, exclude: Collection[str], rejections: Rejections) -> None:
         super().__init__(mod)
+        self.target = target
         self.functions = {gv.name_hint: f for gv, f in mod.functions.items()}
         self.exclude, self.rejections = exclude, rejections
         self.variable = ""  # that is being bound
@@ -50,7 +52,7 @@ class _Grouping(relax.PyExprMutator):  # type: ignore[misc]
             return call
         kind = str(layer["kind"])
         try:
-            match = parse(kind, Reader({}, layer), call)
+            match = parse(kind, Reader({}, layer), call, self.target)
         except RejectedError as reason:
             self.rejections[self.variable] = (kind, str(reason))
             return call

@@ -104,7 +104,7 @@ def partition_for_ethosu(
     keep = keep or {}
     token = _under_way.set((keep, rejections, target))
     try:
-        mod = group_host_calls(mod, exclude, rejections)
+        mod = group_host_calls(mod, target, exclude, rejections)
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
         fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     finally:

@@ -15,15 +15,17 @@ from functools import lru_cache
 from ...errors import RefusalError
 from ..arch import Architecture, Language, Shape
 from ..program.access import lut_index
+from ..program.extents import is_product, results
 from ..program.featuremap import FeatureMap
 from ..program.kernel import Kernel
 from ..program.slices import is_fixed, is_sparse, is_wide, micro_block
 from ..stream.commands import Operation
 from ..stream.fields import KernelStride
+from ..stream.fields_u85 import OutputWord
 from ..stream.groups import kind_of
 from ..stream.isa import BRICK_CHANNELS, Op, PoolMode, Upscale
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import InputBroadcast
+from ..stream.isa_u85 import InputBroadcast, StoredOrder
 from ..time.cost import ResourceUse, kernel_resource_use
 from ..time.memory import MemoryMap
 from ..time.timeline import in_a_row
@@ -44,6 +46,7 @@ _KINDS = {
 }
 _NAMES = {
     BlockKind.CONV: "a convolution",
+    BlockKind.PRODUCT: "a product of two feature maps",
     BlockKind.DEPTHWISE: "a depthwise convolution",
     BlockKind.POOL: "a pool",
     BlockKind.REDUCE_SUM: "a sum over channels",
@@ -185,19 +188,20 @@ def _micro_blocks(accelerator: Architecture, work: BlockWork, operation: Operati
 
 def block_work(operation: Operation) -> BlockWork:
     """What of an operation's registers decides which blocks fit."""
-    source, output = FeatureMap.ifm(operation), FeatureMap.ofm(operation)
-    reduces = operation.op is Op.POOL and operation.parameter == PoolMode.REDUCE_SUM
+    source = FeatureMap.ifm(operation)
     work = BlockWork(
-        kind=BlockKind.REDUCE_SUM if reduces else _KINDS[operation.op],
+        kind=_kind(operation),
         ifm=Shape(source.height, source.width, source.depth),
-        ofm=Shape(output.height, output.width, output.depth),
+        ofm=Shape(*results(operation)),
         ifm_bits=8 * source.element_bytes,
         upscale=Upscale(operation.get(R.IFM_UPSCALE)),
         uses_lut=lut_index(operation) is not None,
         second_operand=FeatureMap.ifm2(operation) is not None,
     )
     if operation.language is Language.U85:
-        work = replace(work, wide=is_wide(operation), sparse=is_sparse(operation), broadcast=_broadcast(operation))
+        order = StoredOrder(OutputWord.TRANSPOSE.of(operation[R.OFM_PRECISION])).axes
+        work = replace(work, wide=is_wide(operation), sparse=is_sparse(operation), order=order)
+        work = replace(work, broadcast=_broadcast(operation))
     if operation.op is Op.ELEMENTWISE:
         return work
     kernel = Kernel.of(operation)
@@ -209,6 +213,12 @@ def block_work(operation: Operation) -> BlockWork:
         stride_x=kernel.stride_x,
         part_kernel=kernel.part_kernel_first and operation.op is Op.CONV,
     )
+
+
+def _kind(operation: Operation) -> BlockKind:
+    if operation.op is Op.POOL and operation.parameter == PoolMode.REDUCE_SUM:
+        return BlockKind.REDUCE_SUM
+    return BlockKind.PRODUCT if is_product(operation) else _KINDS[operation.op]
 
 
 def _broadcast(operation: Operation) -> tuple[bool, bool, bool]:

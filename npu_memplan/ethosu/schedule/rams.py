@@ -43,7 +43,9 @@ def micro_blocks(accelerator: Architecture, work: BlockWork) -> Iterator[Shape]:
     small, one = accelerator.cores == 1, work.kernel_height == work.kernel_width == 1
     for micro in accelerator.micro_blocks:
         deep = micro.depth == DEPTH_UNIT
-        if work.kind is BlockKind.CONV:
+        if work.kind is BlockKind.PRODUCT:
+            legal = not deep if small else micro.depth == accelerator.micro_blocks[0].depth
+        elif work.kind is BlockKind.CONV:
             legal = not (small and deep) or (work.ifm_bits == 16 and one and not work.part_kernel)
         elif work.kind is BlockKind.REDUCE_SUM:
             legal = deep != small
@@ -61,8 +63,10 @@ def ram_layout(accelerator: Architecture, work: BlockWork, block: Shape, micro: 
     `spare`: there is room for the next block of the input, or for its first rows.
     """
     units = Shape(micro.height, micro.width, max(micro.depth, DEPTH_UNIT))
-    limits = zip(block.extents, accelerator.max_block.extents, units.extents, strict=True)
-    if any(not 0 < size <= most or size % unit for size, most, unit in limits):
+    if any(not size or size % unit for size, unit in zip(block.extents, units.extents, strict=True)):
+        return None
+    stored = (block.extents[axis] for axis in work.order)
+    if any(size > most for size, most in zip(stored, accelerator.max_block.extents, strict=True)):
         return None
     assert accelerator.rams is not None
     if work.kind is BlockKind.ELEMENTWISE:
@@ -86,7 +90,7 @@ def _elementwise_fits(rams: BlockRams, work: BlockWork, block: Shape, micro: Sha
 def _with_windows(
     accelerator: Architecture, rams: BlockRams, work: BlockWork, block: Shape, micro: Shape, spare: bool
 ) -> RamLayout | None:
-    sums = work.kind in (BlockKind.CONV, BlockKind.REDUCE_SUM)
+    sums = work.kind in (BlockKind.CONV, BlockKind.PRODUCT, BlockKind.REDUCE_SUM)
     depth = slice_depth(accelerator, micro, work.ifm_bits, work.sparse, work.part_kernel) if sums else block.depth
     unit = rams.input_unit(micro, depth, work.ifm_bits)
 
@@ -100,7 +104,7 @@ def _with_windows(
     whole = source(block.height)
     elements = whole.elements
     copies = 1
-    if work.kind is BlockKind.CONV:
+    if work.kind in (BlockKind.CONV, BlockKind.PRODUCT):
         copies = 2 if spare else 1
         elements *= copies
     elif spare and any(ceil_div(a, b) > 1 for a, b in zip(work.ofm.extents, block.extents, strict=True)):

@@ -23,6 +23,7 @@ class BlockKind(Enum):
     """What decides the use of SHRAM."""
 
     CONV = "conv"  # all IFM channels feed each OFM channel; also REDUCE_SUM
+    PRODUCT = "product"  # of two maps: a CONV whose weights are IFM2
     DEPTHWISE = "depthwise"  # IFM and OFM channels are the same; also pools
     POOL = "pool"
     REDUCE_SUM = "reduce_sum"
@@ -50,6 +51,7 @@ class BlockWork:
     wide: bool = False  # accumulators of 48 bits
     sparse: bool = False  # two of four weights are zero at least
     broadcast: tuple[bool, bool, bool] = (False, False, False)  # along rows, columns and channels of an input
+    order: tuple[int, int, int] = (0, 1, 2)  # axes of the result that are the rows, columns and channels in memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag, unique
 
+BY_MAP = 1  # parameter of CONV: rows of IFM2 are the weights
+
 
 @unique
 class ResizeKind(IntEnum):

@@ -294,6 +294,8 @@ def batch_matmul(work: Lowering) -> None:
 
     function, take = work.function, as_it_is if work.plain else centred
     first, second, total = work.read(0, "first"), work.read(1, "second"), function.local("sum", kind)
+    if not work.plain:
+        work.describe("batch_matmul", turned_first=int(turned_a), turned_second=int(turned_b))
 
     def result(place: list[Expr]) -> Expr:
         *_, row, column = place

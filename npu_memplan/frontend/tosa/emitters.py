@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ...ethosu.arch import Language
 from ...ethosu.layers.activation import Lookup
+from ...ethosu.layers.batch_matmul import BatchMatMul
 from ...ethosu.layers.convolution import Conv, transposed_padding
 from ...ethosu.layers.elementwise import Binary
 from ...ethosu.layers.fully_connected import FullyConnected
@@ -20,6 +22,7 @@ from ...ethosu.layers.pool import PoolKind, PoolLayer
 from ...ethosu.layers.product_sums import ProductSums
 from ...ethosu.layers.requantize import Requantize
 from ...ethosu.layers.reshape import Reshape
+from ...ethosu.lower.layer import Layer
 from ...ethosu.lower.scaling import UNITY, AddScales, Scale
 from ...ethosu.lower.tensors import NO_PADDING, Padding
 from ...ethosu.reading.reader import RejectedError
@@ -179,7 +182,10 @@ def _product_of_maps(
 ) -> None:
     """Products of two stacks of matrices."""
     names = [builder.read(computed.inputs[i], builder.scalar(computed.inputs[2 + i])) for i in (0, 1)]
-    layer = ProductSums("product", (names[0], names[1]), "", False, clamp, numbers.single.scale)
+    both, scale = (names[0], names[1]), numbers.single.scale
+    layer: Layer = ProductSums("product", both, "", False, clamp, scale)
+    if builder.target.language is Language.U85:
+        layer = BatchMatMul("batch_matmul", both, "", (False, False), clamp, scale)
     builder.add(operator, layer, numbers.output_zero)
 
 

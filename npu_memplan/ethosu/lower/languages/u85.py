@@ -60,6 +60,8 @@ def in_u85(operation: NpuOperation, wide: bool, sparse: bool) -> NpuOperation:
             made[R.IFM_BROADCAST] = 0
     elif op is not Op.POOL:
         made[R.WEIGHT_FORMAT] = WeightWord.SPARSE.at(sparse)
+        if R.IFM2_PRECISION in registers:  # of a product of two maps
+            made[R.IFM2_PRECISION] = _input(registers[R.IFM2_PRECISION])
     return replace(operation, parameter=int(parameter), registers=made, addresses=moved, language=Language.U85)
 
 

@@ -22,7 +22,7 @@ from ... import weight_codec
 from ...arch import Architecture, Language
 from ...program.kernel import Kernel
 from ...program.program import BufferRole, NpuOperation, NpuProgram
-from ...program.slices import arrangement, is_fixed
+from ...program.slices import arrangement, is_indivisible
 from ...stream.commands import Operation
 from ...stream.fields import InputPrecision, OutputPrecision
 from ...stream.fields_u85 import WeightWord
@@ -192,7 +192,7 @@ class Slicer:
         """An Ethos-U85 kernel; None for one whose blocks stay, and in the fast format."""
         npu, registers = self.program.accelerator, operation.registers
         kernel = operation.placed(lambda _: (0, 0))
-        if is_fixed(kernel) or WeightWord.FAST.of(registers.get(Register.WEIGHT_FORMAT, 0)):
+        if is_indivisible(kernel) or WeightWord.FAST.of(registers.get(Register.WEIGHT_FORMAT, 0)):
             return None
         bases = (*(stream.base for stream in WEIGHTS[: npu.cores]), SCALES[0].base)
         places = [place for base in bases if (place := operation.addresses.get(base)) is not None]
@@ -220,7 +220,7 @@ class Slicer:
 
     def may_cut(self, operation: NpuOperation) -> bool:
         """Whether channels of an operation can have weights of their own, or it reads none."""
-        if operation.language is Language.U85 and is_fixed(operation.placed(lambda _: (0, 0))):
+        if is_indivisible(operation.placed(lambda _: (0, 0))):
             return False
         return WEIGHTS[0].base not in operation.addresses or self._read(operation) is not None
 

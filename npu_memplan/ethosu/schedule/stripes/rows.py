@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...program.featuremap import FeatureMap
 from ...program.kernel import Kernel
 from ...program.program import BufferRole, NpuOperation, NpuProgram
-from ...stream.encode import chained_maps
+from ...program.slices import is_indivisible
 from ...stream.isa import Op, PoolMode, Upscale
 from ...stream.isa import Register as R
 
@@ -143,7 +143,7 @@ def sliced(program: NpuProgram, index: int) -> Sliced | None:
     if operation.op is Op.DMA_START or operation.registers.get(R.IFM_UPSCALE, 0) != Upscale.NONE:
         return None
     placed = program.at_zero(index)
-    if chained_maps(placed):
+    if is_indivisible(placed):
         return None
     output, source, second = FeatureMap.ofm(placed), FeatureMap.ifm(placed), FeatureMap.ifm2(placed)
     window = None if operation.op is Op.ELEMENTWISE else Kernel.of(placed)
