@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
-from tests.support.against_reference import equals_reference
+from npu_memplan.ethosu.stream.isa import Op
+from tests.support.against_reference import equals_reference, operations_of
 from tests.support.movement_models import resize
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case
@@ -32,10 +33,31 @@ def case(label: str, **options: Any) -> Case:
     return Case(f"resize_{label}", "resize", partial(resize, **options))
 
 
-@pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u55-256", "ethos-u65-512"])
+@pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u55-256", "ethos-u65-512", "ethos-u85-256"])
 @pytest.mark.parametrize("label", CASES)
 def test_equals_the_reference(label: str, npu: str) -> None:
     equals_reference(case(label, **CASES[label]), npu, 3)
+
+
+ON_U85: dict[str, dict[str, Any]] = {
+    "by 2": {"kind": BILINEAR, "factor": 2},
+    "by 4": {"kind": BILINEAR, "factor": 4, "dtype": "uint8"},
+    "by 8, centres": {"kind": BILINEAR, "factor": 8, "half": True},
+    "by 16, centres": {"kind": BILINEAR, "factor": 16, "half": True, "size": (2, 2)},
+    "by 2, corners on corners": {"kind": BILINEAR, "factor": 2, "align": True},
+    "many columns": {"kind": BILINEAR, "factor": 2, "half": True, "size": (3, 90)},
+    "nearest by 4": {"kind": NEAREST, "factor": 4},
+    "nearest by 3": {"kind": NEAREST, "factor": 3, "half": True},
+    "nearest by 2, corners on corners": {"kind": NEAREST, "factor": 2, "align": True, "dtype": "int16"},
+}
+
+
+@pytest.mark.parametrize("macs", [128, 256, 512, 1024, 2048])
+@pytest.mark.parametrize("label", ON_U85)
+def test_one_operation_of_ethos_u85_equals_the_reference(label: str, macs: int) -> None:
+    made, npu = case(label, **ON_U85[label]), f"ethos-u85-{macs}"
+    assert operations_of(made, npu) == [Op.RESIZE]
+    equals_reference(made, npu, 3)
 
 
 def test_parts_that_9_bits_do_not_hold_stay_on_the_host() -> None:

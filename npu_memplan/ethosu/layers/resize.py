@@ -1,4 +1,5 @@
-"""Resizes by whole numbers: every phase of the output is a copy or a small convolution of the input.
+"""Resizes by whole numbers: every phase of the output is a copy or a small convolution of the input; on Ethos-U85, all
+of them are one RESIZE.
 
 Invariant: a result is the sum of at most four stored values with weights that are binary fractions, rounded once: half
 away from zero, what TFLite's reference computes with ten fraction bits, or half up, as TOSA does. Positions outside of
@@ -19,10 +20,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..arch import Architecture, Language
 from ..lower.emit import Builder
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
-from ..lower.operands import Operand, Output, Window
+from ..lower.operands import Operand, Output, Positions, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale
 from ..lower.tensors import LayerTensor, Padding
@@ -30,6 +32,7 @@ from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
 from ..schedule.shram import ceil_div
 from ..stream.isa import PoolMode, Rounding, Upscale
+from ..stream.isa_u85 import ResizeKind, ScaleRounding
 
 _MAX_PHASES = 256
 _MAX_WEIGHT = 255
@@ -63,11 +66,17 @@ class Resize(Layer):
     limits: ClassVar[Limits] = Limits(one_image=True)
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        if output.dtype == "int16" and self.mixes:
+            return "its tensors are int16; bilinear resizes fit 8 bits"
+        return None
+
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        """What takes an operation for each phase."""
+        if target.language is Language.U85 and self._even() is not None:
+            return None
         phases = len(self.rows) * len(self.columns)
         if phases > _MAX_PHASES:
             return f"it makes {phases} elements of one; at most {_MAX_PHASES} are made on the NPU"
-        if output.dtype == "int16" and any(phase.second for phase in (*self.rows, *self.columns)):
-            return "its tensors are int16; bilinear resizes fit 8 bits"
         heaviest = max(max(_weights(row)) for row in self.rows) * max(max(_weights(column)) for column in self.columns)
         if heaviest > _MAX_WEIGHT:
             return f"it weighs a neighbour by {heaviest}; weights of at most {_MAX_WEIGHT} fit the NPU"
@@ -82,12 +91,46 @@ class Resize(Layer):
         builder, limits = context.builder, context.tensors[self.output].limits
         if self.rows == self.columns == _NEAREST_BY_2:
             builder.pool(PoolMode.MAX, ifm, ofm, Window(upscale=Upscale.NEAREST), Output(limits, UNITY))
+        elif builder.accelerator.language is Language.U85 and (axes := self._even()) is not None:
+            rounding = ScaleRounding.NATURAL if self.halves_up else ScaleRounding.SYMMETRIC
+            builder.resize(ResizeKind.BILINEAR if self.mixes else ResizeKind.REPLICATE, ifm, ofm, axes, rounding)
         elif self.rows == self.columns == _BILINEAR_BY_2 and not self.halves_up:
             # behind the last row and column there is nothing: the NPU averages what is there
             window = Window((2, 2), padding=Padding(bottom=1, right=1), upscale=Upscale.NEAREST)
             builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(limits, UNITY))
         else:
             _by_phases(builder, self, ifm, ofm, limits)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a result is of more than one value."""
+        return any(phase.second for phase in (*self.rows, *self.columns))
+
+    def _even(self) -> tuple[Positions, Positions] | None:
+        """Positions along height and width as one RESIZE has them; None where they are not evenly apart."""
+        found = [(_mixed if self.mixes else _picked)(axis) for axis in (self.rows, self.columns)]
+        axes = [positions for positions in found if positions is not None and positions.fit]
+        return (axes[0], axes[1]) if len(axes) == len(found) else None
+
+
+def _mixed(phases: tuple[Phase, ...]) -> Positions | None:
+    """The positions of mixed values, in parts of a power of two; None where they are not evenly apart."""
+    places = [phase.first + Fraction(phase.second, phase.of) for phase in phases]
+    numerator = max(len(phases), *(place.denominator for place in places))
+    step = Fraction(numerator, len(phases))
+    even = all(place == places[0] + Fraction(i, len(phases)) for i, place in enumerate(places))
+    if not even or numerator & (numerator - 1) or step.denominator > 1:
+        return None
+    return Positions(numerator, int(step), int(places[0] * numerator))
+
+
+def _picked(phases: tuple[Phase, ...]) -> Positions | None:
+    """Positions, rounded down, of values that are picked: in half steps of the phases; None where there are none."""
+    count = len(phases)
+    for offset in range(-2 * count, 2 * count + 1):
+        if all((2 * i + offset) // (2 * count) == phase.first for i, phase in enumerate(phases)):
+            return Positions(2 * count, 2, offset)
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +144,10 @@ class Spread(Layer):
 
     def emit(self, context: EmitContext) -> None:
         source, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)
+        axes = Positions(ofm.shape.height, 1, 0), Positions(ofm.shape.width, 1, 0)
+        if context.builder.accelerator.language is Language.U85 and all(positions.fit for positions in axes):
+            context.builder.resize(ResizeKind.REPLICATE, source, ofm, axes, ScaleRounding.SYMMETRIC)
+            return
         output = Output(context.tensors[self.output].limits, UNITY)
         height, width, depth = ofm.view.shape
         for step in reversed(range((max(height, width) - 1).bit_length())):

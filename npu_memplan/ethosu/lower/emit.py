@@ -18,19 +18,20 @@ from ...names import Names
 from ..arch import Architecture
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ..schedule.blocks import Blocks
+from ..schedule.rams import resize_layout
 from ..schedule.regions import place_of
 from ..schedule.shram import ceil_div
 from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
-from ..stream.fields_u85 import OutputWord
+from ..stream.fields_u85 import OutputWord, ScaledWord
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import BY_MAP, StoredOrder
+from ..stream.isa_u85 import BY_MAP, RESIZE_BITS, ResizeKind, ScaleRounding, StoredOrder
 from ..time import MemoryMap
 from ..time.traffic import run
 from ..weight_codec import SCALE_BYTES, WeightCodecError, about_encoded_bytes
 from .languages import FORMS, Streams
-from .operands import Operand, Output, Window, kernel_registers
+from .operands import Operand, Output, Positions, Window, kernel_registers
 from .scaling import UNITY, Scale
 from .views import TensorView
 
@@ -164,6 +165,24 @@ class Builder:
         extents = (R.OFM_HEIGHT_M1, R.OFM_WIDTH_M1, R.OFM_DEPTH_M1)
         registers |= {extent: size - 1 for extent, size in zip(extents, ifm.view.shape, strict=True)}
         self._add(Op.POOL, PoolMode.MAX, registers, addresses, order=order)
+
+    def resize(
+        self, kind: ResizeKind, ifm: Operand, ofm: Operand, axes: tuple[Positions, Positions], rounding: ScaleRounding
+    ) -> None:
+        """RESIZE of Ethos-U85 of stored values; those that are mixed are divided by the product of the numerators."""
+        limits = np.iinfo(ofm.dtype)
+        registers, addresses = self._common(ifm, ofm, None, Output((int(limits.min), int(limits.max)), UNITY))
+        rows, columns = axes
+        divisor = rows.numerator * columns.numerator if kind is ResizeKind.BILINEAR else 1
+        kernel = self._form.kernel(NpuOperation(Op.RESIZE, kind, registers, addresses, self.operator), False, False)
+        fits = resize_layout(self.accelerator, ifm.bits, ofm.shape.width, columns.numerator, columns.step)
+        block = fits.block
+        scale = Scale(1, RESIZE_BITS + divisor.bit_length() - 1).register | ScaledWord.ROUNDING.at(rounding)
+        extents = {R.KERNEL_HEIGHT_M1: ifm.shape.height - 1, R.KERNEL_WIDTH_M1: ifm.shape.width - 1}
+        made = {**kernel.registers, **extents, R.OFM_SCALE: scale, R.IFM2_ZERO_POINT: 0}
+        made |= columns.registers("X", block.width) | rows.registers("Y", block.height)
+        kernel = replace(kernel, registers={**made, **fits.registers(kernel.placed(self._region))})
+        self._operations.append(kernel)
 
     def elementwise(
         self,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..arch import Shape
 from ..stream.fields import InputPrecision, KernelStride, OutputPrecision
+from ..stream.fields_u85 import StepWord
 from ..stream.isa import ActivationFunction, Rounding, Upscale
 from ..stream.isa import Register as R
 from .scaling import Scale
@@ -64,6 +65,31 @@ class Window:
             (self.kernel[0] - 1) * self.dilation[0] + 1,
             (self.kernel[1] - 1) * self.dilation[1] + 1,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Where along one axis a RESIZE reads: output position i is position (i * step + offset) / numerator."""
+
+    numerator: int
+    step: int
+    offset: int
+
+    @property
+    def fit(self) -> bool:
+        """Whether the registers hold them."""
+        in_range = 1 <= self.numerator <= 1 << 11 and -(1 << 11) <= self.offset < 1 << 11
+        return in_range and 0 <= self.step < self.numerator << 4
+
+    def registers(self, axis: str, block: int) -> dict[R, int]:
+        """Those of the axis "X" or "Y" with blocks of `block` positions."""
+        (whole, rest), (wholes, rests) = (divmod(n * self.step, self.numerator) for n in (1, block - 1))
+        one, all_but_one = StepWord.ONE_WHOLE.at(whole) | StepWord.ONE_REST.at(rest), StepWord.BLOCK_WHOLE.at(wholes)
+        return {
+            R[f"RESIZE_{axis}_SCALE_N_M1"]: self.numerator - 1,
+            R[f"RESIZE_{axis}_OFFSET"]: self.offset & 0xFFF,
+            R[f"RESIZE_{axis}_STEP"]: one | all_but_one | StepWord.BLOCK_REST.at(rests),
+        }
 
 
 @dataclass(frozen=True, slots=True)

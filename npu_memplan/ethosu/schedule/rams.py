@@ -75,6 +75,19 @@ def ram_layout(accelerator: Architecture, work: BlockWork, block: Shape, micro: 
     return _with_windows(accelerator, accelerator.rams, work, block, micro, spare)
 
 
+def resize_layout(accelerator: Architecture, bits: int, width: int, numerator: int, step: int) -> RamLayout:
+    """The layout of a RESIZE of columns that are `step / numerator` apart: one row and brick of as many columns as the
+    chaining buffer has the input of.
+    """
+    assert accelerator.rams is not None
+    micro = min(accelerator.micro_blocks, key=lambda shape: shape.depth)
+    bricks = accelerator.rams.chaining_bytes // _CHAINS // (DEPTH_UNIT * bits // 8)
+    most = min(ceil_div((bricks - 2) * numerator + 1, step), accelerator.max_block.width)
+    columns = min(most, round_up(width, micro.width))
+    block = Shape(1, columns // micro.width * micro.width or max(columns, 1), DEPTH_UNIT)
+    return RamLayout(block, block, micro)
+
+
 def _elementwise_fits(rams: BlockRams, work: BlockWork, block: Shape, micro: Shape) -> bool:
     """A row of the block is in the output RAM; what is broadcast along the channels, or the rows, is kept apart."""
     size = work.ifm_bits // 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag, unique
 
 BY_MAP = 1  # parameter of CONV: rows of IFM2 are the weights
+RESIZE_BITS = 16  # by which RESIZE shifts its sums to the left
 
 
 @unique
