@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..lower.record import COMPOSITES, Composite, Record, parse, register
 from . import (
     activation,
+    argmax,
     batch_matmul,
     concat,
     convolution,
@@ -34,7 +35,7 @@ __all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
 
 _RECORDS = (
     *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
-    gather.RECORD,
+    *(gather.RECORD, argmax.RECORD),
     *(activation.RECORD, leaky_relu.RECORD, softmax.RECORD, pool.RECORD),
     *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
     *(fully_connected.RECORD, batch_matmul.RECORD, convolution.RECORD, lstm.RECORD),

@@ -26,7 +26,7 @@ from ..stream.fields_u85 import OutputWord, ScaledWord
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import BY_MAP, RESIZE_BITS, ResizeKind, ScaleRounding, StoredOrder
+from ..stream.isa_u85 import BY_MAP, PLACE_BITS, RESIZE_BITS, ResizeKind, ScaleRounding, StoredOrder
 from ..time import MemoryMap
 from ..time.traffic import run
 from ..weight_codec import SCALE_BYTES, WeightCodecError, about_encoded_bytes
@@ -165,6 +165,14 @@ class Builder:
         extents = (R.OFM_HEIGHT_M1, R.OFM_WIDTH_M1, R.OFM_DEPTH_M1)
         registers |= {extent: size - 1 for extent, size in zip(extents, ifm.view.shape, strict=True)}
         self._add(Op.POOL, PoolMode.MAX, registers, addresses, order=order)
+
+    def places(self, ifm: Operand, ofm: Operand) -> None:
+        """POOL of Ethos-U85: the first column of each row's and channel's maximum, as int32."""
+        window, limits = Window((1, ifm.shape.width)), (-(1 << 31), (1 << 31) - 1)
+        registers, addresses = self._common(ifm, ofm, window, Output(limits, UNITY))
+        registers |= {R.IFM_DEPTH_M1: ofm.shape.depth - 1}
+        scale = Scale(1, PLACE_BITS).register | ScaledWord.ROUNDING.at(ScaleRounding.TRUNCATE_TO_LOWER)
+        self._add(Op.POOL, PoolMode.ARGMAX_X, registers, addresses, scale=scale)
 
     def resize(
         self, kind: ResizeKind, ifm: Operand, ofm: Operand, axes: tuple[Positions, Positions], rounding: ScaleRounding
@@ -366,11 +374,15 @@ class Builder:
         *,
         wide: bool = False,
         order: StoredOrder = StoredOrder.HWC,
+        scale: int | None = None,
     ) -> None:
-        """A kernel without weights, the sums of which are `wide` and whose results are stored in `order`."""
+        """A kernel without weights, the sums of which are `wide` and whose results are stored in `order`; `scale`: what
+        OFM_SCALE is in the language of the NPU, where that of Ethos-U55 does not say it.
+        """
         kernel = self._form.kernel(NpuOperation(op, int(parameter), registers, addresses, self.operator), wide, False)
         word = kernel.registers[R.OFM_PRECISION] | OutputWord.TRANSPOSE.at(order)
-        kernel = replace(kernel, registers={**kernel.registers, R.OFM_PRECISION: word})
+        made = {**kernel.registers, R.OFM_PRECISION: word}
+        kernel = replace(kernel, registers=made if scale is None else {**made, R.OFM_SCALE: scale})
         self._operations.append(self._in_blocks(kernel))
 
 

@@ -27,6 +27,7 @@ class Limits:
     """What of the NPU's limits concerns a layer."""
 
     mixed: frozenset[str] = frozenset()  # types that may stand beside one another
+    results: frozenset[str] = frozenset()  # types that only its output may have
     tables: bool = False  # it looks values up: 8 bits only
     one_image: bool = False  # windows do not cross from one image of a batch to the next
 
@@ -83,13 +84,13 @@ def problem(layer: Layer, inputs: tuple[LayerTensor, ...], output: LayerTensor) 
     """Why `layer` cannot run on the NPU; None when it can."""
     tensors, limits = (*inputs, output), layer.limits
     for tensor in tensors:
-        if tensor.dtype not in _TYPES:
+        if tensor.dtype not in _TYPES and not (tensor is output and tensor.dtype in limits.results):
             return f"its tensor of type {tensor.dtype} is neither 8 nor 16 bits"
         if len(tensor.shape) > 4:
             return f"its tensor has {len(tensor.shape)} dimensions; the NPU walks at most 4"
         if any(extent < 1 or extent > _MAX_EXTENT for extent in tensor.shape):
             return f"an extent of its shape {list(tensor.shape)} is outside 1..65536"
-    types = {t.dtype for t in tensors}
+    types = {t.dtype for t in tensors} - limits.results
     if len(types) > 1 and not types <= limits.mixed:
         return f"its tensors are of different types: {', '.join(sorted(types))}"
     if "int16" in types and limits.tables:

@@ -75,7 +75,7 @@ def arrangement(op: Operation, accelerator: Architecture) -> WeightArrangement:
     )
 
 
-_FIXED_POOLS = (PoolMode.NONE, PoolMode.ARGMAX_X, PoolMode.ARGMAX_Y)
+_FIXED_POOLS = (PoolMode.NONE, PoolMode.ARGMAX_Y)
 
 
 def is_indivisible(op: Operation) -> bool:

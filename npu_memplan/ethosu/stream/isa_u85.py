@@ -9,6 +9,7 @@ from enum import IntEnum, IntFlag, unique
 
 BY_MAP = 1  # parameter of CONV: rows of IFM2 are the weights
 RESIZE_BITS = 16  # by which RESIZE shifts its sums to the left
+PLACE_BITS = 16  # below the place of a maximum in what ARGMAX gives
 
 
 @unique

@@ -1,0 +1,59 @@
+"""Places of maxima: a pool of Ethos-U85 whose windows are as wide as the axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..arch import Architecture, Language
+from ..lower.emit_context import EmitContext, reshaped
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.record import Composite, Record
+from ..lower.tensors import LayerTensor
+from ..reading.described import DescribedCall
+from ..reading.patterns import host_call
+from ..reading.reader import Match, Reader
+
+_MAX_ELEMENTS = 1 << 13
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArgMax(Layer):
+    """The first place of the maximum along `axis`, as int32."""
+
+    axis: int
+
+    limits: ClassVar[Limits] = Limits(results=frozenset(("int32",)))
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        if output.dtype != "int32" or inputs[0].dtype == "int16":
+            return f"its places in {inputs[0].dtype} are {output.dtype}; int32 of 8 bits fits the NPU"
+        elements = inputs[0].shape[self.axis]
+        if elements > _MAX_ELEMENTS:
+            return f"it compares {elements} elements; the NPU compares at most {_MAX_ELEMENTS}"
+        return None
+
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        return None if target.language is Language.U85 else "it looks for places of maxima, which only Ethos-U85 does"
+
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
+        """Its input is seen with the axis as columns."""
+        return StorageTraits(dense=True)
+
+    def emit(self, context: EmitContext) -> None:
+        shape = context.tensors[self.inputs[0]].shape
+        rows, count, inner = math.prod(shape[: self.axis]), shape[self.axis], math.prod(shape[self.axis + 1 :])
+        ifm = reshaped(context.operand(self.inputs[0], raw=True), (rows, count, inner))
+        ofm = reshaped(context.operand(self.output, raw=True), (rows, 1, inner))
+        context.builder.places(ifm, ofm)
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    call = DescribedCall(reader, root)
+    layer = ArgMax("arg_max", ("0",), "out", int(call.layer["axis"]))
+    return Match.of(layer, call.output(), call.activation("input", "0"))
+
+
+RECORD = Record((ArgMax,), (Composite("arg_max", host_call, _parse),))
