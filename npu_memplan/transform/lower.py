@@ -31,11 +31,11 @@ def lower(loaded: Loaded) -> Loaded:
     cut = replace(loaded, module=stripe(loaded.module, request.stripes))
     # a function has its own buffers only: what other calls need may make the peak anyway
     alone = len(loaded.module.functions) == 2  # main and one function
-    return cut if alone or _required(cut) < _required(loaded) else loaded
+    return cut if alone or required_bytes(cut) < required_bytes(loaded) else loaded
 
 
-def _required(loaded: Loaded) -> int:
+def required_bytes(loaded: Loaded, planner: str = "auto") -> int:
     """Bytes that all pools together need, whatever they have."""
     problem = extract_problem(loaded).problem
     unlimited = replace(problem, pools=tuple(replace(pool, size_bytes=None) for pool in problem.pools))
-    return sum(usage.used_bytes for usage in planners.plan(unlimited).usage)
+    return sum(usage.used_bytes for usage in planners.plan(unlimited, planner).usage)

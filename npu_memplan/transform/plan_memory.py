@@ -29,6 +29,7 @@ from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..stages import Extracted, extract_problem
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
+from . import recompute
 from .config import PlanOptions, check_symbols, checked, options
 from .legalize import legalize
 from .lower import lower
@@ -60,6 +61,9 @@ class PlanMemory(TypedPass):
         Use overlaps, in place and partial, that loads and stores prove.
     reorder : bool, optional
         Let independent calls change places when that lowers the peak.
+    recompute : bool, optional
+        Where pools with sizes are too small, compute values again in front of later readers, at the least extra cost
+        that is found; results are the same bit for bit.
     alignment : int, optional
         Least alignment of a buffer, in bytes: a power of two. Left out, a buffer has what is required: the size of its
         elements, 16 where a kernel has vectors or threads, 64 for a tensor object.
@@ -99,6 +103,7 @@ class PlanMemory(TypedPass):
         use_workspace_io: bool | None = None,
         overlaps: bool | None = None,
         reorder: bool | None = None,
+        recompute: bool | None = None,
         alignment: int | None = None,
         seed: int | None = None,
         bounds: Mapping[str, int] | None = None,
@@ -133,6 +138,8 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         gv = module.get_global_var(name)
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
     requested = _request(module, name, chosen)
+    if chosen.recompute:
+        module = recompute.fit(module, requested)
     extracted = extract_problem(lower(Loaded.given(requested, module)))
     program = extracted.program
     pools, slots, definitions = _lay(extracted)

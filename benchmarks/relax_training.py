@@ -1,0 +1,127 @@
+"""Training steps in pools that are too small without recomputation: bytes, extra cost, planning time.
+
+    python -m benchmarks.relax_training                        # all networks, as one Markdown table
+    python -m benchmarks.relax_training gpt2 --limits 50 25    # of the bytes of the plan without recomputation, percent
+    python -m benchmarks.relax_training tiny --run             # also run on poisoned pools and compare bit for bit
+    python -m benchmarks.relax_training --exact                # small graphs: exact schedules beside greedy ones
+
+One row of tokens, float32, legalised, not fused; gradients of every weight by `relax.transform.Gradient`. The caller's
+inputs, the loss and the gradients are not counted. Extra cost: arithmetic operations, and bytes loaded and stored, of
+what runs again, in percent of the step's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.relax import ASKED, hungriest, number, storages
+from npu_memplan.analysis import pressure_of
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.extract.build import build
+from npu_memplan.extract.relax.walk import walk
+from npu_memplan.planners.recompute import evict, extra_cost, least_cost, live_bytes
+from npu_memplan.problem import Pool
+from npu_memplan.transform import PlanMemory
+from npu_memplan.transform.legalize import legalize
+from tests.planners.test_recompute import training_like
+from tests.support.training_programs import GPT2, LLAMA_1B, TINY, TINY_GATED, Network, training_step
+
+NETWORKS: dict[str, tuple[Network, int]] = {
+    "tiny": (TINY, 16),
+    "tiny gated": (TINY_GATED, 16),
+    "gpt2": (GPT2, 1024),
+    "llama 1b": (LLAMA_1B, 512),
+}
+LIMITS = (75, 50, 35)
+
+
+def rows(name: str, limits: list[int], run: bool) -> None:
+    """Prints the rows of one network."""
+    network, tokens = NETWORKS[name]
+    source = training_step(network, tokens)
+    module = legalize(source)
+    problem, _ = build(walk(module, "main"), ASKED)
+    live = pressure_of(problem).peak_bytes
+    theirs = sum(number(s, {}) for s in storages(source)) + hungriest(module)
+    start = time.process_time()
+    whole = _used(PlanMemory()(module))
+    seconds = time.process_time() - start
+    head = f"| {name}, {tokens} tokens"
+    print(f"{head} | none | {theirs:,} | {live:,} | {whole:,} | 0 | 0.0 | {seconds:.1f} | |", flush=True)
+    for percent in limits:
+        limit = whole * percent // 100
+        start = time.process_time()
+        try:
+            planned = PlanMemory([Pool("memory", limit)], recompute=True, poison=0xA5 if run else None)(module)
+        except (NpuMemplanError, RuntimeError) as error:
+            print(f"{head} | {limit:,} | | | {str(error).splitlines()[-1]} | | | | |", flush=True)
+            continue
+        seconds = time.process_time() - start
+        calls, cost = planned["main"].attrs["npu.recomputed"]
+        equal = str(_equal(network, module, planned)) if run else ""
+        print(f"{head} | {limit:,} | | | {_used(planned):,} | {calls} | {cost} | {seconds:.1f} | {equal} |", flush=True)
+
+
+def _used(planned: Any) -> int:
+    return sum(int(size) for _, size in planned["main"].attrs["npu.pools"])
+
+
+def _equal(network: Network, module: Any, planned: Any) -> bool:
+    from benchmarks.relax_torch import build_for_host, equal
+
+    generator = np.random.default_rng(0)
+    arguments = []
+    for parameter in module["main"].params:
+        shape = [int(extent) for extent in parameter.ty.shape.values]
+        if str(parameter.ty.dtype) == "int32":
+            arguments.append(generator.integers(0, network.vocabulary, shape).astype("int32"))
+        else:
+            arguments.append(generator.standard_normal(shape).astype("float32"))
+    return equal(build_for_host(module), build_for_host(planned), arguments)
+
+
+def exact(count: int) -> None:
+    """Small graphs of chains and their backward chains: greedy schedules beside exact ones."""
+    ratios, missed = [], 0
+    for seed in range(count):
+        graph = training_like(seed, 11)
+        cost = sum(task.cost for task in graph.tasks)
+        for percent in (90, 80, 70, 60, 50):
+            limit = max(live_bytes(graph, graph.order)) * percent // 100
+            best, complete = least_cost(graph, limit, 200_000)
+            if best is None or not complete:
+                continue
+            found = evict(graph, limit)
+            missed += found is None
+            if found is not None:
+                ratios.append((cost + extra_cost(graph, found)) / (cost + extra_cost(graph, best)))
+    equal = sum(ratio == 1 for ratio in ratios)
+    mean, worst = sum(ratios) / len(ratios), max(ratios)
+    print(f"{len(ratios) + missed} graphs and limits: {equal} greedy schedules cost the least, {missed} not found")
+    print(f"cost of the whole step, greedy / exact: mean {mean:.4f}, worst {worst:.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", help=f"of {', '.join(NETWORKS)}; all by default")
+    parser.add_argument("--limits", type=int, nargs="+", default=LIMITS, help="percent of the bytes without")
+    parser.add_argument("--run", action="store_true", help="compare with the unplanned module on poisoned pools")
+    parser.add_argument("--exact", type=int, nargs="?", const=200, metavar="GRAPHS", help="only exact beside greedy")
+    arguments = parser.parse_args()
+    if arguments.exact:
+        exact(arguments.exact)
+        return
+    sys.setrecursionlimit(10_000)
+    print("| step | limit | TVM | live | ours | calls again | extra cost, % | planning, CPU s | equal |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|---|")
+    for name in arguments.networks or NETWORKS:
+        rows(name, list(arguments.limits), arguments.run)
+
+
+if __name__ == "__main__":
+    main()

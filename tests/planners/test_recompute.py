@@ -1,0 +1,148 @@
+"""Schedules that run tasks again: exact ones against every schedule there is, greedy ones against exact ones."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from npu_memplan.planners.recompute import Task, TaskGraph, evict, extra_cost, least_cost, live_bytes, recompute
+
+
+def training_like(seed: int, most: int) -> TaskGraph:
+    """A chain forward, and one backward that reads what the forward one made."""
+    generator = random.Random(seed)
+    count = generator.randint(4, most)
+    half = count // 2
+    tasks = []
+    for i in range(count):
+        reads = {i - 1} if i else set()
+        if i >= half:
+            reads.add(max(0, 2 * half - 1 - i))
+        if i > 1 and generator.random() < 0.4:
+            reads.add(generator.randrange(i))
+        scratch, cost = generator.choice([0, 0, 3]), generator.randint(1, 9)
+        tasks.append(Task(tuple(sorted(reads)), (i,), scratch, cost, generator.random() < 0.9))
+    kept = frozenset({count - 1}) if generator.random() < 0.5 else frozenset()
+    return TaskGraph(tuple(tasks), tuple(generator.randint(1, 10) for _ in range(count)), kept)
+
+
+def bytes_by_definition(graph: TaskGraph, schedule: tuple[int, ...]) -> list[int]:
+    """Bytes live at each position: a value counts where it is made or read, or was made before and is read later."""
+    made = graph.producers
+    found = []
+    for at, index in enumerate(schedule):
+        total = graph.tasks[index].scratch_bytes
+        for value, producer in made.items():
+            before = [i for i in range(at + 1) if schedule[i] == producer]
+            later = [i for i in range(at, len(schedule)) if value in graph.tasks[schedule[i]].reads]
+            again = [i for i in range(at + 1, len(schedule)) if schedule[i] == producer]
+            stays = value in graph.kept and not again
+            read = later and (not again or later[0] <= again[0])
+            if before and (stays or read or before[-1] == at):
+                total += graph.sizes_bytes[value]
+        found.append(total)
+    return found
+
+
+def cheapest_by_enumeration(graph: TaskGraph, limit: int, again: int) -> float | None:
+    """Least extra cost of all schedules that run at most so many tasks again."""
+    best = None
+    for count in range(again + 1):
+        for chosen in itertools.combinations_with_replacement(range(len(graph.tasks)), count):
+            if not all(graph.tasks[t].repeatable for t in chosen):
+                continue
+            cost = sum(graph.tasks[t].cost for t in chosen)
+            if best is not None and cost >= best:
+                continue
+            if any(max(bytes_by_definition(graph, s)) <= limit for s in _insertions(graph.order, chosen)):
+                best = cost
+    return best
+
+
+def _insertions(order: tuple[int, ...], tasks: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """All schedules with `tasks` put behind their first time."""
+    found = {order}
+    for task in tasks:
+        found = {
+            (*s[:at], task, *s[at:]) for s in found for at in range(s.index(task) + 1, len(s) + 1) if s[at - 1] != task
+        }
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_live_bytes_are_those_of_the_definition(seed):
+    graph = training_like(seed, 8)
+    generator = random.Random(seed)
+    schedule = list(graph.order)
+    for _ in range(4):
+        task = generator.randrange(len(graph.tasks))
+        schedule.insert(generator.randint(schedule.index(task) + 1, len(schedule)), task)
+    assert live_bytes(graph, schedule) == bytes_by_definition(graph, tuple(schedule))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_exact_schedules_cost_the_least_of_all(seed):
+    graph = training_like(seed, 6)
+    peak = max(live_bytes(graph, graph.order))
+    for limit in (peak, peak * 4 // 5, peak * 3 // 5):
+        schedule, complete = least_cost(graph, limit, 100_000)
+        assert complete
+        expected = cheapest_by_enumeration(graph, limit, 2)
+        if schedule is None:
+            assert expected is None
+            continue
+        assert max(live_bytes(graph, schedule)) <= limit
+        again = len(schedule) - len(graph.tasks)
+        assert again > 2 or extra_cost(graph, schedule) == expected
+        assert expected is None or extra_cost(graph, schedule) <= expected
+
+
+def test_greedy_schedules_are_near_the_exact_ones():
+    ratios, missed = [], 0
+    for seed in range(60):
+        graph = training_like(seed, 10)
+        cost = sum(task.cost for task in graph.tasks)
+        for percent in (90, 75, 60):
+            limit = max(live_bytes(graph, graph.order)) * percent // 100
+            schedule, complete = least_cost(graph, limit, 100_000)
+            found = evict(graph, limit)
+            assert complete
+            if schedule is None:
+                assert found is None
+            elif found is None:
+                missed += 1
+            else:
+                assert max(live_bytes(graph, found)) <= limit
+                assert extra_cost(graph, found) >= extra_cost(graph, schedule)
+                ratios.append((cost + extra_cost(graph, found)) / (cost + extra_cost(graph, schedule)))
+    assert len(ratios) > 40
+    assert missed <= len(ratios) // 20
+    assert sum(ratios) / len(ratios) < 1.02
+
+
+def chain(layers: int) -> TaskGraph:
+    """A layer's backward task reads what its forward task made; all values have one byte."""
+    forward = [Task((i - 1,) if i else (), (i,)) for i in range(layers)]
+    backward = [Task((layers + i - 1, layers - 1 - i), (layers + i,)) for i in range(layers)]
+    return TaskGraph((*forward, *backward), (1,) * (2 * layers))
+
+
+def test_a_long_chain_fits_in_few_bytes_at_less_than_twice_the_forward_cost():
+    graph = chain(64)
+    assert max(live_bytes(graph, graph.order)) == 65
+    found = recompute(graph, 20)  # checkpoints every eighth layer: 8 and 8 and some
+    assert found is not None
+    assert found.peak_bytes <= 20
+    assert found.extra_cost <= 2 * 64
+    assert not found.optimal
+
+
+def test_small_graphs_are_solved_exactly_and_say_so():
+    found = recompute(chain(5), 5)
+    assert found is not None
+    assert found.optimal
+    assert found.peak_bytes <= 5
+    assert found.extra_cost > 0
+    assert recompute(chain(5), 2) is None
