@@ -249,11 +249,31 @@ def test_weights_are_fetched_two_kib_ahead() -> None:
 
 
 def test_pauses_of_an_adapter_delay_who_waits_for_answers() -> None:
-    """Of a pause, what outlasts a latency is lost: 750 of 5,000 cycles at 250."""
-    pulse = Pulse(4000, 1000, 0)
-    assert Memory("m", 1, 1.0, Direction(250), Direction(0), pulse).latency(False) == pytest.approx(250 * 5000 / 4250)
-    assert Memory("m", 1, 1.0, Direction(1000), Direction(0), pulse).latency(False) == 1000
-    assert Memory("m", 1, 1.0, Direction(250), Direction(0)).latency(False) == 250
+    """Of a pause, what outlasts a latency is lost, 750 of 5,000 cycles at 250; where each request waits for the one
+    before, half of a latency less.
+    """
+    paused, long, steady = (
+        Memory("m", 1, 1.0, Direction(latency), Direction(0), pulse)
+        for latency, pulse in ((250, Pulse(4000, 1000, 0)), (1000, Pulse(4000, 1000, 0)), (250, None))
+    )
+    assert paused.turn == pytest.approx(250 * 5000 / 4250)
+    assert paused.latency(False) == pytest.approx(250 * 5000 / 4375)
+    moments = [max(0, 1000 - moment - 250) if moment < 1000 else 0 for moment in range(5000)]  # of requests
+    assert paused.pause == pytest.approx(sum(moments) / 5000, rel=0.01)
+    assert (long.latency(False), long.turn, long.pause) == (1000, 1000, 0)
+    assert (steady.latency(False), steady.turn, steady.pause) == (250, 250, 0)
+
+
+def test_multipliers_go_on_in_a_pause_with_weights_fetched_ahead() -> None:
+    """Of a memory that pauses every other while: of each pause, what outlasts the weights there are is lost."""
+    heavy = CONV.with_registers({Register.WEIGHT_LENGTH: 8192, Register.WEIGHT_REGION: 0})
+    steady, paused = (
+        resource_use(heavy, U55, MemoryMap({0: flash, 1: SRAM}, flash))
+        for flash in (Memory("flash", 1, 1.0, Direction(0), Direction(0), pulse) for pulse in (None, Pulse(4000, 4000, 0)))
+    )
+    ahead = steady.multipliers * 2048 / 8192
+    assert steady.multiplying == steady.multipliers
+    assert paused.multiplying == pytest.approx(steady.multipliers * 8000 / (4000 + ahead))
 
 
 def test_a_memory_may_have_shorter_requests() -> None:

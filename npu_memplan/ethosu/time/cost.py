@@ -38,6 +38,7 @@ class Load:
     asking: float  # cycles that the reader needs, were the memory free: what it has requested must fit its buffer
     late: float = 0.0  # cycles of `asking` after multiplying has begun: of what is not fetched ahead
     rest: float = 0.0  # cycles from the memory's last beat for the kernel to the kernel's end, at least
+    paused: float = 1.0  # how much longer multiplying takes because an adapter pauses meanwhile
 
     @property
     def latency(self) -> float:
@@ -58,6 +59,7 @@ class MemoryTraffic:
     output_latency: float
     output_cycles: float
     late: float  # cycles that multiplying takes at least, since weights are fetched meanwhile
+    paused: float  # how much longer multiplying takes because an adapter pauses meanwhile
 
     @classmethod
     def of(cls, loads: tuple[Load, ...]) -> MemoryTraffic:
@@ -80,6 +82,7 @@ class MemoryTraffic:
             max((load.latency for load in outputs), default=0),
             sum(load.cycles for load in outputs),
             max((load.late for load in loads), default=0),
+            max((load.paused for load in loads), default=1.0),
         )
 
     def cycles_of(self, memory: str) -> float:
@@ -109,7 +112,7 @@ class ResourceUse:
     output: int  # cycles
     loads: tuple[Load, ...]
     macs: int
-    blocks: int
+    blocks: int  # pieces in which its output is made
     jobs: int  # blocks times slices of input channels: steps of reading the input
 
     @property
@@ -127,7 +130,7 @@ class ResourceUse:
     @property
     def multiplying(self) -> float:
         """Cycles from the first multiplication to the last, were the inputs there."""
-        return max(self.multipliers, self.traffic.late)
+        return max(self.multipliers * self.traffic.paused, self.traffic.late)
 
     @property
     def is_transfer(self) -> bool:
@@ -178,7 +181,7 @@ def kernel_resource_use(
         ceil(output_cycles(work, accelerator)),
         moved,
         work.macs,
-        work.blocks,
+        work.steps,
         work.blocks * work.slices,
     )
     return replace(needs, loads=tuple(_in_order(needs, load, accelerator.weights_ahead_bytes) for load in moved))
@@ -197,10 +200,17 @@ def _in_order(needs: ResourceUse, load: Load, ahead_bytes: int) -> Load:
     rest = needs.output / needs.blocks + written
     if load.role in _WEIGHTS:
         late = load.asking * max(0.0, 1 - ahead_bytes / load.traffic.bytes)
-        return replace(load, late=late, rest=max(0.0, rest - here))
+        return replace(load, late=late, rest=max(0.0, rest - here), paused=_paused(needs, load, ahead_bytes))
     weights = sum(other.cycles for other in group if other.role in _WEIGHTS)
     rest += max(0.0, needs.multipliers - weights) / needs.jobs - here * min(needs.blocks, _AHEAD)
     return replace(load, rest=max(0.0, rest))
+
+
+def _paused(needs: ResourceUse, load: Load, ahead_bytes: int) -> float:
+    """How much longer multiplying takes because the weights' memory pauses: it goes on with those fetched ahead."""
+    if load.memory.pulse is None or load.traffic.bytes <= ahead_bytes:
+        return 1.0
+    return load.memory.pulse.stretch(needs.multipliers * ahead_bytes / load.traffic.bytes)
 
 
 def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap) -> tuple[Load, ...]:
@@ -223,4 +233,4 @@ def _asking(flow: Flow, memory: Memory, accelerator: Architecture) -> float:
     if not room or flow.writes:
         return 0.0
     waiting = max(0, flow.traffic.beats * accelerator.port_bytes - room)
-    return waiting * memory.latency(False) / (room * accelerator.in_flight_share)
+    return waiting * memory.turn / (room * accelerator.in_flight_share)

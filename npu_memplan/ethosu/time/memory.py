@@ -41,8 +41,18 @@ class Pulse:
         return self.on + self.off
 
     def slower(self, latency: float) -> float:
-        """How much longer requests take that wait for one another: of each pause, what outlasts a latency is lost."""
-        return self.period / (self.period - max(0.0, self.off - latency))
+        """How much longer requests take of which each waits for the one before: of each pause, what outlasts a latency
+        is lost, but for half of the way from one request to the next.
+        """
+        return self.stretch(1.5 * latency)
+
+    def stretch(self, covered: float) -> float:
+        """How much longer work takes that goes on for `covered` cycles of a pause and then waits for its end."""
+        return self.period / (self.period - max(0.0, self.off - covered))
+
+    def wait(self, latency: float) -> float:
+        """Cycles by which a pause delays the answer to one request on average, at whatever moment it is made."""
+        return max(0.0, self.off - latency) ** 2 / (2 * self.period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,21 @@ class Memory:
         """From a request to its first beat, or from the last beat to the answer: on average, pauses included."""
         side = self.write if writes else self.read
         return side.latency * (self.pulse.slower(side.latency) if self.pulse else 1.0)
+
+    @property
+    def slower(self) -> float:
+        """How much longer reads take of which each waits for the one before, since an adapter pauses."""
+        return self.pulse.slower(self.read.latency) if self.pulse else 1.0
+
+    @property
+    def pause(self) -> float:
+        """Cycles by which an adapter's pauses delay one read on average, at whatever moment it is requested."""
+        return self.pulse.wait(self.read.latency) if self.pulse else 0.0
+
+    @property
+    def turn(self) -> float:
+        """Cycles until what was read makes room for the next request, where a reader always has some under way."""
+        return self.read.latency * (self.pulse.stretch(self.read.latency) if self.pulse else 1.0)
 
     def _requests(self, traffic: Traffic) -> float:
         return max(traffic.requests, traffic.bytes / self.burst_bytes if self.burst_bytes else 0)

@@ -74,6 +74,7 @@ class TimingModel:
     accelerator: Architecture
     stream: Memory  # where commands lie
     now: float = 0  # when the next command is read
+    launch: float = 0  # cycles before a kernel's first request
     engines: _Engines = field(default_factory=_Engines)
     kernels: list[float] = field(default_factory=list)  # ends
     transfers: list[float] = field(default_factory=list)
@@ -86,8 +87,9 @@ class TimingModel:
 
     @classmethod
     def of(cls, accelerator: Architecture, memory_map: MemoryMap) -> TimingModel:
-        begin = 0 if accelerator.command_fetch_bytes else memory_map.stream.latency(False)
-        return cls(accelerator, memory_map.stream, begin, assumptions=memory_map.assumptions)
+        stream = memory_map.stream
+        begin = stream.pause if accelerator.command_fetch_bytes else stream.latency(False)
+        return cls(accelerator, stream, begin, _launch(accelerator, memory_map), assumptions=memory_map.assumptions)
 
     def fork(self) -> TimingModel:
         engines = self.engines  # replaced as a whole, never changed
@@ -95,6 +97,7 @@ class TimingModel:
             self.accelerator,
             self.stream,
             self.now,
+            self.launch,
             engines,
             self.kernels[-self.accelerator.max_outstanding_kernels :],
             self.transfers[-self.accelerator.max_outstanding_dma :],
@@ -208,7 +211,7 @@ class TimingModel:
         self._settle(Client.KERNELS, traffic)
         before = self.engines
         start = max(self.now, before.fetch, before.end - needs.depends * before.block)
-        start += self.accelerator.launch_cycles + self.assumptions.kernel_start
+        start += self.launch
         first = start + traffic.input_latency + traffic.input_asking / jobs
         multiply = max(first, before.write if self.accelerator.awaits_response else before.output)
         fetched = max(first, _alone(traffic.inputs, start))
@@ -225,6 +228,12 @@ class TimingModel:
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
         self.kernels.append(stop)
         return Slot(needs, shown, stop, start)
+
+
+def _launch(accelerator: Architecture, memory_map: MemoryMap) -> float:
+    """Cycles before a kernel's first request: those in which an adapter keeps its commands waiting are among them."""
+    waiting = accelerator.turn_cycles * (memory_map.stream.slower - 1)
+    return accelerator.launch_cycles + waiting + memory_map.assumptions.kernel_start
 
 
 def _alone(loads: Iterable[tuple[float, float]], start: float) -> float:

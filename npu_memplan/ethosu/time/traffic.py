@@ -89,7 +89,8 @@ def _input(work: Work, view: FeatureMap, accelerator: Architecture) -> Traffic:
         columns = ((1, 1),) if view.width == 1 else work.x.blocks
         return _map(view, view.height, columns, view.depth, accelerator)
     if not work.sums_channels:
-        return _map(view, work.y.read, work.x.reads, work.block.depth, accelerator)
+        depth = work.micro_depth if work.engine is Engine.DEPTHWISE else work.block.depth
+        return _map(view, work.y.read, work.x.reads, depth, accelerator)
     once = _map(view, work.y.read, work.x.reads, work.slice_channels, accelerator)
     return _again(once, work, accelerator)
 

@@ -42,6 +42,7 @@ class Traits:
     channels: int  # input channels that a cycle takes
     part_slice: int  # input channels of one pass, part-kernel first
     deep_slice: int  # the same, depth first
+    by_depth: bool  # depthwise kernels and pools read and make one depth of micro-blocks after the other
 
 
 _HALF_SPEED = (StoredOrder.WHC, StoredOrder.WCH, StoredOrder.CWH)
@@ -69,6 +70,7 @@ def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) 
         channels=2 * accelerator.ifm_micro_depth if is_sparse(operation) else accelerator.ifm_micro_depth,
         part_slice=PART_KERNEL_SLICE,
         deep_slice=deep_slice(operation, accelerator),
+        by_depth=True,
     )
 
 

@@ -86,6 +86,18 @@ class Work:
         return self.plane_blocks * self.depth_blocks
 
     @property
+    def micro_depth(self) -> int:
+        """Channels that a kernel which does not sum them makes one after the other."""
+        return min(self.traits.micro.depth, self.block.depth) if self.traits.by_depth else self.block.depth
+
+    @property
+    def steps(self) -> int:
+        """Pieces in which the outputs are made."""
+        if self.sums_channels or self.engine is Engine.ELEMENTWISE or not self.traits.by_depth:
+            return self.blocks
+        return self.plane_blocks * sum(count * -(-depth // self.micro_depth) for depth, count in self.depths)
+
+    @property
     def plane_blocks(self) -> int:
         """OFM blocks of one depth: how often the weights are read."""
         return sum(n for _, n in self.y.blocks) * sum(n for _, n in self.x.blocks)
@@ -193,6 +205,7 @@ def _traits(operation: Operation, engine: Engine, accelerator: Architecture) -> 
         channels=accelerator.ifm_micro_depth,
         part_slice=16 * 8 // bits,
         deep_slice=32 * 8 // bits,
+        by_depth=False,
     )
 
 

@@ -105,7 +105,7 @@ def _timed(timed: TimedProgram) -> Struct:
         fetch_latency=timed.memory_map.stream.latency(False),
         fetch_cycles=accelerator.command_fetch_bytes / accelerator.port_bytes,
         begin=clock.now,
-        launch=accelerator.launch_cycles + assumptions.kernel_start,
+        launch=clock.launch,
         in_turn=assumptions.in_turn,
         transfer_start=assumptions.transfer_start,
         sharing=2 * assumptions.contention - 1,
