@@ -66,6 +66,22 @@ def _weighted(rng: Random, kind: str, rounding: int = SINGLE, dtype: str = "int8
     return file.finish(file.operator("CLAMP", [result], made, dtype, limits))
 
 
+def _spread(rng: Random, kind: str) -> bytes:
+    """A dilation that the NPU does not have; of a DEPTHWISE_CONV2D several channels of each."""
+    file, dilation = TosaFile(), tuple(int(v) for v in rng.integers(3, 6, 2))
+    height, width, depth, count = (int(v) for v in rng.integers(2, 5, 4))
+    depthwise = kind == "DEPTHWISE_CONV2D"
+    channels, weights = (depth * count, (height, width, depth, count)) if depthwise else (7, (7, height, width, depth))
+    rows, columns = 3 + (height - 1) * dilation[0], 4 + (width - 1) * dilation[1]
+    x, zero = file.input(1, rows, columns, depth), _zero(rng)
+    bias = file.constant(rng.integers(-5000, 5000, channels), "int32")
+    operands = [x, file.constant(rng.integers(-127, 128, weights), "int8"), bias]
+    operands += [file.constant([zero], "int8"), file.constant([0], "int8")]
+    made, attribute = (1, 4, 5, channels), {0: (1, 0, 0, 1), 1: (1, 1), 2: dilation, 4: 5}
+    sums = file.operator(kind, operands, made, "int32", attribute)
+    return file.finish(file.rescale(sums, made, _scales(rng, channels, 0.006), (0, _zero(rng) // 4)))
+
+
 def _matmul(rng: Random) -> bytes:
     file, (rows, depth, channels) = TosaFile(), (int(v) for v in rng.integers(2, 30, 3))
     x, zero = file.input(1, rows, depth), _zero(rng)
@@ -76,9 +92,12 @@ def _matmul(rng: Random) -> bytes:
 
 
 def _matmul_of_maps(rng: Random) -> bytes:
-    """Attention's products: of stacks of matrices, none of which is constant."""
+    """Attention's products: of stacks of matrices; several may be constant."""
     file, (stacks, rows, depth, columns) = TosaFile(), (int(v) for v in rng.integers(1, 20, 4))
-    a, b = file.input(stacks, rows, depth), file.input(stacks, depth, columns)
+    a = file.input(stacks, rows, depth)
+    constant = stacks > 1 and rng.random() < 0.3
+    b = file.constant(rng.integers(-99, 99, (stacks, depth, columns)), "int8") if constant else ""
+    b = b or file.input(stacks, depth, columns)
     zeros = [file.constant([_zero(rng) // 8], "int8") for _ in range(2)]
     sums = file.operator("MATMUL", [a, b, *zeros], (stacks, rows, columns), "int32")
     return file.finish(file.rescale(sums, (stacks, rows, columns), _scales(rng, 1, 0.002), (0, _zero(rng) // 4)))
@@ -320,11 +339,22 @@ def _moves(rng: Random) -> bytes:
     return file.finish(flat, padded)
 
 
+def _moves_of_rows(rng: Random) -> bytes:
+    """A border around three dimensions, and a limit of two."""
+    file = TosaFile()
+    x = file.input(1, 9, 20)
+    border = [x, file.shape(0, 0, 2, 1, 3, 0), file.constant([_zero(rng)], "int8")]
+    padded = file.operator("PAD", border, (1, 12, 23))
+    flat = file.operator("RESHAPE", [padded, file.shape(12, 23)], (12, 23))
+    return file.finish(file.operator("CLAMP", [flat], (12, 23), attribute=_limits(-50, 90)), padded)
+
+
 _WEIGHTED = ("CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
 ONLY_U85: dict[str, Callable[[Random], bytes]] = {"MATMUL of stacks": _matmul_of_stacks}
 CASES: dict[str, Callable[[Random], bytes]] = {
     **{k: lambda rng, k=k: _weighted(rng, k) for k in _WEIGHTED},
     "CONV2D twice": lambda rng: _weighted(rng, "CONV2D", DOUBLE),
+    **{f"{k} dilated": lambda rng, k=k: _spread(rng, k) for k in _WEIGHTED[:2]},
     "MATMUL": _matmul,
     "MATMUL moved": _moved_sums,
     "MATMUL of maps": _matmul_of_maps,
@@ -343,4 +373,5 @@ CASES: dict[str, Callable[[Random], bytes]] = {
     "RESCALE": _requantised,
     "AVG_POOL2D": _pools,
     "TRANSPOSE": _moves,
+    "PAD of rows": _moves_of_rows,
 }  # fmt: skip

@@ -114,10 +114,20 @@ class GraphBuilder:
     def reshaped(self, name: str, shape: tuple[int, ...]) -> str:
         """The name of the same values in another shape."""
         tensor = self.tensors[name]
+        if tensor.shape == shape:
+            return name
         view = self._names.unique(f"{name}_reshaped")
         self.tensors[view] = replace(tensor, name=view, shape=shape, data=None)
         self.layers.append(Reshape(f"reshape:{view}", (name,), view))
         return view
+
+    def add_reshaped(self, operator: TosaOperator, layer: Layer, shape: tuple[int, ...]) -> None:
+        """Append `layer`, which makes the output of `operator` in another shape."""
+        zero = self.zero_points.get(operator.outputs[0], 0)
+        if shape == self.shape(operator.outputs[0]):
+            self.add(operator, layer)
+        else:
+            self.add(operator, Reshape("reshape", (self.between(operator, layer, zero, shape),), ""))
 
     def between(self, operator: TosaOperator, layer: Layer, zero: int, shape: tuple[int, ...]) -> str:
         """Append `layer`, whose output has the type of that of `operator` and another shape; the name of that."""

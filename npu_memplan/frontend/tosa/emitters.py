@@ -46,6 +46,7 @@ from .rescaling import TosaSum
 from .resizing import mixed_layer
 
 _WIDE = "int64"  # sums of 48 bits
+_MOST_DILATION = 2  # of the NPU
 _SUMS = frozenset(("int32", _WIDE))
 
 # ---------------------------------------------------------------------- RESCALE
@@ -102,11 +103,11 @@ def _convolution(
 ) -> None:
     weights = _weights(builder, computed)
     depthwise = computed.kind == "DEPTHWISE_CONV2D"
-    if depthwise:  # HWCM; of one channel it is a convolution
-        height, width, channels, multiplier = weights.shape
-        weights = weights.transpose(2, 3, 0, 1).reshape(channels * multiplier, height, width, 1)
-        depthwise = channels > 1
+    if depthwise:
+        weights, depthwise = _depthwise(weights)
     padding, stride, dilation = (computed.numbers(slot) for slot in range(3))
+    if max(dilation) > _MOST_DILATION:
+        weights, dilation = _dilated(weights, (dilation[0], dilation[1])), (1, 1)
     fields = _weighted_fields(builder, computed, numbers, clamp, len(weights))
     images = builder.shape(computed.inputs[0])[0]
     if images > 1 and builder.shape(computed.outputs[0])[1:3] == (1, 1) == builder.shape(computed.inputs[0])[1:3]:
@@ -122,6 +123,29 @@ def _convolution(
         **fields,
     )
     builder.add(operator, layer, numbers.output_zero)
+
+
+def _depthwise(weights: Any) -> tuple[Any, bool]:
+    """OHWI of weights in HWCM, and whether each output channel has its input channel; else one with zeros for others,
+    since the NPU makes one channel of each.
+    """
+    height, width, channels, multiplier = weights.shape
+    made = weights.transpose(2, 3, 0, 1).reshape(channels * multiplier, height, width, 1)
+    if multiplier == 1 or channels == 1:
+        return made, channels > 1
+    whole = np.zeros((channels * multiplier, height, width, channels), weights.dtype)
+    outputs = np.arange(channels * multiplier)
+    whole[outputs, :, :, outputs // multiplier] = made[..., 0]
+    return whole, False
+
+
+def _dilated(weights: Any, dilation: tuple[int, int]) -> Any:
+    """OHWI with zeros between the weights, for dilations that the NPU does not have."""
+    count, height, width, depth = weights.shape
+    extents = [(extent - 1) * step + 1 for extent, step in zip((height, width), dilation, strict=True)]
+    whole = np.zeros((count, *extents, depth), weights.dtype)
+    whole[:, :: dilation[0], :: dilation[1]] = weights
+    return whole
 
 
 def _rows(
@@ -165,13 +189,11 @@ def _transposed(
 def _matmul(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
 ) -> None:
-    if computed.inputs[1] not in builder.graph.constants:
+    if computed.inputs[1] not in builder.graph.constants or builder.shape(computed.inputs[1])[0] > 1:
         _product_of_maps(builder, operator, computed, numbers, clamp)
         return
     weights = _weights(builder, computed)
-    batch, depth, channels = weights.shape
-    if batch != 1:
-        raise RejectedError(f"it multiplies {batch} matrices")
+    _, depth, channels = weights.shape
     rows = np.ascontiguousarray(weights[0].T).reshape(channels, 1, 1, depth)
     fields = _weighted_fields(builder, computed, numbers, clamp, channels)
     builder.add(operator, FullyConnected("fully_connected", weights=rows, **fields), numbers.output_zero)
@@ -180,7 +202,7 @@ def _matmul(
 def _product_of_maps(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
 ) -> None:
-    """Products of two stacks of matrices."""
+    """Products of two stacks of matrices, one of which may be constant."""
     names = [builder.read(computed.inputs[i], builder.scalar(computed.inputs[2 + i])) for i in (0, 1)]
     both, scale = (names[0], names[1]), numbers.single.scale
     layer: Layer = ProductSums("product", both, "", False, clamp, scale)

@@ -19,14 +19,18 @@ from .operands import clamp_of
 from .resizing import nearest_layer
 
 
+def _image_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in four dimensions."""
+    return (1,) * (4 - len(shape)) + shape
+
+
 def _clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """A clamp of a tensor that others read too: a maximum of one element."""
     low, high = clamp_of(builder, operator)
     both = max(low, clamp[0]), min(high, clamp[1])
-    names = (builder.moved(operator.inputs[0]),)
-    if len(builder.shape(operator.outputs[0])) != 4:
-        raise RejectedError(f"it clamps {len(builder.shape(operator.outputs[0]))} dimensions; images are taken")
-    builder.add(operator, PoolLayer("clamp", names, "", PoolKind.MAX, (1, 1), both))
+    shape = builder.shape(operator.outputs[0])
+    image = builder.reshaped(builder.moved(operator.inputs[0]), _image_shape(shape))
+    builder.add_reshaped(operator, PoolLayer("clamp", (image,), "", PoolKind.MAX, (1, 1), both), _image_shape(shape))
 
 
 def _reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
@@ -61,13 +65,15 @@ def _resize(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
 
 
 def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    widths = operator.shapes[0] if operator.shapes else ()
+    stated = operator.shapes[0] if operator.shapes else ()
+    widths = (0,) * (8 - len(stated)) + stated
     if len(widths) != 8 or any(widths[:2]) or min(widths) < 0:
-        raise RejectedError(f"it pads {list(widths)} in front of and behind each dimension; images fit, not batches")
+        raise RejectedError(f"it pads {list(stated)} in front of and behind each dimension; images fit, not batches")
     padding = Padding(widths[2], widths[4], widths[3], widths[5])
     value = builder.scalar(operator.inputs[1])
-    names = (builder.moved(operator.inputs[0]),)
-    builder.add(operator, Pad("pad", names, "", padding, value, (widths[6], widths[7])))
+    shape, made = (_image_shape(builder.shape(i)) for i in (operator.inputs[0], operator.outputs[0]))
+    image = builder.reshaped(builder.moved(operator.inputs[0]), shape)
+    builder.add_reshaped(operator, Pad("pad", (image,), "", padding, value, (widths[6], widths[7])), made)
 
 
 MOVES: dict[str, Emitter] = {
