@@ -274,6 +274,16 @@ def _reduced(rng: Random, words: bool = False) -> bytes:
     return file.finish(file.rescale(sums, (1, 1, 1, 24), scales, (0, zero), ("int32", dtype)))
 
 
+def _reduced_groups(rng: Random) -> bytes:
+    """Sums of groups of channels and of their pixels, as group normalisation has them."""
+    file, (groups, channels, pixels) = TosaFile(), (int(v) for v in rng.integers(2, 20, 3))
+    shape, zero = (1, groups, channels, pixels), _zero(rng) // 4
+    sums = file.rescale(file.input(*shape), shape, [(1 << 30, 30)], (zero, 0), ("int8", "int32"))
+    sums = file.operator("REDUCE_SUM", [sums], (1, groups, 1, pixels), "int32", {0: 2})
+    sums = file.operator("REDUCE_SUM", [sums], (1, groups, 1, 1), "int32", {0: 3})
+    return file.finish(file.rescale(sums, (1, groups, 1, 1), _scales(rng, 1, 0.06), (0, zero)))
+
+
 def _requantised(rng: Random) -> bytes:
     file, shape = TosaFile(), (1, 4, 64, 8)
     scales = _scales(rng, 1, float(rng.choice([0.3, 0.9, 1.7])))
@@ -301,7 +311,7 @@ def _matmul_of_stacks(rng: Random) -> bytes:
     y = file.input(stacks, columns, depth) if moved else file.input(stacks, depth, columns)
     if moved:
         y = file.operator("TRANSPOSE", [y], (stacks, depth, columns), attribute={0: (0, 2, 1)})
-    zeros = file.constant([_zero(rng)], "int8"), file.constant([_zero(rng)], "int8")
+    zeros = [file.constant([_zero(rng) // 8], "int8") for _ in range(2)]
     made = (stacks, rows, columns)
     sums = file.operator("MATMUL", [x, y, *zeros], made, "int32")
     result = file.rescale(sums, made, _scales(rng, 1, 0.002), (0, _zero(rng) // 4))
@@ -369,6 +379,7 @@ CASES: dict[str, Callable[[Random], bytes]] = {
     "RESIZE": _resized,
     "RESIZE mixed": lambda rng: _resized(rng, mixes=True),
     "REDUCE_SUM": _reduced,
+    "REDUCE_SUM of groups": _reduced_groups,
     "REDUCE_SUM int16": lambda rng: _reduced(rng, words=True),
     "RESCALE": _requantised,
     "AVG_POOL2D": _pools,

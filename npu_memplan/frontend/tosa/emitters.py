@@ -6,6 +6,7 @@ emitter against that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -291,9 +292,13 @@ def _reduced(
         index = made.inputs[0]
         made = builder.producer(index, "REDUCE_SUM", "RESCALE")
     source, zero, bits = shifted(builder, index)
-    kernel, across = _reduced_window(builder.shape(source), axes)
-    scale, names = later(numbers.single.scale, bits), (builder.read(source, zero),)
-    layer = PoolLayer("sum", names, "", PoolKind.SUM, kernel, clamp, reduces=True, across=across, stated=scale)
+    name, shape = builder.read(source, zero), builder.shape(source)
+    if len(axes) > 1 and axes == set(range(min(axes), len(shape))):  # they are one behind the other in memory
+        shape = (*shape[: min(axes)], math.prod(shape[min(axes) :]))
+        name, axes = builder.reshaped(name, shape), {len(shape) - 1}
+    kernel, across = _reduced_window(shape, axes)
+    scale = later(numbers.single.scale, bits)
+    layer = PoolLayer("sum", (name,), "", PoolKind.SUM, kernel, clamp, reduces=True, across=across, stated=scale)
     builder.add(operator, layer, numbers.output_zero)
 
 
