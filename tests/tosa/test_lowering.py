@@ -51,7 +51,13 @@ def test_layers_equal_the_reference_model(kind: str, seed: int) -> None:
 @needs_reference
 @pytest.mark.parametrize(
     ("name", "operators"),
-    [("three_convolutions", 22), ("int16_convolutions", 24), ("resized_maxima", 20), ("softmax_of_tokens", 25)],
+    [
+        ("three_convolutions", 22),
+        ("int16_convolutions", 24),
+        ("resized_maxima", 20),
+        ("softmax_of_tokens", 25),
+        ("attention", 42),
+    ],
 )
 def test_an_exported_network_is_planned_in_stripes_and_run(tmp_path: Path, name: str, operators: int) -> None:
     made, model = str(tmp_path / "made"), str(NETWORKS / f"{name}.tosa")
