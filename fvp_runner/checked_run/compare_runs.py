@@ -80,7 +80,7 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
             facts = _with(facts, runs)
         if runs[-1].differs and (not artifact.states or len(runs) == 1) and isinstance(model, KeptStates):
             report_phase(OPERATORS, facts)
-            rows = _operators(runner, model, values)
+            rows = compare_operators(runner, model, values)
             runs[-1] = InputFacts(text, runs[-1].outputs, operators=rows)
             facts = _with(facts, runs)
     return facts
@@ -142,7 +142,7 @@ def _limits(model: RealReference, values: Sequence[Array], wanted: Sequence[Arra
     return ()
 
 
-def _operators(runner: LocalRunner, model: KeptStates, values: Sequence[Array]) -> tuple[OperatorResult, ...]:
+def compare_operators(runner: LocalRunner, model: KeptStates, values: Sequence[Array]) -> tuple[OperatorResult, ...]:
     """Operator by operator; nothing for programs whose operators cannot be seen one by one.
 
     Behind an operator that differs, the reference goes on from what the program made there: so each is judged by the

@@ -7,6 +7,7 @@ defect of the package can raise is no refusal.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import tempfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,13 +19,19 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.base import RunOptions
+from fvp_runner.checked_run.compare_runs import compare_operators
+from fvp_runner.checked_run.facts import InputFacts, RunFacts
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.references.base import ReferenceRunError
+from fvp_runner.layers.compare import Verdict as RowVerdict
+from fvp_runner.references.base import KeptStates, ReferenceRunError
 from fvp_runner.references.composed import ComposedReference
 from fvp_runner.references.tflite import TFLiteReference
-from fvp_runner.result import OutputComparison, compare_output
+from fvp_runner.result import OutputComparison, compare, compare_output
 from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.check import CheckResult, CheckVerdict
 from npu_memplan.checking.compile import compile_checked
+from npu_memplan.checking.judge import judge
+from npu_memplan.checking.mode import CheckMode
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.host_choice import HostOpsError
@@ -36,6 +43,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.process.incidents import strictly
+from npu_memplan.report.text.checked import difference
 from npu_memplan.vela.lift import LiftError
 from npu_memplan.vela.worker import VelaError
 
@@ -49,6 +57,8 @@ REFUSALS = (
     LiftError,
     _NotImportedError,
 )
+SANITIZED = RunOptions(sanitize=True)
+SAME_PROGRAM = "the program of another way"
 _NPUS = ("ethos-u55-256",) * 4 + ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512")
 _U85 = tuple(a.name for a in ETHOS_U85)
 
@@ -118,6 +128,7 @@ class Trial:
     def __init__(self, model: bytes, seed: int = 0) -> None:
         self.model, self.network = model, read_network(model, "network")
         self.inputs = [random_inputs(self.network, 2 * seed + i) for i in range(2)]
+        self._exact = set[str]()  # programs that were
         self.why = ""  # there is no reference
         self.expected: list[Sequence[Any]] = []
         try:
@@ -140,19 +151,26 @@ class Trial:
         report_phase: Callable[[str], None] = lambda stage: None,
         strict: bool = False,
         run_options: RunOptions | None = None,
+        check: CheckMode = CheckMode.AUTO,
     ) -> Outcome:
-        """What came of one way; `report_phase` is told each stage, for those whose process may end in it."""
+        """What came of one way; `report_phase` is told each stage, for those whose process may end in it.
+
+        A program that another way made before, byte for byte, is not run again.
+        """
         with tempfile.TemporaryDirectory() as temporary:
             path, folder = Path(temporary) / "network.tflite", Path(temporary) / "artifact"
             path.write_bytes(self.model)
             report_phase("compile")
             try:
                 with strictly(strict):
-                    artifact = compile_checked(path, options, folder)
+                    artifact = compile_checked(path, options, folder, mode=check)
             except REFUSALS as error:
                 return Outcome(Verdict.REFUSED, f"{type(error).__name__}: {error}")
             except Exception as error:
                 return Outcome(Verdict.FAULT, f"compile: {_said(error)}")
+            program = _program(artifact, folder)
+            if program in self._exact:
+                return Outcome(Verdict.EXACT, SAME_PROGRAM)
             report_phase("run")
             try:
                 runner = LocalRunner(folder, run_options)
@@ -160,9 +178,31 @@ class Trial:
             except Exception as error:
                 return Outcome(Verdict.FAULT, f"run: {_said(error)}")
             report_phase("compare")
-            return self._compared(artifact, found)
+            outcome = self._compared(artifact, runner, found)
+        if outcome.verdict is Verdict.EXACT:
+            self._exact.add(program)
+        return outcome
 
-    def _compared(self, artifact: Artifact, found: list[Sequence[Any]]) -> Outcome:
+    def try_unchecked(
+        self,
+        options: CompileOptions,
+        report_phase: Callable[[str], None] = lambda stage: None,
+        run_options: RunOptions = SANITIZED,
+    ) -> Outcome:
+        """`compile_and_run` without the check that `compile` makes, which costs more than all else: its claims are
+        held against these inputs, every NPU and host access is checked, and every fault of ours is raised.
+
+        What is wrong is tried as users have it: where the check notices an operator that is not ours, it is announced.
+        """
+        found = self.compile_and_run(options, report_phase, True, run_options, CheckMode.NEVER)
+        if found.verdict is not Verdict.FAULT:
+            return found
+        again = self.compile_and_run(options, report_phase, True, run_options)
+        if again.verdict is Verdict.FAULT:
+            return again
+        return Outcome(again.verdict, f"noticed by the check: {found.message}; {again.message}")
+
+    def _compared(self, artifact: Artifact, runner: LocalRunner, found: list[Sequence[Any]]) -> Outcome:
         if not self.expected:
             return Outcome(Verdict.NO_REFERENCE, self.why)
         differing = self._differing(found, self.expected)
@@ -175,7 +215,30 @@ class Trial:
         faults = [text for index, one in differing.items() if (text := self._unannounced(artifact, index, one))]
         if faults:
             return Outcome(Verdict.FAULT, "wrong: " + "; ".join(faults))
-        return Outcome(Verdict.ANNOUNCED, f"{sum(one.mismatches for one in differing.values())} elements")
+        result, hidden = self._judged(artifact, runner, found)
+        if result.verdict is CheckVerdict.DIFFERS and artifact.check.verdict is not CheckVerdict.DIFFERS:
+            return Outcome(Verdict.FAULT, f"wrong: {difference(result)}")
+        message = f"{sum(one.mismatches for one in differing.values())} elements, {hidden} operators not visible"
+        return Outcome(Verdict.ANNOUNCED, message)
+
+    def _judged(self, artifact: Artifact, runner: LocalRunner, found: list[Sequence[Any]]) -> tuple[CheckResult, int]:
+        """What differs operator by operator, each on the inputs that it got, and how many were not seen whole."""
+        reference = self._reference()
+        names, runs = [slot.name for slot in artifact.outputs], list[InputFacts]()
+        for number, (values, made) in enumerate(zip(self.inputs, found, strict=True)):
+            outputs = compare("local", names, made, reference.run(values)).outputs
+            rows = compare_operators(runner, reference, values) if any(o.mismatches for o in outputs) else ()
+            runs.append(InputFacts(f"input {number}", outputs, operators=rows))
+        hidden = max(sum(row.verdict is RowVerdict.HIDDEN for row in run.operators) for run in runs)
+        return judge(artifact, RunFacts(reference=reference.what, runs=tuple(runs))), hidden
+
+    def _reference(self) -> KeptStates:
+        """Operator by operator; whole where an operator cannot be taken out of its network."""
+        with contextlib.suppress(ReferenceRunError):
+            composed = ComposedReference(self.model, self.network)
+            composed.run(self.inputs[0])
+            return composed
+        return TFLiteReference(self.model, "network")
 
     def _differing(self, found: list[Sequence[Any]], expected: list[Sequence[Any]]) -> dict[int, OutputComparison]:
         """Tensor -> comparison, of the outputs that differ for one of the inputs."""
@@ -204,6 +267,15 @@ class Trial:
                 step = claim.exactness is Exactness.STEP and not before and one.max_abs_diff > 1
                 return text if output not in doubtful or step else ""
         return ""
+
+
+def _program(artifact: Artifact, folder: Path) -> str:
+    """A hash of what runs: the C, the constants, the plan and the NPU."""
+    digest = hashlib.sha256(artifact.target.accelerator.encode() if artifact.npu_operations else b"")
+    for path in sorted((folder / "src").iterdir()):
+        digest.update(path.read_bytes())
+    digest.update(repr((artifact.problem, artifact.plan)).encode())
+    return digest.hexdigest()
 
 
 def _said(error: Exception) -> str:

@@ -1,0 +1,56 @@
+"""The driver of random networks: one line for each way, runs that end their process included, and none done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from benchmarks.random_networks import summary, work_through
+from tests.support.random_networks import network
+from tests.support.random_networks.verdict import SAME_PROGRAM, Outcome, Trial, Verdict, ways
+
+pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+HOWS = ("none", "stripes")
+SEED = 9200001  # one operator
+
+
+def _lines(output: Path) -> list[tuple[int, str, str]]:
+    found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    return [(record["seed"], record["how"], record["verdict"]) for record in found]
+
+
+def test_what_is_there_is_not_tried_again(tmp_path: Path) -> None:
+    output = tmp_path / "runs.jsonl"
+    work_through([SEED], HOWS[:1], output)
+    first = output.read_text(encoding="utf-8")
+    work_through([SEED], HOWS, output)
+    assert output.read_text(encoding="utf-8").startswith(first)
+    assert _lines(output) == [(SEED, how, "exact") for how in HOWS]
+
+
+def test_a_way_that_ends_its_process_is_one_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    output, real = tmp_path / "runs.jsonl", Trial.try_unchecked
+
+    def ends(trial: Trial, options: object, stage: object, built: object) -> Outcome:
+        if getattr(options, "stripes", False):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return real(trial, options, stage, built)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Trial, "try_unchecked", ends)
+    work_through([SEED], ("stripes", "none"), output, tmp_path / "kept")
+    assert _lines(output) == [(SEED, "stripes", "FAULT"), (SEED, "none", "exact")]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == [f"{SEED}.tflite"]
+    records = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert records[0]["message"].startswith("stripes start: signal 11")
+    assert "| stripes | 0 | 0 | 0 | 0 | 1 |" in summary(records)
+
+
+def test_a_program_that_another_way_made_is_run_once() -> None:
+    trial = Trial(network(SEED), SEED)
+    found = [trial.try_unchecked(ways(SEED)[how]) for how in ("none", "vela")]
+    assert found == [Outcome(Verdict.EXACT), Outcome(Verdict.EXACT, SAME_PROGRAM)]
