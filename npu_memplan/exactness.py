@@ -178,6 +178,7 @@ NOT_BY_VELA: dict[tuple[str, str], str] = {
     **{("DIV", dtype): "Vela's stream for it leaves out scales and zero points" for dtype in _QUANTISED},
     ("NEG", "int8"): "Vela's stream for it limits the least number, which the reference leaves as it is",
     ("RSQRT", "int16"): "Vela's table for it wraps where it is steep",
+    ("SUM", "int32"): "Vela's stream for it sums one axis of several, and others than of the file",
     ("TRANSPOSE", "uint8"): "Vela's stream for it reads uint8 as int8 and clamps to 127",
 }  # fmt: skip
 

@@ -237,6 +237,7 @@ class _Lifter:
             found = owners.get(key, [])
             low, high = spans[key]
             if len(found) == 1 and self._fits(found[0], low, high):
+                self._require_inside(found[0], key)
                 places[key] = (found[0].name, found[0].address)
                 continue
             role = roles.get(key, BufferRole.FEATURE_MAP)
@@ -271,6 +272,22 @@ class _Lifter:
     def _fits(self, argument: Argument, low: int, high: int) -> bool:
         end = argument.address + argument.size_bytes
         return argument.address <= low and high < end + ALIGNMENT
+
+    def _require_inside(self, argument: Argument, key: int) -> None:
+        """Kernels access no more than their tensor; transfers may, by less than an alignment unit."""
+        end = argument.address + argument.size_bytes
+        for time, nodes in enumerate(self._nodes):
+            if self._operations[time].op is Op.DMA_START:
+                continue
+            for access in self._accesses[time]:
+                own = access.role in nodes and self._builder.find(nodes[access.role]) == key
+                if own and access.ranges[-1, 1] > end:
+                    reached = int(access.ranges[-1, 1]) - argument.address
+                    raise LiftError(
+                        f"{self._where(time)} accesses {reached} bytes from tensor {argument.tensor} on, which has "
+                        f"{argument.size_bytes}. Compile with --npu-compiler tvm, or keep the operators at that tensor "
+                        "on the host with --host-ops"
+                    )
 
     def _parameter(self, argument: Argument) -> NpuBuffer:
         tensor = self._network.tensors[argument.tensor]

@@ -233,6 +233,12 @@ def test_copies_of_odd_sizes_are_refused() -> None:
         _program(network([both], [(odd, 0), (odd, 20)], [(S, 1024)]))
 
 
+def test_a_kernel_that_writes_more_than_its_tensor_is_refused() -> None:
+    wide = conv(view("IFM", 0, S), view("OFM", 1024, (1, 2, 16)), depth=16)
+    with pytest.raises(LiftError, match=r"accesses 32 bytes from tensor 1 on, which has 20"):
+        _program(network([wide], [(S, 0)], [((1, 1, 20), 1024)]))
+
+
 def test_partly_used_bricks_are_kept_whole_where_that_is_free() -> None:
     """Depth 4 of int16 fills 8 of a brick's 32 bytes; hardware may write all 32."""
     shape = (1, 2, 4)

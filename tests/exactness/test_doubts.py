@@ -82,6 +82,18 @@ def test_vela_divides_no_quantised_numbers(dtype: str, tmp_path: Path) -> None:
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
+@pytest.mark.parametrize("axes", [[0, 1], [1]])
+@pytest.mark.parametrize("npu", ["ethos-u55-128", "ethos-u85-256"])
+def test_vela_sums_no_words(axes: list[int], npu: str, tmp_path: Path) -> None:
+    """Its streams sum one axis of several, or refer to elements that the result does not have."""
+    b = ModelBuilder()
+    x, y = b.tensor((4, 2), "int32"), b.tensor((1, 1) if len(axes) > 1 else (4,), "int32")
+    b.operator("SUM", [x, b.constant(np.array(axes, np.int32))], [y], "ReducerOptions", 2, KeepDims=len(axes) > 1)
+    options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
+    (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options).operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+
+
 @pytest.mark.parametrize("zero_point", [0, 100, 231])
 def test_depthwise_results_of_uint8_with_a_multiplier_are_clamped_as_uint8(zero_point: int, tmp_path: Path) -> None:
     rng, b = np.random.default_rng(0), ModelBuilder()
