@@ -314,7 +314,7 @@ def _matmul_of_stacks(rng: Random) -> bytes:
     zeros = [file.constant([_zero(rng) // 8], "int8") for _ in range(2)]
     made = (stacks, rows, columns)
     sums = file.operator("MATMUL", [x, y, *zeros], made, "int32")
-    result = file.rescale(sums, made, _scales(rng, 1, 0.002), (0, _zero(rng) // 4))
+    result = file.rescale(sums, made, _scales(rng, 1, 0.001), (0, _zero(rng) // 4))
     clamped = file.operator("CLAMP", [result], made, attribute=_limits(-90, 100))
     axes = [(2, 0, 1), (1, 2, 0), (2, 1, 0), (1, 0, 2)][int(rng.integers(4))]
     return file.finish(file.operator("TRANSPOSE", [clamped], tuple(made[a] for a in axes), attribute={0: axes}))
