@@ -25,6 +25,7 @@ from . import (
     requantize,
     reshape,
     resize,
+    reverse,
     slice,
     softmax,
     squared_difference,
@@ -35,7 +36,7 @@ __all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
 
 _RECORDS = (
     *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
-    *(gather.RECORD, argmax.RECORD),
+    *(gather.RECORD, argmax.RECORD, reverse.RECORD),
     *(activation.RECORD, leaky_relu.RECORD, softmax.RECORD, pool.RECORD),
     *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
     *(fully_connected.RECORD, batch_matmul.RECORD, convolution.RECORD, lstm.RECORD),

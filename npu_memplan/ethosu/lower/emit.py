@@ -26,7 +26,7 @@ from ..stream.fields_u85 import OutputWord, ScaledWord
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import BY_MAP, PLACE_BITS, RESIZE_BITS, ResizeKind, ScaleRounding, StoredOrder
+from ..stream.isa_u85 import BY_MAP, PLACE_BITS, RESIZE_BITS, ResizeKind, ScaleRounding, StoredBackwards, StoredOrder
 from ..time import MemoryMap
 from ..time.traffic import run
 from ..weight_codec import SCALE_BYTES, WeightCodecError, about_encoded_bytes
@@ -158,13 +158,23 @@ class Builder:
         registers[R.IFM2_PRECISION] = rows.precision
         self._add(Op.CONV, BY_MAP, registers, addresses, wide=ifm.bits == 16)
 
-    def turned(self, ifm: Operand, ofm: Operand, order: StoredOrder) -> None:
-        """POOL of Ethos-U85 that moves stored values: axis i of `ofm` is axis `order.axes[i]` of `ifm`."""
+    def turned(
+        self,
+        ifm: Operand,
+        ofm: Operand,
+        order: StoredOrder = StoredOrder.HWC,
+        backwards: StoredBackwards = StoredBackwards.NONE,
+    ) -> None:
+        """POOL of Ethos-U85 that moves stored values: axis i of `ofm` is axis `order.axes[i]` of `ifm`.
+
+        One of the axes of `ifm` may be stored backwards.
+        """
         limits = np.iinfo(ofm.dtype)
         registers, addresses = self._common(ifm, ofm, Window(), Output((int(limits.min), int(limits.max)), UNITY))
         extents = (R.OFM_HEIGHT_M1, R.OFM_WIDTH_M1, R.OFM_DEPTH_M1)
         registers |= {extent: size - 1 for extent, size in zip(extents, ifm.view.shape, strict=True)}
-        self._add(Op.POOL, PoolMode.MAX, registers, addresses, order=order)
+        place = OutputWord.TRANSPOSE.at(order) | OutputWord.REVERSE.at(backwards)
+        self._add(Op.POOL, PoolMode.MAX, registers, addresses, place=place)
 
     def places(self, ifm: Operand, ofm: Operand) -> None:
         """POOL of Ethos-U85: the first column of each row's and channel's maximum, as int32."""
@@ -373,15 +383,16 @@ class Builder:
         addresses: dict[R, tuple[str, int]],
         *,
         wide: bool = False,
-        order: StoredOrder = StoredOrder.HWC,
+        place: int = 0,
         scale: int | None = None,
     ) -> None:
-        """A kernel without weights, the sums of which are `wide` and whose results are stored in `order`; `scale`: what
-        OFM_SCALE is in the language of the NPU, where that of Ethos-U55 does not say it.
+        """A kernel without weights, the sums of which are `wide`.
+
+        `place`: how OFM_PRECISION says that results are stored in another order; `scale`: OFM_SCALE, where Ethos-U55
+        has no such scale.
         """
         kernel = self._form.kernel(NpuOperation(op, int(parameter), registers, addresses, self.operator), wide, False)
-        word = kernel.registers[R.OFM_PRECISION] | OutputWord.TRANSPOSE.at(order)
-        made = {**kernel.registers, R.OFM_PRECISION: word}
+        made = {**kernel.registers, R.OFM_PRECISION: kernel.registers[R.OFM_PRECISION] | place}
         kernel = replace(kernel, registers=made if scale is None else {**made, R.OFM_SCALE: scale})
         self._operations.append(self._in_blocks(kernel))
 

@@ -12,7 +12,7 @@ from ..stream.encode import chained_maps
 from ..stream.fields import KernelStride
 from ..stream.fields_u85 import AccumulatorWord, InputWord, OutputWord, WeightWord
 from ..stream.isa import Op, PoolMode, Register
-from ..stream.isa_u85 import MicroBlock
+from ..stream.isa_u85 import MicroBlock, StoredBackwards
 from ..weight_order import WeightArrangement
 from .extents import is_product
 
@@ -84,18 +84,20 @@ def is_indivisible(op: Operation) -> bool:
     """
     if op.language is not Language.U85 or op.op is Op.DMA_START:
         return False
-    return is_product(op) or bool(OutputWord.TRANSPOSE.of(op[Register.OFM_PRECISION])) or is_fixed(op)
+    output = op[Register.OFM_PRECISION]
+    return is_product(op) or bool(OutputWord.TRANSPOSE.of(output) or OutputWord.REVERSE.of(output)) or is_fixed(op)
 
 
 def is_fixed(op: Operation) -> bool:
     """Whether an Ethos-U85 kernel's blocks stay as its compiler made them: of chains, of sums that are kept or loaded,
-    of results stored backwards, or in bricks in another order, and of what we never make.
+    of channels stored backwards, of bricks in another order, and of what we never make.
     """
     if op.op is Op.DMA_START:
         return False
     accumulators, output = op.get(Register.ACC_FORMAT), op[Register.OFM_PRECISION]
     kept = AccumulatorWord.INPUT.of(accumulators) or AccumulatorWord.NO_OUTPUT.of(accumulators)
-    turned = OutputWord.REVERSE.of(output) or (OutputWord.TRANSPOSE.of(output) and OutputWord.BRICK.of(output))
+    in_bricks = OutputWord.BRICK.of(output) and (OutputWord.TRANSPOSE.of(output) or OutputWord.REVERSE.of(output))
+    turned = in_bricks or OutputWord.REVERSE.of(output) == StoredBackwards.C
     odd = op.op is Op.RESIZE or InputWord.SIZE.of(op[Register.IFM_PRECISION]) > 2
     pool = op.op is Op.POOL and op.parameter in _FIXED_POOLS
     return bool(kept or turned or odd or pool or chained_maps(op) or OutputWord.STORAGE.of(output))

@@ -319,6 +319,8 @@ def reverse(work: Lowering) -> None:
     require(reversed_axes, "it reverses no axis")
     together = max(reversed_axes) - min(reversed_axes) < len(reversed_axes)
     require(together, f"it reverses axes {sorted(reversed_axes)}, which are not next to each other")
+    if data.scales:
+        work.describe("reverse", first=min(reversed_axes), last=max(reversed_axes))
     starts = [extent - 1 if a in reversed_axes else 0 for a, extent in enumerate(data.shape)]
     _copy_box(work, starts, [-1 if a in reversed_axes else 1 for a in range(rank)], list(range(rank)))
 

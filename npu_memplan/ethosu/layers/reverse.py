@@ -1,0 +1,63 @@
+"""Elements in the other order along an axis: a pool of Ethos-U85 that stores its results backwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..arch import Architecture, Language
+from ..lower.emit_context import EmitContext, reshaped
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.record import Composite, Record
+from ..lower.tensors import LayerTensor
+from ..reading.described import DescribedCall
+from ..reading.patterns import host_call
+from ..reading.reader import Match, Reader
+from ..stream.isa_u85 import StoredBackwards
+
+_MAX_EXTENT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reverse(Layer):
+    """Backwards along the dimensions `first` to `last`, which are next to each other and so one axis."""
+
+    first: int
+    last: int
+
+    limits: ClassVar[Limits] = Limits()
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        shape = self._seen(inputs[0].shape)
+        if max(shape) > _MAX_EXTENT:
+            return f"it is seen as {list(shape)}, of which an extent is above {_MAX_EXTENT}"
+        return None
+
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        return None if target.language is Language.U85 else "it stores values backwards, which only Ethos-U85 does"
+
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
+        """Its tensors are seen with the axis as rows or columns."""
+        return StorageTraits(dense=True, keeps_scale=True)
+
+    def emit(self, context: EmitContext) -> None:
+        shape = self._seen(context.tensors[self.inputs[0]].shape)
+        ifm, ofm = (reshaped(context.operand(name, raw=True), shape) for name in (self.inputs[0], self.output))
+        context.builder.turned(ifm, ofm, backwards=StoredBackwards.H if shape[1] == 1 else StoredBackwards.W)
+
+    def _seen(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """With the axis as columns, or as rows where no dimension is in front of it: those take half the time."""
+        parts = (shape[: self.first], shape[self.first : self.last + 1], shape[self.last + 1 :])
+        outer, count, inner = (math.prod(part) for part in parts)
+        return (outer, count, inner) if outer > 1 else (count, 1, inner)
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    call = DescribedCall(reader, root)
+    layer = Reverse("reverse", ("0",), "out", int(call.layer["first"]), int(call.layer["last"]))
+    return Match.of(layer, call.output(), call.activation("input", "0"))
+
+
+RECORD = Record((Reverse,), (Composite("reverse", host_call, _parse),))
