@@ -269,7 +269,9 @@ def test_multipliers_go_on_in_a_pause_with_weights_fetched_ahead() -> None:
     heavy = CONV.with_registers({Register.WEIGHT_LENGTH: 8192, Register.WEIGHT_REGION: 0})
     steady, paused = (
         resource_use(heavy, U55, MemoryMap({0: flash, 1: SRAM}, flash))
-        for flash in (Memory("flash", 1, 1.0, Direction(0), Direction(0), pulse) for pulse in (None, Pulse(4000, 4000, 0)))
+        for flash in (
+            Memory("flash", 1, 1.0, Direction(0), Direction(0), pulse) for pulse in (None, Pulse(4000, 4000, 0))
+        )
     )
     ahead = steady.multipliers * 2048 / 8192
     assert steady.multiplying == steady.multipliers

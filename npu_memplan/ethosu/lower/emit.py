@@ -31,13 +31,12 @@ from ..time import MemoryMap
 from ..time.traffic import run
 from ..weight_codec import SCALE_BYTES, WeightCodecError, about_encoded_bytes
 from .languages import FORMS, Streams
-from .operands import Operand, Output, Positions, Window, kernel_registers
+from .operands import Operand, Output, Positions, Window, kernel_registers, without_padding
 from .scaling import UNITY, Scale
 from .views import TensorView
 
 _LUT_SLOT_BYTES = 256
 _LUT_SLOTS = 8
-_FEW = 3  # channels: those of a micro-block take twice as long to pool as four of them to put out
 CONSTANTS = "constants"
 LUT = "lut"
 _AXES = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
@@ -147,7 +146,7 @@ class Builder:
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
         """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
         if window == Window() and mode != PoolMode.REDUCE_SUM and ifm.shape == ofm.shape:
-            ifm, ofm = _without_padding(ifm, ofm)
+            ifm, ofm = without_padding(ifm, ofm)
         registers, addresses = self._common(ifm, ofm, window, output)
         self._add(Op.POOL, mode, registers, addresses)
 
@@ -395,17 +394,3 @@ class Builder:
         made = {**kernel.registers, R.OFM_PRECISION: kernel.registers[R.OFM_PRECISION] | place}
         kernel = replace(kernel, registers=made if scale is None else {**made, R.OFM_SCALE: scale})
         self._operations.append(self._in_blocks(kernel))
-
-
-def _without_padding(ifm: Operand, ofm: Operand) -> tuple[Operand, Operand]:
-    """Both seen with whole bricks for channels, where they have so few that most of a micro-block would be empty."""
-    height, width, depth = ifm.view.shape
-    if depth > _FEW or width * depth % BRICK_CHANNELS or not (ifm.view.has_dense_rows and ofm.view.has_dense_rows):
-        return ifm, ofm
-    shape = (height, width * depth // BRICK_CHANNELS, BRICK_CHANNELS)
-    seen = []
-    for operand in (ifm, ofm):
-        size = operand.view.element_bytes
-        strides = (operand.view.strides[0], BRICK_CHANNELS * size, size)
-        seen.append(replace(operand, view=replace(operand.view, shape=shape, strides=strides)))
-    return seen[0], seen[1]

@@ -5,7 +5,7 @@ Invariant: these are descriptions without addresses or state; `emit.Builder` tur
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..arch import Shape
 from ..stream.fields import InputPrecision, KernelStride, OutputPrecision
 from ..stream.fields_u85 import StepWord
-from ..stream.isa import ActivationFunction, Rounding, Upscale
+from ..stream.isa import BRICK_CHANNELS, ActivationFunction, Rounding, Upscale
 from ..stream.isa import Register as R
 from .scaling import Scale
 from .tensors import Padding
@@ -115,3 +115,20 @@ def kernel_registers(window: Window) -> dict[R, int]:
         R.IFM_PAD_BOTTOM: padding.bottom,
         R.IFM_PAD_RIGHT: padding.right,
     }
+
+
+_FEW = 3  # channels: those of a micro-block take twice as long to pool as four of them to put out
+
+
+def without_padding(ifm: Operand, ofm: Operand) -> tuple[Operand, Operand]:
+    """Both seen with whole bricks for channels, where they have so few that most of a micro-block would be empty."""
+    height, width, depth = ifm.view.shape
+    if depth > _FEW or width * depth % BRICK_CHANNELS or not (ifm.view.has_dense_rows and ofm.view.has_dense_rows):
+        return ifm, ofm
+    shape = (height, width * depth // BRICK_CHANNELS, BRICK_CHANNELS)
+    seen = []
+    for operand in (ifm, ofm):
+        size = operand.view.element_bytes
+        strides = (operand.view.strides[0], BRICK_CHANNELS * size, size)
+        seen.append(replace(operand, view=replace(operand.view, shape=shape, strides=strides)))
+    return seen[0], seen[1]

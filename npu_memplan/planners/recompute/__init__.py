@@ -10,4 +10,4 @@ from .graph import Task, TaskGraph, extra_cost, live_bytes
 from .greedy import evict
 from .search import TaskSchedule, recompute
 
-__all__ = ["TaskSchedule", "Task", "TaskGraph", "evict", "extra_cost", "least_cost", "live_bytes", "recompute"]
+__all__ = ["Task", "TaskGraph", "TaskSchedule", "evict", "extra_cost", "least_cost", "live_bytes", "recompute"]
