@@ -95,10 +95,12 @@ def main() -> None:
     # The NPU model's products are small: a second BLAS thread only waits for the first.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A command ends soon: looking for garbage in TVM's many objects costs more than it frees.
-    gc.set_threshold(200_000, 20, 100)
+    gc.set_threshold(1_000_000, 20, 100)
     open_streams()
     with signals_as_exceptions(), only_printable():
-        sys.exit(_run())
+        code = _run()
+    gc.freeze()  # nor is garbage looked for while the interpreter ends, three times, among all that is left
+    sys.exit(code)
 
 
 def _run() -> int:

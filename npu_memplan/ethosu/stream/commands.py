@@ -7,7 +7,7 @@ operation starts, so each operation can be read, checked, moved and re-encoded a
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...errors import NpuMemplanError
 from ..arch.architecture import Language
@@ -46,7 +46,7 @@ class Operation:
         return self.registers.get(register, default)
 
     def with_registers(self, changes: Mapping[Register, int]) -> Operation:
-        return replace(self, registers={**self.registers, **changes})
+        return Operation(self.op, self.parameter, {**self.registers, **changes}, self.offset_bytes, self.language)
 
     def content(self, without: Container[Register] = ()) -> Content:
         """What it says, but for some registers, wherever it stood: hashable."""

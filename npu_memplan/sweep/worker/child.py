@@ -23,7 +23,7 @@ _SPARE_CPU_S = 60
 def main(link: int, lifeline: int) -> None:
     """Serve the jobs that come by the connection on descriptor `link`; `lifeline` ends when the owner does."""
     threading.Thread(target=_end_with_owner, args=(lifeline,), daemon=True).start()
-    gc.set_threshold(200_000, 20, 100)  # as the command line does
+    gc.set_threshold(200_000, 20, 100)  # a command line ends sooner
     import tvm  # noqa: F401 - now, once, and not in the time of the first case
 
     from .measure import measure
