@@ -10,16 +10,19 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from npu_memplan.exactness import MICRO_TAKES_UINT8
-from npu_memplan.models.network import Network
+from npu_memplan.exactness import HYBRID_LSTM, MICRO_TAKES_UINT8
+from npu_memplan.models.network import Network, is_hybrid
 
 from .base import KeptStates
 from .litert import LiteRTReference
 from .micro import KernelError, Reference
 
 
-def _computes_in_uint8(network: Network) -> bool:
-    """Whether an operator takes or makes uint8 that tflite-micro has no uint8 kernel for."""
+def _beyond_micro(network: Network) -> bool:
+    """Whether an operator takes or makes uint8 that tflite-micro has no uint8 kernel for, or is an LSTM of floats with
+    int8 weights, which its kernel reads as floats."""
+    if any(o.name == HYBRID_LSTM and is_hybrid(network, o) for o in network.cpu_operators):
+        return True
     return any(
         network.tensors[i].dtype == "uint8"
         for operator in network.cpu_operators
@@ -40,7 +43,7 @@ class KernelsReference(KeptStates):
         self._chosen = self._choice()
 
     def _choice(self) -> KeptStates:
-        if not _computes_in_uint8(self.network):
+        if not _beyond_micro(self.network):
             try:
                 return Reference(self.model, network=self.network)
             except KernelError:

@@ -122,14 +122,19 @@ def without_reference(network: Network, operator: CpuOperator) -> str:
         return "its bias has 32 bits, and TFLite's kernels for int16 read 64"
     if operator.name == "PRELU" and _type_of(network, operator, 1) == "int16":
         return "its slopes have 16 bits, and TFLite's kernels read 8"
-    hybrid = made == "float32" and _type_of(network, operator, 1) == "int8"
     if (
         operator.name == "BATCH_MATMUL"
-        and hybrid
+        and is_hybrid(network, operator)
         and any(n > 1 for n in network.tensors[operator.outputs[0]].shape[:-3])
     ):
         return "LiteRT's kernel takes the scales of other rows in a stack of several axes"
     return ""
+
+
+def is_hybrid(network: Network, operator: CpuOperator) -> bool:
+    """Whether weights of int8 make floats."""
+    made = network.tensors[operator.outputs[0]].dtype if operator.outputs else ""
+    return made == "float32" and _type_of(network, operator, 1) == "int8"
 
 
 def _type_of(network: Network, operator: CpuOperator, place: int) -> str:

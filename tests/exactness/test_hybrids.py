@@ -90,6 +90,25 @@ def _embedding(b: ModelBuilder, rng: np.random.Generator, several: bool) -> Mode
     return b.made([x], [y])
 
 
+def _lstm(rng: np.random.Generator, shifted: bool, time_major: bool, clip: float) -> bytes:
+    b, (batches, steps, depth, units) = ModelBuilder(), (2, 3, int(rng.integers(3, 30)), int(rng.integers(3, 20)))
+    shape = (steps, batches) if time_major else (batches, steps)
+    x = b.tensor((*shape, depth), "float32")
+    columns = [depth] * 4 + [units] * 4
+    matrices = [
+        b.constant(rng.integers(-127, 128, (units, count)).astype(np.int8), rng.uniform(0.002, 0.01))
+        for count in columns
+    ]
+    biases = [b.constant(rng.standard_normal(units).astype(np.float32)) for _ in range(4)]
+    states = [b.tensor((batches, units), "float32", is_variable=True) for _ in range(2)]
+    y = b.tensor((*shape, units), "float32")
+    inputs = [x, *matrices, -1, -1, -1, *biases, -1, -1, *states, -1, -1, -1, -1]
+    fields = {"CellClip": clip, "TimeMajor": time_major, "AsymmetricQuantizeInputs": shifted}
+    options = "UnidirectionalSequenceLSTMOptions"
+    b.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], options, 3, FusedActivationFunction=4, **fields)
+    return b.made([x], [y]).finish()
+
+
 _OTHERS = {"BATCH_MATMUL": _matmul, "SVDF": _svdf, "EMBEDDING_LOOKUP": _embedding}
 
 
@@ -128,6 +147,25 @@ def test_the_state_of_an_svdf(seed: int, tmp_path: Path) -> None:
     for step in range(12):
         values = (rng.standard_normal(shape) * float(10.0 ** rng.integers(-3, 4))).astype(np.float32) * (step != 5)
         np.testing.assert_array_equal(runner.infer([values]).outputs[0], reference.step([values])[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_states_of_an_lstm(seed: int, tmp_path: Path) -> None:
+    """LiteRT's sigmoid and tanh are polynomials, the C library's are not; tflite-micro reads the weights as floats."""
+    rng, path = np.random.default_rng(seed), tmp_path / "model.tflite"
+    path.write_bytes(_lstm(rng, shifted=bool(seed % 2), time_major=seed < 2, clip=0.7 if seed else 0.0))
+    artifact = compile_model(path, CompileOptions("none", objective="bytes"), tmp_path / "out")
+    assert [o.claim.exactness for o in artifact.operators] == [Exactness.UNPROVEN]
+    runner, reference = LocalRunner(tmp_path / "out"), TFLiteReference(path.read_bytes())
+    runner.reset()
+    reference.reset()
+    for step in range(6):
+        values = rng.standard_normal(runner.artifact.inputs[0].shape) * 10.0 ** rng.integers(-2, 3)
+        values = values.astype(np.float32) * (step != 3)
+        found = runner.infer([values]).outputs[0]
+        np.testing.assert_allclose(found, reference.step([values])[0], rtol=0, atol=1e-6)
+        assert np.ptp(found) > 0.1
+    assert reference.what == "LiteRT's reference kernels"
 
 
 @pytest.mark.parametrize("accelerator", ["ethos-u55-256", "none"])

@@ -43,8 +43,8 @@ bytes.
 {rest}.
 
 Of hybrid networks (float activations with int8 weights) the host runs CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED,
-BATCH_MATMUL, SVDF and EMBEDDING_LOOKUP, exact against their reference; other operators of that mix are refused, and so
-are sparse tensors.
+BATCH_MATMUL, SVDF and EMBEDDING_LOOKUP, exact against their reference, and UNIDIRECTIONAL_SEQUENCE_LSTM; other
+operators of that mix are refused, and so are sparse tensors.
 """
 
 

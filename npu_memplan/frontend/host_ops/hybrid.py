@@ -16,10 +16,11 @@ from ...models.tensor import Tensor
 from .common import bias_of
 from .matrix import ConvolutionGeometry, DenseGeometry, matrices
 from .operator import Lowering, lowering, require
-from .recurrent import SvdfGeometry
+from .recurrent import CELL, GATES, HIDDEN, SvdfGeometry, require_whole_lstm
 from .selecting import row_lookup
 from .tir import cast, real
 
+_TANH = 4  # in TFLite's numbers of activations
 _LIMITS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}  # of fused activations
 
 
@@ -134,6 +135,33 @@ def svdf(work: Lowering) -> None:
         low,
         high,
     )
+
+
+@lowering("UNIDIRECTIONAL_SEQUENCE_LSTM", hybrid=True)
+def lstm(work: Lowering) -> None:
+    """Input and output are [batch, time, depth], or [time, batch, depth] when time major."""
+    options, data, output = work.options("UnidirectionalSequenceLSTMOptions"), work.tensor(0), work.output()
+    hidden, cell = work.tensor(HIDDEN), work.tensor(CELL)
+    require_whole_lstm(work, data, hidden, cell, output)
+    gates = [[work.tensor(position) for position in places] for places in GATES.values()]
+    _require_floats(data, hidden, cell, output, *(bias for _, _, bias in gates))
+    for weights in (tensor for into, recurrent, _ in gates for tensor in (into, recurrent)):
+        _require_weights(weights)
+        require(len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1")
+    require(options.FusedActivationFunction() == _TANH, "its fused activation is not TANH")
+    batch_axis, time_axis = (1, 0) if options.TimeMajor() else (0, 1)
+    numbers = data.shape[batch_axis], data.shape[time_axis], data.shape[2], output.shape[2]
+    into, recurrent, bias = (np.stack([gate[i].array() for gate in gates]) for i in range(3))
+    scales = np.array([gate[i].scale for i in range(2) for gate in gates], np.float32)
+    source, memory, cells = work.read(0, "input"), work.state(HIDDEN, "hidden"), work.state(CELL, "cell")
+    named = {"input_weights": into, "recurrent_weights": recurrent, "scales": scales, "bias": bias}
+    tables = [work.table(name, values) for name, values in named.items()]
+    stored = work.function.scratch("stored", (numbers[2] + numbers[3],), "int8")
+    made = work.function.scratch("gates", (len(GATES), numbers[3]), "float32")
+    flags = int(options.TimeMajor()), int(options.AsymmetricQuantizeInputs()), float(options.CellClip())
+    target = work.write()
+    arguments = (source, *tables, stored, made, memory, cells, target)
+    work.run_c("hybrid_stored hybrid_lstm", *arguments, *numbers, *flags)
 
 
 @lowering("EMBEDDING_LOOKUP", hybrid=True)

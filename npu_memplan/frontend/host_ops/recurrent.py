@@ -209,10 +209,21 @@ def _read_weights(work: Lowering) -> dict[str, list[Buffer]]:
 
 
 def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: Tensor) -> None:
-    """Refuse types that do not go together, what TFLite Micro's LSTM has not, and weights of other shapes."""
+    """Refuse types that do not go together, and what `require_whole_lstm` refuses."""
     if not work.plain:
         require_same_type((data, hidden, output), ("int8", "int16"))
         require_same_type((cell,), ("int16",))
+    require_whole_lstm(work, data, hidden, cell, output)
+    for into, recurrent, bias in GATES.values():
+        if not work.plain:
+            require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
+            require_same_type((work.tensor(bias),), (_SUMS[data.dtype],), scaled=False)
+    if work.plain:
+        same((data, hidden, cell, output), REAL)
+
+
+def require_whole_lstm(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: Tensor) -> None:
+    """Refuse what TFLite Micro's LSTM has not, and weights of other shapes."""
     for position, what in _UNUSED.items():
         require(work.optional(position) is None, f"it has a {what} (input {position})")
     require(all(work.optional(position) is None for position in range(20, 24)), "it has layer normalisation")
@@ -225,11 +236,6 @@ def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: 
         for position, wanted in ((into, (units, depth)), (recurrent, (units, units)), (bias, (units,))):
             shape = work.tensor(position).shape
             require(shape == wanted, f"input {position} has shape {list(shape)}, not {list(wanted)}")
-        if not work.plain:
-            require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
-            require_same_type((work.tensor(bias),), (_SUMS[data.dtype],), scaled=False)
-    if work.plain:
-        same((data, hidden, cell, output), REAL)
 
 
 def _clamp16(value: Expr) -> Expr:

@@ -9,8 +9,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...exactness import EXACT_AS_A_WHOLE, HYBRID, KEEP_STORED, MICRO, Claim, Code, Exactness, claim, hybrid_claim
-from ...models.network import CpuOperator, Network, without_reference
+from ...exactness import (
+    EXACT_AS_A_WHOLE,
+    HYBRID,
+    HYBRID_LSTM,
+    KEEP_STORED,
+    MICRO,
+    Claim,
+    Code,
+    Exactness,
+    claim,
+    hybrid_claim,
+)
+from ...models.network import CpuOperator, Network, is_hybrid, without_reference
 from ...models.tensor import Tensor
 from ..attributes import Quantised, SourceOperator, main_attributes
 from .branches import subgraphs_of
@@ -178,7 +189,7 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     if reason := without_reference(network, operator):
         return Claim(reason=reason)
     dtype = activation_type(network, operator)
-    hybrid = code is Code.HOST and operator.name in HYBRID and _is_hybrid(network, operator)
+    hybrid = code is Code.HOST and operator.name in (*HYBRID, HYBRID_LSTM) and is_hybrid(network, operator)
     found = hybrid_claim(operator.name) if hybrid else claim(code, operator.name, dtype)
     other = doubt(code, network, operator)
     if other:
@@ -194,12 +205,6 @@ def _joins_other_scales(network: Network, operator: CpuOperator) -> bool:
         return False
     tensors = [network.tensors[index] for index in (*operator.inputs, *operator.outputs)]
     return len({(tensor.scale, tensor.zero_point) for tensor in tensors}) > 1
-
-
-def _is_hybrid(network: Network, operator: CpuOperator) -> bool:
-    """Whether weights of int8 make floats."""
-    weights, output = operator.inputs[1], network.tensors[operator.outputs[0]]
-    return weights >= 0 and network.tensors[weights].dtype == "int8" and output.dtype == "float32"
 
 
 def activation_type(network: Network, operator: CpuOperator) -> str:
