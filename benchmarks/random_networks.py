@@ -1,7 +1,7 @@
 """Compiles random networks in several ways, runs them, and compares them with their reference.
 
 Usage: python -m benchmarks.random_networks [--first N] [--count M] [--how default,vela,tvm,none,stripes,pool,u85,...]
-       [--output RESULTS.jsonl] [--keep FOLDER] [--reduce]
+       [--files NETWORK.tflite ...] [--output RESULTS.jsonl] [--keep FOLDER] [--reduce]
 
 Invariant: exit code 0 means that every network was exact, announced as inexact, or refused by name. Networks are tried
 in forks of a process that has imported everything, so that a crash is a result; the same seed is the same network, the
@@ -157,8 +157,7 @@ def work_through(seeds: Sequence[int], hows: Sequence[str], output: Path, keep: 
             for seed in batch:
                 found: list[Record] = []
                 left = [how for how in hows if (seed, how) not in known]
-                builder = draw(seed)
-                try_network(seed, builder.finish(), left, lambda r, f=found: f.append(r) if "how" in r else None)
+                try_network(seed, draw(seed).finish(), left, lambda r, f=found: f.append(r) if "how" in r else None)
                 _write(output, seed, found, keep)
                 report({"seed": seed})
 
@@ -171,14 +170,17 @@ def work_through(seeds: Sequence[int], hows: Sequence[str], output: Path, keep: 
             _write(output, seed, try_seed(seed, draw(seed).finish(), left), keep)
 
 
-def _write(output: Path, seed: int, records: Sequence[Record], keep: Path | None) -> None:
-    builder = draw(seed)
-    kinds = [operator[0] for operator in builder.operators]
+def _write(output: Path, seed: int | str, records: Sequence[Record], keep: Path | None = None) -> None:
+    """`seed`: of a file its path."""
     with output.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps({"seed": seed, **record, "operators": kinds}) + "\n" for record in records)
-    if keep is not None and any(record["verdict"] == Verdict.FAULT.value for record in records):
+        file.writelines(json.dumps({"seed": seed, **record}) + "\n" for record in records)
+    if (
+        keep is not None
+        and isinstance(seed, int)
+        and any(record["verdict"] == Verdict.FAULT.value for record in records)
+    ):
         keep.mkdir(parents=True, exist_ok=True)
-        (keep / f"{seed}.tflite").write_bytes(builder.finish())
+        (keep / f"{seed}.tflite").write_bytes(draw(seed).finish())
 
 
 def _records(output: Path) -> list[Record]:
@@ -211,6 +213,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seeds", default="", help="these, by commas, in place of --first and --count")
+    parser.add_argument("--files", type=Path, nargs="*", help="these .tflite files in place of random networks")
     parser.add_argument("--how", default=",".join(WAYS))
     parser.add_argument("--output", type=Path, default=Path("random_networks.jsonl"))
     parser.add_argument("--keep", type=Path, help="where files with faults go")
@@ -229,7 +232,11 @@ def main() -> int:
         Trial(draw(0).finish()).try_unchecked(ways(0)[how])
     _share_vela()
     gc.freeze()  # so that forks do not copy what they only look at
-    work_through(seeds, hows, requested.output, requested.keep)
+    if requested.files:
+        for path in requested.files:
+            _write(requested.output, str(path), try_seed(1, path.read_bytes(), hows))
+    else:
+        work_through(seeds, hows, requested.output, requested.keep)
     records = _records(requested.output)
     print(summary(records))
     return 1 if any(r["verdict"] == Verdict.FAULT.value for r in records) else 0
