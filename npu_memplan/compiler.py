@@ -63,6 +63,10 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
         extracted = extract_problem(lower(read_by_one(model, options, beyond)))
     try:
         planned = plan(extracted)
+        if options.stream_input:
+            from .tuning.streamed_input import note_the_others
+
+            return prefetch_weights(note_the_others(planned))
         return make_resident(prefetch_weights(planned), lambda: planned)
     except planners.PlanningError as error:
         loaded = extracted.loaded

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .models.onnx import is_onnx
 from .models.torch import is_torch
-from .options import AUTO, NO_NPU, CompileOptions
+from .options import AUTO, NO_NPU, CompileOptions, OptionError
 from .target_data import accelerator_system
 
 Changes = Mapping[str, object]  # of `CompileOptions`, by field name
@@ -37,10 +37,13 @@ class TuningKnob:
     same_program: bool = False  # it costs nothing at run time, so it is added to whatever else does not fit
 
     def applied(self, options: CompileOptions, budget_bytes: int) -> CompileOptions | None:
-        """`options` with this one as well; None where that is nothing new."""
+        """`options` with this one as well; None where that is nothing new, or does not go together with them."""
         options = by_one(options)
         changed = replace(options, **self.changes(options, budget_bytes))  # type: ignore[arg-type]
-        return None if changed == options else changed.resolved()
+        try:
+            return None if changed == options else changed.resolved()
+        except OptionError:
+            return None
 
     def flags(self, options: CompileOptions, budget_bytes: int) -> str:
         """What to add to the command line of `options`, and what to leave out of it."""

@@ -14,6 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax
 
+from .. import planners
 from ..errors import RefusalError
 from ..ethosu.lower.emit import Builder
 from ..ethosu.lower.operands import Operand, Output, Window
@@ -34,7 +35,7 @@ from ..frontend.attributes import quantised
 from ..names import Names
 from ..problem import BufferKind
 from ..request import Loaded, StripeOptions
-from ..stages import extract_problem
+from ..stages import Planned, extract_problem
 from ..vocabulary import STREAMED_ROWS, is_npu
 from .cascades import best_choice
 from .rebuild import with_attributes_of
@@ -61,6 +62,32 @@ def stream_input(loaded: Loaded, options: StripeOptions) -> Loaded:
     functions = {v: function if v.name_hint == call.function else f for v, f in module.functions.items()}
     functions[module.get_global_var("main")] = _with_rows(module["main"], position, kept)
     return replace(loaded, module=tvm.IRModule(functions, module.attrs))
+
+
+def note_the_others(planned: Planned) -> Planned:
+    """`planned` with a note where all that is no row of the input needs the whole pool by itself."""
+    problem, plan = planned.extracted.problem, planned.plan
+    rows = {stream.buffer for stream in problem.streams}
+    others = replace(
+        problem,
+        buffers=tuple(b for b in problem.buffers if b.name not in rows),
+        conflicts=tuple(pair for pair in problem.conflicts if not rows & {*pair}),
+        aliases=tuple(group for group in problem.aliases if not rows & {name for name, _ in group.members}),
+        overlaps=tuple(o for o in problem.overlaps if not rows & {o.first, o.second}),
+        accesses=tuple(known for known in problem.accesses if known.buffer not in rows),
+        streams=(),
+    )
+    homes = {place.pool for place in plan.placements if place.buffer in rows}
+    alone = {u.pool: u.lower_bound_bytes for u in planners.plan(others, plan.planner, seed=plan.seed).usage}
+    notes = tuple(
+        f"the rows take no bytes of their own in pool {usage.pool}: without them the other buffers need "
+        f"{usage.used_bytes:,} too, so a smaller input would save nothing there"
+        for usage in plan.usage
+        if usage.pool in homes and usage.used_bytes == alone[usage.pool]
+    )
+    loaded = planned.extracted.loaded
+    loaded = replace(loaded, notes=(*loaded.notes, *notes))
+    return replace(planned, extracted=replace(planned.extracted, loaded=loaded))
 
 
 def _with_rows(main: Any, position: int, shape: tuple[int, ...]) -> Any:

@@ -112,19 +112,27 @@ def test_what_cannot_be_resident_is_said(cli: Callable, tmp_path: Path, options:
     assert not (tmp_path / "out.tflite").exists()
 
 
-OTHERS = [("ethos-u65-512", "Dedicated_Sram"), ("ethos-u55-64", ""), ("ethos-u85-256", "")]
+OTHERS = [
+    ("--accelerator ethos-u65-512 --memory-mode Dedicated_Sram", ""),
+    ("--accelerator ethos-u55-64", ""),
+    ("--accelerator ethos-u85-256", ""),
+    ("--board alif-e7-hp", ""),  # the pool has the choice of two fast memories
+    ("", "trained_lstm_int8"),  # states
+    ("--accelerator ethos-u65-256 --memory-mode Dedicated_Sram", "trained_lstm_int8"),  # and states in DRAM
+]
 
 
-@pytest.mark.parametrize(("accelerator", "mode"), OTHERS)
-def test_other_npus_and_pools(cli: Callable, tmp_path: Path, accelerator: str, mode: str) -> None:
-    options = ("--accelerator", accelerator, *(("--memory-mode", mode) if mode else ()))
-    made = cli("compile", MODEL, *options, *QUICK, "--json", "--resident", "all", "-o", tmp_path / "out")
+@pytest.mark.parametrize(("options", "name"), OTHERS)
+def test_other_npus_and_pools(cli: Callable, tmp_path: Path, options: str, name: str, shared_model: Callable) -> None:
+    model = shared_model(name) if name else MODEL
+    made = cli("compile", model, *options.split(), *QUICK, "--json", "--resident", "all", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["resident_bytes"] > 0
     artifact = Artifact.load(tmp_path / "out")
-    kept = next(b.name for b in artifact.problem.buffers if b.kind is BufferKind.RESIDENT)
-    assert artifact.plan.placement(kept).pool == "sram"
-    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 3, "--reference", MODEL)
+    assert bool(artifact.states) == bool(name)
+    kept = [b.name for b in artifact.problem.buffers if b.kind is BufferKind.RESIDENT]
+    assert {artifact.plan.placement(buffer).pool for buffer in kept} == {"sram"}
+    ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 5, "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 

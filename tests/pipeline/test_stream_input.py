@@ -20,6 +20,7 @@ from npu_memplan.verify import Constraint, verify
 from tests.support.random_networks import network
 
 TABLES = ("ethos-u55-256", "ethos-u85-256", "ethos-u85-1024")
+QUICK = ("--effort", "quick", "--no-check")
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
 
@@ -122,6 +123,14 @@ def test_what_cannot_be_streamed_is_said(cli: Callable, tmp_path: Path, options:
     assert not (tmp_path / "out.tflite").exists()
 
 
+def test_too_small_a_pool_is_said(cli: Callable, tmp_path: Path) -> None:
+    """Ways to need less that cannot be had with a streamed input are not proposed, and are no error of their own."""
+    made = cli("compile", MODEL, "--stream-input", "image", "--pool", "sram=512", *QUICK, "-o", tmp_path / "out")
+    assert made.code == 2
+    assert "does not fit pool sram" in made.err
+    assert not any(flag in made.err for flag in ("--stripes", "--npu-compiler", "--fit"))
+
+
 @pytest.mark.parametrize("npu", [a.name for a in ETHOS_U85])
 def test_every_ethos_u85_is_bit_exact(cli: Callable, tmp_path: Path, npu: str) -> None:
     options = ("--stream-input", "image", "--accelerator", npu)
@@ -174,3 +183,14 @@ def test_a_person_detector_needs_less_than_its_input(cli: Callable, tmp_path: Pa
     ran = cli("run", tmp_path / "out", "--on", "local", "--steps", 3, "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     assert re.search(r"#define \w+_KEPT_ROWS \d+", (tmp_path / "out" / "src" / "vww_96_int8.h").read_text())
+
+
+def test_rows_that_save_nothing_are_said(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
+    """The peak of one of two networks of one architecture is behind its first layers: its input has a channel only."""
+    found = []
+    for name, tensor in (("person_detect", "input"), ("vww_96_int8", "input_1_int8")):
+        made = cli("compile", shared_model(name), "--stream-input", tensor, *QUICK, "-o", tmp_path / name)
+        assert made.code == 0, made.err
+        found.append([note for note in Artifact.load(tmp_path / name).notes if "take no bytes of their own" in note])
+    assert [len(notes) for notes in found] == [1, 0]
+    assert "the other buffers need 16,128 too" in found[0][0]
