@@ -180,5 +180,7 @@ def _verdict(application: Application, joint: Artifact) -> str:
     used = []
     for usage in joint.plan.usage:
         alone = sum(network.alone_bytes[usage.pool] for network in application.networks)
-        used.append(f"{usage.pool} {usage.used_bytes:,} bytes ({alone:,} apart)")
+        gap = usage.used_bytes > usage.lower_bound_bytes > 0
+        bound = f", {usage.lower_bound_bytes:,} at least" if gap else ""
+        used.append(f"{usage.pool} {usage.used_bytes:,} bytes ({alone:,} apart{bound})")
     return f"{application.name}: {len(application.networks)} networks; {', '.join(used)}, {joint.plan.status.value}"
