@@ -54,6 +54,7 @@ class Emitter:
         self.pool_vars: list[Any] = []
         self.functions: dict[Any, tuple[Any, Rewritten]] = {}
         self.places: dict[Any, set[Any]] = {}  # key of calls that may share a clone -> their places
+        self.sharers: dict[Any, list[Invoke]] = {}  # key -> calls that share a clone
         self.symbols = Symbols()
         self.objects: dict[RelaxTensor, Any] = {}  # tensors outside the pools
         self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
@@ -207,7 +208,8 @@ class Emitter:
         anywhere = len(self.places.get(free, ())) > 1
         key = free if anywhere else self.key(call, values)
         if key not in self.functions:
-            placed = Placer(call, self.pools, self.slots, values, anywhere=anywhere).run()
+            calls = self.sharers.get(key, ())
+            placed = Placer(call, self.pools, self.slots, values, anywhere=anywhere, calls=calls).run()
             name = self.names.unique(call.function)
             function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
             self.functions[key] = (function, placed)
@@ -227,6 +229,8 @@ class Emitter:
             values = self.symbols.values(call)
             free, key = self.key(call, values, anywhere=True), self.key(call, values)
             self.places.setdefault(free, set()).add(key)
+            for one in {free, key}:
+                self.sharers.setdefault(one, []).append(call)
 
     def key(self, call: Invoke, values: Mapping[Any, Any], *, anywhere: bool = False) -> tuple[Any, ...]:
         """Calls with equal keys can share one planned PrimFunc; with `anywhere`, one whose parameters are offsets."""

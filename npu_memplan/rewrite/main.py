@@ -33,6 +33,7 @@ from ..vocabulary import (
     POOLS,
     SYMBOLS,
 )
+from .aliasing import settled
 from .emit import Emitter
 from .formula import formula
 from .pools import PlannedPool, PoolSlot, pools_of
@@ -113,21 +114,11 @@ def rewrite_program(
     planned.update_func(planned.get_global_var(program.name), made.with_attr(attributes))
     for gv, other in module.functions.items():
         if gv.name_hint != program.name and gv.name_hint not in replaced:
-            planned.update_func(gv, _without_noalias(other))
+            planned.update_func(gv, other)
     _relink(planned, program.name)
     for key, infos in module.global_infos.items():
         planned.update_global_info(key, list(infos))
-    return planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned
-
-
-def _without_noalias(function: Any) -> Any:
-    """A function that stays in the module, without `tirx.noalias`.
-
-    TVM 0.27 compiles all kernels of a module for the CPU with the mark of the last one, by name, and planned ones work
-    in place.
-    """
-    marked = isinstance(function, tirx.PrimFunc) and "tirx.noalias" in function.attrs
-    return function.without_attr("tirx.noalias") if marked else function
+    return settled(planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned)
 
 
 def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:

@@ -96,7 +96,7 @@ def initialiser(pool: PlannedPool) -> tuple[Any, npt.NDArray[np.uint8]]:
         copies.append(tirx.For(i, 0, len(content), tirx.ForKind.SERIAL, store))
         start += len(content)
     body = tirx.SeqStmt(copies) if len(copies) != 1 else copies[0]
-    return tirx.PrimFunc([source, target], body).with_attr("s_tir", True), image
+    return tirx.PrimFunc([source, target], body).with_attr({"s_tir": True, "tirx.noalias": True}), image
 
 
 def fill(pool: PlannedPool, byte: int) -> Any:
@@ -107,4 +107,4 @@ def fill(pool: PlannedPool, byte: int) -> Any:
     i = tirx.Var("i", "int64")
     store = tirx.BufferStore(target, tirx.IntImm("uint8", byte), [i])
     body = tirx.For(i, 0, extent, tirx.ForKind.SERIAL, store)
-    return tirx.PrimFunc([target], body).with_attr("s_tir", True)
+    return tirx.PrimFunc([target], body).with_attr({"s_tir": True, "tirx.noalias": True})

@@ -25,6 +25,7 @@ from ..extract.relax.calls import in_type_of
 from ..extract.sizes import static_extent
 from ..extract.tir import operator_of
 from ..vocabulary import REGIONS, is_npu
+from .aliasing import NOALIAS, has_threads, is_marked, may_share, over_pool, sharing
 from .pools import PlannedPool, PoolSlot
 
 
@@ -76,7 +77,8 @@ class Placer:
     """Puts the PrimFunc of `call` on `pools`; `slots` holds the planned storages by name.
 
     `values` are the shape symbols' values in the caller; those that are numbers are put in. With `anywhere`, offsets
-    are parameters, so that other calls with the same pools can use it.
+    are parameters, so that other calls with the same pools can use it. `calls` are all that do: with them, a kernel
+    keeps its promise that buffers share no bytes where it holds.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Placer:
         values: Mapping[Any, Any],
         *,
         anywhere: bool,
+        calls: Sequence[Invoke] = (),
     ) -> None:
         self.anywhere = anywhere
         self.call = call
@@ -104,11 +107,20 @@ class Placer:
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, Any] = {}  # storage -> parameter
         self.pointers: dict[Any, Any] | None = {} if is_npu(self.function) else None  # buffer -> pointer variable
+        threads = has_threads(self.function)
+        shared = sharing(calls, slots) if calls and is_marked(self.function) and not own and not threads else None
+        self.marked = shared is not None
+        self.shared: frozenset[int] = shared or frozenset()  # storages
+        self.replaced: dict[Any, Any] = {}  # buffer -> the same over its pool
 
     def run(self) -> Rewritten:
         """The planned PrimFunc."""
         function, call = self.function, self.call
         known = {self.renamed.get(v, v): e for v, e in self.values.items() if static_extent(e) is not None}
+        if self.shared:
+            buffers = [*function.params, *(self.renamed[i.allocation.buffer] for i in call.internals)]
+            self.marked = may_share(function, [buffers[i] for i in self.shared])
+            self.shared = self.shared if self.marked else frozenset()
         positions: list[int] = []
         declarations = []
         for i, parameter in enumerate(function.params):
@@ -130,6 +142,8 @@ class Placer:
             return statement if home is None else self.declare(statement.buffer, *home)
 
         body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
+        if self.replaced:
+            body = _with_values(body, self.replaced)
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
         if self.pointers:
             body = tvm_ffi.structural_map(body, (ir.Call, self.pointer))
@@ -155,8 +169,9 @@ class Placer:
         if numbers:
             body = _with_values(body, numbers)
         result = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
-        # Two parameters may lie in one pool now. Nor is the promise kept where it holds: see `main._without_promise`.
-        result = result.without_attr("tirx.noalias").without_attr("global_symbol")
+        result = result.without_attr("global_symbol")
+        if not self.marked:
+            result = result.without_attr(NOALIAS)
         if is_npu(function):
             result = result.with_attr(REGIONS, self.regions)
         return Rewritten(result, tuple(self.pools), tuple(positions), tuple(self.offsets), tuple(symbols))
@@ -167,6 +182,10 @@ class Placer:
             if storage not in self.offsets:
                 self.offsets[storage] = tirx.Var(f"offset_{len(self.offsets)}", "int64")
             offset = self.offsets[storage]
+        if storage in self.shared:
+            declared = over_pool(buffer, self.pools[slot.pool], offset)
+            self.replaced[buffer] = declared.buffer
+            return declared
         address = tirx.address_of(tirx.BufferLoad(self.pools[slot.pool], [offset]))
         if self.pointers is None:
             return tirx.DeclBuffer(buffer, data=address)

@@ -1,4 +1,4 @@
-"""Kernels in place are right beside one that promises no aliasing: TVM takes the last promise, by name, for all."""
+"""Kernels in place keep their promise of no aliasing where it holds; TVM takes the last promise, by name, for all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
+from npu_memplan.extract.tir import nodes_of
 from npu_memplan.transform import PlanMemory, pipeline
 
 
@@ -39,10 +40,37 @@ def test_a_kernel_in_place_is_right_beside_one_that_promises():
     planned = PlanMemory(poison=0xA5)(Quantized)
     kernels = {gv.name_hint: f for gv, f in planned.functions.items() if isinstance(f, tirx.PrimFunc)}
     assert "transposed" in kernels
-    assert not [name for name, f in kernels.items() if f.attrs is not None and "tirx.noalias" in f.attrs]
+    assert all("tirx.noalias" in f.attrs for f in kernels.values())
+    assert results_are_equal(planned)
+
+
+def test_where_one_kernel_promises_nothing_no_kernel_does():
+    function = Quantized["transposed"].without_attr("tirx.noalias")
+    module = tvm.IRModule({**dict(Quantized.functions.items()), Quantized.get_global_var("transposed"): function})
+    planned = PlanMemory(poison=0xA5)(module)
+    kernels = [f for f in planned.functions.values() if isinstance(f, tirx.PrimFunc)]
+    assert kernels
+    assert not any("tirx.noalias" in f.attrs for f in kernels)
+    assert results_are_equal(planned)
+
+
+def declared(planned, name: str) -> list[str]:
+    """How each buffer on a pool is declared, in textual order."""
+    return [stmt.data.op.name for stmt in nodes_of(planned[name].body, tirx.DeclBuffer)]
+
+
+def test_only_storages_that_share_bytes_are_declared_over_their_pool():
+    planned = PlanMemory()(Quantized)
+    assert declared(planned, "add") == ["tirx.address_of"]
+    assert declared(planned, "quantize") == ["tirx.buffer_data"] * 2  # in place
+    apart = PlanMemory(overlaps=False)(Quantized)
+    assert declared(apart, "quantize") == ["tirx.address_of"] * 2
+
+
+def results_are_equal(planned) -> bool:
     x = np.random.default_rng(0).standard_normal((1, 32, 32, 16), dtype=np.float32)
     results = []
     for module in (Quantized, planned):
         vm = relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=pipeline(plan=False)), tvm.cpu())
         results.append(vm["main"](tvm.runtime.tensor(x)).numpy())
-    np.testing.assert_array_equal(*results)
+    return bool(np.array_equal(*results))

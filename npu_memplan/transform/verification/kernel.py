@@ -123,6 +123,8 @@ class CallWalk:
         for buffer, item_bytes, load, other in self.text.declared:
             if load is not None:
                 self.at(buffer, item_bytes, load, *next(found, ("", 0)))
+            elif other in self.pools and self.pools[other].owner is self.pools[other].memory:
+                self.at(buffer, item_bytes, _element(other, buffer, item_bytes), *next(found, ("", 0)))
             elif other in self.places:
                 self.places[buffer] = self.places[other]
 
@@ -276,6 +278,11 @@ def _text_of(body: Any) -> KernelText:
 
     tvm_ffi.structural_walk(body, [(tirx.For, loop), (tirx.DeclBuffer, declare)], order="pre")
     return KernelText(declared, list(variables))
+
+
+def _element(pool: Any, buffer: Any, item_bytes: int) -> Any:
+    """The byte of a whole pool, declared as other elements, where `buffer` begins."""
+    return tirx.BufferLoad(pool, [buffer.elem_offset * item_bytes])
 
 
 def _last(access: NestAccess) -> int:

@@ -1,0 +1,103 @@
+"""Which storages of a call share bytes, so that the others may promise the compiler that they do not.
+
+Invariant: `tirx.noalias` stays where it is true. TVM's LLVM code generator takes every declared buffer of a marked
+kernel for bytes of its own, unless it is declared over another one. So storages that share bytes, at any time of the
+call, are declared over their pool, the others on addresses of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from tvm import DataType, ir, tirx
+
+from ..extract.program import Internal, Invoke, View
+from ..extract.sizes import static_extent
+from ..extract.tir import nodes_of, operator_of
+from .pools import PoolSlot
+
+NOALIAS = "tirx.noalias"
+_POINTERS = ("tirx.buffer_data", "tirx.address_of", "tirx.tvm_access_ptr", "tirx.call_extern", "tirx.tvm_call_packed")
+
+
+def is_marked(function: Any) -> bool:
+    """Whether a PrimFunc promises that its buffers share no bytes."""
+    return function.attrs is not None and bool(function.attrs.get(NOALIAS, False))
+
+
+def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot]) -> frozenset[int] | None:
+    """Storages, by their numbers in `storages_of`, that share bytes with another one in one of the calls.
+
+    None where that is not known: sizes or offsets depend on symbols, or an offset is no multiple of the elements.
+    """
+    found: set[int] = set()
+    for call in calls:
+        spans: dict[int, list[tuple[int, int, int]]] = {}  # pool -> first byte, one past the last, storage
+        for index, storage in enumerate([*call.arguments, *call.internals]):
+            if not isinstance(storage, View | Internal):
+                continue
+            tensor, start = (storage.tensor, storage.offset_bytes) if isinstance(storage, View) else (storage, 0)
+            slot = slots.get(tensor.name)
+            if slot is None:
+                continue
+            first = static_extent(slot.offset)
+            if first is None or tensor.size_bytes is None or (first + start) % (item_bytes(storage.dtype) or 1):
+                return None
+            spans.setdefault(slot.pool, []).append((first + start, first + tensor.size_bytes, index))
+        for ones in spans.values():
+            for (first, stop, index), (other_first, other_stop, other) in combinations(ones, 2):
+                if first < other_stop and other_first < stop:
+                    found |= {index, other}
+    return frozenset(found)
+
+
+def may_share(function: Any, buffers: Sequence[Any]) -> bool:
+    """Whether `buffers` of a kernel can be declared over a pool: no pointers, elements of whole bytes."""
+    pointers = any(operator_of(call) in _POINTERS for call in nodes_of(function.body, ir.Call))
+    return not pointers and all(item_bytes(str(buffer.dtype)) for buffer in buffers)
+
+
+def over_pool(buffer: Any, pool: Any, offset: Any) -> Any:
+    """The declaration of a new buffer like `buffer` at byte `offset` of `pool`, as elements of the same memory."""
+    size = item_bytes(str(buffer.dtype))
+    known = static_extent(offset)
+    start: Any = tirx.floordiv(offset, size) if known is None else tirx.IntImm("int64", known // size)
+    made = tirx.decl_buffer(
+        list(buffer.shape),
+        str(buffer.dtype),
+        name=buffer.name,
+        strides=list(buffer.strides) or None,
+        elem_offset=start,
+        layout=None,
+    )
+    return tirx.DeclBuffer(made, data=tirx.buffer_data(pool))
+
+
+def settled(module: Any) -> Any:
+    """`module` with the mark on all of its kernels or on none.
+
+    TVM 0.27 compiles all kernels of a module for the CPU with the mark of the last one, by name. Kernels of threads
+    lose it, too: their buffers become parameters of a kernel on the device.
+    """
+    kernels = {gv: f for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
+    if all(is_marked(f) and not has_threads(f) for f in kernels.values()):
+        return module
+    for gv, function in kernels.items():
+        if is_marked(function):
+            module.update_func(gv, function.without_attr(NOALIAS))
+    return module
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of an element; 0 where elements are parts of bytes."""
+    kind = DataType(dtype)
+    bits = int(kind.bits) * int(kind.lanes)
+    return 1 if dtype == "bool" else bits // 8 if bits % 8 == 0 else 0
+
+
+def has_threads(function: Any) -> bool:
+    """Whether a kernel has threads of its own."""
+    kinds = any(loop.kind == tirx.ForKind.THREAD_BINDING for loop in nodes_of(function.body, tirx.For))
+    return kinds or any(stmt.attr_key == "thread_extent" for stmt in nodes_of(function.body, tirx.AttrStmt))
