@@ -25,15 +25,15 @@ class SearchBudget:
     in_place_shares: tuple[float, ...]  # the same, whose weights are read in place
     read_once_shares: tuple[float, ...]  # the same, whose weights are prefetched where they are read again
     sliced_forms: int  # candidates that are cut into slices of other sizes
-    under_worst: int  # candidates that are searched once more, under the worst model
+    under_worst: int  # candidates that are searched once more, under the model that is the worst for the best program
 
 
 # `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, without stripes.
 BUDGETS = {
     "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 0, False, (), (), (), 0, 0),
     "normal": SearchBudget(
-        ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 2 * WORK, True, _SHARES, _SHARES[:2],
-        _SHARES[1:2], 2, 0,
+        ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 0, True, _SHARES, _SHARES[:2],
+        _SHARES[1:2], 2, 2,
     ),
     "max": SearchBudget(
         ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 8 * WORK, True,

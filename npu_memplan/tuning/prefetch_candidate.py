@@ -62,8 +62,13 @@ class PrefetchCandidate:
         _further(self._searches, work)
 
     def under(self, assumptions: Assumptions) -> PrefetchCandidate:
-        """The same, whose copies are searched for under another model; programs are ranked as before."""
-        return PrefetchCandidate(self.plain, self._rank, self._fast, self._limit, assumptions)
+        """The same, whose copies are searched for under another model, from those that were found on; programs are
+        ranked as before.
+        """
+        other = PrefetchCandidate(self.plain, self._rank, self._fast, self._limit, assumptions)
+        for search, known in zip(other._searches, self._searches, strict=True):
+            search.try_out(known.choice)
+        return other
 
     def instead(self, extracted: Extracted) -> PrefetchCandidate | None:
         """Another program in the same pool; None where it does not fit."""

@@ -36,6 +36,10 @@ class Ranking:
             self.note(planned, (cycles, sum(usage.used_bytes for usage in plan.usage)))
         return self._known[planned]
 
+    def under(self, assumptions: Assumptions) -> Ranking:
+        """By cycles under another model of time."""
+        return Ranking(replace(self.memory_map, assumptions=assumptions), _demand_caches=self._demand_caches)
+
     def note(self, planned: Planned, rank: Rank) -> None:
         """Remember what is known of a program."""
         self._known[planned] = rank

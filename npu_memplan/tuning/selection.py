@@ -21,7 +21,7 @@ from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
 from ..ethosu.schedule.stripes.group import ChannelGroup
-from ..ethosu.time import MemoryMap
+from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
 from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
@@ -31,10 +31,10 @@ from ..stages import Extracted, Planned, extract_problem
 from ..vocabulary import is_npu
 from .bounds import bound_of, port_bound
 from .budget import BUDGETS, SearchBudget
-from .candidate import ProgramCandidate
+from .candidate import ProgramCandidate, cycles_by_model
 from .cascades import CascadeChoice, at_limit, pareto_front
 from .prefetch_candidate import PrefetchCandidate
-from .ranking import Rank, Ranking
+from .ranking import Ranking
 from .rebuild import Cutters, rebuild_problem, slicers
 from .weight_prefetch import (
     SearchResult,
@@ -67,7 +67,8 @@ def select_fastest(
 
     Raises what the first backend raises where none can be planned.
     """
-    rank, attempts, budget = Ranking(memory_map), Attempts(), BUDGETS[options.effort]
+    nominal, attempts, budget = Ranking(memory_map), Attempts(), BUDGETS[options.effort]
+    rank = nominal.under(SEARCHED)
     lifted: list[Planned] = []
     ours: list[Planned] = []
     if options.npu_compiler != "tvm":
@@ -76,14 +77,14 @@ def select_fastest(
             lifted = [_lifted(extract(_named(load(requested), VELA)))]
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
-            searched = search_programs(lifted, rank, budget) if bound_of(lifted[0], rank) <= least else None
-            if searched is not None and searched.best.rank[0] <= least:
+            searched = search_programs(lifted, rank, budget) if bound_of(lifted[0], nominal) <= least else None
+            if searched is not None and searched.cycles[0] <= least:
                 return _explained(searched, rank, options, slack)
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].extracted) if lifted else None
         with attempts.of(OURS):
             native = replace(options, npu_compiler="tvm", stripes=False)
-            for made in _ours(lambda wanted: extract(_named(load(wanted), OURS)), native, memory_map, most):
+            for made in _ours(lambda wanted: extract(_named(load(wanted), OURS)), native, rank.memory_map, most):
                 ours.append(made)  # they stay if a later one fails
     attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # programs that fit, and are read, are compared
     return _explained(search_programs([*lifted, *ours], rank, budget), rank, options, slack)
@@ -303,13 +304,15 @@ def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, sl
     found = prefer_bytes(found, slack, rank)
     best, made = found.best, found.made
     others = [candidate for candidate in found.candidates if _lifts(candidate) != _lifts(best)]
-    text = f"{_backend(best)}, {_figures(best.rank)}, {bound_of(made, rank):,} at least"
+    text = f"{_backend(best)}, {_figures(best, rank)}, {bound_of(made, rank.under(NOMINAL)):,} at least"
     if others:
         other = min(others, key=lambda candidate: candidate.rank)
-        estimates = [(t.optimistic_cycles, _backend(t)) for t in found.estimated if _lifts(t) != _lifts(best)]
-        optimistic, backend = min(estimates, default=(other.rank[0], ""))
-        about = f"{backend}, about {optimistic:,}"  # it was not searched further
-        text += f"; {about if optimistic < other.rank[0] else f'{_backend(other)}, {_figures(other.rank)}'}"
+        estimated = [one for one in found.estimated if _lifts(one) != _lifts(best)]
+        most = min(estimated, key=lambda one: one.optimistic_cycles, default=None)
+        if most is not None and most.optimistic_cycles < other.rank[0]:  # it was not searched further
+            text += f"; {_backend(most)}, about {most.under(NOMINAL).optimistic_cycles:,}"
+        else:
+            text += f"; {_backend(other)}, {_figures(other, rank)}"
     if found.cycles and _lifts(found.candidates[0]):
         low, high = min(found.cycles), max(found.cycles)
         text += f"; {low:,} to {high:,} by how memories are shared, at most {found.ratio:.3f} of {VELA}"
@@ -327,5 +330,6 @@ def _lifts(one: ProgramCandidate | PrefetchCandidate) -> bool:
     return _backend(one) == VELA
 
 
-def _figures(rank: Rank) -> str:
-    return f"{rank[0]:,} cycles in {rank[1]:,} bytes"
+def _figures(one: ProgramCandidate, rank: Ranking) -> str:
+    """Nominal cycles, and bytes."""
+    return f"{cycles_by_model(one, rank)[0]:,} cycles in {one.rank[1]:,} bytes"

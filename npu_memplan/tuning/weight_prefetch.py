@@ -19,7 +19,7 @@ from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.reads import in_place
 from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.prefetch.tables import loaded_early
-from ..ethosu.time import MODELS, MemoryMap, Traffic
+from ..ethosu.time import MODELS, SEARCHED, MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import Fallback, contained, fall_back
 from ..stages import Extracted, Planned
@@ -34,7 +34,7 @@ _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
 _WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
-_FINALISTS = 8  # besides the first program, by their nominal cycles
+_FINALISTS = 8  # besides the first program, by their cycles under the model of the search
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -43,7 +43,7 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    made = search_programs((planned,), rank, budget_of(planned)).made
+    made = search_programs((planned,), rank.under(SEARCHED), budget_of(planned)).made
     report_slow_search()
     return made
 
@@ -88,7 +88,7 @@ def search_programs(programs: Sequence[Planned], rank: Ranking, budget: SearchBu
     """The fastest of `programs`, each as it is and with its constants copied otherwise.
 
     A program whose bound cannot beat the best is not searched, nor one whose optimistic cycles cannot. A pool without
-    a size is no larger than the largest of the programs makes it.
+    a size is no larger than the largest of the programs makes it. `rank` has the model of time that is searched under.
     """
     incumbent = _Incumbent([ProgramCandidate(program, rank(program)) for program in programs], rank)
     fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
@@ -124,11 +124,11 @@ def _made(candidate: ProgramCandidate, rank: Ranking) -> Planned | None:
 
 
 class _Incumbent:
-    """The best candidate so far, by its nominal cycles, and all that it was compared with."""
+    """The best candidate so far, by its cycles under the model of the search, and all that it was compared with."""
 
     def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking) -> None:
         self.candidates, self._ranking = list(candidates), rank
-        self.added: list[ProgramCandidate] = []  # that were not searched for few nominal cycles
+        self.added: list[ProgramCandidate] = []  # that were searched for under another model
         self.best = min(candidates, key=_rank)
         self.made = self.best.plain
 

@@ -19,6 +19,7 @@ from ..errors import RefusalError
 from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.stream.container import build_payload, payload_of
+from ..ethosu.time import cycles_by_model
 from ..extract.program import Invoke, View
 from ..frontend.load import decoded_streams, stream_bounds
 from ..models.file import read_file
@@ -86,10 +87,12 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
         forms[wanted.npu_compiler] = parts
         arena = {requested.pools[0].name: parts.vela_arena_bytes} if parts.vela_arena_bytes else {}
         memory_map = wanted.memory_map()
-        bounds = stream_bounds(decoded_streams(parts.network.npu_calls), memory_map) if memory_map else {}
-        return pipeline.lower(
-            Loaded(requested, model, data, as_module(parts), arena, parts.notes, vela_stream_bounds=bounds)
-        )
+        loaded = Loaded(requested, model, data, as_module(parts), arena, parts.notes)
+        if (streams := decoded_streams(parts.network.npu_calls)) and memory_map:
+            by_model = tuple(cycles_by_model(streams, memory_map).values())
+            bounds = stream_bounds(streams, memory_map)
+            loaded = replace(loaded, vela_stream_bounds=bounds, vela_stream_cycles=by_model)
+        return pipeline.lower(loaded)
 
     planned = tune(options, load, model.name, _extracted)
     alone = replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options

@@ -9,15 +9,14 @@ from functools import lru_cache
 import pytest
 
 from npu_memplan import pipeline
-from npu_memplan.ethosu.time import MODELS
+from npu_memplan.ethosu.time import MODELS, NOMINAL, SEARCHED
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
-from npu_memplan.tuning import weight_prefetch
+from npu_memplan.tuning import selection, weight_prefetch
 from npu_memplan.tuning.budget import BUDGETS
 from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model
 from npu_memplan.tuning.ranking import Ranking
-from npu_memplan.tuning.selection import select_fastest
 from npu_memplan.tuning.weight_prefetch import SearchResult, search_programs
 from npu_memplan.verify import check_own
 from tests.tuning import conftest
@@ -33,7 +32,7 @@ def ranking(planned: Planned) -> Ranking:
 
 @lru_cache(4)
 def searched(name: str, npu_compiler: str, pool_bytes: int | None) -> SearchResult:
-    """With the default's effort, for the nominal model of time."""
+    """With the default's effort, under the nominal model of time."""
     plain = conftest.planned_model(name, npu_compiler, pool_bytes)
     return search_programs((plain,), ranking(plain), BUDGETS["normal"])
 
@@ -74,17 +73,17 @@ def test_models_differ_and_none_is_faster_than_sharing_without_cost() -> None:
     assert in_turn != nominal
 
 
-def test_copies_that_are_searched_for_under_the_worst_model_lose_less_in_it(
+def test_what_is_searched_for_under_a_worse_model_loses_less_in_it(
     planned: Callable[..., Planned], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = CompileOptions(pools={"sram": 22192}).resolved()
+    options = CompileOptions(pools={"sram": 22192}, effort="quick").resolved()
     memory_map = options.memory_map()
     assert memory_map is not None
     reference = planned("kws_ref_model", "vela", 22192).extracted.loaded.vela_stream_cycles
     ratios = []
-    for candidates in (0, BUDGETS["max"].under_worst):
-        monkeypatch.setitem(BUDGETS, "normal", replace(BUDGETS["normal"], under_worst=candidates))
-        made = select_fastest(options, memory_map, lambda o: pipeline.lower(pipeline.read(KWS, request(o))))
+    for model in (NOMINAL, SEARCHED):
+        monkeypatch.setattr(selection, "SEARCHED", model)
+        made = selection.select_fastest(options, memory_map, lambda o: pipeline.lower(pipeline.read(KWS, request(o))))
         check_own(made.extracted.problem, made.plan)
         cycles = [Ranking(replace(memory_map, assumptions=model))(made)[0] for model in MODELS]
         ratios.append(max(one / other for one, other in zip(cycles, reference, strict=True)))

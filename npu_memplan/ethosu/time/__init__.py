@@ -8,6 +8,7 @@ what an operation needs, `cost` of which memory, `timeline` when, `estimate` why
 
 from .assumptions import MODELS as MODELS
 from .assumptions import NOMINAL as NOMINAL
+from .assumptions import SEARCHED as SEARCHED
 from .assumptions import Assumptions as Assumptions
 from .boards import Needs as Needs
 from .boards import board_map as board_map
