@@ -7,7 +7,7 @@ heavy is imported here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,13 @@ class Request:
     worst_case: bool = True  # sizes with bounds are the greatest ones
     run_time: bool = False  # what cannot be planned is allocated at run time; sizes may depend on shape symbols
     kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call lies there
+
+    def with_options(self, options: CompileOptions) -> Request:
+        """The same for other options, with the sizes that those give to pools."""
+        made = request(options, self.beyond)
+        sizes = {pool.name: pool.size_bytes for pool in made.pools}
+        pools = tuple(replace(pool, size_bytes=sizes.get(pool.name, pool.size_bytes)) for pool in self.pools)
+        return replace(self, options=made.options, pools=pools, stripes=made.stripes)
 
 
 def request(options: CompileOptions, beyond: str = "") -> Request:

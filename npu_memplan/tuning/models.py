@@ -11,7 +11,7 @@ from dataclasses import replace
 from .. import verify
 from ..errors import RefusalError
 from ..options import CompileOptions
-from ..request import Loaded, request
+from ..request import Loaded
 from ..stages import Planned
 
 ENDLESS = 1 << 40  # bytes of a pool whose size does not matter
@@ -35,7 +35,7 @@ class ModelCache:
         known = self._known[key]
         if isinstance(known, RefusalError):
             raise known
-        return replace(known, request=request(wanted))
+        return replace(known, request=known.request.with_options(wanted))
 
 
 def without_limits(

@@ -6,7 +6,7 @@ first input 3, the first output 4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -17,12 +17,15 @@ from ..codegen.interface import PoolSpec
 from ..codegen.interface_c import ModuleInterface
 from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
-from ..options import NO_NPU, CompileOptions
+from ..options import AUTO, NO_NPU, CompileOptions
 from ..pipeline import extract_problem, lower, plan, read
+from ..planners import prefetch
 from ..problem import BufferKind, Plan, Pool, Problem, used_bytes
-from ..request import Request
+from ..request import Loaded, Request, StripeOptions
 from ..rewrite import rewrite
-from ..tuning.tune import prefetch_weights
+from ..stages import Extracted, Planned
+from ..tuning.tune import prefetch_weights, tune
+from ..verify import check_own
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS, is_npu
 from . import TvmcError
 from .options import TvmcOptions
@@ -30,17 +33,13 @@ from .options import TvmcOptions
 _WORKSPACE_REGIONS = (1, 2, 5)
 _INPUT_REGIONS, _OUTPUT_REGIONS = (3, 6), (4, 7)
 DEFAULT_POOL = "global_workspace"
+_MEMORY_MODE = "Shared_Sram"  # workspaces are SRAM, whatever the accelerator
 
 
 def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Library:
     """Compile the model that `options` name; nothing is written."""
-    loaded = read(options.model, _request(options))
-    _check_stateless(loaded.module, options)
-    extracted = extract_problem(lower(loaded))
-    count = len(extracted.loaded.request.pools)
-    if not options.workspace_io:
-        extracted = extracted.under_terms(lambda any_: _own_io_pools(any_.problem, count))
-    made = prefetch_weights(plan(extracted))
+    made = _planned(options, options.pools or (Pool(DEFAULT_POOL),))
+    count = len(made.extracted.loaded.request.pools)
     module, problem = made.extracted.loaded.module, made.extracted.problem
     planned = _with_regions(rewrite(module, problem, made.plan), _regions(options, problem, count))
     interface, pools = _interface(options, module, planned, problem, made.plan, count)
@@ -48,29 +47,88 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
     return build_library(planned, interface, pools, source, options.strings, date or datetime.now(timezone.utc))
 
 
-def _request(options: TvmcOptions) -> Request:
-    """What these options ask of the stages."""
-    pools = options.pools or (Pool(DEFAULT_POOL),)
+def _planned(options: TvmcOptions, pools: Sequence[Pool]) -> Planned:
+    """The program that `npu-memplan compile` would take, in these pools."""
     if len(pools) > len(_WORKSPACE_REGIONS):
         raise TvmcError(
             f"{len(pools)} workspace pools were given, but the NPU's base addresses leave room for "
             f"{len(_WORKSPACE_REGIONS)}; name fewer in --workspace-pools"
         )
-    requested = CompileOptions(
+    requested = _compile_options(options, pools)
+
+    def load(wanted: CompileOptions, names: Sequence[str]) -> Loaded:
+        loaded = read(options.model, _request(options, wanted, pools, names))
+        _check_stateless(loaded.module, options)
+        # Vela's arena has inputs and outputs
+        return replace(lower(loaded), vela_arena_bytes=loaded.vela_arena_bytes if options.workspace_io else {})
+
+    def extract(loaded: Loaded) -> Extracted:
+        own = None if options.workspace_io else lambda made: _own_io_pools(made.problem, len(pools))
+        return extract_problem(loaded).under_terms(own)
+
+    given = [pool.name for pool in pools]
+    known = [pool.name for pool in requested.planned_pools()]  # the first pool is the options' own, by its name
+    names = [*known, *(f"workspace {number}" for number in range(len(known), len(pools)))]
+    tuned = None
+    if not options.striping:
+        tuned = tune(requested, lambda wanted: load(wanted, names), options.model.name, extract)
+    if tuned is not None:
+        return _with_pool_names(tuned, dict(zip(names, given, strict=False)))
+    alone = replace(requested, npu_compiler="tvm") if requested.npu_compiler == AUTO else requested
+    return prefetch_weights(plan(extract(load(alone, given))))
+
+
+def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOptions:
+    """Options of `npu-memplan compile` that ask for the same, resolved. Without a size, what leaves one program only
+    asks for the fewest bytes.
+    """
+    compared = options.planner in prefetch.SEARCHING and not options.striping
+    sized = any(pool.size_bytes is not None for pool in pools)
+    made = CompileOptions(
         accelerator=options.accelerator or NO_NPU,
+        memory_mode=_MEMORY_MODE,
         npu_compiler=options.npu_compiler,
         optimise="Size" if options.cascader else "Performance",
         planner=options.planner,
         reuse_inputs=options.workspace_io,
-        objective="cycles" if any(pool.size_bytes is not None for pool in pools) else "bytes",
+        objective="auto" if compared or sized else "bytes",
     )
+    size = pools[0].size_bytes
+    return replace(made, pools={} if size is None else {made.planned_pools()[0].name: size}).resolved()
+
+
+def _request(options: TvmcOptions, wanted: CompileOptions, pools: Sequence[Pool], names: Sequence[str]) -> Request:
+    """What these options ask of the stages: the first pool as large as `wanted` has it, pools by other `names`."""
     stripes = None
     if options.striping:
-        from ..request import StripeOptions
-
         capacity = pools[0].size_bytes if len(pools) == 1 else None
         stripes = StripeOptions(capacity, options.workspace_io, options.workspace_io)
-    return Request(requested.resolved(), pools, options.constant_pools, stripes, options.model_format)
+    sizes = [wanted.planned_pools()[0].size_bytes, *(pool.size_bytes for pool in pools[1:])]
+    named = tuple(
+        replace(pool, name=name, size_bytes=size) for pool, name, size in zip(pools, names, sizes, strict=False)
+    )
+    return Request(wanted.resolved(), named, options.constant_pools, stripes, options.model_format)
+
+
+def _with_pool_names(planned: Planned, names: Mapping[str, str]) -> Planned:
+    """The same with pools by other names."""
+
+    def name(pool: str) -> str:
+        return names.get(pool, pool)
+
+    problem, made = planned.extracted.problem, planned.plan
+    problem = replace(
+        problem,
+        pools=tuple(replace(pool, name=name(pool.name)) for pool in problem.pools),
+        buffers=tuple(replace(buffer, pools=tuple(map(name, buffer.pools))) for buffer in problem.buffers),
+    )
+    made = replace(
+        made,
+        placements=tuple(replace(one, pool=name(one.pool)) for one in made.placements),
+        usage=tuple(replace(one, pool=name(one.pool)) for one in made.usage),
+    )
+    check_own(problem, made)
+    return Planned(replace(planned.extracted, problem=problem), made)
 
 
 def _check_stateless(module: Any, options: TvmcOptions) -> None:

@@ -15,6 +15,7 @@ import click
 
 from ..models.onnx import is_onnx
 from ..names import unusable_in_c
+from ..options import AUTO
 from ..problem import Pool
 from . import TvmcError
 from .config import read_config
@@ -42,7 +43,7 @@ REFUSED: dict[str, str] = {
     "--save-ir-after": "the IR is in the tar (src)",
     "--instruments": "there is no Relay pass pipeline to instrument",
     "--disabled-pass": "no pass of this flow can be left out",
-    "--tuning-records": "nothing is tuned; NPU block sizes are chosen by estimated cycles",
+    "--tuning-records": "programs are compared by estimated cycles, and no record of a search is read",
     "--input-shapes": "shapes are those of the file; convert or export it with the shapes you need",
     **{
         f"--mixed-precision{of}": "no value changes its type; quantise the model instead"
@@ -66,7 +67,7 @@ class TvmcOptions(Targets):
     output: Path
     model_format: str
     module_name: str
-    npu_compiler: str
+    npu_compiler: str  # or `AUTO`: the better of both
     pools: tuple[Pool, ...]  # empty: one internal workspace
     constant_pools: tuple[Pool, ...]  # empty: constants are arrays of the generated code
     planner: str
@@ -101,7 +102,7 @@ def _command() -> click.Command:
     add("--config", metavar="FILE|BOARD", help="Options of a board: a JSON file, or a board that ships with this.")
     add("--target", default="ethos-u,c", show_default=True, help="Who runs what; the host comes last.")
     add("--target-KIND-ATTRIBUTE", "unused", metavar="VALUE", help="An attribute of one target; docs/tvmc.md has all.")
-    add("--npu-compiler", type=click.Choice(["tvm", "vela"]), help="Our native lowering, or Vela's stream lifted.")
+    add("--npu-compiler", type=click.Choice(["tvm", "vela"]), help="The backend; without it the better of both.")
     add("--module-name", default="default", show_default=True, help="Name of the module in C.")
     add("--pass-config", multiple=True, metavar="NAME=VALUE", help="tir.usmp.* and a few more; docs/tvmc.md has all.")
     for kind in (WORKSPACE, CONSTANT):
@@ -135,7 +136,7 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     planner, workspace_io = parse_pass_config(parsed["pass_config"])
     _check_fixed(parsed)
     model: Path = parsed["file"]
-    npu = parsed["npu_compiler"] or ("vela" if targets.cascader and not targets.striping else "tvm")
+    npu = parsed["npu_compiler"] or ("tvm" if targets.striping else "vela" if targets.cascader else AUTO)
     if targets.cascader and not targets.striping and npu == "tvm":
         raise TvmcError(
             "--target-ethos-u-enable_cascader=1 is Vela's: leave --npu-compiler out or give vela; native lowering "
@@ -163,7 +164,7 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
             "--target-ethos-u-enable_cascader out"
         )
     # with native lowering only: Vela's cascader has stripes of its own
-    requested = {**asdict(targets), "striping": targets.striping and npu == "tvm"}
+    requested = {**asdict(targets), "striping": targets.striping and npu != "vela"}
     return TvmcOptions(
         **requested,
         model=model,

@@ -10,13 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npu_memplan.compiler import plan_model
 from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import read
+from npu_memplan.request import request
 from npu_memplan.tvmc import TvmcError
 from npu_memplan.tvmc.compile import compile_to_mlf
 from npu_memplan.tvmc.options import parse_compile
 from tests.support.demo_library import DATE, EXAMPLE, empty_outputs, library, tensors
 from tests.support.mlf_host import Application, address, aligned, metadata_main
 from tests.support.tflite_builder import ModelBuilder
+
+WORKSPACE_IO = ("--pass-config", "tir.usmp.use_workspace_io=1")
 
 
 def test_tree_has_the_legacy_files_and_the_header_names(tmp_path: Path) -> None:
@@ -231,3 +237,21 @@ def _addition() -> bytes:
     z = b.tensor((1, 4, 4, 8), "int8", 0.15, 2)
     b.operator("ADD", [x, y], [z], "AddOptions", 2)
     return b.made([x, y], [z]).finish()
+
+
+def test_the_program_is_that_of_a_compile_by_default() -> None:
+    made = compile_to_mlf(parse_compile([*WORKSPACE_IO, str(EXAMPLE)]), DATE)
+    plan = plan_model(EXAMPLE, CompileOptions().resolved()).artifact.plan
+    assert metadata_main(made)["workspace_size_bytes"] == plan.usage[0].used_bytes
+
+
+@pytest.mark.parametrize("pools", [(), ("--workspace-pools=mine,other",)])
+def test_pools_without_a_size_keep_their_names_and_velas_bytes(pools: tuple[str, ...]) -> None:
+    made = compile_to_mlf(parse_compile([*WORKSPACE_IO, *pools, str(EXAMPLE)]), DATE)
+    header = made.files["codegen/host/include/tvmgen_default.h"].decode()
+    loaded = read(EXAMPLE, request(CompileOptions(npu_compiler="vela").resolved()))
+    size = metadata_main(made)["workspace_size_bytes"]
+    assert 0 < size <= loaded.vela_arena_bytes["sram"]
+    if pools:
+        assert f"#define TVMGEN_DEFAULT_MINE_WORKSPACE_POOL_SIZE {size}\n" in header
+        assert "#define TVMGEN_DEFAULT_OTHER_WORKSPACE_POOL_SIZE 0\n" in header
