@@ -359,8 +359,17 @@ def _moves_of_rows(rng: Random) -> bytes:
     return file.finish(file.operator("CLAMP", [flat], (12, 23), attribute=_limits(-50, 90)), padded)
 
 
+def _places(rng: Random) -> bytes:
+    """Places of maxima, some of which are there twice."""
+    file, shape, axis = TosaFile(), tuple(int(v) for v in rng.integers(2, 12, 3)), int(rng.integers(3))
+    x = file.input(*shape)
+    limited = file.operator("CLAMP", [x], shape, attribute=_limits(-100, 90))
+    made = shape[:axis] + shape[axis + 1 :]
+    return file.finish(file.operator("ARGMAX", [limited], made, "int32", {0: axis, 1: 1}))
+
+
 _WEIGHTED = ("CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
-ONLY_U85: dict[str, Callable[[Random], bytes]] = {"MATMUL of stacks": _matmul_of_stacks}
+ONLY_U85: dict[str, Callable[[Random], bytes]] = {"MATMUL of stacks": _matmul_of_stacks, "ARGMAX": _places}
 CASES: dict[str, Callable[[Random], bytes]] = {
     **{k: lambda rng, k=k: _weighted(rng, k) for k in _WEIGHTED},
     "CONV2D twice": lambda rng: _weighted(rng, "CONV2D", DOUBLE),

@@ -24,8 +24,8 @@ from ...ethosu.layers.product_sums import ProductSums
 from ...ethosu.layers.requantize import Requantize
 from ...ethosu.layers.reshape import Reshape
 from ...ethosu.lower.layer import Layer
-from ...ethosu.lower.scaling import UNITY, AddScales, Scale
-from ...ethosu.lower.tensors import NO_PADDING, Padding
+from ...ethosu.lower.scaling import UNITY, AddScales
+from ...ethosu.lower.tensors import Padding
 from ...ethosu.reading.reader import RejectedError
 from ...ethosu.stream.isa import ElementwiseMode, Upscale
 from ...models.tosa_graph import TosaOperator
@@ -43,6 +43,7 @@ from .operands import (
     widened,
     window_padding,
 )
+from .pools import POOLS, reduced_window
 from .rescaling import TosaSum
 from .resizing import mixed_layer
 
@@ -296,21 +297,10 @@ def _reduced(
     if len(axes) > 1 and axes == set(range(min(axes), len(shape))):  # they are one behind the other in memory
         shape = (*shape[: min(axes)], math.prod(shape[min(axes) :]))
         name, axes = builder.reshaped(name, shape), {len(shape) - 1}
-    kernel, across = _reduced_window(shape, axes)
+    kernel, across = reduced_window(shape, axes)
     scale = later(numbers.single.scale, bits)
     layer = PoolLayer("sum", (name,), "", PoolKind.SUM, kernel, clamp, reduces=True, across=across, stated=scale)
     builder.add(operator, layer, numbers.output_zero)
-
-
-def _reduced_window(shape: tuple[int, ...], axes: set[int]) -> tuple[tuple[int, int], bool]:
-    """The window of a reduction along `axes`, and whether it is the channels."""
-    rank = len(shape)
-    across = axes == {rank - 1}
-    if not across and (rank not in (3, 4) or not axes <= {rank - 3, rank - 2} or (rank == 4 and shape[0] != 1)):
-        raise RejectedError(f"it reduces axes {sorted(axes)} of {list(shape)}; height, width or channels of one "
-                            "image fit the NPU")  # fmt: skip
-    height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
-    return (1, shape[-1]) if across else (height, width), across
 
 
 def _mixed(
@@ -336,58 +326,10 @@ _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescale
     "RESIZE": _mixed,
 }
 
-# ---------------------------------------------------------------------- pools and tables
-
-
-def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
-    layer = PoolLayer(
-        "max", (builder.moved(operator.inputs[0]),), "", PoolKind.MAX, (kernel[0], kernel[1]), clamp,
-        stride_of(builder, operator, stride), window_padding(padding),
-    )  # fmt: skip
-    builder.add(operator, layer)
-
-
-def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    """REDUCE_MAX."""
-    kernel, across = _reduced_window(builder.shape(operator.inputs[0]), {operator.number(0)})
-    names = (builder.moved(operator.inputs[0]),)
-    builder.add(operator, PoolLayer("max", names, "", PoolKind.MAX, kernel, clamp, reduces=True, across=across))
-
-
-def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    """Stored values are averaged; with zero points, which halves are rounded away from, it is a sum with a scale."""
-    kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
-    before, behind = (builder.scalar(operator.inputs[i]) for i in (1, 2))
-    window, step, pads = (kernel[0], kernel[1]), stride_of(builder, operator, stride), window_padding(padding)
-    if not before and not behind:
-        names = (builder.moved(operator.inputs[0]),)
-        builder.add(operator, PoolLayer("average", names, "", PoolKind.AVERAGE, window, clamp, step, pads))
-        return
-    if pads.any:
-        raise RejectedError("it is padded and has zero points")
-    count = kernel[0] * kernel[1]
-    bits = (count - 1).bit_length()
-    scale = Scale((((1 << 30) + 1) << bits) // count, 30 + bits)  # as the specification has it
-    names = (builder.read(operator.inputs[0], before),)
-    layer = PoolLayer("average", names, "", PoolKind.SUM, window, clamp, step, NO_PADDING, stated=scale)
-    builder.add(operator, layer, behind)
-
-
-def _table(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    if builder.dtype(operator.inputs[0]) != "int8":
-        raise RejectedError(f"its input is {builder.dtype(operator.inputs[0])}, not int8")
-    entries = builder.constant(operator.inputs[1]).reshape(-1).astype(np.int64)
-    table = tuple(int(v) for v in np.clip(entries, *clamp))
-    builder.add(operator, Lookup("table", (builder.moved(operator.inputs[0]),), "", table))
-
-
 EMITTERS: dict[str, Emitter] = {
     "RESCALE": _rescale,
-    "AVG_POOL2D": _average_pool,
-    "MAX_POOL2D": _max_pool,
-    "REDUCE_MAX": _maximum,
-    "TABLE": _table,
+    **POOLS,
     **MOVES,
 }
+PLACES = frozenset(("ARGMAX",))  # whose results are int32
 LIMITED = frozenset(("RESCALE", "AVG_POOL2D", "MAX_POOL2D", "TABLE"))  # layers that do a CLAMP of their results

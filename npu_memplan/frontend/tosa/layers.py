@@ -17,7 +17,7 @@ from ...models.file import NetworkError
 from ...models.flatbuffer import FlatbufferError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from .builder import STORED, GraphBuilder
-from .emitters import EMITTERS, LIMITED
+from .emitters import EMITTERS, LIMITED, PLACES
 from .operands import clamp_of, rounds_twice, zero_points_of
 from .shapes import check_shape
 from .simplify import moved_behind_rescales
@@ -47,7 +47,9 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
                 continue
             what = f"operator {operator.index} ({operator.kind})"
             check_shape(builder, operator)
-            if graph.tensor(index).dtype not in STORED or operator.index in clamps.values():
+            if operator.index in clamps.values():
+                continue
+            if graph.tensor(index).dtype not in STORED and operator.kind not in PLACES:
                 continue
             _emit(builder, operator, clamps, made_by)
         what = "its outputs"
@@ -110,10 +112,11 @@ def _clamps(graph: TosaGraph) -> dict[int, int]:
 def _check_outputs(graph: TosaGraph, builder: GraphBuilder) -> None:
     """`RejectedError` for outputs that no layer makes, or that are stated twice."""
     outputs = graph.network.outputs
+    places = {operator.outputs[0] for operator in graph.operators if operator.kind in PLACES}
     if len(set(outputs)) < len(outputs):
         raise RejectedError("a tensor is listed twice")
     for index in outputs:
         if index in graph.network.inputs or index in graph.constants:
             raise RejectedError(f"{graph.tensor(index).name!r} is an input or a constant")
-        if graph.tensor(index).dtype not in STORED:
+        if graph.tensor(index).dtype not in STORED and index not in places:
             raise RejectedError(f"{graph.tensor(index).name!r} is {graph.tensor(index).dtype}, not int8 or int16")

@@ -42,6 +42,9 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
         return tuple(max(pair) for pair in pairs)
     if kind == "RESIZE":
         return resized_shape(operator, shapes[0])
+    if kind == "ARGMAX":
+        axis = _axis(operator.number(0), shapes[0])
+        return shapes[0][:axis] + shapes[0][axis + 1 :]
     if kind in ("REDUCE_SUM", "REDUCE_MAX"):
         axis = _axis(operator.number(0), shapes[0])
         return tuple(1 if i == axis else extent for i, extent in enumerate(shapes[0]))
