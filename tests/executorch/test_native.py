@@ -58,9 +58,9 @@ def graph(kind: str = "") -> bytes:
 
 
 @functools.cache
-def vela_blocks(tosa: bytes) -> bytes:
+def vela_blocks(tosa: bytes, npu: str = "ethos-u55-128") -> bytes:
     """The blocks of Vela's stream for a graph."""
-    network: Network = compile_tosa(tosa, VelaOptions("ethos-u55-128"), "x").parsed
+    network: Network = compile_tosa(tosa, VelaOptions(npu), "x").parsed
     (call,) = network.npu_calls
 
     def slots(indices: tuple[int, ...], addresses: tuple[tuple[int, int], ...]) -> bytes:
