@@ -52,22 +52,23 @@ class Transpose(Layer):
         return StorageTraits(moves=True, keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
-        """One operation that stores its results in another order, or one convolution for few planes and pixels; else
-        one copy for each channel of the side that has fewer.
+        """One operation that stores its results in another order, or one convolution for few planes and pixels, which
+        is made in stripes; else one copy for each channel of the side that has fewer.
         """
         source, target = context.view(self.inputs[0]), context.view(self.output)
         dtype = context.tensors[self.output].dtype
-        if context.builder.accelerator.language is Language.U85:
-            permute(context.builder, source, target, self.axes, dtype)
-            return
+        orders = context.builder.accelerator.language is Language.U85
         inner = tuple(axis - len(self.axes) + 3 for axis in self.axes[-3:])
-        if inner in (_TO_PIXELS, _TO_PLANES):
+        if inner in (_TO_PIXELS, _TO_PLANES) and not (orders and context.for_cycles):
             planes, pixels = (source, target) if inner == _TO_PIXELS else (target, source)
             both = _in_bricks(planes, pixels)
             if both is not None:
                 seen = [Operand(view, dtype) for view in both]
                 _interleave(context.builder, seen[0], seen[1], inner == _TO_PIXELS)
                 return
+        if orders:
+            permute(context.builder, source, target, self.axes, dtype)
+            return
         if source.shape[-1] < target.shape[-1]:
             order = tuple(self.axes.index(axis) for axis in range(len(self.axes)))
             target = target.permuted(order)
