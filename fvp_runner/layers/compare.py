@@ -14,6 +14,7 @@ from enum import Enum
 
 import numpy as np
 
+from npu_memplan.exactness import HOST_MOVES
 from npu_memplan.models.network import Network
 from npu_memplan.names import legal
 from npu_memplan.vocabulary import TFLITE_RESHAPING
@@ -83,6 +84,7 @@ class LayerComparison:
                       for i, v in layers.items() if (m := as_map(v)) is not None}  # fmt: skip
         served = Counter(part.operator for part in written if isinstance(part, NpuOutput))
         self._kernels = served
+        self._moving = {o.index for o in network.cpu_operators if o.name in HOST_MOVES}
         self._folded = {o.index for o in network.cpu_operators} - served.keys()
         names: dict[str, list[int]] = {}
         for index in self._seen:
@@ -141,8 +143,9 @@ class LayerComparison:
                 best = other
         if best is None:
             return
-        # Of several kernels of one operator some keep what it needs in between in the form of its result.
-        alike = part.values.size >= TELLING and best[0] > _ALIKE
+        # Of several kernels of one operator some keep what it needs in between in the form of its result; of one that
+        # moves elements, these have many in their places by chance.
+        alike = part.values.size >= TELLING and best[0] > _ALIKE and part.operator not in self._moving
         if best[0] == 1 or alike or self._kernels[part.operator] == 1:
             self._put(self._seen[best[1]], part.values, best[2], part.where)
 

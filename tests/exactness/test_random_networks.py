@@ -45,12 +45,14 @@ def test_right_or_announced_or_refused(seed: int, how: str) -> None:
         (50007, "stripes", Verdict.REFUSED),
         (4000008, "tvm", Verdict.EXACT),
         (7000005, "u85", Verdict.EXACT),
+        (9200014, "vela", Verdict.ANNOUNCED),
     ],
 )
 def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:
     """An NPU function that takes what folding has made a constant; no code of TVM's; such a result, and an input [].
 
     Those of 4000008: `TRANSPOSE` of a constant is an output. Of 7000005: a pool of Vela's has an input that it ignores.
+    Of 9200014: what a `TRANSPOSE` moves on the way was taken for a wrong result, behind a `RELU` a step away.
     """
     outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how], run_options=SANITIZED)
     assert outcome.verdict is verdict, outcome.message
