@@ -18,7 +18,7 @@ from ..npu_model.errors import NpuModelError
 from ..npu_model.model import NpuModel
 from .remark import Level, Remark
 
-_NAMES = {0: "constants", 1: "arena", 2: "fast scratch"}  # the others by number
+_NAMES = {0: "constants", 1: "arena", 2: "fast scratch"}
 
 
 def regions(network: Network) -> Iterator[Remark]:
@@ -34,7 +34,8 @@ def regions(network: Network) -> Iterator[Remark]:
         found = list(_too_far(call, reach, sizes))
         yield from found
         if not found:
-            used = ", ".join(f"{_NAMES.get(r, f'region {r}')} {format_size(n)}" for r, n in sorted(reach.items()) if n)
+            names = _NAMES if call.resident is None else {**_NAMES, 3: "resident constants"}
+            used = ", ".join(f"{names.get(r, f'region {r}')} {format_size(n)}" for r, n in sorted(reach.items()) if n)
             yield Remark(Level.RIGHT, "regions", f"operator {call.index} touches {used}, all within what it is given")
 
 

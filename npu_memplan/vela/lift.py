@@ -95,6 +95,11 @@ def lift(
     `operators`: the source model's operator of each kernel, by the kernel's offset in the stream.
     """
     check_scratch(call, network.name)
+    if call.resident is not None:
+        raise LiftError(
+            f"{network.name} was compiled with resident constants, {call.resident.nbytes:,} bytes of base pointer 3; "
+            "compile the source model instead"
+        )
     operations = operations_of(call)
     return _Lifter(network, call, operations, name, _served(operations, operators)).program()
 

@@ -162,6 +162,16 @@ def test_a_linked_program_finds_them_in_its_ram(
     assert ran.returncode == 0
 
 
+def test_other_commands_know_them(made: tuple[Path, dict[str, object]], tmp_path: Path) -> None:
+    code, said = call("check", made[0] / "digits.tflite", "--board", "corstone-300-u55", "--reference", MODEL)
+    assert code == 0, said
+    assert "resident constants" in said
+    code, said = call("compile", made[0] / "digits.tflite", "-o", tmp_path / "again")
+    assert code != 0
+    assert "compile the source model instead" in " ".join(said.split())
+    assert not (tmp_path / "again").exists()
+
+
 def test_a_place_that_is_taken_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "digits.S").write_text("mine")
     common = ("--emit", "vela-tflite", "--effort", "quick", "--resident", "all")
