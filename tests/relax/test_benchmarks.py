@@ -1,0 +1,33 @@
+"""The benchmarks of Relax programs run, small: they hold their own rows to their claims."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from benchmarks import relax as programs
+from benchmarks import relax_training as training
+
+
+def test_bytes_of_a_program_and_planning_times(capsys):
+    programs.bytes_of_zoo(["mlp"], run=False)
+    programs.times([8])
+    printed = capsys.readouterr().out
+    assert "| mlp | 8 | 8256 | 8192 | 8192 | 8192 | optimal | 4224 |" in printed
+    assert "| 8 | " in printed
+
+
+def test_bytes_of_a_program_of_any_size(capsys, monkeypatch):
+    name = "two convolutions"
+    make, sizes = programs.SYMBOLIC[name]
+    monkeypatch.setitem(programs.SYMBOLIC, name, (make, sizes[:2]))
+    programs.dynamic([name])
+    rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert len(rows) == 2
+    assert all(float(row[-3]) <= 1.01 for row in rows)  # ours / planned for this size
+
+
+def test_greedy_schedules_beside_exact_ones(capsys):
+    training.exact(5)
+    assert "greedy / exact: mean 1.0" in capsys.readouterr().out
