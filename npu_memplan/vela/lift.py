@@ -279,12 +279,13 @@ class _Lifter:
         return argument.address <= low and high < end + ALIGNMENT
 
     def _require_inside(self, argument: Argument, key: int) -> None:
-        """Kernels access no more than their tensor; transfers may, by less than an alignment unit."""
+        """Nothing writes more than its tensor, and kernels read no more; transfers may, up to the alignment unit."""
         end = argument.address + argument.size_bytes
         for time, nodes in enumerate(self._nodes):
-            if self._operations[time].op is Op.DMA_START:
-                continue
+            transfer = self._operations[time].op is Op.DMA_START
             for access in self._accesses[time]:
+                if transfer and not access.is_write:
+                    continue
                 own = access.role in nodes and self._builder.find(nodes[access.role]) == key
                 if own and access.ranges[-1, 1] > end:
                     reached = int(access.ranges[-1, 1]) - argument.address
