@@ -20,10 +20,10 @@ from ...ethosu.layers.convolution import Conv, transposed_padding
 from ...ethosu.layers.elementwise import Binary
 from ...ethosu.layers.fully_connected import FullyConnected
 from ...ethosu.layers.pool import PoolKind, PoolLayer
-from ...ethosu.layers.product_sums import ProductSums
 from ...ethosu.layers.requantize import Requantize
 from ...ethosu.layers.reshape import Reshape
 from ...ethosu.lower.layer import Layer
+from ...ethosu.lower.product_sums import ProductSums
 from ...ethosu.lower.scaling import UNITY, AddScales
 from ...ethosu.lower.tensors import Padding
 from ...ethosu.reading.reader import RejectedError

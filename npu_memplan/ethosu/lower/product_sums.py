@@ -12,14 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..lower.emit import Builder
-from ..lower.emit_context import EmitContext
-from ..lower.layer import Layer, Limits, StorageTraits
-from ..lower.operands import Operand, Output, Window
-from ..lower.scaling import UNITY, Scale
-from ..lower.tensors import LayerTensor
-from ..lower.views import TensorView
 from ..stream.isa import ElementwiseMode, PoolMode
+from .emit import Builder
+from .emit_context import EmitContext
+from .layer import Layer, Limits, StorageTraits
+from .operands import Operand, Output, Window
+from .scaling import UNITY, Scale
+from .tensors import LayerTensor
+from .views import TensorView
 
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _MOST_STEPS = 256  # rows or columns, of which each takes two operations
