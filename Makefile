@@ -13,7 +13,8 @@ QUICK := tests/test_architecture.py tests/test_options.py \
     $(addprefix tests/corstone/test_,board_data.py npu_registers.py)
 COVERED := tests/planners/test_problem.py tests/planners/test_verify.py tests/planners/test_last_writers.py
 
-.PHONY: run test quick release lint setup clean
+# names-of-quick: for .ci/try-release
+.PHONY: run test quick names-of-quick release lint setup clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan compile examples/digits/digits.tflite --accelerator ethos-u55-256 \
@@ -28,21 +29,20 @@ test: $(VENV)/.test-ready lint
 quick: $(VENV)/.test-ready lint
 	$(BIN)/python -m pytest -q -n auto -k "not real_stream" $(QUICK)
 
-# dist/: the wheel, the sdist and what pip installs with the wheel (CycloneDX); the quick tests pass from both
+# dist/: the wheel, the sdist and what pip installs with the wheel (CycloneDX); both are tried on each of PYTHONS
+PYTHONS ?= $(PYTHON)
 release: $(VENV)/.test-ready
 	rm -rf dist build/release
 	$(BIN)/python -m hatchling build -d dist
-	mkdir -p build/release/sdist build/release/wheel
-	tar -xzf dist/*.tar.gz -C build/release/sdist --strip-components 1
-	cd build/release/sdist && $(abspath $(BIN))/python -m pytest -q -n auto -k "not real_stream" $(QUICK)
-	cp -r pyproject.toml tests build/release/wheel
 	$(PYTHON) -m venv build/release/venv
 	build/release/venv/bin/pip install --quiet --disable-pip-version-check dist/*.whl
 	$(PYTHON) -m venv build/release/tools
 	build/release/tools/bin/pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8'
 	build/release/tools/bin/cyclonedx-py environment build/release/venv --pyproject pyproject.toml --of JSON --output-reproducible -o dist/sbom.cdx.json
-	build/release/venv/bin/pip install --quiet --disable-pip-version-check pytest pytest-timeout hypothesis
-	cd build/release/wheel && $(abspath build/release/venv)/bin/python -m pytest -q -k "not real_stream" $(filter-out tests/test_architecture.py,$(QUICK))
+	.ci/try-release $(PYTHONS)
+
+names-of-quick:
+	@echo $(QUICK)
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
