@@ -32,6 +32,7 @@ class FirmwareFacts:
     registered: Collection[str] = ()
     arena_bytes: int | None = None
     reference: bytes | None = None
+    path: str = "MODEL.tflite"  # of the file, for commands in messages
 
 
 def check_network(
@@ -41,7 +42,7 @@ def check_network(
     found = [
         *container.accelerators(network, board),
         *container.alignments(network, data),
-        *container.operators(network, data, requested.registered, board),
+        *container.operators(network, data, requested.registered, board, requested.path),
         *memory.regions(network),
         *memory.arena(network, requested.arena_bytes),
         *memory.fit(network, len(data), board),

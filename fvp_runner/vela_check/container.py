@@ -20,11 +20,6 @@ ALIGNMENT = 16  # of payloads, constants and tensors in the arena: bytes that th
 NPU_OPERATOR = "ethos-u"
 
 
-def compile_command(board: Board) -> str:
-    """The command that makes such a file for a board."""
-    return f"npu-memplan compile MODEL.tflite --board {board.name} --emit vela-tflite -o FILE.tflite"
-
-
 def accelerators(network: Network, board: Board) -> Iterator[Remark]:
     """Whether the board has the NPU that each payload is for, and what the driver compares."""
     for call in network.npu_calls:
@@ -34,7 +29,7 @@ def accelerators(network: Network, board: Board) -> Iterator[Remark]:
                 Level.WRONG, "accelerator",
                 f"{what} is compiled for {npu.name} (CONFIG {npu.config_word:#010x}); board {board.name} has "
                 f"{', '.join(board.accelerators)}: its driver refuses the payload; compile the original model "
-                f"for the board: {compile_command(board)}",
+                f"for it: npu-memplan compile MODEL.tflite --board {board.name} --emit vela-tflite -o FILE.tflite",
             )  # fmt: skip
             continue
         made, has = _version(call.payload.architecture_id), _version(npu.id_word)
@@ -90,14 +85,15 @@ def alignments(network: Network, data: bytes) -> Iterator[Remark]:
         yield Remark(Level.RIGHT, "alignment", text)
 
 
-def operators(network: Network, data: bytes, registered: Collection[str], board: Board) -> Iterator[Remark]:
-    """Whether the firmware's resolver has every operator: of those given, or of all that TFLite Micro has."""
+def operators(network: Network, data: bytes, registered: Collection[str], board: Board, path: str) -> Iterator[Remark]:
+    """Whether the firmware's resolver has every operator: of those given, or of all that TFLite Micro has. `path` is
+    the file, for a command that compiles it.
+    """
     needed = dict.fromkeys([*(NPU_OPERATOR for _ in network.npu_calls), *(o.name for o in network.cpu_operators)])
     listed = ", ".join(needed)
     if not network.npu_calls:
-        why = network.why_nothing_runs_on_the_npu()
-        made = "" if network.by_vela else f"; or: {compile_command(board)}"
-        yield Remark(Level.WRONG, "operators", f"{why}{made}")
+        why = network.why_nothing_runs_on_the_npu(path, f"--board {board.name} ")
+        yield Remark(Level.WRONG, "operators", why)
     missing = [name for name in needed if registered and name not in registered]
     for name in missing:
         yield Remark(

@@ -67,7 +67,7 @@ def command(
         work: dict[str, Any] = {}
     else:
         check_unused(network.name, "no .pte", {"--pool": pools, "--data": external})
-        remarks, work = _network_remarks(network.name, data, board, (registered, arena, reference), inputs)
+        remarks, work = _network_remarks(network, data, board, (registered, arena, reference), inputs)
     wrong = sum(remark.level is Level.WRONG for remark in remarks)
     if as_json:
         rows = [remark.to_dict() for remark in remarks]
@@ -119,7 +119,7 @@ def _work_text(work: dict[str, Any]) -> Iterator[str]:
 
 
 def _network_remarks(
-    name: str, data: bytes, where: str, verbosity: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
+    path: Path, data: bytes, where: str, verbosity: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
 ) -> tuple[list[Remark], dict[str, Any]]:
     from fvp_runner.vela_check.check import FirmwareFacts, check_network
     from fvp_runner.vela_check.remark import Level, Remark
@@ -131,13 +131,13 @@ def _network_remarks(
 
     board = load_board(where)
     try:
-        parsed = read_network(data, name)
+        parsed = read_network(data, path.name)
     except ContainerError as error:
         text = f"{error}: the driver refuses it; nothing else of the file was checked"
         return [Remark(Level.WRONG, "payload", text)], {}
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
     registered, arena, reference = verbosity
-    requested = FirmwareFacts(registered, arena, None if reference is None else read_file(reference))
+    requested = FirmwareFacts(registered, arena, None if reference is None else read_file(reference), str(path))
     return check_network(parsed, data, board, requested, values), _work_of(parsed, where)
 
 

@@ -61,7 +61,7 @@ def _npu_calls(path: Path, external: tuple[Path, ...]) -> tuple[NpuCall, ...]:
         raise NetworkError(f"{path.name} is no .pte file; --data is for those")
     parsed = read_network(data, path.name)
     if not parsed.npu_calls:
-        raise NetworkError(parsed.why_nothing_runs_on_the_npu())
+        raise NetworkError(parsed.why_nothing_runs_on_the_npu(str(path)))
     return parsed.npu_calls
 
 

@@ -89,7 +89,7 @@ def command(
     check_unused(network.name, "no .pte", {"--method": method, "--data": external})
     parsed = _network(data, network.name, accelerator, system)
     if not parsed.npu_calls:
-        raise InputError(parsed.why_nothing_runs_on_the_npu())
+        raise InputError(parsed.why_nothing_runs_on_the_npu(str(network)))
     names = [parsed.tensors[i].name for i in parsed.outputs]
     check_outputs(network.name, names, outputs)
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)

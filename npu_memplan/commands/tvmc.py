@@ -33,8 +33,10 @@ def command() -> None:
 def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     from ..tvmc.options import COMMAND, parse_compile
 
-    if {"-h", "--help"} & {*arguments, *context.args}:
-        click.echo(COMMAND.get_help(click.Context(COMMAND, info_name=context.command_path)))
+    given = {*arguments, *context.args}
+    if asked := {"-h", "--help", "--help-all"} & given:
+        flag = "--help-all" if "--help-all" in asked else "--help"
+        COMMAND.main([flag], prog_name=context.command_path, standalone_mode=False)
         return
     options = parse_compile([*arguments, *context.args])
     for note in options.notes:

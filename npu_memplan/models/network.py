@@ -73,6 +73,7 @@ class Network:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     by_vela: bool = False  # whether Vela wrote the file, whatever it gave the NPU
+    host_kernels: str = ""  # whose functions host operators are to call where these do the same; "": ours alone
     subgraphs: tuple[Network, ...] = ()  # of the first one: all of the file's by index, itself as it is read
 
     @property
@@ -101,10 +102,14 @@ class Network:
         read = {*own, *(i for o in self.operators for i in o.inputs if i >= 0)}
         return tuple(i for i in sorted(read) if self.tensors[i].is_variable)
 
-    def why_nothing_runs_on_the_npu(self) -> str:
-        """For messages about a network without NPU calls."""
+    def why_nothing_runs_on_the_npu(self, path: str, options: str = "") -> str:
+        """For messages about a network without NPU calls, the file `path`; `options` are more of the compile's."""
         if not self.by_vela:
-            return f"{self.name} has no ethos-u operator: it was not compiled by Vela; run vela on it first"
+            target = f"{self.name.removesuffix('.tflite')}_vela.tflite"
+            return (
+                f"{self.name} has no ethos-u operator: it was not compiled by Vela; compile it for an NPU: "
+                f"npu-memplan compile {path} {options}--emit vela-tflite -o {target}"
+            )
         names = ", ".join(sorted({o.name for o in self.cpu_operators}))
         return (
             f"{self.name} has no ethos-u operator: Vela compiled it, but left all {len(self.operators)} operators "

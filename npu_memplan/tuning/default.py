@@ -20,7 +20,7 @@ from ..options import CompileOptions
 from ..planners import PlanningError
 from ..request import Loaded
 from ..stages import Extracted, Planned
-from .models import ENDLESS, ModelCache, without_limits
+from .models import ENDLESS, ModelCache, beside_vela, without_limits
 from .ranking import Ranking
 from .selection import select_fastest
 
@@ -53,7 +53,9 @@ def tune_within_vela(
     if not rank(best)[0]:
         return None  # nothing runs on the NPU
     best = _compacted(best, int(rank(best)[0] * slack), rank)
-    return _beside_vela(without_limits(best, options, sizes), limits, models)
+    best = without_limits(best, options, sizes)
+    loaded = replace(best.extracted.loaded, limit_bytes=limits)
+    return beside_vela(replace(best, extracted=replace(best.extracted, loaded=loaded)), models)
 
 
 def _limits(
@@ -89,19 +91,3 @@ def _compacted(planned: Planned, most_cycles: int, rank: Ranking) -> Planned:
     loaded = planned.extracted.loaded
     notes = (*loaded.notes, f"planned again for fewer bytes: {used:,} bytes, {cycles:,} cycles")
     return replace(smaller, extracted=replace(smaller.extracted, loaded=replace(loaded, notes=notes)))
-
-
-def _beside_vela(planned: Planned, limits: Mapping[str, int], models: ModelCache) -> Planned:
-    """With the limits that it was found within, and Vela's own figures, whichever program was taken."""
-    loaded = replace(planned.extracted.loaded, limit_bytes=limits)
-    try:
-        vela = models.loaded(replace(loaded.request.options, npu_compiler="vela"))
-    except RefusalError:
-        return replace(planned, extracted=replace(planned.extracted, loaded=loaded))
-    loaded = replace(
-        loaded,
-        vela_arena_bytes=vela.vela_arena_bytes,
-        vela_cycles=vela.vela_cycles,
-        vela_stream_bounds=vela.vela_stream_bounds,
-    )
-    return replace(planned, extracted=replace(planned.extracted, loaded=loaded))

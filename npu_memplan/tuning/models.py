@@ -49,3 +49,19 @@ def without_limits(
     problem = replace(extracted.problem, pools=pools)
     verify.check_own(problem, planned.plan)
     return replace(planned, extracted=replace(extracted, loaded=loaded, problem=problem))
+
+
+def beside_vela(planned: Planned, models: ModelCache) -> Planned:
+    """`planned` with Vela's own bytes and cycles, whichever program was taken; without where Vela refuses the model."""
+    loaded = planned.extracted.loaded
+    try:
+        vela = models.loaded(replace(loaded.request.options, npu_compiler="vela"))
+    except RefusalError:
+        return planned
+    loaded = replace(
+        loaded,
+        vela_arena_bytes=vela.vela_arena_bytes,
+        vela_cycles=vela.vela_cycles,
+        vela_stream_bounds=vela.vela_stream_bounds,
+    )
+    return replace(planned, extracted=replace(planned.extracted, loaded=loaded))

@@ -52,14 +52,16 @@ def tune(
         return tune_within_vela(options, memory_map, load, extract)
     if options.stream_input or memory_map is None or not (options.competes or (options.stripes and options.sized)):
         return None
+    from .models import ModelCache, beside_vela
     from .selection import select_fastest
 
+    models = ModelCache(load, options.pools)
     try:
-        best = select_fastest(options, memory_map, load, extract=extract)
+        best = select_fastest(options, memory_map, models.loaded, extract=extract)
     except PlanningError:
         return None
     verify.check_own(best.extracted.problem, best.plan)
-    return best
+    return beside_vela(best, models) if options.competes else best
 
 
 def prefetch_weights(planned: Planned) -> Planned:

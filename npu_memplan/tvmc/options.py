@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from ..command_line.groups import GroupedCommand
 from ..models.onnx import is_onnx
 from ..names import unusable_in_c
 from ..options import AUTO
@@ -116,7 +117,11 @@ def _command() -> click.Command:
         )
     add("-v", "--verbose", count=True, help="Taken; there is nothing more to say.")
     epilog = "Options of tvmc that have no meaning here are refused with a sentence that says what to use instead."
-    return click.Command("compile", params=options, help="Compile FILE to a Model Library Format tar.", epilog=epilog)
+    rare = {*_FIXED, *(f"--{kind}-{suffix}" for kind in (WORKSPACE, CONSTANT) for suffix in ATTRIBUTES)}
+    return GroupedCommand(
+        "compile", rare=" ".join(rare - {f"--{kind}-size-hint-bytes" for kind in (WORKSPACE, CONSTANT)}),
+        params=options, help="Compile FILE to a Model Library Format tar.", epilog=epilog,
+    )  # fmt: skip
 
 
 COMMAND = _command()

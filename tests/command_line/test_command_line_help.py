@@ -58,6 +58,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
         (("compile",), ["--board", "--pool", "--fit", "--objective", "--output"], ["--planner", "--incbin", "--seed"]),
         (("run",), ["--reference", "--on", "--input"], ["--semihosting", "--fvp-path"]),
         (("sweep", "run"), ["--boards", "--run"], ["--case-memory", "--shard"]),
+        (("tvmc", "compile"), ["--target", "--workspace-pools"], ["--workspace-pools-targets", "--executor"]),
     ],
 )
 def test_help_has_what_most_want_and_help_all_the_rest(
@@ -126,7 +127,7 @@ def test_how_much_is_said(tmp_path: Path) -> None:
     """Quiet: the verdict. Usual: nothing on stderr, which is no terminal here. Verbose: the phases, with seconds."""
     compile_ = ("compile", DIGITS, "-o", tmp_path / "d", "--force", "--accelerator", "none", "--pool", "sram=32KiB")
     _, quiet, said = invoke(*compile_, "--quiet")
-    assert re.fullmatch(r"digits: fits; sram [\d,]+ of 32,768 bytes, optimal\n", quiet)
+    assert re.fullmatch(r"digits: fits; sram [\d,]+ of 32,768 bytes, optimal; 10 host calls, .*\n", quiet)
     assert said == ""
     _, usual, said = invoke(*compile_)
     assert usual.startswith(quiet)

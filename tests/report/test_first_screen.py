@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from npu_memplan.artifact.timing import Timing
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.report.text.first_screen import LINES, WIDTH, first_screen, objective
+from npu_memplan.report.text.verdict import verdict
 
 PLACE = Path("build/small")
 
@@ -36,6 +39,34 @@ def test_a_real_compile_is_beside_vela(shared_model: Callable[[str], Path]) -> N
     assert "objective: the fewest cycles within Vela's bytes, then the fewest bytes within 1 % of them" in lines
     assert lines[-1] == "written to build/small; npu-memplan explain build/small has the memory map"
     assert len(lines) <= LINES
+
+
+def test_a_board_has_vela_beside_and_its_memories(shared_model: Callable[[str], Path]) -> None:
+    artifact = plan_model(shared_model("kws_ref_model"), CompileOptions(board="alif-e7-hp", effort="quick")).artifact
+    assert artifact.timing is not None
+    assert artifact.backend == "native lowering"  # and still has Vela's figures
+    assert artifact.estimated_cycles is not None
+    assert 0 < artifact.estimated_cycles < sum(artifact.timing.vela_stream_bounds.values())
+    lines = first_screen(artifact, PLACE)
+    assert lines[2].startswith(f"beside Vela: sram {artifact.pool_bytes('sram'):,} bytes, Vela 22,192 (")
+    assert any(line.startswith("alif-e7-hp: SRAM0 ") for line in lines)
+
+
+def test_the_host_is_in_the_verdict(shared_model: Callable[[str], Path]) -> None:
+    def first(**requested: Any) -> str:
+        made = plan_model(shared_model("keyword_scrambled_8bit"), CompileOptions(**requested))
+        text = "\n".join(first_screen(made.artifact, PLACE))
+        assert made.artifact.npu_operations or "selected: " not in text
+        return verdict(made.artifact)
+
+    himax = {"board": "himax-we2", "accelerator": "ethos-u55-64"}
+    assert re.search(r"; NPU about .* \(estimated\); 8 host calls, roughly 0\.\d+ ms more$", first(**himax))
+    alone = first(accelerator="none")
+    assert "NPU" not in alone
+    assert re.search(r"; 15 host calls, roughly [\d,]+ cycles$", alone)  # of a clock that is not known
+    every = ",".join(("FULLY_CONNECTED", "SVDF", "SOFTMAX", "QUANTIZE"))
+    nothing = first(**himax, host_ops=tuple(every.split(",")))
+    assert re.search(r"optimal; nothing runs on the NPU; 15 host calls, roughly [\d.]+ ms$", nothing)
 
 
 def test_what_has_no_room_is_counted(small: Artifact) -> None:

@@ -52,19 +52,19 @@ def _facts(artifact: Artifact) -> Iterator[str]:
     yield from _beside_vela(artifact)
     if artifact.check.verdict is not CheckVerdict.DIFFERS:
         yield from claims
+    fit = fit_of(artifact)
+    if fit is not None:
+        memories = (f"{u.memory.name} {u.used_bytes:,} of {u.memory.size_bytes:,} bytes" for u in fit.uses)
+        yield f"{fit.board.name}: {', '.join(memories)}"
     target = artifact.target
     chosen = _selected(artifact)
-    if chosen and target.accelerator != NO_NPU:
+    if chosen and artifact.npu_operations:
         yield f"selected: {chosen}"
         yield f"objective: {objective(target)}"
     where = "host only" if target.accelerator == NO_NPU else f"{target.accelerator}, {target.memory_mode}"
     share = busy(artifact)
     used = "" if share is None else f", {percent(share, 1)} of the NPU's peak"
     yield f"{where}: {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls{used}"
-    fit = fit_of(artifact)
-    if fit is not None:
-        memories = (f"{u.memory.name} {u.used_bytes:,} of {u.memory.size_bytes:,} bytes" for u in fit.uses)
-        yield f"{fit.board.name}: {', '.join(memories)}"
     if artifact.plan.stopped_early:
         yield f"the search was stopped by its budget ({artifact.plan.budget})"
     if artifact.host_layers:

@@ -1,4 +1,4 @@
-"""The first line of a compile: whether it fits, in how many bytes, how long it takes.
+"""The first line of a compile: whether it fits, in how many bytes, how long it takes on the NPU and on the host.
 
 Invariant: one line; what is estimated says so, and without a size to fit into nothing is said to fit.
 """
@@ -18,7 +18,22 @@ def verdict(artifact: Artifact) -> str:
     parts = [where, f"{_pools(artifact)}, {artifact.plan.status.value}"]
     if artifact.timing is not None and artifact.estimated_cycles:
         parts.append(f"NPU about {artifact.timing.between(artifact.estimated_cycles)} (estimated)")
+    parts.append(_host(artifact))
     return f"{artifact.name}: " + "; ".join(part for part in parts if part)
+
+
+def _host(artifact: Artifact) -> str:
+    """`8 host calls, roughly 0.35 ms more`, or that nothing runs on the NPU; nothing where all of it does."""
+    count, cycles, clock = artifact.host_operations, artifact.host_cycles, artifact.host_clock_hz
+    if not count:
+        return ""
+    calls = f"{count} host call{'s' * (count > 1)}"
+    alone = artifact.host_operations == len(artifact.calls)
+    if cycles and clock:
+        calls += f", roughly {1000 * cycles / clock:.2g} ms{'' if alone else ' more'}"
+    elif cycles:
+        calls += f", roughly {cycles:,} cycles"
+    return f"nothing runs on the NPU; {calls}" if alone and artifact.target.accelerator != "none" else calls
 
 
 def _pools(artifact: Artifact) -> str:
