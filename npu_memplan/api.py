@@ -62,6 +62,7 @@ def compile(
     host_ops: str | Sequence[str] = (),
     operators: str | Sequence[str] = (),
     external: Mapping[str, int | str | None] | None = None,
+    host_kernels: str = "",
     npu_compiler: Literal["auto", "vela", "tvm"] = "auto",
     optimise: Literal["Performance", "Size"] = "Performance",
     arena_cache_size_bytes: int | None = None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .cmsis_nn import open_cmsis_nn
 from .errors import NpuMemplanError
 from .names import unusable_in_c
 from .problem import Pool
@@ -51,7 +52,7 @@ def _flags(*names: str) -> dict[str, str]:
 _VALUES = _flags(
     "board", "accelerator", "system_config", "vela_ini", "memory_mode", "optimise", "arena_cache_size_bytes",
     "host_ops", "operators", "npu_compiler", "objective", "effort", "max_ms", "planner", "time_limit_s", "seed",
-    "launch", "name", "resident", "stream_input",
+    "launch", "name", "resident", "stream_input", "host_kernels",
 )  # fmt: skip
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
@@ -101,6 +102,7 @@ class CompileOptions:
     host_ops: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()  # Python files that describe operators of the user's own
     external: Mapping[str, int | None] = field(default_factory=dict)  # operators that others' C runs: scratch bytes
+    host_kernels: str = ""  # "cmsis-nn=DIR": whose functions host operators call; empty: ours alone
     npu_compiler: str = AUTO  # "vela", "tvm", or both where `competes`
     objective: str = (
         "auto"  # "cycles": the fewest that fit; "bytes": the least memory; "auto": bytes within 1 % of cycles
@@ -160,6 +162,8 @@ class CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
         if self.board and not self.board.endswith(".toml") and (name := load_board(self.board).name) != self.board:
             return replace(self, board=name).resolved()  # it was a product's name
+        if self.host_kernels and (opened := open_cmsis_nn(self.host_kernels).option) != self.host_kernels:
+            return replace(self, host_kernels=opened).resolved()  # a relative path
         for field_name, allowed in CHOICES.items():
             if (value := getattr(self, field_name)) not in allowed:
                 raise OptionError(f"{_VALUES[field_name]} {value!r} is unknown; choose one of: {', '.join(allowed)}")

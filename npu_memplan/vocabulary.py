@@ -43,6 +43,7 @@ ONLY_READ = "npu.only_read"
 """Attribute of the same: buffers, by name, that no function it calls writes."""
 EXTERNAL = "npu.external"
 """Attribute of host code that calls a function that is linked from elsewhere: a line about each of its tensors."""
+BY_LIBRARY = "cmsis_nn_"  # what functions that call CMSIS-NN's are called by
 EXTERNAL_PREFIX = "npu_memplan_external_"  # what such a function is called before its model has a name
 
 # -- of a planned main --------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ EVERYTHING = CompileOptions(
     host_ops=("SOFTMAX", "FULLY_CONNECTED"),
     operators=("mine.py", "more.py"),
     external={"Smooth": 18, "SOFTMAX": None},
+    host_kernels="cmsis-nn=elsewhere",
     npu_compiler="tvm",
     objective="bytes",
     effort="quick",
@@ -73,7 +74,8 @@ def test_every_option_is_said_in_one_line() -> None:
         "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --npu-compiler tvm "
         "--objective bytes --effort quick --max-ms 2.5 --planner hill-climb --time-limit 0.5 --seed 3 "
         "--launch arm-core-driver "
-        "--name 'two words' --resident 65536 --stream-input 'image 1' --pool sram=98304 --pool dram=1048576 "
+        "--name 'two words' --resident 65536 --stream-input 'image 1' "
+        "--host-kernels cmsis-nn=elsewhere --pool sram=98304 --pool dram=1048576 "
         "--constant-pool flash=524288 --constant-pool rest --external Smooth=18 "
         "--external SOFTMAX --no-overlap --reorder --stripes --prefetch "
         "--host-time --incbin --keep-inputs"

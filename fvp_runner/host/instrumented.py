@@ -102,6 +102,8 @@ def instrumented(
             if source == place / f"{name}.c"
             else (*options, "-include", str(checked))
         )
+        if source == place / f"{name}_cmsis_nn.c":  # a library's: what it reads and writes is checked alone
+            own = (*own, "-fno-sanitize=undefined", "-w")
         given = host if source == place / f"{name}_host.c" else source
         lines.append((*command, *own, f"-I{place}", f"-Wa,-I,{place}", "-c", str(given), "-o", str(target)))
     return Instrumented(tuple(lines), tuple(inputs))

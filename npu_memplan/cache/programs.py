@@ -148,7 +148,7 @@ def program_cache(enabled: bool | None = None) -> ProgramCache | None:
 
 def _program_key(model: Path, options: CompileOptions, beyond: str) -> str | None:
     """None where the result depends on more than can be hashed."""
-    if options.time_limit_s is not None or options.operators:
+    if options.time_limit_s is not None or options.operators or options.host_kernels:
         return None
     try:
         data = model.read_bytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,7 @@ from ..frontend.attributes import Quantised, operators_of, quantised
 from ..host_time import host_work
 from ..problem import Agent, Plan, Problem
 from ..request import Loaded
-from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
+from ..vocabulary import BY_LIBRARY, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
 from .printed import Sources
 
 
@@ -53,8 +54,20 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
         limit_bytes=_limits(loaded, problem),
         vela_arena_bytes=loaded.vela_arena_bytes,
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
-        notes=loaded.notes + ((plan.note,) if plan.note else ()),
+        notes=(*loaded.notes, *_by_library(loaded, program), *((plan.note,) if plan.note else ())),
     )
+
+
+def _by_library(loaded: Loaded, program: Program) -> list[str]:
+    """Which host calls CMSIS-NN runs, where it was asked for."""
+    if not loaded.request.options.host_kernels:
+        return []
+    names = [re.sub(r"_\d+$", "", call.function) for call in program.calls if call.agent is Agent.HOST]
+    theirs = Counter(name.removeprefix(BY_LIBRARY) for name in names if name.startswith(BY_LIBRARY))
+    ours = Counter(name for name in names if not name.startswith(BY_LIBRARY))
+    listed = [", ".join(f"{count} {name.upper()}" for name, count in sorted(kinds.items())) for kinds in (theirs, ours)]
+    others = f"; our C: {listed[1]}" if ours else ""
+    return [f"CMSIS-NN runs {sum(theirs.values())} of {len(names)} host calls: {listed[0] or 'none'}{others}"]
 
 
 def _limits(loaded: Loaded, problem: Problem) -> dict[str, int]:
@@ -136,17 +149,21 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
 
 
 def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
-    """What each call of the host costs. Functions are named after their operators' kinds, in the model's order."""
+    """What each call of the host costs; nothing is said of a library's. Functions are named after the kinds of their
+    operators, in the model's order.
+    """
     waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
     rows = []
     for call in artifact.calls:
         if call.agent is not Agent.HOST or call.function not in functions:  # a copy that an `if` needs is no operator
             continue
-        kind = re.sub(r"_\d+$", "", call.function)
+        kind = re.sub(r"_\d+$", "", call.function.removeprefix(BY_LIBRARY))
         found = next((entry for entry in waiting if entry[1].kind.lower() == kind), None)
         if found is not None:
             waiting.remove(found)
+        if call.function.startswith(BY_LIBRARY):
+            continue
         index, name, kind = (-1, "", kind.upper()) if found is None else (found[0], found[1].name, found[1].kind)
         work = host_work(functions[call.function])
         numbers = round(work.cycles), round(work.operations), round(work.bytes)

@@ -73,6 +73,7 @@ class Interface:
     payloads: bool = False  # streams lie behind the header that Arm's driver wants
     incbin: bool = False  # large constants are files beside the C
     streamed: StreamedInput | None = None
+    host_kernels: str = ""  # the option of that name
 
     @classmethod
     def of(cls, artifact: Artifact) -> Interface:
@@ -94,6 +95,7 @@ class Interface:
             payloads=payloads,
             incbin=artifact.target.incbin,
             streamed=streamed_input(artifact),
+            host_kernels=artifact.target.host_kernels,
         )
 
     @property
@@ -167,5 +169,6 @@ def region_config(artifact: Artifact) -> int:
 
 def c_files(artifact: Artifact) -> tuple[str, ...]:
     pools = any(pool.read_only for pool in artifact.problem.pools)
-    parts = ("", "_host", "_npu", *(("_constants",) if pools else ()))
+    library = ("_cmsis_nn",) if artifact.target.host_kernels else ()
+    parts = ("", "_host", "_npu", *(("_constants",) if pools else ()), *library)
     return tuple(f"{identifier(artifact.name)}{part}.c" for part in parts)

@@ -28,5 +28,6 @@ class Sources:
         folder = Path(directory)
         contents = {**{name: text.encode() for name, text in self.texts.items()}, **self.files}
         for name, content in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
         return tuple(folder / name for name in sorted(contents))

@@ -61,8 +61,8 @@ def _operators(text: str) -> tuple[str, ...]:
 
 _RARE = (
     "--system-config --vela-ini --memory-mode --constant-pool --resident --arena-cache-size --optimise "
-    "--npu-compiler --operators --external --stripes --stream-input --prefetch --reorder --no-overlap --keep-inputs "
-    "--host-time --planner --time-limit --seed --name --data --one-arena --launch --incbin --strict "
+    "--npu-compiler --operators --external --host-kernels --stripes --stream-input --prefetch --reorder --no-overlap "
+    "--keep-inputs --host-time --planner --time-limit --seed --name --data --one-arena --launch --incbin --strict "
     "--target"
 )  # options of --help-all alone
 
@@ -107,6 +107,13 @@ _RARE = (
 @_work("--external", "external", multiple=True, type=name_and_size, callback=by_name, metavar="OP[=SIZE]",
        help="An operator that a C function of yours runs: declared in the header, called with SIZE bytes of "
        "scratch.")  # fmt: skip
+@_work(
+    "--host-kernels",
+    default="",
+    metavar="cmsis-nn=DIR",
+    help="Let functions of CMSIS-NN, whose C is in DIR, run operators of the host where results are exact; "
+    "what they need is copied into the artifact.",
+)
 @_goal("--objective", type=click.Choice(CHOICES["objective"]), default="auto", show_default=True,
        help="cycles: the fewest in the memory that is given, or in Vela's arena; auto: the same, then the fewest bytes "
        "within 1 % of them where no memory is given; bytes: the least memory.")  # fmt: skip

@@ -51,15 +51,16 @@ def read(path: Path, request: Request) -> Loaded:
 
         for described in options.operators:
             load_operators(described)
+    host = options.external, options.host_kernels
     if options.accelerator == NO_NPU:
-        return Loaded(request, path, data, import_host_only(data, path.name, options.external).module, {})
+        return Loaded(request, path, data, import_host_only(data, path.name, *host).module, {})
     if options.npu_compiler == "tvm":
         from .tflite.lowered import build_module
 
-        how = (options.host_ops, path.name, lowered_for(request), options.external)
+        how = (options.host_ops, path.name, lowered_for(request), *host)
         built = build_module(data, options.accelerator, *how)
         return Loaded(request, path, data, built.module, {}, built.notes)
-    imported = import_tflite(data, vela_options(options), options.host_ops, path.name, options.external)
+    imported = import_tflite(data, vela_options(options), options.host_ops, path.name, *host)
     vela = imported.vela
     if vela is None:
         return Loaded(request, path, data, imported.module, {}, imported.notes)
@@ -94,10 +95,10 @@ def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:
     options = request.options
     if options.accelerator == NO_NPU:
         raise FormatError(f"{path.name} is TOSA, which is compiled for an NPU: give --accelerator ethos-u...")
-    if options.external or options.operators or options.host_ops:
+    if options.external or options.operators or options.host_ops or options.host_kernels:
         raise FormatError(
-            f"{path.name} is TOSA, of which nothing runs on the host; --host-ops, --external and --operators are for "
-            "TFLite models"
+            f"{path.name} is TOSA, of which nothing runs on the host; --host-ops, --host-kernels, --external and "
+            "--operators are for TFLite models"
         )
     if options.npu_compiler == "tvm":
         from .tosa.lowered import build_tosa_module
@@ -113,8 +114,10 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
     """An ONNX model or a PyTorch program."""
     options = request.options
     what = "an ONNX model" if kind == "onnx" else "a PyTorch program"
-    if options.external or options.operators:
-        raise FormatError(f"{path.name} is {what}; --external and --operators are for operators of TFLite models")
+    if options.external or options.operators or options.host_kernels:
+        raise FormatError(
+            f"{path.name} is {what}; --external, --operators and --host-kernels are for operators of TFLite models"
+        )
     if options.accelerator != NO_NPU and options.npu_compiler != "tvm":
         raise FormatError(
             f"{path.name} is {what}, and Vela reads TFLite only; add --npu-compiler tvm (QDQ models), or "

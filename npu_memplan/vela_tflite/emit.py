@@ -119,6 +119,11 @@ def _check(options: CompileOptions, model: Path) -> None:
         raise EmitError(
             "--emit vela-tflite keeps constants in the file, where base pointer 0 is; leave --constant-pool out"
         )
+    if options.host_kernels:
+        raise EmitError(
+            "--emit vela-tflite is a file for TFLite Micro, whose build chooses the kernels of the host; leave "
+            "--host-kernels out"
+        )
     if options.stream_input:
         raise EmitError(
             "--emit vela-tflite is a file for TFLite Micro, which has the whole input before it runs; leave "

@@ -99,7 +99,7 @@ def test_what_is_not_whole_or_not_ours_is_compiled_again(
     elif damage == "folder":
         entry.parent.chmod(0o777)
     else:
-        entry.write_bytes(content[: len(content) // 2] if damage == "half" else content[:-1] + b"\0")
+        entry.write_bytes(content[: len(content) // 2] if damage == "half" else content[:-1] + bytes([content[-1] ^ 1]))
     printed = compiled(cache, shared_model("hello_world_int8"), tmp_path / "2")
     assert printed == compiled_once[1:], "compiled, and TVM imported for it"
     assert entry.read_bytes() == content

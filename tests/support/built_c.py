@@ -26,11 +26,14 @@ PLAIN = ("-std=c11", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC"
 
 
 class Program:
-    """`<name>.c` and `<name>_host.c` in a folder, compiled, loaded and sanitized, with its pools in this process."""
+    """`<name>.c` and `<name>_host.c` (and a library of theirs) in a folder, compiled, loaded and sanitized, with its
+    pools in this process.
+    """
 
     def __init__(self, folder: Path, name: str, extracted: Extracted, plan: Plan, pools: Sequence[np.ndarray]) -> None:
         sources = [folder / f"{name}.c", folder / f"{name}_host.c"]
         check_warnings(sources)
+        sources += folder.glob(f"{name}_cmsis_nn.c")  # not our own: what compilers say of it is not asked
         command = compiler()
         assert command is not None
         made = instrumented(command, name, sources, folder, PLAIN)

@@ -81,7 +81,9 @@ def run_together(
     check(problem, placed)
     planned = rewrite(module, problem, placed)
     attributes = planned["main"].attrs
-    interface = Interface("many", (PoolSpec("sram", placed.usage[0].used_bytes),), (), (), ())
+    interface = Interface(
+        "many", (PoolSpec("sram", placed.usage[0].used_bytes),), (), (), (), host_kernels=networks[0].host_kernels
+    )
     sources = print_sources(planned, interface)
     sources.write(folder)
     pool = np.full(max(placed.usage[0].used_bytes, 1) + 64, POISON, np.uint8)

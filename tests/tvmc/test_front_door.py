@@ -190,7 +190,7 @@ def test_a_bad_board_file_is_refused(tmp_path: Path, text: str, part: str) -> No
 
 
 def test_help_lists_the_options() -> None:
-    shown = CliRunner().invoke(cli, ["tvmc", "compile", "--help"])
+    shown = CliRunner().invoke(cli, ["tvmc", "compile", "--help-all"])
     assert shown.exit_code == 0
     for option in (
         "--target ",

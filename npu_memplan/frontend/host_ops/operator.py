@@ -241,6 +241,7 @@ _ENUMERATIONS = {"Padding": 2, "Mode": 2, "FusedActivationFunction": 6}
 _LOWERINGS: dict[str, Lower] = {}  # of any elements, or of quantised ones
 _PLAIN: dict[str, Lower] = {}  # of elements that are the numbers they mean
 _HYBRID: dict[str, Lower] = {}  # of float32 with int8 weights
+_BY_LIBRARY: list[Callable[[Lowering], bool]] = []
 _KEEPS: dict[str, Keeps] = {}
 _SHAPES: dict[str, Shapes] = {}
 
@@ -306,6 +307,12 @@ def completed(network: Network) -> Network:
     return replace(network, tensors=tuple(tensors), operators=tuple(operators))
 
 
+def by_library(calls: Callable[[Lowering], bool]) -> Callable[[Lowering], bool]:
+    """Register a function that lowers to a call of `Network.host_kernels`, or returns False."""
+    _BY_LIBRARY.append(calls)
+    return calls
+
+
 def supported_names() -> tuple[str, ...]:
     """Schema names that have a lowering, sorted."""
     return tuple(sorted({*_LOWERINGS, *_PLAIN} - {EXTERNAL_OPERATOR}))
@@ -346,8 +353,9 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     work = Lowering(network, operator)
     lower = _lowering_of(work)
     try:
-        lower(work)
-        lowered = work.finish()
+        if not (called := _by_library(network, operator)):
+            lower(work)
+        lowered = (called or work).finish()
         _require_inside(work, lowered)
         return lowered
     except ScaleError as error:
@@ -359,21 +367,26 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
         raise UnsupportedOperatorError(f"a fault of npu_memplan: {said_by(error)}; please report it") from error
 
 
+def _by_library(network: Network, operator: CpuOperator) -> Lowering | None:
+    """The operator as `network.host_kernels` runs it; None where our C has to."""
+    if not network.host_kernels or operator.external_scratch_bytes is not None:
+        return None
+    tried = ((calls, Lowering(network, operator)) for calls in _BY_LIBRARY)
+    return next((work for calls, work in tried if calls(work)), None)
+
+
 def _require_inside(work: Lowering, lowered: LoweredOperator) -> None:
     """Refuses shapes with which the operator would access elements that a tensor does not have."""
     found = outside(lowered.primfunc)
     if found is None:
         return
     name, shape, element = found
-    shapes = [[list(t.shape) for t in group if t is not None] for group in (_given(work), work.outputs())]
+    given = [work.optional(position) for position in range(len(work.operator.inputs))]
+    shapes = [[list(t.shape) for t in group if t is not None] for group in (given, work.outputs())]
     raise UnsupportedOperatorError(
         f"its shapes contradict each other: inputs {shapes[0]} make no outputs {shapes[1]}; it would access element "
         f"{element} of {name} {list(shape)}"
     )
-
-
-def _given(work: Lowering) -> list[Tensor | None]:
-    return [work.optional(position) for position in range(len(work.operator.inputs))]
 
 
 def unsupported_reason(network: Network, operator: CpuOperator) -> str | None:

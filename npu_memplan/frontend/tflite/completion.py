@@ -19,11 +19,14 @@ from ..host_choice import check_known
 NONE: Mapping[str, int | None] = MappingProxyType({})
 
 
-def completed(network: Network, external: Mapping[str, int | None] = NONE) -> Network:
+def completed(network: Network, external: Mapping[str, int | None] = NONE, host_kernels: str = "") -> Network:
     """`network` with own states of operators as tensors, and shapes that operators imply (see `host_ops.completed`).
 
-    Operators named in `external` are external C functions, with that many bytes of scratch.
+    Operators named in `external` are external C functions, with that many bytes of scratch; `host_kernels` is the
+    option of that name.
     """
+    if host_kernels:
+        network = replace(network, host_kernels=host_kernels)
     if external:
         network = _marked(network, {name.casefold(): size or 0 for name, size in external.items()})
     if not any(operator.is_custom for operator in network.cpu_operators):

@@ -55,6 +55,7 @@ def import_tflite(
     host_ops: Sequence[str] = (),
     name: str = "",
     external: Mapping[str, int | None] = NONE,
+    host_kernels: str = "",
 ) -> Imported:
     """Compile a TFLite model's NPU part with Vela and import the result.
 
@@ -64,7 +65,7 @@ def import_tflite(
     `HostOpsError`, `VelaError`, `LiftError`.
     """
     file, data, name = read_folded(model, name)
-    source = completed(read_network(data, name), external)
+    source = completed(read_network(data, name), external, host_kernels)
     if options is not None:
         _check_target(source, options.accelerator)
     host_ops = (*host_ops, *external_builtins(source, external))
@@ -78,7 +79,7 @@ def import_tflite(
     if found.vela is None:
         return Imported(from_network(source), source)
     # branches are run by the host, whatever Vela has made of them
-    network = replace(completed(found.network, external), subgraphs=source.subgraphs)
+    network = replace(completed(found.network, external, host_kernels), subgraphs=source.subgraphs)
     check_host_operators(network, found.vela.messages, found.kept, file)
     module = from_network(network, source, found.vela.messages, found.kept, found.vela.operators)
     return Imported(module, network, found.vela)
@@ -151,10 +152,12 @@ def _clamps_apart(source: Network, operator: CpuOperator) -> bool:
     return bool(options and options.FusedActivationFunction()) and 1 < data[-1] < made[-1]
 
 
-def import_host_only(model: bytes | Path, name: str = "", external: Mapping[str, int | None] = NONE) -> Imported:
+def import_host_only(
+    model: bytes | Path, name: str = "", external: Mapping[str, int | None] = NONE, host_kernels: str = ""
+) -> Imported:
     """Import a TFLite model with every operator on the CPU; `external` as for `import_tflite`."""
     file, data, name = read_folded(model, name)
-    network = completed(read_network(data, name), external)
+    network = completed(read_network(data, name), external, host_kernels)
     _check_target(network, NO_NPU)
     external_builtins(network, external)
     check_host_operators(network, (), {}, file)

@@ -37,6 +37,7 @@ def build_module(
     name: str = "",
     lowering_target: LoweringTarget | None = None,
     external: Mapping[str, int | None] = NONE,
+    host_kernels: str = "",
 ) -> Imported:
     """Import, partition and lower `model` for `accelerator`.
 
@@ -51,7 +52,7 @@ def build_module(
     from .repairs import round_integer_averages
 
     file, data, name = read_folded(model, name)
-    network = completed(read_network(data, name), external)
+    network = completed(read_network(data, name), external, host_kernels)
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
     names = forced_operators(network, (*host_ops, *external_builtins(network, external)))

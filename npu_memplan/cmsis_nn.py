@@ -1,0 +1,178 @@
+"""CMSIS-NN's source, a folder of the user's: what `--host-kernels cmsis-nn=DIR` takes of it.
+
+Invariant: nothing of it is here and nothing is downloaded. What an artifact takes are copies of the files that the
+functions it calls are made of, and of their headers, unchanged; how much scratch a function needs is what the folder's
+own C says, for every kind of core.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .c_compiler import compiler, missing_compiler
+from .errors import NpuMemplanError
+from .files.owned_folder import scratch_folder
+
+CMSIS_NN = "cmsis-nn"
+HEADER = "arm_nnfunctions.h"
+_NAME = re.compile(r"\barm_\w+")
+_STRUCTURES = """\
+#include "arm_nnfunctions.h"
+#define MOST(a, b) ((a) > (b) ? (a) : (b))
+int32_t convolution_bytes(const int32_t *n);
+int32_t convolution_bytes(const int32_t *n) {
+  const cmsis_nn_conv_params p = {n[12], 0, {n[13], n[14]}, {n[15], n[16]}, {n[17], n[18]}, {-128, 127}};
+  const cmsis_nn_dims in = {n[0], n[1], n[2], n[3]}, filter = {n[4], n[5], n[6], n[7]};
+  const cmsis_nn_dims out = {n[8], n[9], n[10], n[11]};
+  return MOST(arm_convolve_wrapper_s8_get_buffer_size(&p, &in, &filter, &out),
+              MOST(arm_convolve_wrapper_s8_get_buffer_size_dsp(&p, &in, &filter, &out),
+                   arm_convolve_wrapper_s8_get_buffer_size_mve(&p, &in, &filter, &out)));
+}
+int32_t depthwise_bytes(const int32_t *n);
+int32_t depthwise_bytes(const int32_t *n) {
+  const cmsis_nn_dw_conv_params p = {
+      n[12], 0, n[11] / n[3], {n[13], n[14]}, {n[15], n[16]}, {n[17], n[18]}, {-128, 127}};
+  const cmsis_nn_dims in = {n[0], n[1], n[2], n[3]}, filter = {n[4], n[5], n[6], n[7]};
+  const cmsis_nn_dims out = {n[8], n[9], n[10], n[11]};
+  return MOST(arm_depthwise_conv_wrapper_s8_get_buffer_size(&p, &in, &filter, &out),
+              MOST(arm_depthwise_conv_wrapper_s8_get_buffer_size_dsp(&p, &in, &filter, &out),
+                   arm_depthwise_conv_wrapper_s8_get_buffer_size_mve(&p, &in, &filter, &out)));
+}
+int32_t dense_bytes(const int32_t *n);
+int32_t dense_bytes(const int32_t *n) {
+  const cmsis_nn_dims filter = {n[0], 1, 1, n[1]};
+  return MOST(arm_fully_connected_s8_get_buffer_size_dsp(&filter), arm_fully_connected_s8_get_buffer_size_mve(&filter));
+}
+int32_t average_bytes(const int32_t *n);
+int32_t average_bytes(const int32_t *n) {
+  return MOST(arm_avgpool_s8_get_buffer_size(n[0], n[1]),
+              MOST(arm_avgpool_s8_get_buffer_size_dsp(n[0], n[1]), arm_avgpool_s8_get_buffer_size_mve(n[0], n[1])));
+}
+"""  # dimensions are n, h, w, c; pairs are w, h
+
+
+class CmsisNNError(NpuMemplanError):
+    """The folder is not CMSIS-NN's source, or not one that can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class CmsisNN:
+    """The source in `folder`; every file is read once a process."""
+
+    folder: Path
+
+    @property
+    def option(self) -> str:
+        """What `--host-kernels` says for it."""
+        return f"{CMSIS_NN}={self.folder}"
+
+    def files(self, called: Iterable[str]) -> Mapping[str, bytes]:
+        """File name -> content of all headers, and of the C files that define `called` and what these call."""
+        texts = _texts(self.folder)
+        homes = _homes(self.folder)
+        needed: set[str] = set()
+        waiting = list(called)
+        seen = set(waiting)
+        while waiting:
+            name = waiting.pop()
+            if name not in homes:
+                raise CmsisNNError(
+                    f"{self.folder} defines no {name}, which the generated C calls; take a release of 2025 or later"
+                )
+            file = homes[name]
+            if file in needed:
+                continue
+            needed.add(file)
+            fresh = {n for n in _NAME.findall(texts[file].decode(errors="replace")) if n in homes} - seen
+            seen |= fresh
+            waiting += sorted(fresh)
+        headers = [name for name in texts if name.endswith(".h")]
+        return {name: texts[name] for name in sorted((*headers, *needed))}
+
+    def defined(self, files: Iterable[str]) -> tuple[str, ...]:
+        """Functions and tables with external linkage that these of its files define, sorted."""
+        wanted = set(files)
+        return tuple(sorted(name for name, file in _homes(self.folder).items() if file in wanted))
+
+    def scratch_bytes(self, kind: str, numbers: tuple[int, ...]) -> int:
+        """What `kind` (convolution, depthwise, dense, average) needs on the core that needs most."""
+        values = (ctypes.c_int32 * len(numbers))(*numbers)
+        return max(0, int(getattr(_sizes(self.folder), f"{kind}_bytes")(values)))
+
+
+def open_cmsis_nn(text: str) -> CmsisNN:
+    """The source that an option's `cmsis-nn=DIR` names; `CmsisNNError` where it is none."""
+    name, equals, folder = text.partition("=")
+    if name != CMSIS_NN or not equals or not folder:
+        raise CmsisNNError(f"--host-kernels {text!r} is not {CMSIS_NN}=DIR, with DIR the folder of CMSIS-NN's source")
+    root = Path(folder).expanduser().resolve()
+    if not (root / "Include" / HEADER).is_file() or not (root / "Source").is_dir():
+        raise CmsisNNError(
+            f"--host-kernels: {folder} has no Include/{HEADER} and Source; it has to be CMSIS-NN's source "
+            "(https://github.com/ARM-software/CMSIS-NN)"
+        )
+    return CmsisNN(root)
+
+
+@functools.cache
+def _texts(folder: Path) -> Mapping[str, bytes]:
+    """Headers, by their path below Include, and C files by their name; those of floats are left out."""
+    include = folder / "Include"
+    found = {path.relative_to(include).as_posix(): path for path in sorted(include.rglob("*.h"))}
+    for path in sorted((folder / "Source").rglob("*.[ch]")):
+        found[path.name] = path
+    return {
+        name: path.read_bytes()
+        for name, path in found.items()
+        if name.endswith(".h") or not re.search(r"_(f16|f32|flt)\.c$", name)
+    }
+
+
+@functools.cache
+def _homes(folder: Path) -> Mapping[str, str]:
+    """Name -> the C file that defines it."""
+    homes: dict[str, str] = {}
+    for file, content in _texts(folder).items():
+        if not file.endswith(".c"):
+            continue
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", "", content.decode(errors="replace"), flags=re.S)
+        for match in re.finditer(r"^(?P<before>[A-Za-z_][\w \t*]*?)\b(?P<name>arm_\w+)\s*\([^;{}]*\)\s*\{", text, re.M):
+            if "static" not in match["before"].lower():
+                homes.setdefault(match["name"], file)
+    return homes
+
+
+@functools.cache
+def _sizes(folder: Path) -> ctypes.CDLL:
+    """The folder's own functions of sizes, compiled for this machine."""
+    command = compiler()
+    if command is None:
+        raise CmsisNNError(f"--host-kernels asks CMSIS-NN's C for the scratch of its functions: {missing_compiler()}")
+    sources = sorted((folder / "Source").rglob("*_get_buffer_sizes_s8.c"))
+    with scratch_folder("cmsis-nn") as temporary:
+        asks, target = temporary / "sizes.c", temporary / "sizes.so"
+        asks.write_text(_STRUCTURES, encoding="utf-8")
+        flags = ["-std=c11", "-O1", "-w", "-fPIC", "-shared", f"-I{folder / 'Include'}"]
+        done = subprocess.run(
+            [*command, *flags, str(asks), *map(str, sources), "-o", str(target)],
+            capture_output=True, text=True, errors="replace", check=False, timeout=300,
+        )  # fmt: skip
+        if done.returncode:
+            first = "\n".join(done.stderr.splitlines()[:8])
+            raise CmsisNNError(f"{folder}: its functions of buffer sizes cannot be compiled by {command[0]}:\n{first}")
+        return ctypes.CDLL(str(target), mode=ctypes.RTLD_LOCAL)
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 of names and contents."""
+    found = hashlib.sha256()
+    for name in sorted(files):
+        found.update(name.encode() + b"\0" + files[name])
+    return found.hexdigest()
