@@ -16,7 +16,7 @@ from ..ethosu.stream.container import build_payload
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.encode import encode
 from ..ethosu.time import estimate
-from ..models.executorch.vela_blocks import ALIGNMENT, slots_data, with_blocks
+from ..models.executorch.vela_blocks import ALIGNMENT, SCRATCH_LIMIT_BYTES, slots_data, with_blocks
 from ..models.executorch.vela_network import EthosUCall
 from ..models.network import Network
 from ..models.vela import NpuCall
@@ -76,14 +76,19 @@ class LiftedCall:
         return -(-end // ALIGNMENT) * ALIGNMENT
 
     def data(self, commands: Commands, places: Mapping[str, int]) -> bytes:
-        """The delegate's bytes with that stream."""
-        blocks = self.one.blocks
+        """The delegate's bytes with that stream; `LiftError` where its blocks cannot state the places."""
+        blocks, scratch_bytes = self.one.blocks, self.end_bytes(places)
+        if scratch_bytes > SCRATCH_LIMIT_BYTES:
+            raise LiftError(
+                f"delegate {self.one.delegate} needs {scratch_bytes:,} bytes of scratch; its blocks state "
+                f"{SCRATCH_LIMIT_BYTES:,} at most: export a smaller network, or split it"
+            )
         old = (*blocks.inputs, *blocks.outputs)
         moved = [replace(slot, offset_bytes=places[name]) for slot, name in zip(old, self.slots, strict=True)]
         count = len(blocks.inputs)
         changed = {
             "cmd_data": build_payload(replace(self.call.payload, words=encode(commands))),
-            "scratch_size": self.end_bytes(places).to_bytes(4, "little"),
+            "scratch_size": scratch_bytes.to_bytes(4, "little"),
             **({"inputs": slots_data(moved[:count])} if count else {}),
             **({"outputs": slots_data(moved[count:])} if len(moved) > count else {}),
         }

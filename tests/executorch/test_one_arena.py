@@ -16,6 +16,7 @@ from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.executorch import one_arena
 from npu_memplan.executorch.lifetimes import placed_tensors, tensor_blocks
+from npu_memplan.executorch.lifted_call import lift_call
 from npu_memplan.executorch.one_arena import OneArenaError, plan_one_arena
 from npu_memplan.executorch.replanning import replan_tensors
 from npu_memplan.models.executorch.reading import read_program
@@ -52,6 +53,16 @@ def test_real_programs_in_one_arena(tmp_path: Path, name: str) -> None:
         assert ran.outputs[0].ravel().tolist() == list(REFERENCE)
     assert npu_calls(program)[0].blocks.scratch_bytes <= now
     assert "class OneArena" in (tmp_path / HEADER).read_text()
+
+
+def test_places_that_a_delegate_cannot_state_are_refused() -> None:
+    """Offsets of inputs and outputs are signed words; a damaged size has moved a buffer behind 2 GiB."""
+    call = lift_call(npu_calls(read_program((MODELS / "three_convolutions_u85.pte").read_bytes()))[0])
+    places = {content.name: content.original_offset for content in call.contents}
+    assert call.data(call.commands(places), places)
+    far = places | {call.slots[-1]: 1 << 31}
+    with pytest.raises(LiftError, match=r"needs [\d,]+ bytes of scratch; its blocks state 2,147,483,647"):
+        call.data(call.commands(places), far)
 
 
 def twice(kept: bool, image_at: int = 49152, input_at: int = 0) -> bytes:

@@ -26,6 +26,7 @@ _BEGIN, _END = "vela_bin_stream", "vela_end_stream"
 _REQUIRED = ("cmd_data", "scratch_size")
 _KNOWN = (_BEGIN, *_REQUIRED, "weight_data", "inputs", "outputs", _END)
 _LARGEST_BYTES = 1 << 40  # of an input or output
+SCRATCH_LIMIT_BYTES = (1 << 31) - 1  # of the scratch: a slot's offset is a signed word
 
 
 @dataclass(frozen=True, slots=True)
