@@ -28,8 +28,8 @@ def accelerators(network: Network, board: Board) -> Iterator[Remark]:
             yield Remark(
                 Level.WRONG, "accelerator",
                 f"{what} is compiled for {npu.name} (CONFIG {npu.config_word:#010x}); board {board.name} has "
-                f"{', '.join(board.accelerators)}: its driver refuses the payload; compile the original model "
-                f"for it: npu-memplan compile MODEL.tflite --board {board.name} --emit vela-tflite -o FILE.tflite",
+                f"{', '.join(board.accelerators)}: its driver refuses the payload; compile the original model for "
+                f"the board: npu-memplan compile MODEL.tflite --board {board.name} --emit vela-tflite -o FILE.tflite",
             )  # fmt: skip
             continue
         made, has = _version(call.payload.architecture_id), _version(npu.id_word)
