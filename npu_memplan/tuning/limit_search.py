@@ -14,7 +14,7 @@ from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..request import Loaded
 from ..stages import Planned
-from .models import ENDLESS, ModelCache
+from .models import ENDLESS, ModelCache, beside_vela
 from .ranking import Ranking
 from .selection import select_fastest
 
@@ -38,7 +38,8 @@ class LimitSearch:
         self.options, self.memory_map = options, memory_map
         self.pool = options.planned_pools()[-1].name
         self.error: RefusalError | None = None  # of the last limit at which nothing could be made
-        self.loaded = ModelCache(load, {**options.pools, self.pool: ENDLESS}).loaded
+        self._models = ModelCache(load, {**options.pools, self.pool: ENDLESS})
+        self.loaded = self._models.loaded
         self._won: list[Winner] = []
 
     def at(self, limit_bytes: int) -> Winner | None:
@@ -50,6 +51,8 @@ class LimitSearch:
             self.error = error
         else:
             verify.check_own(best.extracted.problem, best.plan)
+            if requested.competes:
+                best = beside_vela(best, self._models)
             cycles, _ = Ranking(self.memory_map)(best)
             used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == self.pool)
             self._won.append(Winner(limit_bytes, best, cycles, used))
