@@ -1,4 +1,4 @@
-"""Which storages of a call share bytes, so that the others may promise the compiler that they do not.
+"""Which storages of a call share bytes, so that a kernel may keep `tirx.noalias` for all others.
 
 Invariant: `tirx.noalias` stays where it is true. TVM's LLVM code generator takes every declared buffer of a marked
 kernel for bytes of its own, unless it is declared over another one. So storages that share bytes, at any time of the
@@ -23,7 +23,7 @@ _POINTERS = ("tirx.buffer_data", "tirx.address_of", "tirx.tvm_access_ptr", "tirx
 
 
 def is_marked(function: Any) -> bool:
-    """Whether a PrimFunc promises that its buffers share no bytes."""
+    """Whether a PrimFunc has `tirx.noalias`: its buffers share no bytes."""
     return function.attrs is not None and bool(function.attrs.get(NOALIAS, False))
 
 

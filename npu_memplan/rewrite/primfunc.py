@@ -78,7 +78,7 @@ class Placer:
 
     `values` are the shape symbols' values in the caller; those that are numbers are put in. With `anywhere`, offsets
     are parameters, so that other calls with the same pools can use it. `calls` are all that do: with them, a kernel
-    keeps its promise that buffers share no bytes where it holds.
+    keeps `tirx.noalias` where it holds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Kernels in place keep their promise of no aliasing where it holds; TVM takes the last promise, by name, for all."""
+"""Kernels in place keep `tirx.noalias` where it holds; TVM applies that of the last kernel, by name, to all."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Quantized:
         return R.maximum(b, R.const(-100, "int8"))
 
 
-def test_a_kernel_in_place_is_right_beside_one_that_promises():
+def test_a_kernel_in_place_is_right_beside_one_with_noalias():
     planned = PlanMemory(poison=0xA5)(Quantized)
     kernels = {gv.name_hint: f for gv, f in planned.functions.items() if isinstance(f, tirx.PrimFunc)}
     assert "transposed" in kernels
@@ -44,7 +44,7 @@ def test_a_kernel_in_place_is_right_beside_one_that_promises():
     assert results_are_equal(planned)
 
 
-def test_where_one_kernel_promises_nothing_no_kernel_does():
+def test_where_one_kernel_lacks_noalias_all_do():
     function = Quantized["transposed"].without_attr("tirx.noalias")
     module = tvm.IRModule({**dict(Quantized.functions.items()), Quantized.get_global_var("transposed"): function})
     planned = PlanMemory(poison=0xA5)(module)
