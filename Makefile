@@ -24,7 +24,7 @@ run: $(VENV)/.run-ready
 test: $(VENV)/.test-ready lint
 	$(BIN)/python -m pytest -q $(COVERED) \
 	    --cov=npu_memplan.problem.model --cov=npu_memplan.problem.validation --cov=npu_memplan.verify --cov-branch --cov-fail-under=100 --cov-report=term
-	$(BIN)/python -m pytest -n auto --dist loadfile --durations 15 $(addprefix --ignore=,$(COVERED)) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations 15 $(addprefix --ignore=,$(COVERED)) $(PYTEST_ARGS)
 
 quick: $(VENV)/.test-ready lint
 	$(BIN)/python -m pytest -q -n auto -k "not real_stream" $(QUICK)
