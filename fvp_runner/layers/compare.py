@@ -144,9 +144,11 @@ class LayerComparison:
         if best is None:
             return
         # Of several kernels of one operator some keep what it needs in between in the form of its result; of one that
-        # moves elements, these have many in their places by chance.
-        alike = part.values.size >= TELLING and best[0] > _ALIKE and part.operator not in self._moving
-        if best[0] == 1 or alike or self._kernels[part.operator] == 1:
+        # moves elements, these have many in their places by chance. Kernels of no known operator may be others of it.
+        moving = part.operator in self._moving
+        alike = part.values.size >= TELLING and best[0] > _ALIKE and not moving
+        alone = self._kernels[part.operator] == 1 and not (moving and self._kernels[-1])
+        if best[0] == 1 or alike or alone:
             self._put(self._seen[best[1]], part.values, best[2], part.where)
 
     def _best(

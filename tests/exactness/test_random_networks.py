@@ -46,6 +46,7 @@ def test_right_or_announced_or_refused(seed: int, how: str) -> None:
         (4000008, "tvm", Verdict.EXACT),
         (7000005, "u85", Verdict.EXACT),
         (9200014, "vela", Verdict.ANNOUNCED),
+        (9300000, "vela", Verdict.ANNOUNCED),
         (9200033, "vela", Verdict.REFUSED),
     ],
 )
@@ -53,7 +54,8 @@ def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:
     """An NPU function that takes what folding has made a constant; no code of TVM's; such a result, and an input [].
 
     Those of 4000008: `TRANSPOSE` of a constant is an output. Of 7000005: a pool of Vela's has an input that it ignores.
-    Of 9200014: what a `TRANSPOSE` moves on the way was taken for a wrong result, behind a `RELU` a step away.
+    Of 9200014 and 9300000: what a `TRANSPOSE` moves on the way was taken for a wrong result, beside an operator a step
+    away; of the second, the kernels behind it have no operator.
     Of 9200033: a transfer writes 16 bytes where a tensor has 6.
     """
     outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how], run_options=SANITIZED)
