@@ -60,7 +60,7 @@ def test_a_row_says_types_references_and_distance() -> None:
     assert rows["MUL"] == [
         "int8 int16± uint8L", "int8 int16 uint8L", "int8 int16 uint8L float32 int32 int64L"
     ]  # fmt: skip
-    assert rows["EXP"][2] == "int8L float32~"
+    assert rows["EXP"][2] == "int8L int16L float32~"
     assert rows["SignalEnergy"] == ["", "", "all"]
     assert "STABLEHLO_ADD" in without_code()
     assert not set(without_code()) & set(kinds())

@@ -187,7 +187,9 @@ def _alike(name: str, options: str | None = None) -> Make:
 
 
 def _exp(rng: np.random.Generator, dtype: str) -> ModelBuilder:
-    return unary(rng, "EXP", dtype=dtype, in_scale=0.02, out=(0.05, random_zero(rng, dtype)), shape=_WIDE)
+    fine = 2**-8 if dtype == "int16" else 1
+    out = 0.05 * fine, random_zero(rng, dtype)
+    return unary(rng, "EXP", dtype=dtype, in_scale=0.02 * fine, out=out, shape=_WIDE)
 
 
 def _gelu(rng: np.random.Generator, dtype: str) -> ModelBuilder:
@@ -197,8 +199,9 @@ def _gelu(rng: np.random.Generator, dtype: str) -> ModelBuilder:
 def _log(rng: np.random.Generator, dtype: str) -> ModelBuilder:
     """Of numbers from zero on, or some below."""
     b = ModelBuilder()
-    x = b.tensor(_WIDE, dtype, 0.03, -128 + int(rng.integers(0, 2)) * 20)
-    y = b.tensor(_WIDE, dtype, float(rng.uniform(0.02, 0.05)), random_zero(rng, dtype))
+    fine = 2**-8 if dtype == "int16" else 1
+    x = b.tensor(_WIDE, dtype, 0.03 * fine, 0 if dtype == "int16" else -128 + int(rng.integers(0, 2)) * 20)
+    y = b.tensor(_WIDE, dtype, float(rng.uniform(0.02, 0.05)) * fine, random_zero(rng, dtype))
     b.operator("LOG", [x], [y])
     return b.made([x], [y])
 

@@ -151,14 +151,14 @@ def _shape(kind: str, dtype: str) -> tuple[int, ...]:
 
 
 def values(kind: str, b: ModelBuilder) -> list[np.ndarray]:
-    """All 256 values for each input; of int16 both ends, those around zero, and random ones."""
+    """All 256 values for each input; of int16 the least, the greatest 64, those around zero, and random ones."""
     found = []
     for number, index in enumerate(b.inputs):
         tensor = b.tensors[index]
         limits, rng = np.iinfo(tensor.dtype), np.random.default_rng(number)
         if tensor.dtype == "int16":
             drawn = rng.integers(limits.min, limits.max, 1024, endpoint=True)
-            drawn[:66] = [limits.min, limits.max, *range(-32, 32)]
+            drawn[:129] = [limits.min, *range(limits.max - 63, limits.max + 1), *range(-32, 32)]
         else:
             drawn = np.arange(limits.min, limits.max + 1)
         drawn = rng.permutation(drawn) if kind == "SOFTMAX" else drawn

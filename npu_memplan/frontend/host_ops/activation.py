@@ -2,7 +2,7 @@
 
 Invariant: an 8-bit operator is a table of 256 results that are computed here, when compiling, by the reference's own
 arithmetic (EXP, LOG, ELU and GELU as LiteRT fills its tables: a function of float32 numbers, rounded once); int16
-operators compute when running.
+operators compute when running (EXP and LOG between the 513 entries of LiteRT's table).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .common import ACTIVATION_TYPES, EIGHT_BITS, ends, require_same_shape, stor
 from .elementwise import each
 from .fixed_tir import high_mul, inverse_root
 from .fixed_tir import multiply_by_quantised as multiply_when_running
-from .interpolated import store_sigmoid16
+from .interpolated import store_function16, store_sigmoid16
 from .operator import Lowering, lowering, require
 from .tir import Expr, clamp, const, load, select
 
@@ -195,17 +195,21 @@ def _elu(x: float) -> float:
 
 
 _OF_REAL_NUMBERS = {"EXP": _exponential, "LOG": _logarithm, "ELU": _elu, "GELU": _gelu}
+_TYPES_OF_TABLES = {"EXP": ("int8", "int16"), "LOG": ("int8", "int16"), "GELU": EIGHT_BITS}
 
 
 @lowering(*_OF_REAL_NUMBERS)
 def function_by_table(work: Lowering) -> None:
     """output = f(input), of float32 numbers."""
     function = _OF_REAL_NUMBERS[work.operator.name]
-    data, output = ends(work, EIGHT_BITS if function is _gelu else ("int8",))
+    data, output = ends(work, _TYPES_OF_TABLES.get(work.operator.name, ("int8",)))
+    if data.dtype == "int16":
+        least = float(f32(output.scale) * f32(LIMITS["int16"][0]))
+        return store_function16(work, data, output, lambda x: max(function(x), least))
     options = work.operator.options("GeluOptions") if function is _gelu else None
     if options is not None and options.Approximate():
         function = _gelu_by_tanh
-    store_table(work, lambda _: np.array(tables.float32_function(function, _for_npu(data), _for_npu(output))))
+    return store_table(work, lambda _: np.array(tables.float32_function(function, _for_npu(data), _for_npu(output))))
 
 
 @lowering("NEG")

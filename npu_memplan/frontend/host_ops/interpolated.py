@@ -1,7 +1,7 @@
-"""int16 LOGISTIC, TANH and SOFTMAX: tables of the reference, and interpolation between their entries.
+"""int16 LOGISTIC, TANH, SOFTMAX, EXP and LOG: tables of the reference, and interpolation between their entries.
 
 Invariant: the tables are the reference's own, computed here: 256 values of the sigmoid with 16 fraction bits, each
-lowered by half the error of linear interpolation around it; 513 of exp and of 1 / (1 + x), in float32.
+lowered by half the error of linear interpolation around it; 513 of exp, log and 1 / (1 + x), in float32.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...fixed_point.multiplier import quantise_multiplier
+from ...fixed_point.multiplier import f32, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import require_rows, require_same_shape, require_same_type
 from .fixed_tir import leading_zeros, multiply_by_quantised
@@ -101,8 +101,9 @@ def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -
     rows = math.prod(data.shape) // depth
     function = work.function
     source = work.read(0, "input")
-    exp_table = work.table("exp_table", interpolation_table(10.0, 32767, math.exp))
-    inverse_table = work.table("inverse_table", interpolation_table(1.0, -32768, lambda x: 1.0 / (1.0 + x)))
+    exp_table = work.table("exp_table", interpolation_table(math.exp, 10.0 / f32(_RANGE), 32767, 2.0 / f32(_RANGE)))
+    inverse = interpolation_table(lambda x: 1.0 / (1.0 + x), 1.0 / f32(_RANGE), -32768, 2.0 / f32(_RANGE))
+    inverse_table = work.table("inverse_table", inverse)
     target = work.write()
     exponents = function.scratch("exponents", (depth,), "int16")
     peak, total = function.local("peak"), function.local("total")
@@ -129,23 +130,40 @@ def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -
             function.store(target, clamp(result, 0, 32767), *row_indices(row, c, output.shape))
 
 
-def _look_up(function: Function, table: Buffer, value: Expr) -> Expr:
+def store_function16(work: Lowering, data: Tensor, output: Tensor, curve: Callable[[float], float]) -> None:
+    """Statements of one int16 operator that is `curve`; LiteRT's slopes and results have 16 bits, and wrap."""
+    require(data.zero_point == output.zero_point == 0, "int16 needs zero points of 0")
+    require_same_shape(data, output)
+    source = work.read(0, "input")
+    table = work.table("table", interpolation_table(curve, f32(data.scale), 0, f32(output.scale)))
+    work.fill(lambda place: _wrapped(_look_up(work.function, table, load(source, *place), _wrapped)))
+
+
+def _wrapped(value: Expr) -> Expr:
+    """The 16 bits of a number, with their sign."""
+    return ((value + const(32768)) & const(65535)) - const(32768)
+
+
+def _look_up(
+    function: Function, table: Buffer, value: Expr, slope_of: Callable[[Expr], Expr] = lambda difference: difference
+) -> Expr:
     """A table of 512 steps over the int16 range, interpolated; `value` is limited to int16 first."""
     value = function.bind(clamp(value, -32768, 32767), "place")
     index = function.bind((value >> const(7)) + const(256), "index")
     base = function.bind(load(table, index), "base")
-    slope = load(table, index + const(1)) - base
+    slope = slope_of(load(table, index + const(1)) - base)
     return base + ((slope * (value & const(127)) + const(64)) >> const(7))
 
 
-def interpolation_table(extent: float, zero_point: int, curve: Callable[[float], float]) -> npt.NDArray[np.int16]:
-    """513 samples of `curve`, each lowered by half the interpolation error of its step, scale 2/65535."""
+def interpolation_table(
+    curve: Callable[[float], float], scale: np.float32, zero_point: int, out_scale: np.float32
+) -> npt.NDArray[np.int16]:
+    """513 samples of `curve`, each lowered by half the interpolation error of its step (LiteRT's `LUTPopulate`)."""
     f = np.float32
 
     def sample(x: Any) -> Any:
         return f(curve(float(x)))
 
-    scale, out_scale = f(extent) / f(_RANGE), f(2.0) / f(_RANGE)
     first, last = scale * f(-32768 - zero_point), scale * f(32767 - zero_point)
     step = (last - first) / f(_STEPS)
     half_step = step / f(2)
