@@ -59,7 +59,7 @@ class Timing:
     bounds: Mapping[str, Count]  # cycles by cause, the most first
     vela_cycles: Count | None = None  # Vela's own estimate of the stream that it made
     vela_stream_bounds: Mapping[str, Count] = field(default_factory=dict)  # ours of it, as Vela placed it, by cause
-    by_model: Mapping[str, Count] = field(default_factory=dict)  # cycles under each model of shared memories
+    by_model: Mapping[str, Count] = field(default_factory=dict)  # cycles under each model of a printed range
 
     def milliseconds(self, cycles: int) -> float:
         """At the NPU's clock."""

@@ -17,7 +17,7 @@ from ..artifact.model import Artifact
 from ..artifact.parts import Call, Operator, TensorSlot
 from ..artifact.timing import HostLayer, Timing, layers_of
 from ..ethosu.program.primfunc import from_primfunc
-from ..ethosu.time import cycles_by_model, estimate, sum_bounds
+from ..ethosu.time import estimate, printed_cycles, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised
 from ..host_time import host_work
@@ -131,7 +131,7 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
     timing = Timing(memory_map.clock_hz, sum_bounds(time for time, _ in runs)) if runs else None
     if timing is not None:
         ran = [launches[call.function] for call, time in found if time is not None]
-        by_model = cycles_by_model([(launch.commands, launch.accelerator) for launch in ran], memory_map)
+        by_model = printed_cycles([(launch.commands, launch.accelerator) for launch in ran], memory_map)
         timing = replace(timing, by_model=by_model)
     if timing is not None and loaded.vela_cycles:
         timing = replace(timing, vela_cycles=loaded.vela_cycles, vela_stream_bounds=loaded.vela_stream_bounds)

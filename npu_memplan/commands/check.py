@@ -85,7 +85,7 @@ def command(
 
 def _work_of(network: Network, board: str) -> dict[str, Any]:
     """Who runs what: operators by side, and the NPU's estimated time on the board, where the board has that NPU."""
-    from ..ethosu.time import cycles_by_model
+    from ..ethosu.time import printed_cycles
     from ..frontend.load import decoded_streams
     from ..options import CompileOptions
     from ..target_data import load_board
@@ -97,7 +97,7 @@ def _work_of(network: Network, board: str) -> dict[str, Any]:
         where = CompileOptions(calls[0].accelerator.name, board=board).memory_map()
         assert where is not None
         with suppress(NpuMemplanError):  # a wrong stream has a finding of its own
-            between, clock_hz = cycles_by_model(decoded_streams(calls), where), where.clock_hz
+            between, clock_hz = printed_cycles(decoded_streams(calls), where), where.clock_hz
     on_cpu = [operator.name for operator in network.cpu_operators]
     spent = {name: 1000 * cycles / clock_hz for name, cycles in between.items()}
     work: dict[str, Any] = {"npu_operators": len(calls), "cpu_operators": on_cpu}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..artifact.board_fit import BoardFit, fit_of
 from ..clock import limited
 from ..errors import NpuMemplanError
-from ..ethosu.time import cycles_by_model
+from ..ethosu.time import printed_cycles
 from ..frontend.start import vela_options
 from ..options import NO_NPU, CompileOptions
 from ..process.incidents import FAULT, gathering, report_fault
@@ -172,7 +172,7 @@ def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
 
 
 def _cycles(compiled: Compiled, artifact: Artifact) -> tuple[list[int], float]:
-    """Of the NPU, under each model of shared memories, and its clock, in the memories of `artifact`."""
+    """Of the NPU, under each model of a printed range, and its clock, in the memories of `artifact`."""
     timing, memory_map = compiled.artifact.timing, artifact.memory_map
     if artifact.target.for_cycles:  # it was compiled for these memories, and may be from the cache, without streams
         return (list(timing.by_model.values()), timing.clock_hz) if timing is not None else ([], 0.0)
@@ -180,4 +180,4 @@ def _cycles(compiled: Compiled, artifact: Artifact) -> tuple[list[int], float]:
     calls = [launches[call.function] for call in artifact.calls if call.function in launches]
     if memory_map is None or not calls:
         return [], 0.0
-    return list(cycles_by_model([(c.commands, c.accelerator) for c in calls], memory_map).values()), memory_map.clock_hz
+    return list(printed_cycles([(c.commands, c.accelerator) for c in calls], memory_map).values()), memory_map.clock_hz

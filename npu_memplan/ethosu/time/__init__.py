@@ -37,6 +37,7 @@ from .memory import Traffic as Traffic
 from .span import cycles_by_model as cycles_by_model
 from .span import milliseconds_between as milliseconds_between
 from .span import models_text as models_text
+from .span import printed_cycles as printed_cycles
 from .systems import System as System
 from .systems import SystemDataError as SystemDataError
 from .systems import default_memory_map as default_memory_map

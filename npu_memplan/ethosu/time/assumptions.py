@@ -19,10 +19,21 @@ class Assumptions:
     contention: float = 1.0  # times the cycles of a memory while kernels and transfers share it
     kernel_start: int = 0  # cycles before a kernel's first request
     transfer_start: int = 0  # cycles before a transfer's first request
+    in_flight_share: float | None = None  # of what the NPU's buffers may have requested; None: the accelerator's
 
 
 NOMINAL = Assumptions("shared by halves")
 IN_TURN = Assumptions("memories in turn", in_turn=True)
 CONTENDED = Assumptions("shared port 1.25, slow starts", contention=1.25, kernel_start=60, transfer_start=100)
-MODELS = (NOMINAL, IN_TURN, CONTENDED)
+MODELS = (NOMINAL, IN_TURN, CONTENDED)  # that programs are compared under
+# Regor's figure, and all: for NPUs whose buffers are taken to have less than all under way (Ethos-U85 with one port).
+_BUFFERS = (
+    Assumptions("0.8 of buffers under way", in_flight_share=0.8),
+    Assumptions("all of buffers under way", in_flight_share=1.0),
+)
 SEARCHED = CONTENDED  # programs are searched for under it: most of them gain least on Vela's there
+
+
+def printed_models(in_flight_share: float) -> tuple[Assumptions, ...]:
+    """Those that a printed range is of, `NOMINAL` first; `in_flight_share` is the accelerator's."""
+    return MODELS + (_BUFFERS if in_flight_share < 1 else ())

@@ -220,12 +220,12 @@ def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryM
             memory = memory_map.regions.get(flow.region, memory_map.regions[1])
             copied = flow.role is Role.DMA_SRC
             cycles = memory.cycles(flow.traffic, flow.writes, accelerator.requesters, not copied)
-            asking = max(cycles, _asking(flow, memory, accelerator))
+            asking = max(cycles, _asking(flow, memory, accelerator, memory_map.assumptions.in_flight_share))
             found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles, flow.channel, asking))
     return tuple(found)
 
 
-def _asking(flow: Flow, memory: Memory, accelerator: Architecture) -> float:
+def _asking(flow: Flow, memory: Memory, accelerator: Architecture, share: float | None) -> float:
     """Each byte's room in its reader's buffer is taken from the request on until it has come; the first bufferful is
     requested at once.
     """
@@ -233,4 +233,4 @@ def _asking(flow: Flow, memory: Memory, accelerator: Architecture) -> float:
     if not room or flow.writes:
         return 0.0
     waiting = max(0, flow.traffic.beats * accelerator.port_bytes - room)
-    return waiting * memory.turn / (room * accelerator.in_flight_share)
+    return waiting * memory.turn / (room * (share or accelerator.in_flight_share))

@@ -1,6 +1,7 @@
 """An estimate as what it lies between, since no published count decides between the models of shared memories.
 
 Invariant: the nominal cycles are the first model's; text has one figure where the models agree to its last digit.
+Programs are compared under `MODELS`; what is printed has more where the accelerator leaves more open.
 """
 
 from __future__ import annotations
@@ -11,20 +12,28 @@ from dataclasses import replace
 
 from ..arch import Architecture
 from ..stream.commands import Command
-from .assumptions import MODELS
+from .assumptions import MODELS, Assumptions, printed_models
 from .memory import MemoryMap
 from .timeline import timeline
 
 Stream = tuple[Sequence[Command], Architecture]
 
 
-def cycles_by_model(streams: Iterable[Stream], memory_map: MemoryMap) -> dict[str, int]:
-    """Of all streams together, under each model of `MODELS`, by its name."""
-    found: Counter[str] = Counter({model.name: 0 for model in MODELS})
+def cycles_by_model(
+    streams: Iterable[Stream], memory_map: MemoryMap, models: Sequence[Assumptions] = MODELS
+) -> dict[str, int]:
+    """Of all streams together, under each of `models`, by its name."""
+    found: Counter[str] = Counter({model.name: 0 for model in models})
     for commands, accelerator in streams:
-        for model in MODELS:
+        for model in models:
             found[model.name] += timeline(commands, accelerator, replace(memory_map, assumptions=model)).total
     return dict(found)
+
+
+def printed_cycles(streams: Collection[Stream], memory_map: MemoryMap) -> dict[str, int]:
+    """The same under each model of a printed range."""
+    share = min((accelerator.in_flight_share for _, accelerator in streams), default=1.0)
+    return cycles_by_model(streams, memory_map, printed_models(share))
 
 
 def milliseconds_between(cycles: Collection[int], clock_hz: float) -> str:

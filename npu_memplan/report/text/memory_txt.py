@@ -111,7 +111,7 @@ def _time(timing: Timing, cycles: int) -> str:
     clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
     lines = [f"{timing.between(cycles)} {clock}; {timing.causes()}"]
     if timing.by_model:
-        lines.append(f"by how memories are shared: {models_text(timing.by_model)} cycles")
+        lines.append(f"by timing model: {models_text(timing.by_model)} cycles")
     lines.append(timing.beside_vela())
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
 
