@@ -4,7 +4,7 @@
 
 For each model two programs, Vela's stream and native lowering, whole, their constants read in place, in the bytes of
 Vela's arena (or of the plan of its stream); on the clock with memories in turn, of which CP-SAT states the whole
-problem (`ethosu/schedule/prefetch/joint.py`). A row a program: operations, constants; cycles without copies, of the
+problem (`benchmarks/joint_prefetch.py`). A row a program: operations, constants; cycles without copies, of the
 search (the work of `--effort normal`'s last round), of CP-SAT's copies on the same clock; CP-SAT's bound and the older
 one (`prefetch.bounds`); the search's cycles over the better bound. `*`: CP-SAT has proven its copies the best of its
 model. Maps may lie anywhere (their bytes count), as in the search before copies get addresses. Nothing is asserted.
@@ -16,12 +16,12 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.joint_prefetch import solve_jointly
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
-from npu_memplan.ethosu.schedule.prefetch.joint import solve_jointly
 from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks
-from npu_memplan.ethosu.schedule.prefetch.search import WORK, best_copies, without_copies
+from npu_memplan.ethosu.schedule.prefetch.search import WORK, CopySearch, without_copies
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.time.assumptions import IN_TURN
 from npu_memplan.options import CompileOptions
@@ -81,9 +81,11 @@ def main() -> None:
 
 def row(timed: TimedProgram, space: FreeCapacity, grain_cycles: int, seconds: float) -> str:
     """The figures of one program."""
-    found = best_copies(timed, space, WORK // 2)
+    search = CopySearch(timed, space)
+    search.further(WORK // 2)
+    found = search.best
     joint = solve_jointly(timed, space, grain_cycles, seconds, found)
-    older = least_cycles(timed, [space.free_at(index) for index in range(len(timed))])
+    older = least_cycles(timed, space.free_bytes)
     bound = max(joint.bound_cycles, older)
     return (
         f"{len(timed):4} ops {len(timed.constants):4} constants, in place {without_copies(timed).cycles:>9,} search "

@@ -28,7 +28,7 @@ class Fallback(Enum):
     BACKEND = "backend"  # of the NPU's operations: the other one takes what one refuses
     CORE = "core"  # of Vela: the legacy one compiles what the compiled one refuses
     PROGRAM = "program"  # another one, where the check found that results differ
-    SEARCH = "search"  # in Python, where the compiled one cannot be built
+    SEARCH = "search"  # the compiled searches, where they cannot be built
     TIME = "time"  # --time-limit ended a search: the best so far is taken
     RUNNER = "runner"  # the first of `run --on auto` that can run here
 

@@ -57,7 +57,8 @@ def _free(planned: Planned, call: PlacedCall, in_place: NpuProgram, fast: int) -
     others = held(planned, call, fast, {call.storages[name] for name in copies})
     size = used if pool.size_bytes is None else pool.size_bytes
     space = FreeCapacity(others, size, len(operations), grain=1)  # what another plan may align otherwise
-    return [space.free_at(index) for index in left]
+    free_bytes = space.free_bytes
+    return [free_bytes[index] for index in left]
 
 
 def _port(program: NpuProgram, memory_map: MemoryMap) -> int:

@@ -15,7 +15,7 @@ _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """`work` counts operations on the timing model, in which `prefetch.search.WORK` is about a CPU second in Python."""
+    """`work` is in the units of `prefetch.search.WORK`."""
 
     rounds: tuple[tuple[int, int], ...]  # so many of the best candidates are searched on, to so much work each
     allocation_work: int  # of copies that get addresses

@@ -14,9 +14,9 @@ from .. import planners
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.bounds import least_cycles
 from ..ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
-from ..ethosu.schedule.prefetch.greedy import Copy
 from ..ethosu.schedule.prefetch.insert import insert
 from ..ethosu.schedule.prefetch.reads import constant_blocks
+from ..ethosu.schedule.prefetch.schedules import Copy
 from ..ethosu.schedule.prefetch.search import CopySearch
 from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram
@@ -103,7 +103,7 @@ class PrefetchCandidate:
         cycles = 0
         for call, timed in self._timed_calls:
             space = FreeCapacity(held(self.plain, call, self._fast), self._limit, len(timed))
-            cycles += least_cycles(timed, [space.free_at(index) for index in range(len(timed))], in_slices)
+            cycles += least_cycles(timed, space.free_bytes, in_slices)
         return cycles
 
     def candidates(self, work: int) -> Iterator[ProgramCandidate]:

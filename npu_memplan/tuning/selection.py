@@ -42,7 +42,7 @@ from .weight_prefetch import (
     is_ended,
     prefer_bytes,
     read_in_place,
-    report_slow_search,
+    report_missing_search,
     search_programs,
 )
 
@@ -318,7 +318,7 @@ def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, sl
         text += f"; {low:,} to {high:,} by how memories are shared, at most {found.ratio:.3f} of {VELA}"
     loaded = replace(made.extracted.loaded, request=replace(made.extracted.loaded.request, options=requested))
     loaded = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
-    report_slow_search()
+    report_missing_search()
     return replace(made, extracted=replace(made.extracted, loaded=loaded))
 
 

@@ -44,7 +44,7 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
     A pool that has no size is no larger than `planned` makes it.
     """
     made = search_programs((planned,), rank.under(SEARCHED), budget_of(planned)).made
-    report_slow_search()
+    report_missing_search()
     return made
 
 
@@ -53,10 +53,10 @@ def budget_of(planned: Planned) -> SearchBudget:
     return BUDGETS[planned.extracted.loaded.request.options.effort]
 
 
-def report_slow_search() -> None:
-    """Say so where copies were searched for in Python, and so less far."""
+def report_missing_search() -> None:
+    """Say so where copies of constants could not be searched."""
     if missing := compiled().missing:
-        text = f"the compiled searches are not available, so copies were searched for less far: {missing}"
+        text = f"the compiled searches are not available, so no copies of constants were searched: {missing}"
         fall_back(Fallback.SEARCH, text)
 
 

@@ -15,10 +15,10 @@ from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles
 from npu_memplan.ethosu.schedule.prefetch.bounds.capacity import CapacityWindow
 from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.greedy import Choice, Greedy
 from npu_memplan.ethosu.schedule.prefetch.insert import insert
 from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks
-from npu_memplan.ethosu.schedule.prefetch.search import best_copies, without_copies
+from npu_memplan.ethosu.schedule.prefetch.schedules import Choice
+from npu_memplan.ethosu.schedule.prefetch.search import without_copies
 from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.schedule.regions import places
@@ -27,6 +27,7 @@ from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.options import CompileOptions
 from npu_memplan.tuning.placed import stream_cycles
 from tests.support.chains import Chain
+from tests.support.prefetch_oracle import Greedy, best_copies
 
 MUCH = 1 << 20
 
@@ -115,7 +116,7 @@ def test_what_flash_still_has_to_bring_is_no_more_than_the_clock_asks(seed: int,
     limit = sum(constant.size_bytes for constant in timed.constants) + 64
     for full_until, free_bytes in ((0, 0), (1, 0), (1, 1000), (0, 1000)):
         volume = FreeCapacity([OccupiedRange(0, full_until, 0, limit - free_bytes)], limit, len(timed))
-        least = least_cycles(timed, [volume.free_at(i) for i in range(len(timed))])
+        least = least_cycles(timed, volume.free_bytes)
         assert fewest_cycles(timed, volume, rng) >= least
 
 
@@ -158,7 +159,7 @@ def test_of_pieces_that_are_read_again_some_stay_where_not_all_have_room(npu: st
         assert any(len(constant.readers) > 1 for constant in timed.constants)
         for part in (0.2, 0.4, 0.7):
             volume = FreeCapacity([], int(part * size), len(timed))
-            free = [volume.free_at(i) for i in range(len(timed))]
+            free = volume.free_bytes
             least = least_cycles(timed, free)
             higher += least > 1.05 * least_cycles(timed, free, in_slices=True)
             assert fewest_cycles(timed, volume, rng) >= least

@@ -9,11 +9,12 @@ from itertools import combinations
 import pytest
 
 from benchmarks.exact_prefetch import planned_in_place, programs
+from benchmarks.joint_prefetch import JointSchedule, SolverError, replayed, solve_jointly
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.greedy import Choice, DmaSchedule, Greedy
-from npu_memplan.ethosu.schedule.prefetch.joint import JointSchedule, SolverError, replayed, solve_jointly
+from npu_memplan.ethosu.schedule.prefetch.schedules import Choice, DmaSchedule
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.options import CompileOptions
+from tests.support.prefetch_oracle import Greedy, Room
 from tests.tuning.conftest import MODELS
 
 pytest.importorskip("ortools", reason="the solver is in the extra `exact`")
@@ -54,7 +55,7 @@ def test_no_schedule_takes_fewer_cycles_than_the_bound(network: tuple[str, str, 
 @pytest.mark.parametrize("network", NETWORKS, ids=[name for name, _, _ in NETWORKS])
 def test_the_copies_fit_and_take_what_the_clock_says(network: tuple[str, str, int]) -> None:
     timed, space = stated(*network)
-    schedule, room = solved(*network).schedule, space.copy()
+    schedule, room = solved(*network).schedule, Room(space)
     for copy in schedule.copies:
         constant = timed.constants[copy.constant]
         assert copy.before <= constant.readers[0]

@@ -11,7 +11,7 @@ from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles
 from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, OccupiedRange
 from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks
-from npu_memplan.ethosu.schedule.prefetch.search import WORK, best_copies
+from npu_memplan.ethosu.schedule.prefetch.search import WORK
 from npu_memplan.ethosu.schedule.prefetch.slice_tuning import stretched, tune_slices
 from npu_memplan.ethosu.schedule.prefetch.slices import weights_of
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
@@ -19,6 +19,7 @@ from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.options import CompileOptions
 from npu_memplan.stages import Planned
 from npu_memplan.tuning.rebuild import slicers
+from tests.support.prefetch_oracle import best_copies
 
 LIMIT, MOST = 16_000, 4_096
 # bytes of the pool, and of a slice where nothing else is said

@@ -7,9 +7,8 @@ other makes it. Only the last operation of a client can still be made later: tho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
-from math import inf
 
 from .assumptions import NOMINAL, Assumptions
 
@@ -44,26 +43,10 @@ class SharedMemory:
 
     clients: tuple[_Queue, _Queue] = field(default_factory=lambda: (_Queue(), _Queue()))
 
-    def fork(self) -> SharedMemory:
-        kernels, transfers = self.clients
-        return SharedMemory((replace(kernels), replace(transfers)))
-
     @property
     def busy(self) -> float:
         """Until when the memory is in use."""
         return max(queue.end for queue in self.clients)
-
-    def left(self, now: float) -> list[float]:
-        """Times that follow from what is not served yet; what comes later is no sooner by any of them being later."""
-        found: list[float] = []
-        for queue in self.clients:
-            served = queue.end <= now
-            found += (
-                [0.0, 0.0, 0.0, -inf, 0.0]
-                if served
-                else [queue.settled, queue.end, queue.begin, -queue.begin, queue.latency]
-            )
-        return found
 
     def passed(self, client: Client) -> float:
         """When all of the client's beats have passed."""

@@ -82,7 +82,7 @@ class TimingModel:
     answers: list[float] = field(default_factory=lambda: [0.0, 0.0])  # latency of the last kernel's and transfer's
     asking: dict[Channel, float] = field(default_factory=dict)  # reader -> until when it asks
     commands: _Commands = field(default_factory=_Commands)
-    fetches: dict[int, float] = field(default_factory=dict)  # words -> cycles of the memory; the same for all forks
+    fetches: dict[int, float] = field(default_factory=dict)  # words -> cycles of the memory
     assumptions: Assumptions = NOMINAL
 
     @classmethod
@@ -91,49 +91,16 @@ class TimingModel:
         begin = stream.pause if accelerator.command_fetch_bytes else stream.latency(False)
         return cls(accelerator, stream, begin, _launch(accelerator, memory_map), assumptions=memory_map.assumptions)
 
-    def fork(self) -> TimingModel:
-        engines = self.engines  # replaced as a whole, never changed
-        return TimingModel(
-            self.accelerator,
-            self.stream,
-            self.now,
-            self.launch,
-            engines,
-            self.kernels[-self.accelerator.max_outstanding_kernels :],
-            self.transfers[-self.accelerator.max_outstanding_dma :],
-            {name: shared.fork() for name, shared in self.memories.items()},
-            list(self.answers),
-            dict(self.asking),
-            replace(self.commands),
-            self.fetches,
-            self.assumptions,
-        )
-
     @property
     def total(self) -> float:
         """Cycles until everything has ended."""
         busy = (shared.busy for shared in self.memories.values())
         return max([self.now, *busy, *self.kernels[-2:], *self.transfers[-2:]])
 
-    @property
-    def idle(self) -> float:
-        """How long another transfer can start without making the kernels behind it late; negative: it would."""
-        limit = self.accelerator.max_outstanding_dma
-        free = self.transfers[-limit] if len(self.transfers) >= limit else 0.0
-        return max(self.now, self.engines.fetch) - free
-
     def wait(self, kind: Op, outstanding: int) -> None:
         done = self.transfers if kind is Op.DMA_WAIT else self.kernels
         if len(done) > outstanding:
             self.now = max(self.now, done[len(done) - 1 - outstanding])
-
-    def busy(self, memory: str) -> float:
-        """Until when all that was placed keeps a memory in use."""
-        return self.memories[memory].busy if memory in self.memories else 0.0
-
-    def left(self, memory: str) -> list[float]:
-        """What a memory must still serve of what was placed."""
-        return self._shared(memory).left(self.now)
 
     def take(self, needs: MemoryTraffic, start: float, client: Client) -> float:
         """When loads, requested from `start` on, have passed. The last operation of the other client is as late as

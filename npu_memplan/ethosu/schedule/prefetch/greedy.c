@@ -1,4 +1,4 @@
-/* Each constant is sent as soon as the port is idle and its bytes are free: `Greedy` of greedy.py. */
+/* Each constant is sent as soon as the port is idle and its bytes are free. */
 #include "prefetch.h"
 
 /* The operation before which a constant may be sent; the one that reads it first where it stays. */

@@ -13,8 +13,8 @@ from ...program.chains import chain_bounds
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ...stream.groups import IFM2
 from ...stream.isa import Op, Register
-from .greedy import Copy
 from .reads import STREAMS, ConstantBlock
+from .schedules import Copy
 from .timed_program import TimedProgram
 
 

@@ -1,6 +1,7 @@
-"""A course and free bytes as C sees them: arrays that are made once, and the schedules of many choices from them.
+"""A program and free bytes as C sees them: arrays that are made once, and the schedules of many choices from them.
 
-Invariant: for the same choice, C's schedule is `Greedy`'s: the same copies, the same cycles.
+Invariant: deterministic; for the same choice, C's schedule is the one that the rule in Python makes
+(`tests/support/prefetch_oracle.py`): the same copies, the same cycles.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, islice
 
-from ....compiled import Struct, compiled, floats, int32s, int64s, structure, verdict
+from ....compiled import Struct, chances, compiled, floats, int32s, int64s, structure, verdict
 from ...arch import Channel
 from ...time import ResourceUse, TimingModel
 from .bounds import least_work
 from .free_space import FreeCapacity
-from .greedy import Choice, Copy, DmaSchedule
-from .local_search import Found, LocalSearch
 from .reads import ConstantBlock
+from .schedules import Choice, Copy, DmaSchedule, Found
 from .timed_program import COPY_WORDS, TimedProgram
 
 MEMORIES = CHANNELS = 8  # of prefetch.h
@@ -32,14 +32,11 @@ _Program, _Free, _Wish, _Sent, _Search = (
 )
 
 
-class NativeLocalSearch(LocalSearch):
-    """The same by C."""
-
-    speed = 36
+class NativeSearch:
+    """The schedules of a program in free bytes, and a local search among them (`search.c`)."""
 
     def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0) -> None:
-        super().__init__(timed, space, seed)
-        self._timed = _timed(timed)
+        self.timed, self._timed, self._chance = timed, _timed(timed), chances(seed)
         limit, held = space.limit_bytes, space.held
         self._free = _Free(
             limit=limit, grain=space.grain, placed=space.placed, rows=len(held), used=space.used, held=held.ravel()

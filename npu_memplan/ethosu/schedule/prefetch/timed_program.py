@@ -132,14 +132,9 @@ class TimedProgram:
 class TimedRun:
     """The clock on its way through a line."""
 
-    def __init__(self, timed: TimedProgram, clock: TimingModel | None = None, started: Sequence[int] = ()) -> None:
-        self.timed = timed
-        self.clock = clock or TimingModel.of(timed.program.accelerator, timed.memory_map)
-        self._started = list(started)  # transfers: operations, or -1 - constant
-
-    def fork(self) -> TimedRun:
-        """The same moment, to go on otherwise."""
-        return TimedRun(self.timed, self.clock.fork(), self.under_way)
+    def __init__(self, timed: TimedProgram) -> None:
+        self.timed, self.clock = timed, TimingModel.of(timed.program.accelerator, timed.memory_map)
+        self.started: list[int] = []  # transfers: operations, or -1 - constant
 
     def copy(self, constant: int, unfinished: int) -> None:
         """Start the transfers of a constant, when no more than so many kernels before it are unfinished."""
@@ -148,31 +143,28 @@ class TimedRun:
         for start, stop in timed.constants[constant].spans:
             clock.fetch(COPY_WORDS)
             clock.transfer(timed.transfer(stop - start))
-            self._started.append(-1 - constant)
+            self.started.append(-1 - constant)
 
     def step(self, index: int, copied: bool) -> None:
-        """TimedRun operation `index`, with its constants from the copy if there is one."""
-        step, clock = self.timed.step(index), self.clock
+        """Run operation `index`, with its constants from the copy if there is one."""
+        timed, clock = self.timed, self.clock
+        step = timed.step(index)
         for unfinished in step.kernels:
             clock.wait(Op.KERNEL_WAIT, unfinished)
         clock.fetch(step.words)
         needs = step.fast if copied else step.slow
         if copied or step.transfers:
-            mine = -1 - self.timed.reads[index] if copied else None
-            for younger, tag in enumerate(reversed(self.under_way)):
+            mine = -1 - timed.reads[index] if copied else None
+            under_way = self.started[-timed.program.accelerator.max_outstanding_dma :]  # that may be unfinished
+            for younger, tag in enumerate(reversed(under_way)):
                 if tag == mine or tag in step.transfers:
                     clock.wait(Op.DMA_WAIT, younger)
                     break
         if needs.is_transfer:
             clock.transfer(needs)
-            self._started.append(index)
+            self.started.append(index)
         else:
             clock.kernel(needs)
-
-    @property
-    def under_way(self) -> tuple[int, ...]:
-        """The transfers that may be unfinished: operations, or -1 - constant."""
-        return tuple(self._started[-self.timed.program.accelerator.max_outstanding_dma :])
 
     @property
     def cycles(self) -> int:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 
-from ...arch import Channel
-from .bounds import least_work, port_cycles
-from .free_space import FreeCapacity
-from .greedy import Copy, DmaSchedule
-from .timed_program import TimedProgram, TimedRun
+from npu_memplan.ethosu.arch import Channel
+from npu_memplan.ethosu.schedule.prefetch.bounds import least_work, port_cycles
+from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
+from npu_memplan.ethosu.schedule.prefetch.schedules import Copy, DmaSchedule
+from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
+from npu_memplan.ethosu.time import TimingModel
+from npu_memplan.ethosu.time.sharing import SharedMemory
+from tests.support.prefetch_oracle import Room, forked
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +28,24 @@ class _State:
     """A moment of a schedule."""
 
     run: TimedRun
-    space: FreeCapacity
+    space: Room
     sent: frozenset[int]  # constants
     copies: tuple[Copy, ...]
 
     def sending(self, timed: TimedProgram, copy: Copy) -> _State:
         constant = timed.constants[copy.constant]
-        run, space = self.run.fork(), self.space.copy()
+        run, space = forked(self.run), Room(self.space)
         space.take(constant.size_bytes, copy.before - copy.unfinished, constant.readers[-1], 0)
         run.copy(copy.constant, copy.unfinished)
         return _State(run, space, self.sent | {copy.constant}, (*self.copies, copy))
 
 
 class Exhaustive:
-    """All schedules of `line` within the free bytes of `volume` that are faster than `known`."""
+    """All schedules of `timed` within the free bytes of `volume` that are faster than `known`."""
 
     def __init__(self, timed: TimedProgram, volume: FreeCapacity, known: DmaSchedule, most_steps: int) -> None:
         self.timed, self.known, self.left = timed, known, most_steps
-        self._start = _State(TimedRun(timed), volume, frozenset(), ())
+        self._start = _State(TimedRun(timed), Room(volume), frozenset(), ())
         self._order = sorted(range(len(timed.constants)), key=lambda k: (timed.constants[k].readers[0], k))
         self._behind = least_work(timed)
 
@@ -55,7 +59,7 @@ class Exhaustive:
                     self.left -= 1
                     if self.left < 0:
                         return None
-                    run = before.run.fork()
+                    run = forked(before.run)
                     run.step(index, self.timed.reads.get(index) in before.sent)
                     after = replace(before, run=run)
                     if not self._late(after, index):
@@ -84,8 +88,8 @@ class Exhaustive:
         waiting = sum(
             p.size_bytes for k, p in enumerate(timed.constants) if p.readers[0] > index and k not in state.sent
         )
-        port = port_cycles(waiting, timed.program.accelerator, timed.memory_map) + clock.busy(
-            timed.memory_map.regions[0].name
+        port = port_cycles(waiting, timed.program.accelerator, timed.memory_map) + _busy(
+            clock, timed.memory_map.regions[0].name
         )
         return max(clock.engines.output + self._behind[index + 1], port) >= self.known.cycles
 
@@ -93,7 +97,7 @@ class Exhaustive:
         alive = frozenset(k for k in state.sent if self.timed.constants[k].readers[-1] > index)
         return (
             alive,
-            state.run.under_way,
+            tuple(state.run.started[-self.timed.program.accelerator.max_outstanding_dma :]),
             tuple(state.space.free_at(i) for i in range(max(0, index - 1), len(self.timed))),
         )
 
@@ -129,7 +133,25 @@ def _moment(run: TimedRun) -> tuple[float, ...]:
         *(
             time
             for name in sorted({m.name for m in run.timed.memory_map.regions.values()})
-            for time in clock.left(name)
+            for time in _left(clock, name)
         ),
         *(clock.asking.get(channel, 0.0) for channel in Channel),
     )
+
+
+def _busy(clock: TimingModel, memory: str) -> float:
+    """Until when all that was placed keeps a memory in use."""
+    return clock.memories[memory].busy if memory in clock.memories else 0.0
+
+
+def _left(clock: TimingModel, memory: str) -> list[float]:
+    """Times that follow from what a memory must still serve; nothing gets sooner by any of them being later."""
+    found: list[float] = []
+    for queue in clock.memories.get(memory, SharedMemory()).clients:
+        served = queue.end <= clock.now
+        found += (
+            [0.0, 0.0, 0.0, -inf, 0.0]
+            if served
+            else [queue.settled, queue.end, queue.begin, -queue.begin, queue.latency]
+        )
+    return found

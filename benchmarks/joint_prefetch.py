@@ -25,11 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....errors import RefusalError
-from ...time import ResourceUse
-from .free_space import FreeCapacity
-from .greedy import Copy, DmaSchedule
-from .timed_program import TimedProgram, TimedRun
+from npu_memplan.errors import RefusalError
+from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
+from npu_memplan.ethosu.schedule.prefetch.schedules import Copy, DmaSchedule
+from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
+from npu_memplan.ethosu.time import ResourceUse
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntervalVar, IntVar
