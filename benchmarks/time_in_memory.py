@@ -60,7 +60,7 @@ def rows(model: Path, options: CompileOptions) -> Iterator[tuple[str, float]]:
             ours / theirs if ours else math.nan,  # 0: nothing is left on the NPU
         )
     least = compiler.plan_model(model, replace(options, objective="bytes", stripes=True)).artifact
-    used = sum(pool.used_bytes for pool in least.pools)
+    used = sum(usage.used_bytes for usage in least.plan.usage)
     yield f"{'fewest':10} Vela {small:>9,} bytes, ours {used:>9,} {used / small:.3f}", used / small
 
 

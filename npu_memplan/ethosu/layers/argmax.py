@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from ..arch import Architecture, Language
 from ..lower.emit_context import EmitContext, reshaped
+from ..lower.emit_u85 import find_maxima
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
@@ -47,7 +48,7 @@ class ArgMax(Layer):
         rows, count, inner = math.prod(shape[: self.axis]), shape[self.axis], math.prod(shape[self.axis + 1 :])
         ifm = reshaped(context.operand(self.inputs[0], raw=True), (rows, count, inner))
         ofm = reshaped(context.operand(self.output, raw=True), (rows, 1, inner))
-        context.builder.places(ifm, ofm)
+        find_maxima(context.builder, ifm, ofm)
 
 
 def _parse(reader: Reader, root: Any) -> Match:

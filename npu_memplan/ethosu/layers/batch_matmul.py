@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arch import Architecture, Language
 from ..lower.emit_context import EmitContext
+from ..lower.emit_u85 import multiply_maps
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand
 from ..lower.permuted import permute
@@ -75,7 +76,8 @@ class BatchMatMul(Layer):
         if a.dtype == "int16" and self.stated is None:  # TFLite's sums of 64 bits are rounded once
             output = replace(output, scale=rounded_once(scale), rounding=Rounding.NATURAL)
         for place in np.ndindex(out.shape[:-2]):
-            context.builder.product(
+            multiply_maps(
+                context.builder,
                 Operand(first.matrix(place), a.dtype, a.zero_point),
                 Operand(second.matrix(place), b.dtype, b.zero_point),
                 Operand(made.matrix(place), out.dtype, out.zero_point),

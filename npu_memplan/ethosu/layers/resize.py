@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arch import Architecture, Language
+from ..lower import emit_u85
 from ..lower.emit import Builder
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
@@ -93,7 +94,8 @@ class Resize(Layer):
             builder.pool(PoolMode.MAX, ifm, ofm, Window(upscale=Upscale.NEAREST), Output(limits, UNITY))
         elif builder.accelerator.language is Language.U85 and (axes := self._even()) is not None:
             rounding = ScaleRounding.NATURAL if self.halves_up else ScaleRounding.SYMMETRIC
-            builder.resize(ResizeKind.BILINEAR if self.mixes else ResizeKind.REPLICATE, ifm, ofm, axes, rounding)
+            kind = ResizeKind.BILINEAR if self.mixes else ResizeKind.REPLICATE
+            emit_u85.resize(builder, kind, ifm, ofm, axes, rounding)
         elif self.rows == self.columns == _BILINEAR_BY_2 and not self.halves_up:
             # behind the last row and column there is nothing: the NPU averages what is there
             window = Window((2, 2), padding=Padding(bottom=1, right=1), upscale=Upscale.NEAREST)
@@ -146,7 +148,7 @@ class Spread(Layer):
         source, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)
         axes = Positions(ofm.shape.height, 1, 0), Positions(ofm.shape.width, 1, 0)
         if context.builder.accelerator.language is Language.U85 and all(positions.fit for positions in axes):
-            context.builder.resize(ResizeKind.REPLICATE, source, ofm, axes, ScaleRounding.SYMMETRIC)
+            emit_u85.resize(context.builder, ResizeKind.REPLICATE, source, ofm, axes, ScaleRounding.SYMMETRIC)
             return
         output = Output(context.tensors[self.output].limits, UNITY)
         height, width, depth = ofm.view.shape

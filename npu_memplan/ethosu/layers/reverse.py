@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from ..arch import Architecture, Language
 from ..lower.emit_context import EmitContext, reshaped
+from ..lower.emit_u85 import store_in_order
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
@@ -45,7 +46,8 @@ class Reverse(Layer):
     def emit(self, context: EmitContext) -> None:
         shape = self._seen(context.tensors[self.inputs[0]].shape)
         ifm, ofm = (reshaped(context.operand(name, raw=True), shape) for name in (self.inputs[0], self.output))
-        context.builder.turned(ifm, ofm, backwards=StoredBackwards.H if shape[1] == 1 else StoredBackwards.W)
+        backwards = StoredBackwards.H if shape[1] == 1 else StoredBackwards.W
+        store_in_order(context.builder, ifm, ofm, backwards=backwards)
 
     def _seen(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
         """With the axis as columns, or as rows where no dimension is in front of it: those take half the time."""

@@ -7,7 +7,7 @@ and never hold an address: addresses are (buffer, byte offset) pairs, so the pla
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,21 +18,19 @@ from ...names import Names
 from ..arch import Architecture
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ..schedule.blocks import Blocks
-from ..schedule.rams import resize_layout
 from ..schedule.regions import place_of
 from ..schedule.shram import ceil_div
+from ..stream.commands import Operation
 from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
-from ..stream.fields_u85 import OutputWord, ScaledWord
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import BY_MAP, PLACE_BITS, RESIZE_BITS, ResizeKind, ScaleRounding, StoredBackwards, StoredOrder
 from ..time import MemoryMap
 from ..time.traffic import run
 from ..weight_codec import SCALE_BYTES, WeightCodecError, about_encoded_bytes
 from .languages import FORMS, Streams
-from .operands import Operand, Output, Positions, Window, kernel_registers, without_padding
-from .scaling import UNITY, Scale
+from .operands import Operand, Output, Window, kernel_registers, without_padding
+from .scaling import Scale
 from .views import TensorView
 
 _LUT_SLOT_BYTES = 256
@@ -147,59 +145,8 @@ class Builder:
         """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
         if window == Window() and mode != PoolMode.REDUCE_SUM and ifm.shape == ofm.shape:
             ifm, ofm = without_padding(ifm, ofm)
-        registers, addresses = self._common(ifm, ofm, window, output)
-        self._add(Op.POOL, mode, registers, addresses)
-
-    def product(self, ifm: Operand, rows: Operand, ofm: Operand, output: Output) -> None:
-        """CONV of Ethos-U85 whose weights for channel i are row i of `rows`: [1, channels of `ofm`, those of `ifm`]."""
-        registers, addresses = self._common(ifm, ofm, Window(), output)
-        self._map(registers, addresses, IFM2, rows)
-        registers[R.IFM2_PRECISION] = rows.precision
-        self._add(Op.CONV, BY_MAP, registers, addresses, wide=ifm.bits == 16)
-
-    def turned(
-        self,
-        ifm: Operand,
-        ofm: Operand,
-        order: StoredOrder = StoredOrder.HWC,
-        backwards: StoredBackwards = StoredBackwards.NONE,
-    ) -> None:
-        """POOL of Ethos-U85 that moves stored values: axis i of `ofm` is axis `order.axes[i]` of `ifm`.
-
-        One of the axes of `ifm` may be stored backwards.
-        """
-        limits = np.iinfo(ofm.dtype)
-        registers, addresses = self._common(ifm, ofm, Window(), Output((int(limits.min), int(limits.max)), UNITY))
-        extents = (R.OFM_HEIGHT_M1, R.OFM_WIDTH_M1, R.OFM_DEPTH_M1)
-        registers |= {extent: size - 1 for extent, size in zip(extents, ifm.view.shape, strict=True)}
-        place = OutputWord.TRANSPOSE.at(order) | OutputWord.REVERSE.at(backwards)
-        self._add(Op.POOL, PoolMode.MAX, registers, addresses, place=place)
-
-    def places(self, ifm: Operand, ofm: Operand) -> None:
-        """POOL of Ethos-U85: the first column of each row's and channel's maximum, as int32."""
-        window, limits = Window((1, ifm.shape.width)), (-(1 << 31), (1 << 31) - 1)
-        registers, addresses = self._common(ifm, ofm, window, Output(limits, UNITY))
-        registers |= {R.IFM_DEPTH_M1: ofm.shape.depth - 1}
-        scale = Scale(1, PLACE_BITS).register | ScaledWord.ROUNDING.at(ScaleRounding.TRUNCATE_TO_LOWER)
-        self._add(Op.POOL, PoolMode.ARGMAX_X, registers, addresses, scale=scale)
-
-    def resize(
-        self, kind: ResizeKind, ifm: Operand, ofm: Operand, axes: tuple[Positions, Positions], rounding: ScaleRounding
-    ) -> None:
-        """RESIZE of Ethos-U85 of stored values; those that are mixed are divided by the product of the numerators."""
-        limits = np.iinfo(ofm.dtype)
-        registers, addresses = self._common(ifm, ofm, None, Output((int(limits.min), int(limits.max)), UNITY))
-        rows, columns = axes
-        divisor = rows.numerator * columns.numerator if kind is ResizeKind.BILINEAR else 1
-        kernel = self._form.kernel(NpuOperation(Op.RESIZE, kind, registers, addresses, self.operator), False, False)
-        fits = resize_layout(self.accelerator, ifm.bits, ofm.shape.width, columns.numerator, columns.step)
-        block = fits.block
-        scale = Scale(1, RESIZE_BITS + divisor.bit_length() - 1).register | ScaledWord.ROUNDING.at(rounding)
-        extents = {R.KERNEL_HEIGHT_M1: ifm.shape.height - 1, R.KERNEL_WIDTH_M1: ifm.shape.width - 1}
-        made = {**kernel.registers, **extents, R.OFM_SCALE: scale, R.IFM2_ZERO_POINT: 0}
-        made |= columns.registers("X", block.width) | rows.registers("Y", block.height)
-        kernel = replace(kernel, registers={**made, **fits.registers(kernel.placed(self._region))})
-        self._operations.append(kernel)
+        registers, addresses = self.common(ifm, ofm, window, output)
+        self.add(Op.POOL, mode, registers, addresses)
 
     def elementwise(
         self,
@@ -216,14 +163,14 @@ class Builder:
         second_precision: int = 0,
     ) -> None:
         """ELEMENTWISE of `mode` (isa.ElementwiseMode). `ifm2` is a map (may be broadcast), a scalar, or absent."""
-        registers, addresses = self._common(ifm, ofm, None, output)
+        registers, addresses = self.common(ifm, ofm, None, output)
         registers[R.IFM_PRECISION] |= InputPrecision.SCALED_OPERAND.at(scaled_operand)
         if ifm2 is not None:
             broadcast = Broadcast.SWAP_OPERANDS if swap else Broadcast(0)
             if isinstance(ifm2, Operand):
                 for axis, mine, theirs in zip(_AXES, ofm.view.shape, ifm2.view.shape, strict=True):
                     broadcast |= axis if mine != theirs else Broadcast(0)
-                self._map(registers, addresses, IFM2, ifm2)
+                self.map(registers, addresses, IFM2, ifm2)
                 registers[R.IFM2_PRECISION] = ifm2.precision
             else:
                 broadcast |= Broadcast.SCALAR
@@ -234,7 +181,7 @@ class Builder:
             registers[R.IFM2_IB_START] = 0  # until blocks are chosen
         if operand_scales is not None:
             registers[R.OPA_SCALE], registers[R.OPB_SCALE] = operand_scales
-        self._add(Op.ELEMENTWISE, mode, registers, addresses)
+        self.add(Op.ELEMENTWISE, mode, registers, addresses)
 
     # ------------------------------------------------------------------ parts
 
@@ -249,7 +196,7 @@ class Builder:
         wide: bool,
     ) -> NpuOperation:
         """CONV or DEPTHWISE in its blocks, with about as many bytes of weights as it will have."""
-        registers, addresses = self._common(ifm, ofm, window, output)
+        registers, addresses = self.common(ifm, ofm, window, output)
         cores = self.accelerator.cores
         for core in range(cores):
             registers[WEIGHTS[core].length] = ceil_div(about_encoded_bytes(weights), cores)
@@ -285,9 +232,10 @@ class Builder:
         role = BufferRole.CONSTANTS if name == CONSTANTS else self._buffers[name].role
         return place_of(role, self._blocks.memory_map)
 
-    def _map(
+    def map(
         self, registers: dict[R, int], addresses: dict[R, tuple[str, int]], group: MapRegisters, operand: Operand
     ) -> None:
+        """Add the registers `group` of a feature map."""
         view = operand.view
         height, width, _ = view.shape
         if view.brick:
@@ -305,13 +253,14 @@ class Builder:
             group.zero_point: word16(operand.zero_point),
         }
 
-    def _common(
+    def common(
         self, ifm: Operand, ofm: Operand, window: Window | None, output: Output
     ) -> tuple[dict[R, int], dict[R, tuple[str, int]]]:
+        """Registers and addresses that every kernel has."""
         registers: dict[R, int] = {}
         addresses: dict[R, tuple[str, int]] = {}
-        self._map(registers, addresses, IFM, ifm)
-        self._map(registers, addresses, OFM, ofm)
+        self.map(registers, addresses, IFM, ifm)
+        self.map(registers, addresses, OFM, ofm)
         shape = ofm.shape
         registers |= {
             R.IFM_PRECISION: ifm.precision,
@@ -374,7 +323,7 @@ class Builder:
         self._operations.append(NpuOperation(Op.DMA_START, 0, length, addresses, self.operator, language))
         return slot
 
-    def _add(
+    def add(
         self,
         op: Op,
         parameter: int,
@@ -384,13 +333,18 @@ class Builder:
         wide: bool = False,
         place: int = 0,
         scale: int | None = None,
+        layout: Callable[[Operation], Mapping[R, int]] | None = None,
     ) -> None:
         """A kernel without weights, the sums of which are `wide`.
 
         `place`: how OFM_PRECISION says that results are stored in another order; `scale`: OFM_SCALE, where Ethos-U55
-        has no such scale.
+        has no such scale; `layout`: its blocks' registers, where they are not the best ones.
         """
         kernel = self._form.kernel(NpuOperation(op, int(parameter), registers, addresses, self.operator), wide, False)
         made = {**kernel.registers, R.OFM_PRECISION: kernel.registers[R.OFM_PRECISION] | place}
         kernel = replace(kernel, registers=made if scale is None else {**made, R.OFM_SCALE: scale})
-        self._operations.append(self._in_blocks(kernel))
+        if layout is None:
+            self._operations.append(self._in_blocks(kernel))
+        else:
+            fixed = layout(kernel.placed(self._region))
+            self._operations.append(replace(kernel, registers={**kernel.registers, **fixed}))

@@ -12,6 +12,7 @@ from itertools import product
 
 from ..stream.isa_u85 import StoredOrder
 from .emit import Builder
+from .emit_u85 import store_in_order
 from .operands import Operand
 from .views import TensorView
 
@@ -31,7 +32,7 @@ class _Axis:
 def permute(builder: Builder, source: TensorView, target: TensorView, axes: tuple[int, ...], dtype: str) -> None:
     """Append the operations by which dimension i of `target` becomes dimension `axes[i]` of `source`."""
     for a, b, order in _moves(source, target, axes):
-        builder.turned(Operand(a, dtype), Operand(b, dtype), order)
+        store_in_order(builder, Operand(a, dtype), Operand(b, dtype), order)
 
 
 def operations(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:

@@ -1,0 +1,79 @@
+"""Kernels that only Ethos-U85 has, appended to a program.
+
+Invariant: as in `emit`; layers of these kernels say so in `Layer.unsupported_by`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..schedule.rams import resize_layout
+from ..stream.fields_u85 import OutputWord, ScaledWord
+from ..stream.groups import IFM2
+from ..stream.isa import Op, PoolMode
+from ..stream.isa import Register as R
+from ..stream.isa_u85 import BY_MAP, PLACE_BITS, RESIZE_BITS, ResizeKind, ScaleRounding, StoredBackwards, StoredOrder
+from .emit import Builder
+from .operands import Operand, Output, Positions, Window
+from .scaling import UNITY, Scale
+
+
+def multiply_maps(builder: Builder, ifm: Operand, rows: Operand, ofm: Operand, output: Output) -> None:
+    """CONV whose weights for channel i are row i of `rows`: [1, channels of `ofm`, those of `ifm`]."""
+    registers, addresses = builder.common(ifm, ofm, Window(), output)
+    builder.map(registers, addresses, IFM2, rows)
+    registers[R.IFM2_PRECISION] = rows.precision
+    builder.add(Op.CONV, BY_MAP, registers, addresses, wide=ifm.bits == 16)
+
+
+def store_in_order(
+    builder: Builder,
+    ifm: Operand,
+    ofm: Operand,
+    order: StoredOrder = StoredOrder.HWC,
+    backwards: StoredBackwards = StoredBackwards.NONE,
+) -> None:
+    """POOL that moves stored values: axis i of `ofm` is axis `order.axes[i]` of `ifm`.
+
+    One of the axes of `ifm` may be stored backwards.
+    """
+    registers, addresses = builder.common(ifm, ofm, Window(), _stored(ofm))
+    extents = (R.OFM_HEIGHT_M1, R.OFM_WIDTH_M1, R.OFM_DEPTH_M1)
+    registers |= {extent: size - 1 for extent, size in zip(extents, ifm.view.shape, strict=True)}
+    place = OutputWord.TRANSPOSE.at(order) | OutputWord.REVERSE.at(backwards)
+    builder.add(Op.POOL, PoolMode.MAX, registers, addresses, place=place)
+
+
+def find_maxima(builder: Builder, ifm: Operand, ofm: Operand) -> None:
+    """POOL: the first column of each row's and channel's maximum, as int32."""
+    window, limits = Window((1, ifm.shape.width)), (-(1 << 31), (1 << 31) - 1)
+    registers, addresses = builder.common(ifm, ofm, window, Output(limits, UNITY))
+    registers |= {R.IFM_DEPTH_M1: ofm.shape.depth - 1}
+    scale = Scale(1, PLACE_BITS).register | ScaledWord.ROUNDING.at(ScaleRounding.TRUNCATE_TO_LOWER)
+    builder.add(Op.POOL, PoolMode.ARGMAX_X, registers, addresses, scale=scale)
+
+
+def resize(
+    builder: Builder,
+    kind: ResizeKind,
+    ifm: Operand,
+    ofm: Operand,
+    axes: tuple[Positions, Positions],
+    rounding: ScaleRounding,
+) -> None:
+    """RESIZE of stored values; those that are mixed are divided by the product of the numerators."""
+    registers, addresses = builder.common(ifm, ofm, None, _stored(ofm))
+    rows, columns = axes
+    divisor = rows.numerator * columns.numerator if kind is ResizeKind.BILINEAR else 1
+    fits = resize_layout(builder.accelerator, ifm.bits, ofm.shape.width, columns.numerator, columns.step)
+    scale = Scale(1, RESIZE_BITS + divisor.bit_length() - 1).register | ScaledWord.ROUNDING.at(rounding)
+    registers |= {R.KERNEL_HEIGHT_M1: ifm.shape.height - 1, R.KERNEL_WIDTH_M1: ifm.shape.width - 1}
+    registers |= {R.IFM2_ZERO_POINT: 0}
+    registers |= columns.registers("X", fits.block.width) | rows.registers("Y", fits.block.height)
+    builder.add(Op.RESIZE, kind, registers, addresses, scale=scale, layout=fits.registers)
+
+
+def _stored(ofm: Operand) -> Output:
+    """Values of `ofm` as they are."""
+    limits = np.iinfo(ofm.dtype)
+    return Output((int(limits.min), int(limits.max)), UNITY)
