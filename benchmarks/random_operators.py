@@ -1,6 +1,6 @@
 """Random single operators by native lowering, on every configuration of a family, against their reference.
 
-    python -m benchmarks.random_operators --count 1000
+    python -m benchmarks.random_operators --count 1000 [--operators ARG_MAX,TILE]
 
 Invariant: a seed is a model, its operator drawn as in `tests/support/random_networks`; what is on the NPU and called
 exact equals tflite-micro (LiteRT where that has no kernel) on two inputs, in a stream with the waits and block
@@ -57,11 +57,16 @@ def draw(seed: int) -> bytes:
     return d.finished().finish()
 
 
-def trials(seed: int, npus: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Of each NPU: what the model of a seed came to, and its operators or the fault."""
+def trials(seed: int, npus: tuple[str, ...], operators: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
+    """Of each NPU: what the model of a seed came to, and its operators or the fault; nothing for a model without any of
+    `operators`, where there are some.
+    """
     model = draw(seed)
     network = read_network(model, "random")
-    kinds = "+".join(o.name for o in network.operators if isinstance(o, CpuOperator))
+    drawn = [o.name for o in network.operators if isinstance(o, CpuOperator)]
+    kinds = "+".join(drawn)
+    if operators and operators.isdisjoint(drawn):
+        return
     inputs = [random_inputs(network, 2 * seed + i) for i in range(2)]
     try:
         reference = TFLiteReference(model, "random")
@@ -99,12 +104,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--npus", default=",".join(_U85), help="by commas; one family, the first decides what is taken")
+    parser.add_argument("--operators", default="", help="by commas: only models that have one of them")
     options = parser.parse_args()
+    operators = frozenset(filter(None, options.operators.split(",")))
     verdicts: Counter[str] = Counter()
     kinds: Counter[tuple[str, str]] = Counter()
     for seed in range(options.first, options.first + options.count):
         try:
-            for verdict, names in trials(seed, tuple(options.npus.split(","))):
+            for verdict, names in trials(seed, tuple(options.npus.split(",")), operators):
                 verdicts[verdict] += 1
                 kinds[verdict, names] += 1
         except (NpuMemplanError, AssertionError, ValueError, IndexError, KeyError, TypeError) as error:
