@@ -33,7 +33,7 @@ _NOT_ALONE = frozenset(("UNIDIRECTIONAL_SEQUENCE_LSTM",))
 # These are several functions, or none, so they go the whole way.
 _PARTS = frozenset(("SPLIT", "SPLIT_V", "UNPACK", "EXPAND_DIMS", "RESHAPE", "SQUEEZE", *_NOT_ALONE))
 
-_ONLY_U85, _NEWER = frozenset(("ARG_MAX", "BATCH_MATMUL", "REVERSE_V2")), "ethos-u85-512"
+_ONLY_U85, _NEWER = frozenset(("ARG_MAX", "BATCH_MATMUL", "REDUCE_MIN", "REVERSE_V2")), "ethos-u85-512"
 
 
 def rows(code: Code) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from . import (
     pad,
     pool,
     prelu,
+    rearrange,
     requantize,
     reshape,
     resize,
@@ -36,7 +37,7 @@ __all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
 
 _RECORDS = (
     *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
-    *(gather.RECORD, argmax.RECORD, reverse.RECORD),
+    *(gather.RECORD, argmax.RECORD, reverse.RECORD, rearrange.RECORD),
     *(activation.RECORD, leaky_relu.RECORD, softmax.RECORD, pool.RECORD),
     *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
     *(fully_connected.RECORD, batch_matmul.RECORD, convolution.RECORD, lstm.RECORD),

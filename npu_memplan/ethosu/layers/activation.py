@@ -17,6 +17,7 @@ from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, squash_scale
 from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
+from ..reading.described import DescribedCall
 from ..reading.reader import Match, Reader, RejectedError, number
 from ..stream.isa import ActivationFunction, PoolMode
 
@@ -87,6 +88,13 @@ def _composite(kind: str, make: _Maker, operator: str | None = None) -> Composit
     return Composite(kind, partial(p.unary, name), partial(_parse, name, make))
 
 
+def _parse_table(reader: Reader, root: Any) -> Match:
+    """Host code that looks 8-bit values up in a constant."""
+    call = DescribedCall(reader, root)
+    layer = Lookup("table", ("0",), "out", tuple(int(v) for v in call.constant("table")))
+    return Match.of(layer, call.output(), call.activation("input", "0"))
+
+
 def _leaky(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
     return tables.leaky_relu(tensor, out, float(call.attrs.alpha), reader.arithmetic)
 
@@ -120,5 +128,6 @@ RECORD = Record(
         _composite("rsqrt", lambda reader, ifm, out, _: tables.rsqrt(ifm, out, reader.arithmetic)),
         _composite("leaky_relu", _leaky, "nn.leakyrelu"),
         Composite("hard_swish", _hard_swish_patterns, _hard_swish),
+        Composite("table", p.host_call, _parse_table),
     ),
 )

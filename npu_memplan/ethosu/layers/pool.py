@@ -8,6 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, ClassVar
 
+from ..arch import Architecture, Language
 from ..lower.emit_context import EmitContext, exact_window, reshaped
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Output, Window
@@ -26,9 +27,13 @@ class PoolKind(Enum):
     """What is made of the values in a window."""
 
     MAX = "max"
+    MIN = "min"  # of Ethos-U85
     AVERAGE = "average"
     MEAN = "mean"  # sums with input and output scales, as TFLite's MEAN
     SUM = "sum"
+
+
+_EXTREMES = {PoolKind.MAX: PoolMode.MAX, PoolKind.MIN: PoolMode.MIN}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +52,7 @@ class PoolLayer(Layer):
     @property
     def _picks(self) -> bool:
         """Whether results are stored values, or averages of them: TFLite rounds those, too."""
-        return self.kind in (PoolKind.MAX, PoolKind.AVERAGE)
+        return self.kind in (PoolKind.AVERAGE, *_EXTREMES)
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         height, width = self.kernel
@@ -60,6 +65,11 @@ class PoolLayer(Layer):
             return f"its window {height}x{width} is larger than {most}x{most}"
         if self._picks and inputs[0].differs(output):
             return "its input and output have different scales"
+        return None
+
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        if self.kind is PoolKind.MIN and target.language is not Language.U85:
+            return "it looks for minima in windows, which only Ethos-U85 does"
         return None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
@@ -79,8 +89,8 @@ class PoolLayer(Layer):
         if self.reduces and ofm.shape.height != rows:
             ofm = replace(ofm, view=ofm.view.permuted((1, 0, 2)))  # its rows, without the width that was reduced
         window = exact_window(Window(self.kernel, self.stride, padding=self.padding), ifm, ofm)
-        if self.kind is PoolKind.MAX:
-            context.builder.pool(PoolMode.MAX, ifm, ofm, window, Output(self.clamp, UNITY))
+        if self.kind in _EXTREMES:
+            context.builder.pool(_EXTREMES[self.kind], ifm, ofm, window, Output(self.clamp, UNITY))
             return
         count = self.kernel[0] * self.kernel[1]
         source, result = context.tensors[self.inputs[0]], context.tensors[self.output]
@@ -194,6 +204,7 @@ RECORD = Record(
         Composite("mean", partial(p.unary, "mean"), partial(_reduction, "mean", PoolKind.MEAN)),
         Composite("sum", partial(p.unary, "sum"), partial(_reduction, "sum", PoolKind.SUM)),
         Composite("reduce_max", partial(p.unary, "max"), partial(_reduction, "max", PoolKind.MAX)),
+        Composite("reduce_min", partial(p.unary, "min"), partial(_reduction, "min", PoolKind.MIN)),
         Composite("max_pool", _max_patterns, _max_pool),
         Composite("average_pool", _integer_average_patterns, _integer_average),
         Composite("real_average_pool", partial(p.of_real, "nn.avg_pool2d"), _real_average),

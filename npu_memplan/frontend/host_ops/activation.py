@@ -42,6 +42,7 @@ def store_table(work: Lowering, reference: Reference) -> None:
     values = reference(np.arange(least, most + 1, dtype=np.int64))
     source = work.read(0, "input")
     table = work.table("table", np.clip(values, *LIMITS[output.dtype]).astype(output.dtype))
+    work.describe("table")
     work.fill(lambda place: load(table, load(source, *place) - const(least)))
 
 

@@ -24,6 +24,7 @@ def depth_and_space(work: Lowering) -> None:
     fits = height % block == width % block == 0
     fits = fits and packed_shape == (images, height // block, width // block, depth * block * block)
     require(fits, f"blocks of {block} do not turn {list(data.shape)} into {list(output.shape)}")
+    work.describe("depth_and_space", block=block, to_space=int(to_space))
     function = work.function
     source, target = work.read(0, "input"), work.write()
     with function.grid(output.shape if to_space else data.shape, "nyxc") as (n, y, x, c):
@@ -49,6 +50,7 @@ def batch_and_space(work: Lowering) -> None:
     require(fits, f"blocks {block} and borders {borders} do not turn {list(data.shape)} into {list(output.shape)}")
     # The padding value is not initialised: TFLite Micro gives other numbers from run to run.
     require(not to_batch or not any(borders), "it pads, and the reference kernel does not say with what")
+    work.describe("batch_and_space", block=block, borders=borders, to_batch=int(to_batch))
     function = work.function
     source, target = work.read(0, "input"), work.write()
     with function.grid((batches, rows, columns, depth), "byxc") as (b, y, x, c):

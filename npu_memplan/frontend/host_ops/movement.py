@@ -42,6 +42,12 @@ def move(work: Lowering, where: Callable[[list[Expr]], Sequence[Expr]]) -> None:
     work.fill(lambda place: raw_load(source, where(place)))
 
 
+def describe_picked(work: Lowering, places: Sequence[npt.NDArray[np.integer]]) -> None:
+    """Say that each axis of the output is `places` of that axis of the input."""
+    if work.tensor(0).scales:
+        work.describe("picked", places=[[int(p) for p in axis] for axis in places])
+
+
 def _axis(axis: int, rank: int) -> int:
     found = axis + rank if axis < 0 else axis
     require(0 <= found < max(rank, 1), f"axis {axis} does not exist in {rank} dimensions")
@@ -115,12 +121,15 @@ def mirror_pad(work: Lowering) -> None:
     fits = len(output.shape) == len(data.shape)
     require(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
     source = work.read(0, "input")
-    tables = []
+    tables, picked = [], []
     for axis, (first, size) in enumerate(zip(before, data.shape, strict=True)):
         places = np.arange(output.shape[axis]) - first
         places = np.where(places < 0, offset - 1 - places, places)
         places = np.where(places >= size, 2 * size - 1 - offset - places, places)
+        picked.append(places)
         tables.append(work.table(f"axis{axis}", places.astype(np.int32)) if output.shape[axis] != size else None)
+
+    describe_picked(work, picked)
 
     def mirrored(place: list[Expr]) -> Expr:
         return raw_load(source, [p if t is None else raw_load(t, [p]) for p, t in zip(place, tables, strict=True)])
@@ -133,6 +142,8 @@ def broadcast_to(work: Lowering) -> None:
     """The input repeated along axes of extent 1."""
     data, output = pair(work)
     move(work, lambda place: broadcast(place, data, output))
+    if len(data.shape) == len(output.shape):
+        describe_picked(work, [np.arange(o) % i for i, o in zip(data.shape, output.shape, strict=True)])
 
 
 @lowering("GATHER")
@@ -152,6 +163,10 @@ def gather(work: Lowering) -> None:
     require(output.shape == wanted, f"it gives shape {list(wanted)}, the output has {list(output.shape)}")
     source, places = work.read(0, "input"), work.read(1, "indices")
     behind = axis + rank - shared
+    if indices.data is not None and rank == 1 and not shared:
+        picked = [np.arange(extent) for extent in data.shape]
+        picked[axis] = np.clip(flat_values(work, 1), 0, data.shape[axis] - 1)
+        describe_picked(work, picked)
 
     def slice_of(place: list[Expr]) -> Expr:
         index = chosen(places, [*place[:shared], *place[axis:behind]], data.shape[axis])

@@ -195,7 +195,7 @@ class Lowering:
         symbol = f"npu_memplan_{files[-1]}_{suffix}" if suffix else f"npu_memplan_{files[-1]}"
         self.c_function(symbol, [c_text(name, suffix, macros) for name in files], arguments)
 
-    def describe(self, kind: str, **numbers: int) -> None:
+    def describe(self, kind: str, **numbers: int | Sequence[int] | Sequence[Sequence[int]]) -> None:
         """Say what the NPU would have to do instead: a kind of composite of `ethosu.layers`, and its numbers."""
         self.attributes[LAYER] = {"kind": kind, **numbers}
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ...models.tensor import Tensor
 from .common import flat_values
 from .elementwise import broadcast
-from .movement import chosen, move, pair, same_type
+from .movement import chosen, describe_picked, move, pair, same_type
 from .operator import Lowering, lowering, require
 from .tir import Expr, both, cast, const, first_of, floor_mod, number, raw_load
 
@@ -158,6 +158,8 @@ def tile(work: Lowering) -> None:
         times = flat_values(work, 1)
         fits = fits and [i * n for i, n in zip(data.shape, times, strict=False)] == list(output.shape)
     require(fits, f"{list(data.shape)} does not fill {list(output.shape)}")
+
+    describe_picked(work, [np.arange(o) % i for i, o in zip(data.shape, output.shape, strict=True)])
 
     def origin(place: list[Expr]) -> list[Expr]:
         axes = zip(place, data.shape, output.shape, strict=True)

@@ -45,6 +45,13 @@ def import_operators(model: bytes, network: Network, host: Mapping[int, str], fi
     return _OperatorImporter(model, network, host, model if file is None else file).run()
 
 
+# Quantised operators that partitioning takes for the NPU from what their host code says of itself.
+_BY_HOST_CODE = frozenset(
+    ("BATCH_TO_SPACE_ND", "BROADCAST_TO", "DEPTH_TO_SPACE", "LOG", "MIRROR_PAD", "NEG", "SPACE_TO_BATCH_ND",
+     "SPACE_TO_DEPTH", "TILE")
+)  # fmt: skip
+
+
 class _NotImportedError(RefusalError):
     """TVM's frontend cannot import one operator; the message says why."""
 
@@ -71,11 +78,22 @@ class _OperatorImporter:
         tensors = self.network.tensors_of(operator)
         if any(t.is_variable for t in tensors):
             return "it keeps state between runs, which TVM's TFLite frontend cannot express"
+        if any(t.scales for t in tensors) and (operator.name in _BY_HOST_CODE or self._picks(operator)):
+            return "no NPU lowering takes its host code"
         if operator.name not in self.converter.convert_map:
             return "TVM's TFLite frontend does not know it, and no NPU lowering takes its host code"
         if any(t.scales for t in tensors) and operator.name not in self.converter._SUPPORTED_QUANTIZED_OPS:
             return "TVM's TFLite frontend does not know it in quantised models, and no NPU lowering takes its host code"
         return None
+
+    def _picks(self, operator: CpuOperator) -> bool:
+        """Whether it gathers at constant places, but for channels of 8 bits, for which there is a pattern."""
+        options = operator.options("GatherOptions") if operator.name == "GATHER" else None
+        if options is None or len(operator.inputs) < 2:
+            return False
+        data, indices = (self.network.tensors[index] for index in operator.inputs[:2])
+        channels = options.Axis() in (-1, len(data.shape) - 1)
+        return indices.data is not None and not (channels and data.dtype in ("int8", "uint8"))
 
     def run(self) -> RelaxImport:
         attributes = network_attributes(self.network, self.main.states, ())
