@@ -46,7 +46,7 @@ def tune_within_vela(
     sized = replace(options, pools={**options.pools, **limits})
     slack = _SLACK if options.objective == "auto" else 1.0
     try:
-        best = select_fastest(sized, memory_map, models.loaded, slack, extract)
+        best = select_fastest(sized, memory_map, models.loaded, slack, extract, always_stripes=False)
     except PlanningError:
         return None
     rank = Ranking(memory_map)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 from .. import planners
@@ -25,6 +26,7 @@ from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
 from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
+from ..problem import BufferKind, Plan, Problem
 from ..process.incidents import Attempts
 from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
@@ -33,6 +35,7 @@ from .bounds import bound_of, port_bound
 from .budget import BUDGETS, SearchBudget
 from .candidate import ProgramCandidate, cycles_by_model
 from .cascades import CascadeChoice, at_limit, pareto_front
+from .maps_away import with_maps_away
 from .prefetch_candidate import PrefetchCandidate
 from .ranking import Ranking
 from .rebuild import Cutters, rebuild_problem, slicers
@@ -49,6 +52,7 @@ from .weight_prefetch import (
 VELA, OURS, STRIPES = "Vela's stream", "native lowering", "native lowering in stripes"
 COMPILERS = {VELA: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
+_AT_ONCE = (1.0,)  # share of the pool for stripes where `--effort` has none, and nothing fits whole
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
 _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
@@ -60,10 +64,12 @@ def select_fastest(
     load: Callable[[CompileOptions], Loaded],
     slack: float = 1.0,
     extract: Callable[[Loaded], Extracted] = extract_problem,
+    always_stripes: bool = True,
 ) -> Planned:
     """The best program of the backends requested, in pools of the sizes given; `load` reads and lowers the model,
     `extract` states its planning problem. `slack`: of programs within so many times the fewest cycles, the one with
-    the fewest bytes.
+    the fewest bytes. `always_stripes`: native lowering is made in stripes at every `--effort`, where it does not fit
+    the fast pool.
 
     Raises what the first backend raises where none can be planned.
     """
@@ -84,7 +90,9 @@ def select_fastest(
         most = _on_host(lifted[0].extracted) if lifted else None
         with attempts.of(OURS):
             native = replace(options, npu_compiler="tvm", stripes=False)
-            for made in _ours(lambda wanted: extract(_named(load(wanted), OURS)), native, rank.memory_map, most):
+            for made in _ours(
+                lambda wanted: extract(_named(load(wanted), OURS)), native, rank.memory_map, most, always_stripes
+            ):
                 ours.append(made)  # they stay if a later one fails
     attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # programs that fit, and are read, are compared
     return _explained(search_programs([*lifted, *ours], rank, budget), rank, options, slack)
@@ -116,6 +124,7 @@ def _ours(
     options: CompileOptions,
     memory_map: MemoryMap,
     most_on_host: int | None,
+    always_stripes: bool,
 ) -> Iterator[Planned]:
     """Native lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
     where it leaves more calls to the host than `most_on_host`.
@@ -135,22 +144,40 @@ def _ours(
     if _size(forms[0]) == _size(forms[-1]):
         del forms[1:]
     missed: PlanningError | None = None
-    some = False
-    for made in (*forms, *_striped(forms, memory_map, BUDGETS[options.effort])):
+    some, spilled = False, True  # whether one was planned; whether none has all maps in the fast pool
+    budget = BUDGETS[options.effort]
+
+    def others() -> Iterator[Extracted]:
+        if spilled and (away := with_maps_away(forms[0], memory_map)) is not None:
+            yield away
+        at_once = spilled and always_stripes and not budget.shares
+        yield from _striped(forms, memory_map, replace(budget, in_place_shares=_AT_ONCE) if at_once else budget)
+
+    for made in chain(forms, others()):
         if some and made is forms[-1]:
             continue
         if some and is_ended():
             break
         try:
-            budget = _NODES if options.time_limit_s is None else None
-            plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed, budget)
+            nodes = _NODES if options.time_limit_s is None else None
+            plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed, nodes)
         except PlanningError as error:
             missed = missed or error
         else:
-            some = True
+            some, spilled = True, spilled and _spills(made.problem, plan, memory_map)
             yield Planned(made, plan)
     if not some and missed is not None:
         raise missed
+
+
+def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:
+    """Whether a plan has maps of the NPU in another pool than the fast one, where they may lie."""
+    fast = fast_pool(problem.pools, memory_map)
+    if fast is None:
+        return False
+    name, kinds = problem.pools[fast].name, (BufferKind.NPU_INTERNAL, BufferKind.ROLLING)
+    inner = {b.name for b in problem.buffers if b.kind in kinds and name in (b.pools or (name,))}
+    return any(placement.buffer in inner and placement.pool != name for placement in plan.placements)
 
 
 def _ordered(extracted: Extracted, memory_map: MemoryMap) -> Extracted:

@@ -60,6 +60,14 @@ def test_the_same_input_gives_the_same_program() -> None:
     assert one.to_json() == other.to_json()
 
 
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
+def test_the_quickest_search_makes_stripes_where_nothing_else_fits(npu: str) -> None:
+    options = CompileOptions(npu, memory_mode="Shared_Sram", effort="quick", pools={"sram": 4480})
+    made = plan_model(real_model("str_ww_ref_model"), options).artifact
+    assert made.pool_bytes("sram") <= 4480
+    assert any("native lowering in stripes" in note for note in made.notes)
+
+
 def test_an_effort_has_a_name() -> None:
     assert set(BUDGETS) == {"quick", "normal", "max"}
     with pytest.raises(OptionError, match="--effort 'huge' is unknown; choose one of: quick, normal, max"):

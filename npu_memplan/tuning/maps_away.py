@@ -1,0 +1,32 @@
+"""Native lowering whose feature maps leave a fast pool that is too small for all of them, between two uses.
+
+Invariant: a program like any other, planned, verified and compared by its cycles with the same without it.
+"""
+
+from __future__ import annotations
+
+from ..ethosu.program.primfunc import from_primfunc
+from ..ethosu.schedule.replacement import chosen, replaced
+from ..ethosu.time import MemoryMap
+from ..stages import Extracted
+from ..vocabulary import is_npu
+from .rebuild import rebuild_problem
+from .weight_prefetch import fast_pool
+
+
+def with_maps_away(extracted: Extracted, memory_map: MemoryMap) -> Extracted | None:
+    """The program with maps in the first other pool that the NPU writes while nobody uses them; None where none is long
+    unused, or there is no such pool.
+    """
+    pools = extracted.problem.pools
+    fast = fast_pool(pools, memory_map)
+    slow = next((i for i, pool in enumerate(pools) if i != fast and not pool.read_only), None)
+    if fast is None or slow is None or (limit := pools[fast].size_bytes) is None:
+        return None
+    changed = {}
+    for variable, function in extracted.loaded.module.functions.items():
+        if is_npu(function):
+            program = from_primfunc(function)
+            if away := chosen(program, limit):
+                changed[variable.name_hint] = replaced(program, away, slow + 1)
+    return rebuild_problem(extracted, changed) if changed else None
