@@ -5,6 +5,7 @@ Invariant: every case ends with exit code 0, 1 or 2, without a traceback, a sign
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
 
-def campaign(kind: str, count: int, *files: Path) -> None:
+def campaign(kind: str, count: int, *files: Path, results: Path | None = None) -> None:
     """Run one, in a process of its own: its cases are forks, which other tests' threads would disturb."""
     command = [sys.executable, "-m", "benchmarks.damage", kind, str(count), "5", *map(str, files)]
+    command += [] if results is None else ["--results", str(results)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -80,3 +82,17 @@ PROBLEM = """{"schema": "npu_memplan.problem/1", "name": "q", "points": ["a", "b
   {"name": "w", "size_bytes": 16, "lifetimes": [[0, 9]]}],
  "conflicts": [["x", "w"]], "aliases": [{"name": "g", "members": [["x", 0], ["w", 16]]}],
  "overlaps": [{"first": "y", "second": "[/nope]", "lowest": null, "highest": -8, "reason": "r"}]}"""
+
+
+@pytest.mark.slow
+def test_a_campaign_goes_on_where_it_ended(tmp_path: Path) -> None:
+    problem, results = tmp_path / "p.csv", tmp_path / "kept.jsonl"
+    problem.write_text("id,lower,upper,size,alignment,gaps\na,0,10,32,16,3-5 7-9\nb,4,6,64,,\n")
+    campaign("problems", 2, problem, results=results)
+    first = results.read_text()
+    campaign("problems", 3, problem, results=results)
+    assert results.read_text().startswith(first)
+    assert len(results.read_text().splitlines()) == 3
+    results.write_text(first.replace('"faults": []', '"faults": ["plan 0 of p.csv: kept"]', 1))
+    with pytest.raises(AssertionError, match=re.escape("FAULT plan 0 of p.csv: kept")):
+        campaign("problems", 2, problem, results=results)
