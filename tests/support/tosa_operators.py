@@ -298,10 +298,19 @@ def _pools(rng: Random) -> bytes:
     x = file.operator("MAX_POOL2D", [x], (1, 9, 11, 20), attribute={0: (3, 3), 1: (1, 1), 2: (1, 1, 1, 1), 3: 1})
     zeros = (0, 0) if rng.random() < 0.5 else (_zero(rng), _zero(rng))
     given = [file.constant([zero], "int8") for zero in zeros]
-    border = int(not any(zeros) and rng.random() < 0.5)
+    border = int(rng.random() < 0.6)
     made = (1, 9 - kernel + 1 + border, 11 - kernel + 1 + border, 20)
     pool = {0: (kernel, kernel), 1: (1, 1), 2: (border, 0, 0, border), 3: 5}
     return file.finish(file.operator("AVG_POOL2D", [x, *given], made, attribute=pool))
+
+
+def _interpolated(rng: Random) -> bytes:
+    """A table of int16 as exports have it: 7 bits of fraction, which a RESCALE rounds."""
+    file, shape = TosaFile(), (1, 3, 40, 16)
+    entries = np.cumsum(rng.integers(-900, 900, 513)).clip(-32768, 32767)
+    x = file.input(*shape, dtype="int16")
+    wide = file.operator("TABLE", [x, file.constant(entries, "int16")], shape, "int32")
+    return file.finish(file.rescale(wide, shape, [(1 << 30, 37)], (0, 0), ("int32", "int16")))
 
 
 def _matmul_of_stacks(rng: Random) -> bytes:
@@ -349,6 +358,39 @@ def _moves(rng: Random) -> bytes:
     return file.finish(flat, padded)
 
 
+def _moves_of_many(rng: Random) -> bytes:
+    """Stored values of five or six dimensions to other places."""
+    file, rank = TosaFile(), int(rng.integers(5, 7))
+    shape = tuple(int(v) for v in rng.integers(1, 5, rank))
+    x = file.operator("RESHAPE", [file.input(int(np.prod(shape))), file.shape(*shape)], shape)
+    for _ in range(2):
+        axes = tuple(int(axis) for axis in rng.permutation(rank))
+        shape = tuple(shape[axis] for axis in axes)
+        x = file.operator("TRANSPOSE", [x], shape, attribute={0: axes})
+    axis = int(rng.integers(rank))
+    joined = tuple(2 * extent if i == axis else extent for i, extent in enumerate(shape))
+    limited = file.operator("CLAMP", [x], shape, attribute=_limits(-50, 90))
+    both = file.operator("CONCAT", [x, limited], joined, attribute={0: axis})
+    begin = tuple(int(rng.integers(extent)) for extent in joined)
+    size = tuple(extent - first for extent, first in zip(joined, begin, strict=True))
+    part = file.operator("SLICE", [both, file.shape(*begin), file.shape(*size)], size)
+    return file.finish(file.operator("REDUCE_MAX", [both], _without(joined, axis), attribute={0: axis, 1: 1}), part)
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return tuple(1 if i == axis else extent for i, extent in enumerate(shape))
+
+
+def _reduced_images(rng: Random) -> bytes:
+    """Sums along one axis of several images, which are limited before."""
+    file, axis = TosaFile(), int(rng.integers(4))
+    shape, zero = tuple(int(v) for v in rng.integers(2, 9, 4)), _zero(rng) // 4
+    x = file.operator("CLAMP", [file.input(*shape)], shape, attribute=_limits(-100, 99))
+    wide = file.rescale(x, shape, [(1 << 30, 30)], (zero, 0), ("int8", "int32"))
+    sums = file.operator("REDUCE_SUM", [wide], _without(shape, axis), "int32", {0: axis})
+    return file.finish(file.rescale(sums, _without(shape, axis), _scales(rng, 1, 0.2), (0, zero)), x)
+
+
 def _moves_of_rows(rng: Random) -> bytes:
     """A border around three dimensions, and a limit of two."""
     file = TosaFile()
@@ -392,6 +434,9 @@ CASES: dict[str, Callable[[Random], bytes]] = {
     "REDUCE_SUM int16": lambda rng: _reduced(rng, words=True),
     "RESCALE": _requantised,
     "AVG_POOL2D": _pools,
+    "TABLE int16": _interpolated,
     "TRANSPOSE": _moves,
+    "TRANSPOSE of many": _moves_of_many,
+    "REDUCE_SUM of images": _reduced_images,
     "PAD of rows": _moves_of_rows,
 }  # fmt: skip

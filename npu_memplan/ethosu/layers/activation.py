@@ -43,6 +43,31 @@ class Lookup(Layer):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Interpolation(Layer):
+    """Any function of one int16 value, in 512 lines of 128 values each: `lines` are `slope << 16 | base`, of 16 bits.
+
+    Value q of line n, q from 0 on, is `base + (slope * q + 64 >> 7)`.
+    """
+
+    lines: tuple[int, ...]
+
+    limits: ClassVar[Limits] = Limits()
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        if (inputs[0].dtype, output.dtype) != ("int16", "int16"):
+            return f"it interpolates {inputs[0].dtype}; only int16 has lines"
+        return None if len(self.lines) == 512 else f"its table has {len(self.lines)} lines instead of 512"
+
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
+        return StorageTraits(bricks=(*self.inputs, self.output))
+
+    def emit(self, context: EmitContext) -> None:
+        ifm, ofm = context.operand(self.inputs[0]), context.operand(self.output)
+        output = Output(context.tensors[self.inputs[0]].limits, UNITY, table=np.array(self.lines, np.int64))
+        context.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Squash(Layer):
     """Sigmoid or tanh of int16 values, by the NPU's own function."""
 
@@ -120,7 +145,7 @@ def _hard_swish(reader: Reader, root: Any) -> Match:
 
 
 RECORD = Record(
-    (Lookup, Squash),
+    (Lookup, Interpolation, Squash),
     (
         _composite("sigmoid", lambda reader, ifm, out, _: tables.sigmoid(ifm, out, reader.arithmetic)),
         _composite("tanh", lambda reader, ifm, out, _: tables.tanh(ifm, out, reader.arithmetic)),

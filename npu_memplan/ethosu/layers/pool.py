@@ -29,6 +29,7 @@ class PoolKind(Enum):
     MAX = "max"
     MIN = "min"  # of Ethos-U85
     AVERAGE = "average"
+    VALID = "valid"  # averages of what is no padding, each without the zero point
     MEAN = "mean"  # sums with input and output scales, as TFLite's MEAN
     SUM = "sum"
 
@@ -60,8 +61,8 @@ class PoolLayer(Layer):
             return f"its stride {self.stride[0]}x{self.stride[1]} is not within 1..{MAX_STRIDE}"
         if not self._picks and (height > _MAX_POOL or width > 4096 or height * width > 1 << 16):
             return f"it adds {height}x{width} elements; the NPU adds at most {_MAX_POOL} rows and 65536 elements"
-        most = 8 if self.kind is PoolKind.AVERAGE and self.padding.any else _MAX_POOL
-        if self._picks and (height > most or width > most):
+        most = 8 if self.kind in (PoolKind.AVERAGE, PoolKind.VALID) and self.padding.any else _MAX_POOL
+        if (self._picks or self.kind is PoolKind.VALID) and (height > most or width > most):
             return f"its window {height}x{width} is larger than {most}x{most}"
         if self._picks and inputs[0].differs(output):
             return "its input and output have different scales"
@@ -97,6 +98,8 @@ class PoolLayer(Layer):
         if self.kind is PoolKind.AVERAGE:
             # with padding the NPU divides by the number of valid elements itself
             scale = UNITY if self.padding.any else reciprocal_scale(count)
+        elif self.kind is PoolKind.VALID:
+            scale = UNITY
         elif self.kind is PoolKind.MEAN:
             scale = (real_mean_scale if context.real else mean_scale)(source.scale, result.scale, count)
         else:

@@ -41,6 +41,8 @@ class Transpose(Layer):
         if target.language is Language.U85:
             return None
         shape = inputs[0].shape
+        if self.axes[-1] == len(shape) - 1:
+            return None
         if min(shape[-1], shape[self.axes[-1]]) > _MAX_CHANNELS:
             return f"it transposes more than {_MAX_CHANNELS} channels"
         if len(shape) == 4 and (shape[self.axes[0]] != 1 or self.axes[0] != 0):
@@ -53,7 +55,7 @@ class Transpose(Layer):
 
     def emit(self, context: EmitContext) -> None:
         """One operation that stores its results in another order, or one convolution for few planes and pixels, which
-        is made in stripes; else one copy for each channel of the side that has fewer.
+        is made in stripes; else a copy of rows whose channels stay, or one for each channel of the side that has fewer.
         """
         source, target = context.view(self.inputs[0]), context.view(self.output)
         dtype = context.tensors[self.output].dtype
@@ -68,6 +70,9 @@ class Transpose(Layer):
                 return
         if orders:
             permute(context.builder, source, target, self.axes, dtype)
+            return
+        if self.axes[-1] == len(self.axes) - 1:
+            context.copy(source.permuted(self.axes), target, dtype)
             return
         if source.shape[-1] < target.shape[-1]:
             order = tuple(self.axes.index(axis) for axis in range(len(self.axes)))

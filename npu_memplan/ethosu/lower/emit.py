@@ -298,7 +298,7 @@ class Builder:
 
     def _lut(self, table: NDArray[np.int64], ofm_bits: int) -> int:
         """Slot of `table`, loaded by a DMA when it is not there already."""
-        data = table.astype({8: np.uint8, 32: np.uint32}[ofm_bits]).tobytes()
+        data = table.astype(np.uint8 if ofm_bits == 8 else np.uint32).tobytes()
         for slot, content in self._tables.items():
             if content == data:
                 return slot

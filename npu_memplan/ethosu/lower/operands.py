@@ -99,7 +99,9 @@ class Output:
     clamp: tuple[int, int]
     scale: Scale | None = None  # None: one scale for each channel, from the scale table
     rounding: Rounding = Rounding.TFL
-    table: NDArray[np.int64] | None = None  # looked up after the clamp: 256 values
+    table: NDArray[np.int64] | None = (
+        None  # looked up after the clamp: 256 values; of int16 512 lines (`Interpolation`)
+    )
     function: ActivationFunction = ActivationFunction.NONE  # of the scaled value
 
 

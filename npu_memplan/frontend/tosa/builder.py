@@ -21,6 +21,7 @@ from ...ethosu.lower.tensors import LayerTensor
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from ...names import Names
+from .dimensions import stored_shape
 
 STORED = frozenset(("int8", "int16"))  # types that a tensor between layers may have
 EVERY_BYTE: NDArray[np.int64] = np.arange(-128, 128, dtype=np.int64)  # that an int8 tensor may have
@@ -70,7 +71,8 @@ class GraphBuilder:
         """A name for a tensor with this zero point, from now on."""
         tensor = self.graph.tensor(index)
         name = self._names.unique(tensor.name or f"tensor{index}")
-        self.tensors[name] = LayerTensor(name, tensor.shape or (1,), tensor.dtype, 1.0, zero, data)
+        data = data if data is None else data.reshape(stored_shape(tensor.shape))
+        self.tensors[name] = LayerTensor(name, stored_shape(tensor.shape), tensor.dtype, 1.0, zero, data)
         self._known[index, zero] = name
         return name
 
@@ -105,7 +107,7 @@ class GraphBuilder:
     ) -> str:
         """The name of a tensor of its own of the type of tensor `index`, in its shape or another, with these values."""
         tensor = self.graph.tensor(index)
-        shape, dtype = shape or tensor.shape or (1,), tensor.dtype if tensor.dtype in STORED else "int8"
+        shape, dtype = shape or stored_shape(tensor.shape), tensor.dtype if tensor.dtype in STORED else "int8"
         name = self._names.unique(f"{tensor.name or f'tensor{index}'}_{dtype}")
         data = None if values is None else values.astype(dtype).reshape(shape)
         self.tensors[name] = LayerTensor(name, shape, dtype, 1.0, zero, data)
@@ -121,13 +123,15 @@ class GraphBuilder:
         self.layers.append(Reshape(f"reshape:{view}", (name,), view))
         return view
 
-    def add_reshaped(self, operator: TosaOperator, layer: Layer, shape: tuple[int, ...]) -> None:
-        """Append `layer`, which makes the output of `operator` in another shape."""
-        zero = self.zero_points.get(operator.outputs[0], 0)
-        if shape == self.shape(operator.outputs[0]):
-            self.add(operator, layer)
+    def add_reshaped(
+        self, operator: TosaOperator, layer: Layer, shape: tuple[int, ...], zero: int | None = None
+    ) -> None:
+        """Append `layer`, which makes the output of `operator` in another shape, with the zero point it states."""
+        if shape == stored_shape(self.shape(operator.outputs[0])):
+            self.add(operator, layer, zero)
         else:
-            self.add(operator, Reshape("reshape", (self.between(operator, layer, zero, shape),), ""))
+            own = self.zero_points.get(operator.outputs[0], 0) if zero is None else zero
+            self.add(operator, Reshape("reshape", (self.between(operator, layer, own, shape),), ""), zero)
 
     def between(self, operator: TosaOperator, layer: Layer, zero: int, shape: tuple[int, ...]) -> str:
         """Append `layer`, whose output has the type of that of `operator` and another shape; the name of that."""

@@ -43,9 +43,10 @@ from .operands import (
     widened,
     window_padding,
 )
-from .pools import POOLS, reduced_window
+from .pools import POOLS, reduced
 from .rescaling import TosaSum
 from .resizing import mixed_layer
+from .tables import byte_table, word_table
 
 _WIDE = "int64"  # sums of 48 bits
 _MOST_DILATION = 2  # of the NPU
@@ -297,10 +298,10 @@ def _reduced(
     if len(axes) > 1 and axes == set(range(min(axes), len(shape))):  # they are one behind the other in memory
         shape = (*shape[: min(axes)], math.prod(shape[min(axes) :]))
         name, axes = builder.reshaped(name, shape), {len(shape) - 1}
-    kernel, across = reduced_window(shape, axes)
+    name, made_shape, kernel, across = reduced(builder, name, shape, axes)
     scale = later(numbers.single.scale, bits)
     layer = PoolLayer("sum", (name,), "", PoolKind.SUM, kernel, clamp, reduces=True, across=across, stated=scale)
-    builder.add(operator, layer, numbers.output_zero)
+    builder.add_reshaped(operator, layer, made_shape, numbers.output_zero)
 
 
 def _mixed(
@@ -324,10 +325,12 @@ _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescale
     "MINIMUM": _extreme,
     "REDUCE_SUM": _reduced,
     "RESIZE": _mixed,
+    "TABLE": word_table,
 }
 
 EMITTERS: dict[str, Emitter] = {
     "RESCALE": _rescale,
+    "TABLE": byte_table,
     **POOLS,
     **MOVES,
 }

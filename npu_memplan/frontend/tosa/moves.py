@@ -5,6 +5,8 @@ Invariant: stored values stay what they are, but for those that a CLAMP limits.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...ethosu.layers.concat import Concat
 from ...ethosu.layers.pad import Pad
 from ...ethosu.layers.pool import PoolKind, PoolLayer
@@ -15,22 +17,18 @@ from ...ethosu.lower.tensors import Padding
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaOperator
 from .builder import Clamp, Emitter, GraphBuilder
+from .dimensions import MOST, around, image_shape, joined, swaps
 from .operands import clamp_of
 from .resizing import nearest_layer
-
-
-def _image_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in four dimensions."""
-    return (1,) * (4 - len(shape)) + shape
 
 
 def _clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """A clamp of a tensor that others read too: a maximum of one element."""
     low, high = clamp_of(builder, operator)
     both = max(low, clamp[0]), min(high, clamp[1])
-    shape = builder.shape(operator.outputs[0])
-    image = builder.reshaped(builder.moved(operator.inputs[0]), _image_shape(shape))
-    builder.add_reshaped(operator, PoolLayer("clamp", (image,), "", PoolKind.MAX, (1, 1), both), _image_shape(shape))
+    shape = image_shape(builder.shape(operator.outputs[0]))
+    image = builder.reshaped(builder.moved(operator.inputs[0]), shape)
+    builder.add_reshaped(operator, PoolLayer("clamp", (image,), "", PoolKind.MAX, (1, 1), both), shape)
 
 
 def _reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
@@ -38,26 +36,55 @@ def _reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
 
 
 def _transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    shape, axes = builder.shape(operator.inputs[0]), operator.numbers(0)
-    long = [axis for axis in axes if shape[axis] > 1]
-    names = (builder.moved(operator.inputs[0]),)
-    if long == sorted(long):
-        builder.add(operator, Reshape("reshape", names, ""))
-    else:
-        builder.add(operator, Transpose("transpose", names, "", axes))
+    """Where no layer does it at once, neighbours change places, one pair after the other."""
+    stated, name = (builder.shape(operator.inputs[0]), operator.numbers(0)), builder.moved(operator.inputs[0])
+    shape, axes = joined(*stated)
+    if len(axes) < 2:
+        builder.add(operator, Reshape("reshape", (name,), ""))
+        return
+    zero = builder.zero_points.get(operator.outputs[0], 0)
+    at_once = next((step for step in (stated, (shape, axes)) if _fits(builder, name, *step)), None)
+    steps = [at_once] if at_once else swaps(shape, axes)
+    for place, (shape, axes) in enumerate(steps, 1):
+        layer = Transpose("transpose", (builder.reshaped(name, shape),), "", axes)
+        made = tuple(shape[axis] for axis in axes)
+        if place == len(steps):
+            builder.add_reshaped(operator, layer, made)
+        else:
+            name = builder.between(operator, layer, zero, made)
+
+
+def _fits(builder: GraphBuilder, name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    seen = replace(builder.tensors[name], shape=shape)
+    return len(axes) <= MOST and Transpose("", (name,), "", axes).unsupported_by(builder.target, (seen,)) is None
 
 
 def _slice(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    begin = operator.shapes[0] if operator.shapes else ()
-    if len(begin) != len(builder.shape(operator.inputs[0])):
+    begin, shape = operator.shapes[0] if operator.shapes else (), builder.shape(operator.inputs[0])
+    if len(begin) != len(shape):
         raise RejectedError("its start is no constant")
-    builder.add(operator, Slice("slice", (builder.moved(operator.inputs[0]),), "", begin, (1,) * len(begin)))
+    name, made = builder.moved(operator.inputs[0]), builder.shape(operator.outputs[0])
+    if len(begin) <= MOST:
+        builder.add(operator, Slice("slice", (name,), "", begin, (1,) * len(begin)))
+        return
+    zero = builder.zero_points.get(operator.outputs[0], 0)
+    for axis, extent in enumerate(made):  # one after the other
+        if extent < shape[axis]:
+            whole = around(shape, (axis,))
+            shape = (*shape[:axis], extent, *shape[axis + 1 :])
+            layer = Slice("slice", (builder.reshaped(name, whole),), "", (0, begin[axis], 0), (1, 1, 1))
+            name = builder.between(operator, layer, zero, around(shape, (axis,)))
+    builder.add(operator, Reshape("reshape", (name,), ""))
 
 
 def _concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    names = tuple(builder.moved(i) for i in operator.inputs)
-    axis = operator.number(0) - len(builder.shape(operator.outputs[0]))
-    builder.add(operator, Concat("concat", names, "", axis))
+    names, made = [builder.moved(i) for i in operator.inputs], builder.shape(operator.outputs[0])
+    axis = operator.number(0)
+    if len(made) > MOST:
+        seen = [around(builder.shape(i), (axis,)) for i in operator.inputs]
+        names = [builder.reshaped(name, shape) for name, shape in zip(names, seen, strict=True)]
+        made, axis = around(made, (axis,)), 1
+    builder.add_reshaped(operator, Concat("concat", tuple(names), "", axis - len(made)), made)
 
 
 def _resize(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
@@ -69,9 +96,11 @@ def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     widths = (0,) * (8 - len(stated)) + stated
     if len(widths) != 8 or any(widths[:2]) or min(widths) < 0:
         raise RejectedError(f"it pads {list(stated)} in front of and behind each dimension; images fit, not batches")
+    if len(stated) == 8 and builder.shape(operator.inputs[0])[0] > 1 and any(widths[2:4]):
+        raise RejectedError("it pads the rows of several images")
     padding = Padding(widths[2], widths[4], widths[3], widths[5])
     value = builder.scalar(operator.inputs[1])
-    shape, made = (_image_shape(builder.shape(i)) for i in (operator.inputs[0], operator.outputs[0]))
+    shape, made = (image_shape(builder.shape(i)) for i in (operator.inputs[0], operator.outputs[0]))
     image = builder.reshaped(builder.moved(operator.inputs[0]), shape)
     builder.add_reshaped(operator, Pad("pad", (image,), "", padding, value, (widths[6], widths[7])), made)
 

@@ -1,13 +1,10 @@
-"""The layers of TOSA's operators of windows, of whole axes and of tables, which make stored values of stored values.
+"""The layers of TOSA's operators of windows and of whole axes, which make stored values of stored values.
 
 Invariant: as that of `emitters`.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from ...ethosu.layers.activation import Lookup
 from ...ethosu.layers.argmax import ArgMax
 from ...ethosu.layers.pool import PoolKind, PoolLayer
 from ...ethosu.lower.scaling import Scale
@@ -15,18 +12,28 @@ from ...ethosu.lower.tensors import NO_PADDING
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaOperator
 from .builder import Clamp, Emitter, GraphBuilder
+from .dimensions import MOST, around
 from .operands import stride_of, window_padding
 
 
-def reduced_window(shape: tuple[int, ...], axes: set[int]) -> tuple[tuple[int, int], bool]:
-    """The window of a reduction along `axes`, and whether it is the channels."""
+def reduced(
+    builder: GraphBuilder, name: str, shape: tuple[int, ...], axes: set[int]
+) -> tuple[str, tuple[int, ...], tuple[int, int], bool]:
+    """A tensor of `shape` as a window reduces it along `axes`: its name, the result's shape, the window, and whether
+    that is the channels. Other axes than height, width and channels of one image are seen as a width.
+    """
     rank = len(shape)
+    known = axes == {rank - 1} or (rank in (3, 4) and axes <= {rank - 3, rank - 2})
+    if not known or rank > MOST or (rank == MOST and shape[0] != 1):
+        if max(axes) - min(axes) >= len(axes):
+            raise RejectedError(f"it reduces axes {sorted(axes)} of {list(shape)}, which are no neighbours")
+        shape = around(shape, sorted(axes))
+        shape, axes = (shape, {1}) if shape[2] > 1 else (shape[:2], {1})
+        name, rank = builder.reshaped(name, shape), len(shape)
     across = axes == {rank - 1}
-    if not across and (rank not in (3, 4) or not axes <= {rank - 3, rank - 2} or (rank == 4 and shape[0] != 1)):
-        raise RejectedError(f"it reduces axes {sorted(axes)} of {list(shape)}; height, width or channels of one "
-                            "image fit the NPU")  # fmt: skip
     height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
-    return (1, shape[-1]) if across else (height, width), across
+    made = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    return name, made, (1, shape[-1]) if across else (height, width), across
 
 
 def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
@@ -40,14 +47,19 @@ def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> No
 
 def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """REDUCE_MAX."""
-    kernel, across = reduced_window(builder.shape(operator.inputs[0]), {operator.number(0)})
-    names = (builder.moved(operator.inputs[0]),)
-    builder.add(operator, PoolLayer("max", names, "", PoolKind.MAX, kernel, clamp, reduces=True, across=across))
+    index = operator.inputs[0]
+    name, made, kernel, across = reduced(builder, builder.moved(index), builder.shape(index), {operator.number(0)})
+    layer = PoolLayer("max", (name,), "", PoolKind.MAX, kernel, clamp, reduces=True, across=across)
+    builder.add_reshaped(operator, layer, made)
 
 
 def _places(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """ARGMAX; of two equal maxima the first."""
-    builder.add(operator, ArgMax("arg_max", (builder.moved(operator.inputs[0]),), "", operator.number(0)))
+    name, shape = builder.moved(operator.inputs[0]), builder.shape(operator.inputs[0])
+    axis = operator.number(0)
+    if len(shape) > MOST:
+        name, axis = builder.reshaped(name, around(shape, (axis,))), 1
+    builder.add(operator, ArgMax("arg_max", (name,), "", axis))
 
 
 def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
@@ -60,7 +72,10 @@ def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -
         builder.add(operator, PoolLayer("average", names, "", PoolKind.AVERAGE, window, clamp, step, pads))
         return
     if pads.any:
-        raise RejectedError("it is padded and has zero points")
+        names = (builder.read(operator.inputs[0], before),)
+        layer = PoolLayer("average", names, "", PoolKind.VALID, window, clamp, step, pads)
+        builder.add(operator, layer, behind)
+        return
     count = kernel[0] * kernel[1]
     bits = (count - 1).bit_length()
     scale = Scale((((1 << 30) + 1) << bits) // count, 30 + bits)  # as the specification has it
@@ -69,18 +84,9 @@ def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -
     builder.add(operator, layer, behind)
 
 
-def _table(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    if builder.dtype(operator.inputs[0]) != "int8":
-        raise RejectedError(f"its input is {builder.dtype(operator.inputs[0])}, not int8")
-    entries = builder.constant(operator.inputs[1]).reshape(-1).astype(np.int64)
-    table = tuple(int(v) for v in np.clip(entries, *clamp))
-    builder.add(operator, Lookup("table", (builder.moved(operator.inputs[0]),), "", table))
-
-
 POOLS: dict[str, Emitter] = {
     "AVG_POOL2D": _average_pool,
     "MAX_POOL2D": _max_pool,
     "REDUCE_MAX": _maximum,
     "ARGMAX": _places,
-    "TABLE": _table,
 }

@@ -29,6 +29,7 @@ _ROUNDINGS = {
 }
 _HEADROOM = {1: 20, 2: 15}  # bits by which an operand that is rescaled is shifted to the left, by its bytes
 _FUNCTIONS = {ActivationFunction.TANH: TableKind.TANH, ActivationFunction.SIGMOID: TableKind.SIGMOID}
+_WIDE_TABLES = {2: TableKind.S16_S16, 4: TableKind.S8_S32}  # by bytes of a result
 _SLOT_BYTES = 256
 _UNITY = ScaleWord.MULTIPLIER.at(1)
 
@@ -78,7 +79,7 @@ def _activation(word: int, size: int, signed: bool) -> int:
         if function is ActivationFunction.NONE:
             return TableWord.UNCLIPPED.at(size == 4)
         return TableWord.FUNCTION.at(_FUNCTIONS[function])
-    kind = TableKind.S8_S32 if size == 4 else TableKind.S8_S8 if signed else TableKind.U8_U8
+    kind = _WIDE_TABLES.get(size, TableKind.S8_S8 if signed else TableKind.U8_U8)
     return TableWord.FUNCTION.at(kind) | TableWord.TABLE.at(slot * _SLOT_BYTES // kind.size_bytes)
 
 
