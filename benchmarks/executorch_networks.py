@@ -112,7 +112,7 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Any) -> Any:
         x = self.first(self.words(tokens) + self.places)
-        x = torch.cumsum(x, 1) * (1 / x.shape[1])
+        x = torch.trunc(x * 64) * (1 / 64)
         return self.dense(self.norm(self.second(x)))
 
 

@@ -391,6 +391,28 @@ def _reduced_images(rng: Random) -> bytes:
     return file.finish(file.rescale(sums, _without(shape, axis), _scales(rng, 1, 0.2), (0, zero)), x)
 
 
+def _images(rng: Random) -> bytes:
+    """Windows, sums with weights and broadcasts of several images."""
+    file, (count, height, width, depth) = TosaFile(), (int(v) for v in rng.integers(2, 6, 4))
+    shape, zero = (count, height, width, depth), _zero(rng)
+    border = [file.input(*shape), file.shape(0, 0, 1, 2, 0, 1, 0, 0), file.constant([zero], "int8")]
+    shape = (count, height + 3, width + 1, depth)
+    x = file.operator("PAD", border, shape)
+    pool = {0: (3, 2), 1: (1, 1), 2: (1, 1, 1, 0), 3: 1}
+    x = file.operator("MAX_POOL2D", [x], shape, attribute=pool)
+    weights, bias = rng.integers(-127, 128, (7, 2, 2, depth)), rng.integers(-5000, 5000, 7)
+    operands = [x, file.constant(weights, "int8"), file.constant(bias, "int32")]
+    operands += [file.constant([zero], "int8"), file.constant([0], "int8")]
+    made = (count, height + 2, width, 7)
+    sums = file.operator("CONV2D", operands, made, "int32", {0: (0, 0, 0, 0), 1: (1, 1), 2: (1, 1), 4: 5})
+    y, out = file.rescale(sums, made, _scales(rng, 7, 0.006), (0, _zero(rng) // 4)), _zero(rng)
+    other = tuple(extent if rng.random() < 0.5 else 1 for extent in made)
+    z = file.constant(rng.integers(-128, 128, other), "int8") if rng.random() < 0.5 else file.input(*other)
+    wide = [_wide(file, y, made, (1 << 30, 30), 0), _wide(file, z, other, (1 << 30, 30), _zero(rng))]
+    products = file.operator("MUL", [*wide, file.constant([0], "int8")], made, "int32")
+    return file.finish(file.rescale(products, made, _scales(rng, 1, 0.008), (0, out)))
+
+
 def _moves_of_rows(rng: Random) -> bytes:
     """A border around three dimensions, and a limit of two."""
     file = TosaFile()
@@ -438,5 +460,6 @@ CASES: dict[str, Callable[[Random], bytes]] = {
     "TRANSPOSE": _moves,
     "TRANSPOSE of many": _moves_of_many,
     "REDUCE_SUM of images": _reduced_images,
+    "CONV2D of images": _images,
     "PAD of rows": _moves_of_rows,
 }  # fmt: skip

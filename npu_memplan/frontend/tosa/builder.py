@@ -15,13 +15,16 @@ from numpy.typing import NDArray
 
 from ...ethosu.arch import Architecture
 from ...ethosu.layers.activation import Lookup
+from ...ethosu.layers.concat import Concat
+from ...ethosu.layers.elementwise import OfTwo
 from ...ethosu.layers.reshape import Reshape
+from ...ethosu.layers.slice import Slice
 from ...ethosu.lower.layer import Layer, problem
 from ...ethosu.lower.tensors import LayerTensor
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from ...names import Names
-from .dimensions import stored_shape
+from .dimensions import MOST, stored_shape
 
 STORED = frozenset(("int8", "int16"))  # types that a tensor between layers may have
 EVERY_BYTE: NDArray[np.int64] = np.arange(-128, 128, dtype=np.int64)  # that an int8 tensor may have
@@ -89,10 +92,43 @@ class GraphBuilder:
     def _append(self, operator: TosaOperator, layer: Layer) -> None:
         inputs = tuple(self.tensors[i] for i in layer.inputs)
         reason = problem(layer, inputs, self.tensors[layer.output]) or layer.unsupported_by(self.target, inputs)
+        if reason and (isinstance(layer, OfTwo) or layer.limits.one_image) and self._has_images(layer):
+            self._append_images(operator, layer)
+            return
         if reason:
             raise RejectedError(reason)
         self.layers.append(layer)
         self.operator_of[layer.output] = operator.index
+
+    def _has_images(self, layer: Layer) -> bool:
+        """Whether the output of a layer is several images, of each of which every input has one, or one for all."""
+        shapes = [self.tensors[name].shape for name in (layer.output, *layer.inputs)]
+        count = shapes[0][0]
+        return count > 1 and all(len(shape) == MOST and shape[0] in (1, count) for shape in shapes)
+
+    def _append_images(self, operator: TosaOperator, layer: Layer) -> None:
+        """The layer once for each image, and the results one behind the other."""
+        made = self.tensors[layer.output]
+        images = [self._image(made, index, None) for index in range(made.shape[0])]
+        for index, image in enumerate(images):
+            names = []
+            for name in layer.inputs:
+                whole = self.tensors[name]
+                if whole.shape[0] == 1:
+                    names.append(name)
+                    continue
+                part = self._image(whole, index, whole.data)
+                names.append(part)
+                if whole.data is None:
+                    self.layers.append(Slice(f"slice:{part}", (name,), part, (index, 0, 0, 0), (1,) * MOST))
+            self._append(operator, replace(layer, name=f"{layer.name}:{image}", inputs=tuple(names), output=image))
+        self._append(operator, Concat(f"concat:{made.name}", tuple(images), made.name, -MOST))
+
+    def _image(self, whole: LayerTensor, index: int, data: NDArray[Any] | None) -> str:
+        name = self._names.unique(f"{whole.name}_{index}")
+        values = None if data is None else data[index : index + 1]
+        self.tensors[name] = replace(whole, name=name, shape=(1, *whole.shape[1:]), data=values)
+        return name
 
     def looked_up(self, operator: TosaOperator, index: int, zero: int, table: NDArray[np.int64]) -> str:
         """The name of an int8 tensor whose values are looked up for `operator`, with the zero point `zero`."""

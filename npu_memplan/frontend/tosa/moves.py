@@ -96,11 +96,12 @@ def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     widths = (0,) * (8 - len(stated)) + stated
     if len(widths) != 8 or any(widths[:2]) or min(widths) < 0:
         raise RejectedError(f"it pads {list(stated)} in front of and behind each dimension; images fit, not batches")
-    if len(stated) == 8 and builder.shape(operator.inputs[0])[0] > 1 and any(widths[2:4]):
-        raise RejectedError("it pads the rows of several images")
     padding = Padding(widths[2], widths[4], widths[3], widths[5])
     value = builder.scalar(operator.inputs[1])
-    shape, made = (image_shape(builder.shape(i)) for i in (operator.inputs[0], operator.outputs[0]))
+    shape, made = (
+        shape if len(shape) == MOST else image_shape(shape)
+        for shape in (builder.shape(i) for i in (operator.inputs[0], operator.outputs[0]))
+    )
     image = builder.reshaped(builder.moved(operator.inputs[0]), shape)
     builder.add_reshaped(operator, Pad("pad", (image,), "", padding, value, (widths[6], widths[7])), made)
 
