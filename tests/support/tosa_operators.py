@@ -413,6 +413,38 @@ def _images(rng: Random) -> bytes:
     return file.finish(file.rescale(products, made, _scales(rng, 1, 0.008), (0, out)))
 
 
+def _constants(rng: Random) -> bytes:
+    """Operators of constants alone, as a batch norm that was not folded has them, and moves of widened values."""
+    file, shape, row = TosaFile(), (1, 5, 9, 16), (1, 1, 1, 16)
+    least, unit = file.constant(rng.integers(0, 128, 16), "int8"), (1 << 30, 30)
+    wide = [file.rescale(n, s, [unit], (0, 0), ("int8", "int32"))
+            for n, s in ((least, (16,)), (file.constant([3], "int8"), (1,)))]  # fmt: skip
+    total = file.rescale(file.operator("ADD", wide, (16,), "int32"), (16,), _scales(rng, 1, 0.9), (0, -7))
+    total = file.operator("TABLE", [total, file.constant(rng.integers(-128, 128, 256), "int8")], (16,))
+    factor = file.rescale(total, (16,), [unit], (5, 0), ("int8", "int32"))
+    factor = file.operator("RESHAPE", [factor, file.shape(*row)], row, "int32")
+    turned, zero = file.operator("NEGATE", [file.input(*shape), *_zeros(file, rng)], shape), _zero(rng)
+    products = [_wide(file, turned, shape, unit, zero), factor, file.constant([0], "int8")]
+    products = file.operator("MUL", products, shape, "int32")
+    return file.finish(file.rescale(products, shape, _scales(rng, 1, 0.008), (0, _zero(rng))))
+
+
+def _zeros(file: TosaFile, rng: Random) -> list[str]:
+    return [file.constant([_zero(rng)], "int8") for _ in range(2)]
+
+
+def _tiled(rng: Random) -> bytes:
+    """Values several times along two axes, and the least of them along one."""
+    file, times = TosaFile(), [1, 1, 1, 1]
+    shape, axis = tuple(int(v) for v in rng.integers(1, 7, 4)), int(rng.integers(4))
+    for place in rng.permutation(4)[:2]:
+        times[place] = int(rng.integers(2, 4))
+    made = tuple(extent * count for extent, count in zip(shape, times, strict=True))
+    tiled = file.operator("TILE", [file.input(*shape), file.shape(*times)], made)
+    least = file.operator("REDUCE_MIN", [tiled], _without(made, axis), attribute={0: axis, 1: 1})
+    return file.finish(least, tiled)
+
+
 def _moves_of_rows(rng: Random) -> bytes:
     """A border around three dimensions, and a limit of two."""
     file = TosaFile()
@@ -461,5 +493,7 @@ CASES: dict[str, Callable[[Random], bytes]] = {
     "TRANSPOSE of many": _moves_of_many,
     "REDUCE_SUM of images": _reduced_images,
     "CONV2D of images": _images,
+    "NEGATE": _constants,
+    "REDUCE_MIN": _tiled,
     "PAD of rows": _moves_of_rows,
 }  # fmt: skip

@@ -46,7 +46,7 @@ from .operands import (
 from .pools import POOLS, reduced
 from .rescaling import TosaSum
 from .resizing import mixed_layer
-from .tables import byte_table, word_table
+from .tables import byte_table, negated, word_table
 
 _WIDE = "int64"  # sums of 48 bits
 _MOST_DILATION = 2  # of the NPU
@@ -331,6 +331,7 @@ _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescale
 EMITTERS: dict[str, Emitter] = {
     "RESCALE": _rescale,
     "TABLE": byte_table,
+    "NEGATE": negated,
     **POOLS,
     **MOVES,
 }

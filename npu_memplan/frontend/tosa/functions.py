@@ -19,14 +19,14 @@ from .builder import EVERY_BYTE, GraphBuilder
 from .operands import rescale_numbers
 
 _INT32 = np.iinfo(np.int32)
-_PAIRS: dict[str, Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]] = {
+PAIRS: dict[str, Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]] = {
     "ADD": np.add,
     "SUB": np.subtract,
     "MUL": np.multiply,
     "MAXIMUM": np.maximum,
     "MINIMUM": np.minimum,
 }
-FUNCTIONS = frozenset(("ABS", "RESCALE", *_PAIRS))
+FUNCTIONS = frozenset(("ABS", "NEGATE", "RESCALE", *PAIRS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ def byte_function(builder: GraphBuilder, index: int, before: int) -> ByteFunctio
         return None
     if builder.dtype(index) != "int32":
         return None  # its values would have been narrowed
-    if made.kind in _PAIRS:
+    if made.kind in PAIRS:
         return _of_constant(builder, made)
     source, values = made.inputs[0], EVERY_BYTE
     if made.kind != "RESCALE" or builder.dtype(source) != "int8":
@@ -56,7 +56,11 @@ def byte_function(builder: GraphBuilder, index: int, before: int) -> ByteFunctio
         source, values = known.source, known.values
     elif source in builder.graph.constants:
         return None
-    return _fitting(made, source, np.abs(values) if made.kind == "ABS" else _rescaled(builder, made, values))
+    if made.kind == "RESCALE":
+        return _fitting(made, source, _rescaled(builder, made, values))
+    if made.kind == "NEGATE" and any(builder.scalar(zero) for zero in made.inputs[1:]):
+        return None
+    return _fitting(made, source, np.abs(values) if made.kind == "ABS" else -values)
 
 
 def _of_constant(builder: GraphBuilder, operator: TosaOperator) -> ByteFunction | None:
@@ -71,7 +75,7 @@ def _of_constant(builder: GraphBuilder, operator: TosaOperator) -> ByteFunction 
         known = byte_function(builder, index, operator.index)
         if known is not None:
             operands = [known.values, constant.reshape(1)]
-            return _fitting(operator, known.source, _PAIRS[operator.kind](*(operands[::-1] if place else operands)))
+            return _fitting(operator, known.source, PAIRS[operator.kind](*(operands[::-1] if place else operands)))
     return None
 
 

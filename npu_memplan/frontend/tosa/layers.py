@@ -7,6 +7,7 @@ refused as a whole, with the operator's name and the reason.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ...errors import RefusalError
 from ...ethosu.arch import Architecture
@@ -17,10 +18,11 @@ from ...models.file import NetworkError
 from ...models.flatbuffer import FlatbufferError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from .builder import STORED, GraphBuilder
+from .constants import constant_result
 from .emitters import EMITTERS, LIMITED, PLACES
 from .operands import clamp_of, rounds_twice, zero_points_of
 from .shapes import check_shape
-from .simplify import moved_behind_rescales
+from .simplify import folded_constants, moved_before_rescales, moved_behind_rescales
 
 
 class TosaLayersError(RefusalError):
@@ -32,11 +34,12 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
 
     Raises `TosaLayersError`, and `NetworkError` for operators that are not as the specification has them.
     """
-    graph = moved_behind_rescales(graph)
-    made_by = {index: operator for operator in graph.operators for index in operator.outputs}
-    builder = GraphBuilder(graph, target, made_by, {})
     what = "its numbers"
     try:
+        graph = moved_behind_rescales(moved_before_rescales(graph))
+        graph = folded_constants(graph, partial(constant_result, GraphBuilder(graph, target, {}, {})))
+        made_by = {index: operator for operator in graph.operators for index in operator.outputs}
+        builder = GraphBuilder(graph, target, made_by, {})
         arithmetic = Arithmetic.TFLITE if rounds_twice(builder) else Arithmetic.REAL
         builder.zero_points = zero_points_of(builder)
         inputs = tuple(builder.read(i) for i in graph.network.inputs)

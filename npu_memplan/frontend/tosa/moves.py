@@ -87,6 +87,18 @@ def _concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
     builder.add_reshaped(operator, Concat("concat", tuple(names), "", axis - len(made)), made)
 
 
+def _tile(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """Repeated along one axis after the other."""
+    name, shape = builder.moved(operator.inputs[0]), builder.shape(operator.inputs[0])
+    zero = builder.zero_points.get(operator.outputs[0], 0)
+    for axis, count in enumerate(operator.shapes[0]):
+        if count > 1:
+            seen = builder.reshaped(name, around(shape, (axis,)))
+            shape = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
+            name = builder.between(operator, Concat("tile", (seen,) * count, "", -2), zero, around(shape, (axis,)))
+    builder.add(operator, Reshape("reshape", (name,), ""))
+
+
 def _resize(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add(operator, nearest_layer(builder, operator))
 
@@ -114,5 +126,6 @@ MOVES: dict[str, Emitter] = {
     "SLICE": _slice,
     "CONCAT": _concat,
     "PAD": _pad,
+    "TILE": _tile,
     "RESIZE": _resize,
 }

@@ -5,6 +5,7 @@ Invariant: as that of `emitters`.
 
 from __future__ import annotations
 
+from ...ethosu.layers.activation import Lookup
 from ...ethosu.layers.argmax import ArgMax
 from ...ethosu.layers.pool import PoolKind, PoolLayer
 from ...ethosu.lower.scaling import Scale
@@ -53,6 +54,19 @@ def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
     builder.add_reshaped(operator, layer, made)
 
 
+def _minimum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """REDUCE_MIN: the largest of the values with all bits turned, turned back."""
+    index, turned = operator.inputs[0], tuple(range(127, -129, -1))
+    if builder.dtype(index) != "int8":
+        raise RejectedError(f"it looks for the least of {builder.dtype(index)}, not int8")
+    zero = builder.zero_points.get(operator.outputs[0], 0)
+    other = builder.between(operator, Lookup("turn", (builder.moved(index),), "", turned), zero, builder.shape(index))
+    name, made, kernel, across = reduced(builder, other, builder.shape(index), {operator.number(0)})
+    layer = PoolLayer("max", (name,), "", PoolKind.MAX, kernel, clamp, reduces=True, across=across)
+    most = builder.between(operator, layer, zero, made)
+    builder.add_reshaped(operator, Lookup("turn", (most,), "", turned), made)
+
+
 def _places(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """ARGMAX; of two equal maxima the first."""
     name, shape = builder.moved(operator.inputs[0]), builder.shape(operator.inputs[0])
@@ -88,5 +102,6 @@ POOLS: dict[str, Emitter] = {
     "AVG_POOL2D": _average_pool,
     "MAX_POOL2D": _max_pool,
     "REDUCE_MAX": _maximum,
+    "REDUCE_MIN": _minimum,
     "ARGMAX": _places,
 }

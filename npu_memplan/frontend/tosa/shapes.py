@@ -31,7 +31,7 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
     if kind in _POOLS:
         kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
         return _windows(shapes[0], kernel, stride, padding, (1, 1), shapes[0][3])
-    if kind in ("RESCALE", "CLAMP", "TABLE", "IDENTITY", "ABS"):
+    if kind in ("RESCALE", "CLAMP", "TABLE", "IDENTITY", "ABS", "NEGATE"):
         if kind == "RESCALE" and any(len(s) != 1 or s[0] not in (1, *shapes[0][-1:]) for s in shapes[1:3]):
             raise RejectedError("its scales are neither one nor one for each channel")
         return shapes[0]
@@ -45,7 +45,7 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
     if kind == "ARGMAX":
         axis = _axis(operator.number(0), shapes[0])
         return shapes[0][:axis] + shapes[0][axis + 1 :]
-    if kind in ("REDUCE_SUM", "REDUCE_MAX"):
+    if kind in ("REDUCE_SUM", "REDUCE_MAX", "REDUCE_MIN"):
         axis = _axis(operator.number(0), shapes[0])
         return tuple(1 if i == axis else extent for i, extent in enumerate(shapes[0]))
     if kind == "MATMUL":
@@ -75,6 +75,9 @@ def _moved(builder: GraphBuilder, operator: TosaOperator, shapes: list[Shape]) -
         if any(s[:axis] + s[axis + 1 :] != stated[:axis] + stated[axis + 1 :] for s in shapes):
             raise RejectedError("its inputs have shapes that do not go together")
         return (*stated[:axis], sum(s[axis] for s in shapes), *stated[axis + 1 :])
+    if operator.kind == "TILE":
+        (times,) = operator.shapes
+        return tuple(extent * count for extent, count in zip(shapes[0], times, strict=True))
     if operator.kind == "PAD":
         (widths,) = operator.shapes
         pairs = zip(shapes[0], widths[::2], widths[1::2], strict=True)

@@ -1,17 +1,23 @@
-"""Operators of a TOSA graph in an order that layers have: what moves 32-bit sums moves the 8-bit results instead.
+"""Operators of a TOSA graph in an order that layers have: moves of 32-bit values are moves of stored ones instead, and
+what follows from constants alone is a constant.
 
 Invariant: every tensor that the file has keeps its values; tensors are added, none is taken away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...models.tensor import Tensor
 from ...models.tosa_graph import TosaGraph, TosaOperator
 
 _MOVES = frozenset(("RESHAPE", "TRANSPOSE", "IDENTITY"))
+_STORED = frozenset(("int8", "int16"))
 
 
 def moved_behind_rescales(graph: TosaGraph) -> TosaGraph:
@@ -22,12 +28,11 @@ def moved_behind_rescales(graph: TosaGraph) -> TosaGraph:
         rescale, behind = operator, []
         while (move := _move(rescale, tensors, made_by)) is not None:
             source, result = tensors[move.inputs[0]], tensors[rescale.outputs[0]]
-            index = len(tensors)
-            tensors.append(replace(result, index=index, name=f"{result.name}_{index}", shape=source.shape))
+            index = _added(tensors, result, source.shape)
             behind.append(replace(move, inputs=(index, *move.inputs[1:]), outputs=rescale.outputs))
             rescale = replace(rescale, inputs=(source.index, *rescale.inputs[1:]), outputs=(index,))
         operators += [rescale, *reversed(behind)]
-    return replace(graph, network=replace(graph.network, tensors=tuple(tensors)), operators=tuple(operators))
+    return _changed(graph, tensors, operators)
 
 
 def _move(rescale: TosaOperator, tensors: Sequence[Tensor], made_by: Mapping[int, TosaOperator]) -> TosaOperator | None:
@@ -37,6 +42,78 @@ def _move(rescale: TosaOperator, tensors: Sequence[Tensor], made_by: Mapping[int
     move = made_by.get(rescale.inputs[0])
     if move is None or move.kind not in _MOVES or not move.inputs:
         return None
+    if _widens(made_by.get(move.inputs[0]), tensors):
+        return None  # the move comes before that one
     channels = tensors[rescale.inputs[1]].shape
     same = tensors[move.inputs[0]].shape[-1:] == tensors[move.outputs[0]].shape[-1:]
     return move if channels == (1,) or (same and move.kind != "TRANSPOSE") else None
+
+
+def moved_before_rescales(graph: TosaGraph) -> TosaGraph:
+    """`graph` with a move of stored values that are widened for it in front of that RESCALE, which has one scale."""
+    made_by = {index: operator for operator in graph.operators for index in operator.outputs}
+    tensors, operators = list(graph.network.tensors), []
+    for operator in graph.operators:
+        widening = made_by.get(operator.inputs[0]) if operator.inputs else None
+        if operator.kind in _MOVES and _widens(widening, tensors):
+            assert widening is not None
+            index = _added(tensors, tensors[widening.inputs[0]], tensors[operator.outputs[0]].shape)
+            moved = replace(operator, inputs=(widening.inputs[0], *operator.inputs[1:]), outputs=(index,))
+            operator = replace(widening, inputs=(index, *widening.inputs[1:]), outputs=operator.outputs)
+            made_by |= {index: moved, operator.outputs[0]: operator}
+            operators.append(moved)
+        operators.append(operator)
+    return _changed(graph, tensors, operators)
+
+
+def _widens(operator: TosaOperator | None, tensors: Sequence[Tensor]) -> bool:
+    """Whether it is a RESCALE of one scale from stored values to 32 bits."""
+    if operator is None or operator.kind != "RESCALE" or len(operator.inputs) < 2:
+        return False
+    types = tensors[operator.inputs[0]].dtype, tensors[operator.outputs[0]].dtype
+    return types[0] in _STORED and types[1] == "int32" and tensors[operator.inputs[1]].shape == (1,)
+
+
+def folded_constants(
+    graph: TosaGraph, values_of: Callable[[TosaOperator, list[NDArray[Any]]], NDArray[Any] | None]
+) -> TosaGraph:
+    """`graph` without operators of constants alone, whose result `values_of` says; a RESCALE that widens stays, since
+    layers read what is stored.
+    """
+    constants, operators = dict(graph.constants), []
+    values = dict(graph.constants)  # also what a RESCALE makes of constants
+    for operator in graph.operators:
+        known = [values[index] for index in operator.inputs if index in values]
+        made = None
+        if operator.inputs and operator.outputs and len(known) == len(operator.inputs):
+            made = values_of(operator, known)
+        if made is not None:
+            values[operator.outputs[0]] = made
+            if not _widens(operator, graph.network.tensors):
+                constants[operator.outputs[0]] = made
+                continue
+        operators.append(operator)
+    return replace(graph, operators=tuple(operators), constants=constants)
+
+
+def _added(tensors: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> int:
+    index = len(tensors)
+    tensors.append(replace(like, index=index, name=f"{like.name}_{index}", shape=shape))
+    return index
+
+
+def _changed(graph: TosaGraph, tensors: Sequence[Tensor], operators: Sequence[TosaOperator]) -> TosaGraph:
+    network = replace(graph.network, tensors=tuple(tensors))
+    return replace(graph, network=network, operators=tuple(operators))
+
+
+def moved_values(operator: TosaOperator, values: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """What RESHAPE, TRANSPOSE, IDENTITY and SLICE make of values; None of other operators."""
+    if operator.kind in ("RESHAPE", "IDENTITY"):
+        return values.reshape(shape)
+    if operator.kind == "TRANSPOSE":
+        return np.ascontiguousarray(values.transpose(operator.numbers(0)))
+    if operator.kind == "SLICE" and len(operator.shapes) == 2:
+        begin, size = operator.shapes
+        return values[tuple(slice(b, b + s) for b, s in zip(begin, size, strict=True))]
+    return None

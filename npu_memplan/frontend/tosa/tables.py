@@ -1,4 +1,4 @@
-"""The layers of TOSA's TABLE: of int8 256 results, of int16 the ends of 512 lines with a RESCALE behind them.
+"""The layers of TOSA's TABLE and NEGATE: of int8 256 results, of int16 the ends of 512 lines with a RESCALE behind.
 
 Invariant: results of int16 are those of TOSA's TABLE and RESCALE for every one of 65,536 values, which are all tried.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from ...ethosu.layers.activation import Interpolation, Lookup
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaOperator
-from .builder import Clamp, GraphBuilder
+from .builder import EVERY_BYTE, Clamp, GraphBuilder
 from .operands import RescaleNumbers
 
 _LINES, _STEP_BITS = 512, 7
@@ -22,6 +22,15 @@ def byte_table(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> N
     entries = builder.constant(operator.inputs[1]).reshape(-1).astype(np.int64)
     table = tuple(int(v) for v in np.clip(entries, *clamp))
     builder.add(operator, Lookup("table", (builder.moved(operator.inputs[0]),), "", table))
+
+
+def negated(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """NEGATE of int8, as a table."""
+    if builder.dtype(operator.inputs[0]) != "int8":
+        raise RejectedError(f"it negates {builder.dtype(operator.inputs[0])}, not int8")
+    before, behind = (builder.scalar(zero) for zero in operator.inputs[1:])
+    table = tuple(int(v) for v in np.clip(behind + before - EVERY_BYTE, *clamp))
+    builder.add(operator, Lookup("negate", (builder.moved(operator.inputs[0]),), "", table), behind)
 
 
 def word_table(
