@@ -31,10 +31,11 @@ from npu_memplan.problem import Lifetime, Pool, Problem
 from npu_memplan.request import Request
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of
-from npu_memplan.transform import PlanMemory, pipeline, pool_sizes
+from npu_memplan.transform import PlanMemory, pool_sizes
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.order import reorder
 from tests.support.relax_programs import GPT2_LIKE, LLAMA_7B, LLAMA_SMALL, Convolutions, transformer
+from tests.support.relax_results import build_for_host, results
 from tests.support.zoo import ZOO
 
 ASKED = Request(CompileOptions(NO_NPU), (Pool("workspace"),), io_in_pools=False, alignment=1)
@@ -222,20 +223,8 @@ def fused(module: Any) -> Any:
 def same_results(module: Any, inputs: list[list[Any]]) -> bool:
     """Whether the planned module, on poisoned pools, computes what the unplanned one computes."""
 
-    def outputs(m: Any) -> list[bytes]:
-        vm = relax.VirtualMachine(tvm.compile(m, target="llvm", relax_pipeline=pipeline(plan=False)), tvm.cpu())
-        result = []
-        for arguments in inputs:
-            stack = [vm["main"](*[tvm.runtime.tensor(a) for a in arguments])]
-            while stack:
-                value = stack.pop()
-                if hasattr(value, "numpy"):
-                    result.append(value.numpy().tobytes())
-                else:
-                    stack.extend(value)
-        return result
-
-    return outputs(module) == outputs(PlanMemory(poison=0xA5)(module))
+    plain, planned = build_for_host(module), build_for_host(PlanMemory(poison=0xA5)(module))
+    return all(results(plain, arguments) == results(planned, arguments) for arguments in inputs)
 
 
 def bytes_of_zoo(names: list[str], run: bool) -> None:

@@ -17,8 +17,6 @@ import sys
 import time
 from typing import Any
 
-import numpy as np
-
 from benchmarks.relax import ASKED, hungriest, number, storages
 from npu_memplan.analysis import pressure_of
 from npu_memplan.errors import NpuMemplanError
@@ -29,7 +27,8 @@ from npu_memplan.problem import Pool
 from npu_memplan.transform import PlanMemory
 from npu_memplan.transform.legalize import legalize
 from tests.planners.test_recompute import training_like
-from tests.support.training_programs import GPT2, LLAMA_1B, TINY, TINY_GATED, Network, training_step
+from tests.support.relax_results import build_for_host, results, used_bytes
+from tests.support.training_programs import GPT2, LLAMA_1B, TINY, TINY_GATED, Network, step_arguments, training_step
 
 NETWORKS: dict[str, tuple[Network, int]] = {
     "tiny": (TINY, 16),
@@ -49,7 +48,7 @@ def rows(name: str, limits: list[int], run: bool) -> None:
     live = pressure_of(problem).peak_bytes
     theirs = sum(number(s, {}) for s in storages(source)) + hungriest(module)
     start = time.process_time()
-    whole = _used(PlanMemory()(module))
+    whole = used_bytes(PlanMemory()(module))
     seconds = time.process_time() - start
     head = f"| {name}, {tokens} tokens"
     print(f"{head} | none | {theirs:,} | {live:,} | {whole:,} | 0 | 0.0 | {seconds:.1f} | |", flush=True)
@@ -64,25 +63,15 @@ def rows(name: str, limits: list[int], run: bool) -> None:
         seconds = time.process_time() - start
         calls, cost = planned["main"].attrs["npu.recomputed"]
         equal = str(_equal(network, module, planned)) if run else ""
-        print(f"{head} | {limit:,} | | | {_used(planned):,} | {calls} | {cost} | {seconds:.1f} | {equal} |", flush=True)
-
-
-def _used(planned: Any) -> int:
-    return sum(int(size) for _, size in planned["main"].attrs["npu.pools"])
+        print(
+            f"{head} | {limit:,} | | | {used_bytes(planned):,} | {calls} | {cost} | {seconds:.1f} | {equal} |",
+            flush=True,
+        )
 
 
 def _equal(network: Network, module: Any, planned: Any) -> bool:
-    from benchmarks.relax_torch import build_for_host, equal
-
-    generator = np.random.default_rng(0)
-    arguments = []
-    for parameter in module["main"].params:
-        shape = [int(extent) for extent in parameter.ty.shape.values]
-        if str(parameter.ty.dtype) == "int32":
-            arguments.append(generator.integers(0, network.vocabulary, shape).astype("int32"))
-        else:
-            arguments.append(generator.standard_normal(shape).astype("float32"))
-    return equal(build_for_host(module), build_for_host(planned), arguments)
+    arguments = step_arguments(network, module)
+    return results(build_for_host(module), arguments) == results(build_for_host(planned), arguments)
 
 
 def exact(count: int) -> None:

@@ -8,61 +8,32 @@ import pytest
 pytest.importorskip("tvm")
 
 import tvm
-from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import npu_memplan as nm
 from npu_memplan.planners.errors import PlanningError
-from npu_memplan.transform import PlanMemory, memory_plan_faults, pipeline
+from npu_memplan.transform import PlanMemory, memory_plan_faults
 from npu_memplan.transform.legalize import legalize
-from tests.support.training_programs import TINY_GATED, training_step
+from tests.support.relax_results import build_for_host, results, used_bytes
+from tests.support.training_programs import TINY_GATED, step_arguments, training_step
 
 TOKENS = 8
 
 
-def used(planned) -> int:
-    return sum(int(size) for _, size in planned["main"].attrs["npu.pools"])
-
-
-def results(module, arguments) -> list[bytes]:
-    executable = tvm.compile(module, target="llvm", relax_pipeline=pipeline(plan=False))
-    stack = [relax.VirtualMachine(executable, tvm.cpu())["main"](*map(tvm.runtime.tensor, arguments))]
-    found = []
-    while stack:
-        value = stack.pop()
-        if hasattr(value, "numpy"):
-            found.append(value.numpy().tobytes())
-        else:
-            stack.extend(value)
-    return found
-
-
-def arguments_of(module, seed: int = 0) -> list[np.ndarray]:
-    generator = np.random.default_rng(seed)
-    found = []
-    for parameter in module["main"].params:
-        shape = [int(extent) for extent in parameter.ty.shape.values]
-        if str(parameter.ty.dtype) == "int32":
-            found.append(generator.integers(0, TINY_GATED.vocabulary, shape).astype("int32"))
-        else:
-            found.append(generator.standard_normal(shape).astype("float32"))
-    return found
-
-
 def test_a_training_step_fits_in_fewer_bytes_with_the_same_results():
     step = legalize(training_step(TINY_GATED, TOKENS))
-    whole = used(PlanMemory(planner="first-fit")(step))
+    whole = used_bytes(PlanMemory(planner="first-fit")(step))
     limit = whole * 6 // 10
     planned = PlanMemory([nm.Pool("sram", limit)], "first-fit", recompute=True, poison=0xA5)(step)
-    assert used(planned) <= limit
+    assert used_bytes(planned) <= limit
     calls, percent = planned["main"].attrs["npu.recomputed"]
     assert int(calls) > 0
     assert 0 < float(percent) < 60
     assert memory_plan_faults(planned) == ((), ())
-    arguments = arguments_of(step)
-    assert results(planned, arguments) == results(step, arguments)
+    arguments = step_arguments(TINY_GATED, step)
+    assert results(build_for_host(planned), arguments) == results(build_for_host(step), arguments)
 
 
 @I.ir_module
@@ -89,13 +60,13 @@ def names_of_calls(module) -> list[str]:
 
 
 def test_names_of_bytes_follow_what_was_made_last():
-    whole = used(PlanMemory()(Late))
+    whole = used_bytes(PlanMemory()(Late))
     planned = PlanMemory([nm.Pool("sram", whole - 4)], recompute=True, poison=0xA5)(Late)
-    assert used(planned) < whole
+    assert used_bytes(planned) < whole
     assert len(names_of_calls(planned)) > len(names_of_calls(PlanMemory()(Late)))
     generator = np.random.default_rng(1)
     arguments = [generator.standard_normal(64).astype("float32") for _ in range(2)]
-    assert results(planned, arguments) == results(Late, arguments)
+    assert results(build_for_host(planned), arguments) == results(build_for_host(Late), arguments)
 
 
 def test_nothing_runs_again_where_everything_fits():
@@ -135,6 +106,6 @@ class Changed:
 
 
 def test_what_is_changed_in_place_is_not_made_again():
-    whole = used(PlanMemory()(Changed))
+    whole = used_bytes(PlanMemory()(Changed))
     with pytest.raises((PlanningError, tvm.error.InternalError), match="can be computed again"):
         PlanMemory([nm.Pool("sram", whole - 4)], recompute=True)(Changed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from tvm import ir, relax
 from tvm.relax import op
 
@@ -42,6 +43,18 @@ def training_step(network: Network, tokens: int) -> Any:
     adjoint = relax.transform.Gradient("main", require_grads=weights)(module)
     step = adjoint["main_adjoint"].with_attr("global_symbol", "main")
     return ir.IRModule({"main": step})
+
+
+def step_arguments(network: Network, module: Any, seed: int = 0) -> list[Any]:
+    """Random arrays for the parameters of `module`'s main: tokens within the vocabulary, numbers for the rest."""
+    generator, found = np.random.default_rng(seed), []
+    for parameter in module["main"].params:
+        shape = [int(extent) for extent in parameter.ty.shape.values]
+        if str(parameter.ty.dtype) == "int32":
+            found.append(generator.integers(0, network.vocabulary, shape).astype("int32"))
+        else:
+            found.append(generator.standard_normal(shape).astype("float32"))
+    return found
 
 
 class _Forward:
