@@ -2,7 +2,7 @@
 
 Invariant: `tirx.noalias` stays where it is true. TVM's LLVM code generator takes every declared buffer of a marked
 kernel for bytes of its own, unless it is declared over another one. So storages that share bytes, at any time of the
-call, are declared over their pool, the others on addresses of their own.
+call, are declared over one buffer, their pool or another name of it, the others on addresses of their own.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ def is_marked(function: Any) -> bool:
     return function.attrs is not None and bool(function.attrs.get(NOALIAS, False))
 
 
-def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot]) -> frozenset[int] | None:
-    """Storages, by their numbers in `storages_of`, that share bytes with another one in one of the calls.
+def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot]) -> dict[int, int] | None:
+    """Storages that share bytes with another one in one of the calls -> their group.
 
-    None where that is not known: sizes or offsets depend on symbols, or an offset is no multiple of the elements.
+    Storages are numbered as in `storages_of`. A group has those that share bytes directly or through others; its
+    number is the least of theirs. None where that is not known: sizes or offsets depend on symbols, or an offset is no
+    multiple of the elements.
     """
-    found: set[int] = set()
+    found: dict[int, int] = {}
     for call in calls:
         spans: dict[int, list[tuple[int, int, int]]] = {}  # pool -> first byte, one past the last, storage
         for index, storage in enumerate([*call.arguments, *call.internals]):
@@ -49,8 +51,10 @@ def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot]) -> frozenset
         for ones in spans.values():
             for (first, stop, index), (other_first, other_stop, other) in combinations(ones, 2):
                 if first < other_stop and other_first < stop:
-                    found |= {index, other}
-    return frozenset(found)
+                    joined = {found.get(index, index), found.get(other, other)}
+                    found |= {index: min(joined), other: min(joined)}
+                    found |= {one: min(joined) for one, group in found.items() if group in joined}
+    return found
 
 
 def may_share(function: Any, buffers: Sequence[Any]) -> bool:
@@ -59,11 +63,22 @@ def may_share(function: Any, buffers: Sequence[Any]) -> bool:
     return not pointers and all(item_bytes(str(buffer.dtype)) for buffer in buffers)
 
 
-def over_pool(buffer: Any, pool: Any, offset: Any) -> Any:
-    """The declaration of a new buffer like `buffer` at byte `offset` of `pool`, as elements of the same memory."""
+def name_of_pool(pool: Any, name: str) -> Any:
+    """The declaration of one more buffer that is `pool`, which the code generator takes for another memory."""
+    made = tirx.decl_buffer(list(pool.shape), str(pool.dtype), name=name, layout=None)
+    zero = tirx.IntImm("int64", 0)
+    return tirx.DeclBuffer(made, data=tirx.address_of(tirx.BufferLoad(pool, [zero])))
+
+
+def over_pool(buffer: Any, pool: Any, offset: Any, ahead: int = 0) -> Any:
+    """The declaration of a new buffer like `buffer` at byte `offset + ahead` of `pool`, as elements of the same memory.
+
+    Both are multiples of the element; apart, the compiler sees how far two storages are from each other.
+    """
     size = item_bytes(str(buffer.dtype))
     known = static_extent(offset)
     start: Any = tirx.floordiv(offset, size) if known is None else tirx.IntImm("int64", known // size)
+    start = start + ahead // size if ahead else start
     made = tirx.decl_buffer(
         list(buffer.shape),
         str(buffer.dtype),

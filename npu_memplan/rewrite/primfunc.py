@@ -25,7 +25,7 @@ from ..extract.relax.calls import in_type_of
 from ..extract.sizes import static_extent
 from ..extract.tir import operator_of
 from ..vocabulary import REGIONS, is_npu
-from .aliasing import NOALIAS, has_threads, is_marked, may_share, over_pool, sharing
+from .aliasing import NOALIAS, has_threads, is_marked, may_share, name_of_pool, over_pool, sharing
 from .pools import PlannedPool, PoolSlot
 
 
@@ -73,6 +73,25 @@ def places_of(call: Invoke, slots: Mapping[str, PoolSlot]) -> list[PoolSlot | No
     return [slot if slot is None or not start else PoolSlot(slot.pool, slot.offset + start) for slot, start in found]
 
 
+def distances_of(calls: Sequence[Invoke], slots: Mapping[str, PoolSlot]) -> dict[int, tuple[int | None, int]]:
+    """Storages that lie at a constant distance from another one in all calls -> (that one, bytes from it).
+
+    Those that lie at one place in all calls have None, and their offset. Storages whose offsets have symbols are left
+    out.
+    """
+    found: dict[int, tuple[int | None, int]] = {}
+    leaders: dict[tuple[int, ...], int] = {}
+    table = list(zip(*(places_of(call, slots) for call in calls), strict=True))
+    for storage, places in enumerate(table):
+        offsets = [place.offset for place in places if place is not None and isinstance(place.offset, int)]
+        if len(offsets) < len(calls):
+            continue
+        moves = tuple(offset - offsets[0] for offset in offsets)
+        leader = leaders.setdefault(moves, storage)
+        found[storage] = (leader, offsets[0] - table[leader][0].offset) if any(moves) else (None, offsets[0])
+    return found
+
+
 class Placer:
     """Puts the PrimFunc of `call` on `pools`; `slots` holds the planned storages by name.
 
@@ -96,21 +115,23 @@ class Placer:
         self.values = values
         self.function, self.renamed = fresh(call.primfunc)
         self.places = places_of(call, slots)
-        taken = {p.name for p in self.function.params}
+        self.taken = {p.name for p in self.function.params}
         used = {place.pool for place in self.places if place is not None}
         own = is_npu(self.function)  # which has regions of all that are writable
         self.pools = {
-            i: _pool_buffer(_free(pool.name, taken), pool.extent)
+            i: _pool_buffer(_free(pool.name, self.taken), pool.extent)
             for i, pool in enumerate(pools)
             if i in used or (own and not call.foreign and pool.device == call.device and not pool.read_only)
         }
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, Any] = {}  # storage -> parameter
+        self.distances = distances_of(calls, slots) if anywhere else {}
         self.pointers: dict[Any, Any] | None = {} if is_npu(self.function) else None  # buffer -> pointer variable
         threads = has_threads(self.function)
         shared = sharing(calls, slots) if calls and is_marked(self.function) and not own and not threads else None
         self.marked = shared is not None
-        self.shared: frozenset[int] = shared or frozenset()  # storages
+        self.shared: dict[int, int] = shared or {}  # storage -> its group
+        self.names: dict[tuple[int, int], Any] = {}  # pool, group -> the declaration of the pool's name for it, or None
         self.replaced: dict[Any, Any] = {}  # buffer -> the same over its pool
 
     def run(self) -> Rewritten:
@@ -120,7 +141,7 @@ class Placer:
         if self.shared:
             buffers = [*function.params, *(self.renamed[i.allocation.buffer] for i in call.internals)]
             self.marked = may_share(function, [buffers[i] for i in self.shared])
-            self.shared = self.shared if self.marked else frozenset()
+            self.shared = self.shared if self.marked else {}
         positions: list[int] = []
         declarations = []
         for i, parameter in enumerate(function.params):
@@ -144,6 +165,7 @@ class Placer:
         body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
         if self.replaced:
             body = _with_values(body, self.replaced)
+        declarations = [*(name for name in self.names.values() if name is not None), *declarations]
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
         if self.pointers:
             body = tvm_ffi.structural_map(body, (ir.Call, self.pointer))
@@ -177,20 +199,35 @@ class Placer:
         return Rewritten(result, tuple(self.pools), tuple(positions), tuple(self.offsets), tuple(symbols))
 
     def declare(self, buffer: Any, slot: PoolSlot, storage: int) -> Any:
-        offset = slot.offset
-        if self.anywhere or static_extent(offset) is None:
-            if storage not in self.offsets:
-                self.offsets[storage] = tirx.Var(f"offset_{len(self.offsets)}", "int64")
-            offset = self.offsets[storage]
+        leader, ahead = self.distances.get(storage, (storage, 0))
+        if leader is None:
+            offset: Any = tirx.IntImm("int64", ahead)
+            ahead = 0
+        elif self.anywhere or static_extent(slot.offset) is None:
+            if leader not in self.offsets:
+                self.offsets[leader] = tirx.Var(f"offset_{len(self.offsets)}", "int64")
+            offset = self.offsets[leader]
+        else:
+            offset = slot.offset
         if storage in self.shared:
-            declared = over_pool(buffer, self.pools[slot.pool], offset)
+            declared = over_pool(buffer, self.memory(slot.pool, self.shared[storage]), offset, ahead)
             self.replaced[buffer] = declared.buffer
             return declared
-        address = tirx.address_of(tirx.BufferLoad(self.pools[slot.pool], [offset]))
+        address = tirx.address_of(tirx.BufferLoad(self.pools[slot.pool], [offset + ahead if ahead else offset]))
         if self.pointers is None:
             return tirx.DeclBuffer(buffer, data=address)
         self.pointers[buffer] = tirx.Var(buffer.name, address.ty)
         return tirx.Bind(self.pointers[buffer], address)
+
+    def memory(self, pool: int, group: int) -> Any:
+        """What the storages of a group are declared over: of the first group the pool, then one more name of it."""
+        buffer = self.pools[pool]
+        if (pool, group) not in self.names:
+            others = [name for name in self.names if name[0] == pool]
+            named = name_of_pool(buffer, _free(f"{buffer.name}_{len(others)}", self.taken)) if others else None
+            self.names[pool, group] = named
+        declared = self.names[pool, group]
+        return buffer if declared is None else declared.buffer
 
     def pointer(self, call: Any) -> Any:
         """The pointer variable of a buffer in place of `buffer.data`."""

@@ -8,13 +8,14 @@ import pytest
 pytest.importorskip("tvm")
 
 import tvm
-from tvm import relax, tirx
+from tvm import tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from npu_memplan.extract.tir import nodes_of
-from npu_memplan.transform import PlanMemory, pipeline
+from npu_memplan.transform import PlanMemory, memory_plan_faults
+from tests.support.relax_results import build_for_host, results
 
 
 @I.ir_module
@@ -67,10 +68,71 @@ def test_only_storages_that_share_bytes_are_declared_over_their_pool():
     assert declared(apart, "quantize") == ["tirx.address_of"] * 2
 
 
-def results_are_equal(planned) -> bool:
-    x = np.random.default_rng(0).standard_normal((1, 32, 32, 16), dtype=np.float32)
-    results = []
-    for module in (Quantized, planned):
-        vm = relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=pipeline(plan=False)), tvm.cpu())
-        results.append(vm["main"](tvm.runtime.tensor(x)).numpy())
-    return bool(np.array_equal(*results))
+def results_are_equal(planned, plain=Quantized, shape=(1, 32, 32, 16)) -> bool:
+    x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    return results(build_for_host(plain), [x]) == results(build_for_host(planned), [x])
+
+
+@I.ir_module
+class Folded:
+    """A kernel that works in place on its argument and, while that lives, elsewhere; called at several places."""
+
+    @T.prim_func(s_tir=True, private=True)
+    def fold(x: T.Buffer((1024,), "float32"), y: T.Buffer((1024,), "float32")):
+        T.func_attr({"tirx.noalias": True})
+        a = T.sblock_alloc_buffer((1024,), "float32")
+        b = T.sblock_alloc_buffer((1024,), "float32")
+        c = T.sblock_alloc_buffer((1024,), "float32")
+        for i in range(1024):
+            with T.sblock("a"):
+                v = T.axis.spatial(1024, i)
+                a[v] = x[v] * T.float32(2)
+        for i in range(1024):
+            with T.sblock("b"):
+                v = T.axis.spatial(1024, i)
+                b[v] = a[v] + a[1023 - v]
+        for i in range(1024):
+            with T.sblock("c"):
+                v = T.axis.spatial(1024, i)
+                c[v] = b[v] + T.float32(1)
+        for i in range(1024):
+            with T.sblock("y"):
+                v = T.axis.spatial(1024, i)
+                y[v] = a[v] + c[v]
+
+    @R.function
+    def main(x: R.Tensor((1024,), "float32")):
+        cls = Folded
+        with R.dataflow():
+            kept = R.exp(x)
+            first = R.add(x, x)
+            second = R.call_tir(cls.fold, (first,), out_ty=R.Tensor((1024,), "float32"))
+            third = R.call_tir(cls.fold, (second,), out_ty=R.Tensor((1024,), "float32"))
+            fourth = R.call_tir(cls.fold, (third,), out_ty=R.Tensor((1024,), "float32"))
+            other = R.add(third, kept)
+            result = R.add(fourth, other)
+            R.output(result)
+        return result
+
+
+def test_storages_that_share_no_bytes_are_declared_over_two_names_of_their_pool():
+    planned = PlanMemory(poison=0xA5)(Folded)
+    over = {
+        stmt.buffer.name: stmt.data.args[0].name
+        for stmt in nodes_of(planned["fold"].body, tirx.DeclBuffer)
+        if stmt.data.op.name == "tirx.buffer_data"
+    }
+    assert over.keys() == set("xabcy")
+    assert {over["x"], over["b"]} == {"workspace", "workspace_1"}
+    assert (over["a"], over["c"]) == (over["x"], over["b"])
+    assert memory_plan_faults(planned) == ((), ())
+    assert results_are_equal(planned, Folded, (1024,))
+
+
+def test_storages_at_one_distance_in_all_calls_have_one_offset():
+    fold = PlanMemory()(Folded)["fold"]
+    assert [parameter.name for parameter in fold.params] == ["workspace", "offset_0"]
+    first = {s.buffer.name: str(s.buffer.elem_offset) for s in nodes_of(fold.body, tirx.DeclBuffer)}
+    assert "offset_0" not in first["x"]  # at the same bytes in all three calls
+    assert first["a"] == first["y"]
+    assert first["b"] == first["c"]

@@ -120,8 +120,11 @@ class CallWalk:
     def declare(self, found: Iterator[tuple[str, int]]) -> None:
         """Finds every declared buffer: on an address in a parameter, or over another buffer."""
 
+        sources = {other for _, _, _, other in self.text.declared}
         for buffer, item_bytes, load, other in self.text.declared:
-            if load is not None:
+            if load is not None and buffer in sources and _is_pool(buffer, load) and load.source in self.pools:
+                self.pools[buffer] = self.pools[load.source]
+            elif load is not None:
                 self.at(buffer, item_bytes, load, *next(found, ("", 0)))
             elif other in self.pools and self.pools[other].owner is self.pools[other].memory:
                 self.at(buffer, item_bytes, _element(other, buffer, item_bytes), *next(found, ("", 0)))
@@ -278,6 +281,13 @@ def _text_of(body: Any) -> KernelText:
 
     tvm_ffi.structural_walk(body, [(tirx.For, loop), (tirx.DeclBuffer, declare)], order="pre")
     return KernelText(declared, list(variables))
+
+
+def _is_pool(buffer: Any, load: Any) -> bool:
+    """Whether a buffer declared on the address of an element is one more name of the whole buffer that has it."""
+    first = load.indices[0]
+    alike = tvm_ffi.structural_equal(buffer.shape, load.source.shape) and buffer.dtype == load.source.dtype
+    return alike and isinstance(first, tirx.IntImm) and int(first) == 0
 
 
 def _element(pool: Any, buffer: Any, item_bytes: int) -> Any:
