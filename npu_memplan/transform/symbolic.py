@@ -83,7 +83,13 @@ class _Search:
         for buffer in problem.buffers:
             if buffer.name not in self.dynamic:
                 self.sizes[buffer.name] = self.extents.constant(self.extents.rounded(buffer.size_bytes))
-        numbers = {*self.sizes.values(), *self.distances.values()}
+        self.tops = {
+            b.name: self.extents.unrounded(self.sizes[b.name])
+            if b.name in self.dynamic
+            else self.extents.constant(b.size_bytes)
+            for b in problem.buffers
+        }
+        numbers = {*self.sizes.values(), *self.tops.values(), *self.distances.values()}
         self.values = [{n: self.extents.value(n, p) for n in numbers} for p in self.points]
         self.pools = [p.name for p in problem.pools if p.size_bytes is None and not p.read_only]
         self.least: list[int] = []
@@ -140,7 +146,7 @@ class _Search:
     def candidate(self, problem: Problem) -> _Candidate:
         plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES)
         try:
-            offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.pools)
+            offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.tops, self.pools)
         except CycleError:
             return self.candidate(replace(problem, overlaps=()))
         result = _Candidate(plan, offsets, heights)

@@ -95,7 +95,8 @@ def test_live_buffers_are_apart_and_inside_the_pool(plan, h, w):
     numbers = {s.name: k for s, k in sample.numbers.items()}
     extents = sample.extents
     size = {
-        b.name: extents.value(numbers[b.name], values) if b.name in numbers else b.size_bytes for b in problem.buffers
+        b.name: extents.value(extents.unrounded(numbers[b.name]), values) if b.name in numbers else b.size_bytes
+        for b in problem.buffers
     }
     at = {b: o if isinstance(o, int) else values[o] for b, o in found.offsets.items()}
     pool = values[found.sizes["any"]]
@@ -162,7 +163,7 @@ def test_random_orders_are_right_for_all_values():
             )
 
         first = problem({n: generator.randint(1, 60), m: generator.randint(1, 60)})
-        offsets, heights = orient(formulas, first, planners.plan(first, "first-fit"), number, {}, ["p"])
+        offsets, heights = orient(formulas, first, planners.plan(first, "first-fit"), number, {}, number, ["p"])
         for values in ({n: 0, m: 0}, {n: 1, m: 90}, {n: 33, m: 2}):
             numbers = formulas.values(lambda s, e=extents, v=values: e.value(s, v))
             own = problem(values)

@@ -55,7 +55,7 @@ def samples(symbols: Sequence[Any], bounds: Mapping[Any, int]) -> list[dict[Any,
     """Values of the symbols to look at: small and large ones, alike and not."""
     steps: tuple[int, ...] = (1, 2, 7, 32, 64, 128, 256, 512, 1024, 2048, GREATEST)
     if len(symbols) > 1:
-        steps = (1, 16, 128, 512, GREATEST) if len(symbols) == 2 else (1, 128, GREATEST)
+        steps = (1, 8, 32, 128, 512, 1024, GREATEST) if len(symbols) == 2 else (1, 128, GREATEST)
     lists = [sorted({min(n, max(1, bounds.get(v, GREATEST))) for n in steps}) for v in symbols]
     if len(symbols) <= 3:
         return [dict(zip(symbols, numbers, strict=True)) for numbers in itertools.product(*lists)]

@@ -44,6 +44,7 @@ class Extents:
             self._analyzer.bind(symbol, ir.Range(0, bound + 1))
         self._split = _divisors(e for shape in shapes for e in shape)
         self._gaps: dict[Any, int] = {}
+        self._unrounded: dict[int, int] = {}
         self._met: dict[Any, int] = {}  # symbols in the order in which monomials had them: two may have one name
         self._bounds = bounds
 
@@ -64,7 +65,14 @@ class Extents:
         aligned = total
         if exact is None or any(c % self.alignment for c in exact.values()):
             aligned = self._analyzer.simplify((total + (self.alignment - 1)) // self.alignment * self.alignment)
-        return self._intern(key, aligned, exact, total)
+        rounded = self._intern(key, aligned, exact, total)
+        if aligned is not total and rounded not in self._unrounded:
+            self._unrounded[rounded] = self._intern(("unrounded", key), total, exact)
+        return rounded
+
+    def unrounded(self, size: int) -> int:
+        """The number of a size before it was rounded up: a pool need not go on behind its highest buffer."""
+        return self._unrounded.get(size, size)
 
     def gap(self, distance: Any) -> int:
         """The number of what keeps a buffer `-distance` bytes (an int or an expression) or more below another."""

@@ -66,12 +66,14 @@ def orient(
     plan: Plan,
     sizes: Mapping[str, int],
     distances: Mapping[tuple[str, str], int],
+    tops: Mapping[str, int],
     pools: Sequence[str],
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Formulas of the offsets of all buffers that `plan` puts into `pools`, and of those pools' heights.
 
-    `sizes` are numbers of the buffers' sizes, `distances` of how far below the first the second buffer of an allowed
-    overlap must be. Raises `CycleError` for overlaps of the plan that no order of its buffers expresses.
+    `sizes` are numbers of the buffers' sizes, `tops` of what a pool must have of them, `distances` of how far below the
+    first the second buffer of an allowed overlap must be. Raises `CycleError` for overlaps of the plan that no order of
+    its buffers expresses.
     """
     at = {p.buffer: p.offset_bytes for p in plan.placements if p.pool in pools}
     home = {p.buffer: p.pool for p in plan.placements}
@@ -91,7 +93,7 @@ def orient(
         offsets[name] = formulas.highest((offsets[other], distance) for other, distance in below[name])
     placed = {n: offsets[group.get(n, n)] for n in buffers}
     heights = {
-        pool: formulas.highest((placed[n], sizes[n]) for n in sorted(buffers) if home[n] == pool) for pool in pools
+        pool: formulas.highest((placed[n], tops[n]) for n in sorted(buffers) if home[n] == pool) for pool in pools
     }
     return placed, heights
 
