@@ -64,6 +64,35 @@ class Shared:
 
 
 @I.ir_module
+class Reshaped:
+    """`b` takes the storage of `a` while a reshape of `a` is still read, as plans did before apache/tvm #20134."""
+
+    @T.prim_func(s_tir=True)
+    def double(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            y[i] = x[i] * T.float32(2)
+
+    @T.prim_func(s_tir=True)
+    def add(x: T.Buffer((2, 4), "float32"), y: T.Buffer((8,), "float32"), z: T.Buffer((8,), "float32")):
+        for i, j in T.grid(2, 4):
+            z[i * 4 + j] = x[i, j] + y[i * 4 + j]
+
+    @R.function
+    def main(x: R.Tensor((8,), "float32")) -> R.Tensor((8,), "float32"):
+        R.func_attr({"relax.force_pure": True})
+        cls = Reshaped
+        storage = R.memory.alloc_storage(R.shape([32]), 0, "global", "float32")
+        a = R.memory.alloc_tensor(storage, 0, R.shape([8]), "float32")
+        _ = cls.double(x, a)
+        view = R.call_packed("vm.builtin.reshape", a, R.shape([2, 4]), ty_args=R.Tensor((2, 4), "float32"))
+        b = R.memory.alloc_tensor(storage, 0, R.shape([8]), "float32")
+        _1 = cls.double(x, b)
+        c = R.builtin.alloc_tensor(R.shape([8]), "float32", 0)
+        _2 = cls.add(view, b, c)
+        return c
+
+
+@I.ir_module
 class TooSmall:
     @T.prim_func(s_tir=True)
     def double(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
@@ -105,6 +134,7 @@ def test_a_right_plan_comes_back_unchanged():
     [
         (lambda: planned(Branches), "'storage' is used where it was not made"),
         (lambda: Shared, "written since"),
+        (lambda: Reshaped, "written since"),
         (lambda: TooSmall, "a tensor at [0, 32) lies in a storage of 16 bytes"),
     ],
 )

@@ -219,8 +219,11 @@ class FunctionWalk:
             return self.memory(expr, name.rsplit(".", 1)[1])
         if name in RELAX_VIEWS:
             return self.view(expr, self.expression(expr.args[0]))
-        if isinstance(expr.op, relax.ExternFunc) and expr.op.global_symbol == "vm.builtin.copy":
+        symbol = expr.op.global_symbol if isinstance(expr.op, relax.ExternFunc) else ""
+        if symbol == "vm.builtin.copy":
             return self.expression(expr.args[0])
+        if symbol == "vm.builtin.reshape":  # as TVM's DispatchSortScan makes it before planning
+            return self.view(expr, self.expression(expr.args[0]))
         if name == "relax.make_closure":
             self.opaque(expr)
             return tuple(self.expression(a) for a in expr.args[1:])  # its caller reads what it captured
@@ -270,7 +273,7 @@ class FunctionWalk:
         if not isinstance(source, OwnedBytes):
             return None
         shape = self.shape(getattr(expr.ty, "shape", None))
-        if expr.op.name != "relax.memory.view" or shape is None:
+        if called(expr) != "relax.memory.view" or shape is None:
             return OwnedBytes(source.memory, source.start, source.stop, source.owner, source.name, shape)
         offset = self.expression(expr.args[3]) if len(expr.args) > 3 else 0
         if not isinstance(offset, int):
