@@ -195,13 +195,30 @@ def test_softmax_keeps_its_beta(tmp_path: Path) -> None:
     assert operator.reason == "TVM's TFLite frontend cannot import it: it forgets the softmax's beta of 0.5"
 
 
-def test_what_tvm_would_call_its_run_time_for_is_exact_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("block", "agent", "reason"),
+    [(2, Agent.NPU, ""), (9, Agent.HOST, "it takes 81 copies; at most 64 pay on the NPU")],
+)
+def test_what_tvm_would_call_its_run_time_for_is_exact_code(
+    block: int, agent: Agent, reason: str, tmp_path: Path
+) -> None:
     b = ModelBuilder()
-    x, y = b.tensor((4, 3, 3, 5), "int8", 0.1, 3), b.tensor((1, 6, 6, 5), "int8", 0.1, 3)
-    block, crops = (b.constant(np.array(v, np.int32)) for v in ([2, 2], [[0, 0], [0, 0]]))
-    b.operator("BATCH_TO_SPACE_ND", [x, block, crops], [y], "BatchToSpaceNDOptions", 2)
+    x = b.tensor((block * block, 2, 3, 5), "int8", 0.1, 3)
+    y = b.tensor((1, 2 * block, 3 * block, 5), "int8", 0.1, 3)
+    sizes, crops = (b.constant(np.array(v, np.int32)) for v in ([block, block], [[0, 0], [0, 0]]))
+    b.operator("BATCH_TO_SPACE_ND", [x, sizes, crops], [y], "BatchToSpaceNDOptions", 2)
     (operator,) = compiled_equals_reference(b.made([x], [y]).finish(), tmp_path).operators
-    assert operator.reason == "TVM's TFLite frontend calls TVM's run time for it"
+    assert (operator.agent, operator.reason) == (agent, reason)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_rows_at_constant_places_are_copied_by_the_npu(dtype: str, tmp_path: Path) -> None:
+    """TVM's operator for it has a pattern for channels of 8 bits alone."""
+    b, zero = ModelBuilder(), 3 if dtype == "int8" else 0
+    x, y = b.tensor((1, 7, 3, 5), dtype, 0.1, zero), b.tensor((1, 4, 3, 5), dtype, 0.1, zero)
+    b.operator("GATHER", [x, b.constant(np.array([6, 0, 2, 4], np.int32))], [y], "GatherOptions", 2, Axis=1)
+    (operator,) = compiled_equals_reference(b.made([x], [y]).finish(), tmp_path).operators
+    assert operator.agent is Agent.NPU
 
 
 def test_operators_that_nobody_can_run_are_named() -> None:

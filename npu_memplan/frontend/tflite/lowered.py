@@ -70,7 +70,7 @@ def build_module(
     left = _left(partitioned, imported)
     exact = {i: why for i, why in left.items() if host_reason(network, network.cpu_operators[i]) is None}
     if exact.keys() - imported.on_host.keys():
-        imported = import_operators(data, network, forced | exact, file)
+        imported = import_operators(data, network, forced, file, unmatched=exact)
         partitioned = _partitioned(imported, accelerator, forced)
         left = _left(partitioned, imported)
     left |= forced

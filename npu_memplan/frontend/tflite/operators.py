@@ -36,13 +36,20 @@ class RelaxImport:
     updates: int = 0  # results of main, behind the outputs, that are what states become
 
 
-def import_operators(model: bytes, network: Network, host: Mapping[int, str], file: bytes | None = None) -> RelaxImport:
-    """Import `model`, which `network` was read from; `host` are operators that stay on the host, and why.
+def import_operators(
+    model: bytes,
+    network: Network,
+    host: Mapping[int, str],
+    file: bytes | None = None,
+    unmatched: Mapping[int, str] | None = None,
+) -> RelaxImport:
+    """Import `model`, which `network` was read from; `host` are operators that stay on the host, and why, `unmatched`
+    those whose Relax operators no NPU pattern matched, and why.
 
-    Stateful operators and those that TVM's frontend cannot import become host code too, which partitioning may
-    still take for the NPU. `UnsupportedModelError` names operators that `host_ops` cannot do either.
+    Unmatched and stateful operators, and those that TVM's frontend cannot import, become host code too, which
+    partitioning may still take for the NPU. `UnsupportedModelError` names operators that `host_ops` cannot do either.
     """
-    return _OperatorImporter(model, network, host, model if file is None else file).run()
+    return _OperatorImporter(model, network, host, model if file is None else file, unmatched or {}).run()
 
 
 # Quantised operators that partitioning takes for the NPU from what their host code says of itself.
@@ -57,11 +64,13 @@ class _NotImportedError(RefusalError):
 
 
 class _OperatorImporter:
-    def __init__(self, model: bytes, network: Network, host: Mapping[int, str], file: bytes) -> None:
+    def __init__(
+        self, model: bytes, network: Network, host: Mapping[int, str], file: bytes, unmatched: Mapping[int, str]
+    ) -> None:
         self.network, self.file = network, file
         self.main = MainBuilder(network, branches=False)
         self.kept = frozenset(host)
-        self.host = dict(host)
+        self.host = {**unmatched, **host}
         self.last: dict[Any, int] = {}  # the variable that ends an operator's bindings -> the operator
         repaired, _ = clear_stray_quantised_dimensions(model)
         root = tflite.Model.GetRootAsModel(repaired, 0)
@@ -78,22 +87,13 @@ class _OperatorImporter:
         tensors = self.network.tensors_of(operator)
         if any(t.is_variable for t in tensors):
             return "it keeps state between runs, which TVM's TFLite frontend cannot express"
-        if any(t.scales for t in tensors) and (operator.name in _BY_HOST_CODE or self._picks(operator)):
+        if any(t.scales for t in tensors) and operator.name in _BY_HOST_CODE:
             return "no NPU lowering takes its host code"
         if operator.name not in self.converter.convert_map:
             return "TVM's TFLite frontend does not know it, and no NPU lowering takes its host code"
         if any(t.scales for t in tensors) and operator.name not in self.converter._SUPPORTED_QUANTIZED_OPS:
             return "TVM's TFLite frontend does not know it in quantised models, and no NPU lowering takes its host code"
         return None
-
-    def _picks(self, operator: CpuOperator) -> bool:
-        """Whether it gathers at constant places, but for channels of 8 bits, for which there is a pattern."""
-        options = operator.options("GatherOptions") if operator.name == "GATHER" else None
-        if options is None or len(operator.inputs) < 2:
-            return False
-        data, indices = (self.network.tensors[index] for index in operator.inputs[:2])
-        channels = options.Axis() in (-1, len(data.shape) - 1)
-        return indices.data is not None and not (channels and data.dtype in ("int8", "uint8"))
 
     def run(self) -> RelaxImport:
         attributes = network_attributes(self.network, self.main.states, ())
