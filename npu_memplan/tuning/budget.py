@@ -27,6 +27,11 @@ class SearchBudget:
     sliced_forms: int  # candidates that are cut into slices of other sizes
     under_worst: int  # candidates that are searched once more, under the model that is the worst for the best program
 
+    @property
+    def stripes(self) -> bool:
+        """Whether operations are cut into stripes."""
+        return bool(self.shares or self.in_place_shares or self.read_once_shares)
+
 
 # `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, without stripes.
 BUDGETS = {

@@ -5,16 +5,19 @@ Invariant: `rank` is that of the program that `made` makes, whose copies lie whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from .. import planners
+from ..ethosu.arch import Architecture
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.time import MODELS, MemoryMap
+from ..ethosu.stream.commands import Command
+from ..ethosu.time import cycles_by_model as by_model
+from ..ethosu.time import timeline
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
 from ..stages import Extracted, Planned
 from ..verify import check_own
-from .placed import PlacedCall, npu_calls, stream_cycles
+from .placed import PlacedCall, npu_calls, stream_of
 from .ranking import Rank, Ranking
 from .rebuild import rebuild_problem
 
@@ -50,7 +53,10 @@ class ProgramCandidate:
 
 def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> ProgramCandidate:
     """`plain` with the programs of `moved`, which differ from those of their calls in copies to pool `fast`."""
-    cycles = _cycles(plain, moved, fast, ranking, ranking.memory_map)
+    cycles = 0
+    for stream, accelerator in _streams(plain, moved, fast):
+        known = ranking.demand_cache(accelerator).resource_uses
+        cycles += timeline(stream, accelerator, ranking.memory_map, known).total
     used = {usage.pool: usage.used_bytes for usage in plain.plan.usage}
     pool = plain.extracted.problem.pools[fast].name
     for m in moved:
@@ -61,22 +67,20 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
 
 def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int, ...]:
     """Of a program, under each model of what no count decides."""
-    maps = (replace(ranking.memory_map, assumptions=model) for model in MODELS)
-    return tuple(_cycles(candidate.plain, candidate.moved, candidate.fast, ranking, memories) for memories in maps)
+    streams = _streams(candidate.plain, candidate.moved, candidate.fast)
+    found = by_model(streams, ranking.memory_map, resource_uses=lambda npu: ranking.demand_cache(npu).resource_uses)
+    return tuple(found.values())
 
 
-def _cycles(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking, memory_map: MemoryMap) -> int:
+def _streams(plain: Planned, moved: Sequence[Moved], fast: int) -> Iterator[tuple[Sequence[Command], Architecture]]:
     problem, plan = plain.extracted.problem, plain.plan
     changed = {m.call.first: m for m in moved}
-    cycles = 0
     for call in npu_calls(plain.extracted.program):
-        known = ranking.demand_cache(call.program.accelerator).resource_uses
         places, program = call.places(problem, plan), call.program
         if call.first in changed:
             program = changed[call.first].program
             places |= {name: (fast + 1, at) for name, at in changed[call.first].places.items()}
-        cycles += stream_cycles(program, places, memory_map, known)
-    return cycles
+        yield stream_of(program, places), program.accelerator
 
 
 def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:

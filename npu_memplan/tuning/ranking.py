@@ -49,5 +49,13 @@ class Ranking:
         assumptions = assumptions or self.memory_map.assumptions
         key = accelerator.name, assumptions.name
         if key not in self._demand_caches:
-            self._demand_caches[key] = DemandCache(accelerator, replace(self.memory_map, assumptions=assumptions))
+            shared = (
+                cache.resource_uses
+                for (name, _), cache in self._demand_caches.items()
+                if name == accelerator.name
+                and cache.memory_map.assumptions.in_flight_share == assumptions.in_flight_share
+            )
+            uses = next(shared, None)  # nothing else of a model changes them
+            memory_map = replace(self.memory_map, assumptions=assumptions)
+            self._demand_caches[key] = DemandCache(accelerator, memory_map, uses)
         return self._demand_caches[key]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import chain
 from typing import Any
 
 from .. import planners
@@ -132,42 +131,62 @@ def _ours(
     It is lowered for few cycles; what is lowered for few bytes stands in where that does not fit, or is slower: the
     operators that it takes are the same.
     """
-    few_bytes = replace(options, objective="bytes", max_ms=None)
-    forms: list[Extracted] = []
-    for requested in (options, few_bytes):
-        made = load(requested)
-        if most_on_host is not None and _on_host(made) > most_on_host:
-            break
-        forms.append(_ordered(made, memory_map))
-    if not forms:
-        return
-    if _size(forms[0]) == _size(forms[-1]):
-        del forms[1:]
+    found: list[Planned] = []
     missed: PlanningError | None = None
-    some, spilled = False, True  # whether one was planned; whether none has all maps in the fast pool
-    budget = BUDGETS[options.effort]
-
-    def others() -> Iterator[Extracted]:
-        if spilled and (away := with_maps_away(forms[0], memory_map)) is not None:
-            yield away
-        at_once = spilled and always_stripes and not budget.shares
-        yield from _striped(forms, memory_map, replace(budget, in_place_shares=_AT_ONCE) if at_once else budget)
-
-    for made in chain(forms, others()):
-        if some and made is forms[-1]:
-            continue
-        if some and is_ended():
+    nodes = _NODES if options.time_limit_s is None else None
+    for made in _forms(load, options, memory_map, most_on_host, always_stripes, found):
+        if found and is_ended():
             break
         try:
-            nodes = _NODES if options.time_limit_s is None else None
             plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed, nodes)
         except PlanningError as error:
             missed = missed or error
         else:
-            some, spilled = True, spilled and _spills(made.problem, plan, memory_map)
-            yield Planned(made, plan)
-    if not some and missed is not None:
+            found.append(Planned(made, plan))
+            yield found[-1]
+    if not found and missed is not None:
         raise missed
+
+
+def _forms(
+    load: Callable[[CompileOptions], Extracted],
+    options: CompileOptions,
+    memory_map: MemoryMap,
+    most_on_host: int | None,
+    always_stripes: bool,
+    found: Sequence[Planned],
+) -> Iterator[Extracted]:
+    """Native lowering for few cycles, that for few bytes unless there is a plan in `found` by then, and their stripes.
+
+    Without stripes to try, what is not planned is not lowered.
+    """
+    forms: list[Extracted] = []
+    budget = BUDGETS[options.effort]
+
+    def spilled() -> bool:
+        """Whether no plan has all maps in the fast pool."""
+        return all(_spills(planned.extracted.problem, planned.plan, memory_map) for planned in found)
+
+    for requested in (options, replace(options, objective="bytes", max_ms=None)):
+        made = load(requested)
+        if most_on_host is not None and _on_host(made) > most_on_host:
+            break
+        made = _ordered(made, memory_map)
+        if forms and _size(forms[0]) == _size(made):
+            break
+        forms.append(made)
+        if not found:
+            yield made
+        if not (budget.stripes or spilled()):
+            return
+    if not forms:
+        return
+    if spilled() and (away := with_maps_away(forms[0], memory_map)) is not None:
+        yield away
+    if always_stripes and not budget.shares and spilled():
+        budget = replace(budget, in_place_shares=_AT_ONCE)
+    if budget.stripes:
+        yield from _striped(forms, memory_map, budget)
 
 
 def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:

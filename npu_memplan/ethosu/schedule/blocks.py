@@ -26,7 +26,7 @@ from ..stream.groups import kind_of
 from ..stream.isa import BRICK_CHANNELS, Op, PoolMode, Upscale
 from ..stream.isa import Register as R
 from ..stream.isa_u85 import InputBroadcast, StoredOrder
-from ..time.cost import ResourceUse, kernel_resource_use
+from ..time.cost import ResourceUse, ordered, unordered_resource_use
 from ..time.memory import MemoryMap
 from ..time.timeline import in_a_row
 from ..time.work import Work, work_of
@@ -115,7 +115,7 @@ class Blocks:
         for candidate in found[:_TIMED]:
             if best is not None and self.priced(candidate.needs.floor, candidate.needs) >= best[0][0]:
                 continue
-            cycles = in_a_row(candidate.needs, self.accelerator, self.memory_map)
+            cycles = in_a_row(ordered(candidate.needs, self.accelerator), self.accelerator, self.memory_map)
             key = (self.priced(cycles, candidate.needs), candidate.rank[1], -candidate.layout.block.elements)
             if best is None or key < best[0]:
                 best = (key, BlockChoice(candidate.layout, candidate.part_kernel, cycles))
@@ -143,7 +143,7 @@ class Blocks:
                         if base is None:
                             base = work_of(operation.with_registers(fits.registers(operation)), target)
                         made = base.in_blocks(fits.block, part_kernel)
-                        needs = kernel_resource_use(operation, made, target, self.memory_map)
+                        needs = unordered_resource_use(operation, made, target, self.memory_map)
                         found = True
                         yield _Candidate(fits, part_kernel, needs)
             if found:

@@ -174,17 +174,28 @@ def kernel_resource_use(
     operation: Operation, work: Work, accelerator: Architecture, memory_map: MemoryMap
 ) -> ResourceUse:
     """Needs of a kernel that was read already."""
-    moved = _loads(flows(operation, work, accelerator), accelerator, memory_map)
-    needs = ResourceUse(
+    return ordered(unordered_resource_use(operation, work, accelerator, memory_map), accelerator)
+
+
+def unordered_resource_use(
+    operation: Operation, work: Work, accelerator: Architecture, memory_map: MemoryMap
+) -> ResourceUse:
+    """The same before its loads wait for one another: what they need of their memories, which gives its `floor`."""
+    return ResourceUse(
         operation,
         multiplier_cycles(work, accelerator),
         ceil(output_cycles(work, accelerator)),
-        moved,
+        _loads(flows(operation, work, accelerator), accelerator, memory_map),
         work.macs,
         work.steps,
         work.blocks * work.slices,
     )
-    return replace(needs, loads=tuple(_in_order(needs, load, accelerator.weights_ahead_bytes) for load in moved))
+
+
+def ordered(needs: ResourceUse, accelerator: Architecture) -> ResourceUse:
+    """Unordered needs with what each load waits for."""
+    ahead_bytes = accelerator.weights_ahead_bytes
+    return replace(needs, loads=tuple(_in_order(needs, load, ahead_bytes) for load in needs.loads))
 
 
 def _in_order(needs: ResourceUse, load: Load, ahead_bytes: int) -> Load:

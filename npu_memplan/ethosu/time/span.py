@@ -7,12 +7,13 @@ Programs are compared under `MODELS`; what is printed has more where the acceler
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..arch import Architecture
 from ..stream.commands import Command
 from .assumptions import MODELS, Assumptions, printed_models
+from .cost import ResourceUseCache
 from .memory import MemoryMap
 from .timeline import timeline
 
@@ -20,13 +21,23 @@ Stream = tuple[Sequence[Command], Architecture]
 
 
 def cycles_by_model(
-    streams: Iterable[Stream], memory_map: MemoryMap, models: Sequence[Assumptions] = MODELS
+    streams: Iterable[Stream],
+    memory_map: MemoryMap,
+    models: Sequence[Assumptions] = MODELS,
+    resource_uses: Callable[[Architecture], ResourceUseCache] | None = None,
 ) -> dict[str, int]:
-    """Of all streams together, under each of `models`, by its name."""
+    """Of all streams together, under each of `models`, by its name. `resource_uses` gives an NPU's needs in these
+    memories that were worked out before: they are the same in all models that say the same of its buffers.
+    """
     found: Counter[str] = Counter({model.name: 0 for model in models})
     for commands, accelerator in streams:
+        known: dict[float | None, ResourceUseCache] = {}
+        if resource_uses:
+            known[memory_map.assumptions.in_flight_share] = resource_uses(accelerator)
         for model in models:
-            found[model.name] += timeline(commands, accelerator, replace(memory_map, assumptions=model)).total
+            where = replace(memory_map, assumptions=model)
+            uses = known.setdefault(model.in_flight_share, ResourceUseCache(accelerator, where))
+            found[model.name] += timeline(commands, accelerator, where, uses).total
     return dict(found)
 
 

@@ -11,17 +11,20 @@ from ...arch import Architecture
 from ...stream.commands import Operation
 from ...stream.groups import kind_of
 from ...stream.isa import Register
-from ...time import MemoryMap, ResourceUse, ResourceUseCache, cycles_in_a_row
+from ...time import MemoryMap, ResourceUse, ResourceUseCache, in_a_row
 from ..blocks import BESIDE, BlockError, Blocks
 
 Changes = Mapping[Register, int]
 
 
 class DemandCache:
-    """Kernels of one NPU among one set of memories."""
+    """Kernels of one NPU among one set of memories. `resource_uses`: what was worked out under another model."""
 
-    def __init__(self, accelerator: Architecture, memory_map: MemoryMap) -> None:
-        self.memory_map, self.resource_uses = memory_map, ResourceUseCache(accelerator, memory_map)
+    def __init__(
+        self, accelerator: Architecture, memory_map: MemoryMap, resource_uses: ResourceUseCache | None = None
+    ) -> None:
+        self.memory_map = memory_map
+        self.resource_uses = resource_uses or ResourceUseCache(accelerator, memory_map)
         self._blocks = Blocks(accelerator, memory_map, BESIDE)
         self._known: dict[Hashable, tuple[Changes | None, ResourceUse]] = {}
 
@@ -41,7 +44,7 @@ class DemandCache:
         changes = choice.registers(kernel)
         if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT):
             needs = self.resource_uses(kernel.with_registers(changes))
-            cycles = cycles_in_a_row(kernel, self.resource_uses.accelerator, self.memory_map)
+            cycles = in_a_row(own, self.resource_uses.accelerator, self.memory_map)
             if self._blocks.priced(choice.cycles, needs) < self._blocks.priced(cycles, own):
                 return changes, needs
         return None, own
