@@ -26,7 +26,8 @@ from npu_memplan.problem import Agent
 
 from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
 from ..host.runner import LocalRunner
-from ..layers.compare import LayerComparison, OperatorResult, Verdict
+from ..layers.compare import LayerComparison
+from ..layers.operator_result import OperatorResult, Verdict
 from ..layers.record import recorded_run
 from ..npu_model.errors import NpuModelError
 from ..references.base import KeptStates
@@ -37,14 +38,13 @@ from ..references.litert import WHAT as LITERT
 from ..references.opened import open_reference
 from ..references.tflite import TFLiteReference
 from ..result import Array, ComparisonError, compare
-from .facts import InputFacts, RunFacts, RunRequest
+from .facts import OPERATORS, PROGRAM, REFERENCE, InputFacts, RunFacts, RunRequest
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _OPERATION = re.compile(r"operation (\d+) \(")  # as npu_model/spec/registers.py names one
 _TOLD = 400  # characters of a message
 _FLOATS_APART = 1e-4  # of the greatest value of an output
 _DIFFERENCES = 12  # operators that differ, of which each is looked behind
-REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
 
 
 def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], None]) -> RunFacts:

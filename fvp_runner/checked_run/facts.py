@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..layers.compare import OperatorResult
+from ..layers.operator_result import OperatorResult
 from ..result import OutputComparison
+
+REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
+PHASE, FACTS, FAULT = "phase", "facts", "fault"  # what a line of the process has
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,7 @@ from typing import Any
 import msgspec
 
 from .compare_runs import compare_runs
-from .facts import RunFacts, RunRequest
-
-PHASE, FACTS, FAULT = "phase", "facts", "fault"
+from .facts import FACTS, FAULT, PHASE, RunFacts, RunRequest
 
 
 def main(descriptor: int) -> None:

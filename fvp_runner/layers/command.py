@@ -22,7 +22,8 @@ from ..base import RunnerError, RunOptions
 from ..host.runner import LocalRunner
 from ..references.tflite import TFLiteReference
 from ..result import Array, compare
-from .compare import LayerComparison, OperatorResult, Verdict
+from .compare import LayerComparison
+from .operator_result import OperatorResult, Verdict
 from .record import recorded_run
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
@@ -21,34 +20,11 @@ from npu_memplan.vocabulary import TFLITE_RESHAPING
 
 from ..npu_model.network.layers import as_map, closest, same_form
 from ..result import Array, ulps_between
+from .operator_result import OperatorResult, Verdict
 from .record import HostOutput, NpuOutput
 
 TELLING = 16  # elements that tell a tensor from others
 _ALIKE = 0.5  # share of equal elements from which on a wrong tensor is the one that was meant
-
-
-class Verdict(Enum):
-    """Of an operator; the value is printed."""
-
-    EQUAL = "equal"
-    DIFFERS = "DIFFERS"  # from what the reference makes of the same inputs
-    FOLLOWS = "differs too"  # and so did an input, for which the reference was not run
-    HIDDEN = "not visible"
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorResult:
-    """One operator of the source model. Counts are of elements that were seen."""
-
-    index: int
-    name: str  # of its first output
-    kind: str
-    verdict: Verdict
-    elements: int = 0
-    mismatches: int = 0
-    max_abs_diff: int | float = 0
-    max_ulps: int | None = 0  # of floats, how many representable numbers lie between; None: one is not a number
-    where: str = ""  # what wrote the first unequal part
 
 
 @dataclass(slots=True, eq=False)

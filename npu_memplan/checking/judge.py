@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fvp_runner.checked_run.facts import InputFacts, RunFacts
-from fvp_runner.layers.compare import OperatorResult, Verdict
+from fvp_runner.layers.operator_result import OperatorResult, Verdict
 
 from ..artifact import Artifact
 from ..artifact.check import CheckResult, CheckVerdict, FirstDifference

@@ -18,9 +18,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from fvp_runner.checked_run.compare_runs import PROGRAM, REFERENCE
-from fvp_runner.checked_run.facts import InputFacts, RunFacts, RunRequest
-from fvp_runner.checked_run.worker import FACTS, FAULT, PHASE
+from fvp_runner.checked_run.facts import (
+    FACTS,
+    FAULT,
+    PHASE,
+    PROGRAM,
+    REFERENCE,
+    InputFacts,
+    RunFacts,
+    RunRequest,
+)
 
 from ..errors import InternalError
 from ..process.python_child import python_child

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib import metadata
 
 # Module -> package, where the names differ.
 _PACKAGES = {"tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi", "ethosu": "ethos-u-vela", "elftools": "pyelftools"}
@@ -15,6 +14,8 @@ _PACKAGES = {"tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi", "ethosu": "ethos-
 
 def requirements(extra: str = "") -> dict[str, str]:
     """Package -> requirement, of everybody or of an extra; nothing where the package runs without being installed."""
+    from importlib import metadata  # it takes longer to import than a command line to parse
+
     try:
         listed = metadata.requires("npu_memplan") or []
     except metadata.PackageNotFoundError:
@@ -48,6 +49,8 @@ def missing_package(error: ModuleNotFoundError) -> str:
 
 
 def _installed(package: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.version(package)
     except metadata.PackageNotFoundError:

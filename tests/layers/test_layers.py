@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 
 from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.layers.compare import LayerComparison, OperatorResult, Verdict
+from fvp_runner.layers.compare import LayerComparison
+from fvp_runner.layers.operator_result import OperatorResult, Verdict
 from fvp_runner.layers.record import NpuOutput, Recorder
 from fvp_runner.npu_model.bound.dma import Dma
 from fvp_runner.npu_model.bound.operation import Bound

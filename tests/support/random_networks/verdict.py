@@ -22,7 +22,7 @@ from fvp_runner.base import RunOptions
 from fvp_runner.checked_run.compare_runs import compare_operators
 from fvp_runner.checked_run.facts import InputFacts, RunFacts
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.layers.compare import Verdict as RowVerdict
+from fvp_runner.layers.operator_result import Verdict as RowVerdict
 from fvp_runner.references.base import KeptStates, ReferenceRunError
 from fvp_runner.references.composed import ComposedReference
 from fvp_runner.references.tflite import TFLiteReference
