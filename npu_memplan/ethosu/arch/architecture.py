@@ -171,6 +171,10 @@ class Architecture:
     sub_kernel: int = 8  # rows and columns of one pass over a large kernel
     rams: BlockRams | None = field(default=None, hash=False)  # None: registers hand out SHRAM
 
+    def __hash__(self) -> int:
+        """Of what tells configurations apart: caches of single operations are asked for one by the thousand."""
+        return hash((self.macs, self.id_word))
+
     @property
     def name(self) -> str:
         """Vela's and the user's name, e.g. `ethos-u55-256`."""
