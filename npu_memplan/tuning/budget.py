@@ -25,7 +25,7 @@ class SearchBudget:
     in_place_shares: tuple[float, ...]  # the same, whose weights are read in place
     read_once_shares: tuple[float, ...]  # the same, whose weights are prefetched where they are read again
     sliced_forms: int  # candidates that are cut into slices of other sizes
-    under_worst: int  # candidates that are searched once more, under the model that is the worst for the best program
+    under_worst: int  # candidates searched once more, under the worst model for the best; half of them are allocated
 
     @property
     def stripes(self) -> bool:
@@ -38,10 +38,10 @@ BUDGETS = {
     "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 0, False, (), (), (), 0, 0),
     "normal": SearchBudget(
         ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 0, True, _SHARES, _SHARES[:2],
-        _SHARES[1:2], 2, 2,
+        _SHARES[1:2], 2, 4,
     ),
     "max": SearchBudget(
         ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 8 * WORK, True,
-        (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], 4, 4,
+        (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], 4, 8,
     ),
 }  # fmt: skip

@@ -190,18 +190,29 @@ def _search_under_worst(
     searched: Sequence[PrefetchCandidate], incumbent: _Incumbent, rank: Ranking, budget: SearchBudget
 ) -> None:
     """Search for copies of the best candidates once more, under the model in which the best program gains least on
-    the reference, by which programs are taken in the end.
+    the reference, by which programs are taken in the end; from what is found there, a little under the model of the
+    search again. The best of them are allocated, as long as they may gain more.
     """
     reference = _reference(incumbent.candidates[0], rank)
     cycles = cycles_by_model(incumbent.best, rank)
     worst = max(range(len(MODELS)), key=lambda index: cycles[index] / max(1, reference[index]))
     if MODELS[worst] == rank.memory_map.assumptions:
         return
+    found = []
     for candidate in searched[: budget.under_worst]:
         if candidate.optimistic_cycles and not is_ended():
-            other = candidate.under(MODELS[worst])
-            other.search(budget.rounds[-1][1])
-            incumbent.add(other.candidates(budget.allocation_work))
+            found.append(candidate.under(MODELS[worst]))
+            found[-1].search(budget.rounds[-1][1])
+    least = _worst_ratio(cycles, reference)
+    for other in sorted(found, key=_optimistic_cycles)[: budget.under_worst // 2]:
+        if is_ended() or other.optimistic_cycles >= least * reference[worst]:
+            break
+        again = other.under(rank.memory_map.assumptions)
+        for candidate, work in ((other, 0), (again, budget.rounds[0][1]), (again, budget.rounds[-1][1] // 2)):
+            candidate.search(work)
+            made = list(candidate.candidates(budget.allocation_work))
+            least = min([least, *(_worst_ratio(cycles_by_model(one, rank), reference) for one in made)])
+            incumbent.add(made)
 
 
 def _reference(first: ProgramCandidate, rank: Ranking) -> tuple[int, ...]:
