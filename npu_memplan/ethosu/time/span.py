@@ -15,7 +15,7 @@ from ..stream.commands import Command
 from .assumptions import MODELS, Assumptions, printed_models
 from .cost import ResourceUseCache
 from .memory import MemoryMap
-from .timeline import timeline
+from .timeline import Step, played, prepared
 
 Stream = tuple[Sequence[Command], Architecture]
 
@@ -31,13 +31,14 @@ def cycles_by_model(
     """
     found: Counter[str] = Counter({model.name: 0 for model in models})
     for commands, accelerator in streams:
-        known: dict[float | None, ResourceUseCache] = {}
+        steps: dict[float | None, Sequence[Step]] = {}
         if resource_uses:
-            known[memory_map.assumptions.in_flight_share] = resource_uses(accelerator)
+            steps[memory_map.assumptions.in_flight_share] = prepared(commands, resource_uses(accelerator))
         for model in models:
             where = replace(memory_map, assumptions=model)
-            uses = known.setdefault(model.in_flight_share, ResourceUseCache(accelerator, where))
-            found[model.name] += timeline(commands, accelerator, where, uses).total
+            if model.in_flight_share not in steps:
+                steps[model.in_flight_share] = prepared(commands, ResourceUseCache(accelerator, where))
+            found[model.name] += played(steps[model.in_flight_share], accelerator, where).total
     return dict(found)
 
 

@@ -224,26 +224,41 @@ def timeline(
     commands: Iterable[Command], accelerator: Architecture, memory_map: MemoryMap, known: ResourceUseCache | None = None
 ) -> Timeline:
     """Place all operations. `known`: needs in these memories that were worked out before."""
-    clock = TimingModel.of(accelerator, memory_map)
-    slots: list[Slot] = []
-    known = known or ResourceUseCache(accelerator, memory_map)
+    return played(prepared(commands, known or ResourceUseCache(accelerator, memory_map)), accelerator, memory_map)
+
+
+Step = tuple[int, ResourceUse | Wait | None]  # words of the stream, and what is done then
+
+
+def prepared(commands: Iterable[Command], known: ResourceUseCache) -> list[Step]:
+    """A stream as `played` takes it, which is the same for all models of time."""
+    steps: list[Step] = []
     before: dict[Register, int] = {}
     chains = False  # the kernel before is one of a chain
-    total = 0
     for command in commands:
-        words = 1
         if isinstance(command, Operation):
             chained = bool(chained_maps(command))
             for register in needed_anew(command) if chained or chains else ():
                 before.pop(register, None)
             chains = chained
-            words = stream_words(command.registers, before)
-            clock.fetch(words)
+            steps.append((stream_words(command.registers, before), known(command)))
             before.update(command.registers)
-            needs = known(command)
-            slots.append(clock.transfer(needs) if needs.is_transfer else clock.kernel(needs))
-        elif isinstance(command, Wait):
-            clock.wait(command.op, command.outstanding)
+        else:
+            steps.append((1, command if isinstance(command, Wait) else None))
+    return steps
+
+
+def played(steps: Iterable[Step], accelerator: Architecture, memory_map: MemoryMap) -> Timeline:
+    """All operations of a prepared stream in time."""
+    clock = TimingModel.of(accelerator, memory_map)
+    slots: list[Slot] = []
+    total = 0
+    for words, step in steps:
+        if isinstance(step, ResourceUse):
+            clock.fetch(words)
+            slots.append(clock.transfer(step) if step.is_transfer else clock.kernel(step))
+        elif step is not None:
+            clock.wait(step.op, step.outstanding)
         total += words
     _put_off(slots, clock)
     return Timeline(tuple(slots), round(max([clock.total, *(slot.stop for slot in slots)])), total)
