@@ -198,20 +198,24 @@ def _search_under_worst(
     worst = max(range(len(MODELS)), key=lambda index: cycles[index] / max(1, reference[index]))
     if MODELS[worst] == rank.memory_map.assumptions:
         return
-    found = []
+    others, last = [], budget.rounds[-1][1]
     for candidate in searched[: budget.under_worst]:
         if candidate.optimistic_cycles and not is_ended():
-            found.append(candidate.under(MODELS[worst]))
-            found[-1].search(budget.rounds[-1][1])
+            others.append(candidate.under(MODELS[worst]))
+            others[-1].search(last)
     least = _worst_ratio(cycles, reference)
-    for other in sorted(found, key=_optimistic_cycles)[: budget.under_worst // 2]:
+    for other in sorted(others, key=_optimistic_cycles)[: budget.under_worst // 2]:
         if is_ended() or other.optimistic_cycles >= least * reference[worst]:
             break
-        again = other.under(rank.memory_map.assumptions)
-        for candidate, work in ((other, 0), (again, budget.rounds[0][1]), (again, budget.rounds[-1][1] // 2)):
-            candidate.search(work)
-            made = list(candidate.candidates(budget.allocation_work))
-            least = min([least, *(_worst_ratio(cycles_by_model(one, rank), reference) for one in made)])
+        again, own = other.under(rank.memory_map.assumptions), MODELS.index(rank.memory_map.assumptions)
+        before = 0
+        for one, model, work in ((other, worst, 0), (again, own, budget.rounds[0][1]), (again, own, last // 2)):
+            one.search(work)
+            if one.optimistic_cycles in (0, before) or one.optimistic_cycles >= least * reference[model]:
+                continue
+            before = one.optimistic_cycles
+            made = list(one.candidates(budget.allocation_work))
+            least = min([least, *(_worst_ratio(cycles_by_model(found, rank), reference) for found in made)])
             incumbent.add(made)
 
 
