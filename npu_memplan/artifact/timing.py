@@ -97,9 +97,9 @@ class Timing:
         return f"{text} ({'; '.join(reasons)})" if reasons else text
 
 
-def _shares(bounds: Mapping[str, int], most: int = 3) -> str:
+def _shares(bounds: Mapping[str, int]) -> str:
     total = sum(bounds.values()) or 1
-    return ", ".join(f"{100 * cycles / total:.0f} % {cause}" for cause, cycles in list(bounds.items())[:most])
+    return ", ".join(f"{100 * cycles / total:.0f} % {cause}" for cause, cycles in list(bounds.items())[:3])
 
 
 def layers_of(

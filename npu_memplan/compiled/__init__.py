@@ -8,8 +8,8 @@ estimate's clock a million times: `ethosu/schedule/prefetch/*.c`. What they shar
 Why C, built by the user: running or shipping what this package generates needs a C compiler, it builds all of
 it in about a second (a just-in-time compiler took 12 to 28), and the result loads in a millisecond (that compiler and
 its libraries took over a second of every process, and 200 MB of disk). A wheel that was made
-where there is a compiler has the library already; where there is neither the Python ones work, and the plan says what
-is missing.
+where there is a compiler has the library already; without either, planners search in Python, no copies of constants are
+searched, and the plan says what is missing.
 
 `library.py` builds into a cache of the user's and loads it; `arrays.py` is how Python hands arrays to C. Chance comes
 from `common.h`, so placements depend on seed and budget only, on every machine.

@@ -120,11 +120,11 @@ class FlatTable:
         return span_at(self.data, target_at(self.data, place), width) if place else range(0)
 
 
-def verify_flatbuffer(data: bytes, root: str = "Model") -> None:
-    """Raise `FlatbufferError` unless all that hangs on the `root` table lies inside `data`."""
+def verify_flatbuffer(data: bytes) -> None:
+    """Raise `FlatbufferError` unless every table of the model in `data` lies inside it."""
     if len(data) < 8:
         raise FlatbufferError(f"{len(data)} bytes hold no flatbuffer")
-    _Verifier(data).follow(root, struct.unpack_from("<I", data)[0])
+    _Verifier(data).follow("Model", struct.unpack_from("<I", data)[0])
 
 
 class _Verifier:

@@ -105,7 +105,6 @@ class FeatureMapAccess:
         layout: MapLayout,
         shape: tuple[int, int, int],
         is_write: bool,
-        copy: bool = False,
     ) -> None:
         height, width, depth = shape
         self.layout, self.regs = layout, regs
@@ -121,7 +120,7 @@ class FeatureMapAccess:
         if is_write:
             memory.writable(region, layout.region, regs, layout.name)
         element = layout.dtype.itemsize
-        if len(pieces) == 1 and not layout.brick and not copy:
+        if len(pieces) == 1 and not layout.brick:
             self.array = element_view(region, pieces[0], layout.dtype)
         else:
             padded = (depth + BRICK_CHANNELS - 1) // BRICK_CHANNELS * BRICK_CHANNELS

@@ -86,7 +86,6 @@ class StreamWriter:
         depth: int,
         *,
         kernel: tuple[int, int] = (1, 1),
-        stride: tuple[int, int] = (1, 1),
         last: bool = False,
         slices: int = 1,
         early: int | None = None,
@@ -98,8 +97,8 @@ class StreamWriter:
         Its weights stay where the constants are, or come in a copy that starts `early` operations before it.
         """
         height, width, channels = self.maps[source].shape
-        window = Window(kernel, stride, padding=Padding(0, 0, 0, 0))
-        rows, columns = ((n - k) // s + 1 for n, k, s in zip((height, width), kernel, stride, strict=True))
+        window = Window(kernel, padding=Padding(0, 0, 0, 0))
+        rows, columns = height - kernel[0] + 1, width - kernel[1] + 1
         shape = (rows, columns, depth)
         if weights is None:
             weights = self.weights(depth, *kernel, channels)

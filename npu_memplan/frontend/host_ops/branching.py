@@ -97,7 +97,7 @@ def loop(work: Lowering) -> None:
     """The second subgraph again and again, as long as the first one says so of what it made."""
     condition, body = (_Inlined(work, *found) for found in turns_of(work.network, work.operator))
     work.name = "loop"
-    given, kept = work.read_all("input"), work.write_all("output")
+    given, kept = work.read_all(), work.write_all("output")
     _copy(work, zip(given, kept, strict=True))
     again = work.function.scratch("again", (1,), "bool")
     _copy(work, [(condition.emit(kept)[0], again)])
@@ -112,7 +112,7 @@ def choose(work: Lowering) -> None:
     then, other = (_Inlined(work, *found) for found in branches_of(work.network, work.operator))
     work.name = "branch"
     condition = work.read(0, "condition")
-    given, targets = work.read_all("input", 1), work.write_all("output")
+    given, targets = work.read_all(1), work.write_all("output")
     with work.function.when(tirx.Cast("bool", raw_load(condition, [const(0)]))):
         _copy(work, zip(then.emit(given), targets, strict=True))
     with work.function.otherwise():

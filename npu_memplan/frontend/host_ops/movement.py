@@ -189,7 +189,7 @@ def concatenation(work: Lowering) -> None:
     axis = _axis(options.Axis(), len(output.shape))
     same_type([output, *parts])
     _require_whole(parts, output, axis)
-    sources = work.read_all("input")
+    sources = work.read_all()
     tables = [
         work.table(f"rescaled{i}", t) if (t := _rescaled(p, output)) is not None else None for i, p in enumerate(parts)
     ]
@@ -357,7 +357,7 @@ def pack(work: Lowering) -> None:
     axis = _axis(work.options("PackOptions").Axis(), len(output.shape))
     same_type([output, *parts])
     _require_whole(parts, output, axis, stacked=True)
-    sources, target = work.read_all("input"), work.write()
+    sources, target = work.read_all(), work.write()
     for (place, whole), source in zip(_parts(work, parts, axis, stacked=True), sources, strict=True):
         work.function.store(target, raw_load(source, place), *whole)
 

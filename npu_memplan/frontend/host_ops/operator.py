@@ -133,9 +133,9 @@ class Lowering:
         self._tensors[buffer.name] = tensor
         return buffer
 
-    def read_all(self, name: str, first: int = 0) -> list[Buffer]:
-        """Buffers of all inputs from number `first` on, called `name` and their number."""
-        return [self.read(i, f"{name}{i}") for i in range(first, len(self.operator.inputs))]
+    def read_all(self, first: int = 0) -> list[Buffer]:
+        """Buffers of all inputs from number `first` on."""
+        return [self.read(i, f"input{i}") for i in range(first, len(self.operator.inputs))]
 
     def state(self, position: int, name: str) -> Buffer:
         """Buffer of a variable tensor, which the operator updates in place."""

@@ -183,7 +183,7 @@ def add_many(work: Lowering) -> None:
         alike = all((p.scale, p.zero_point, p.shape) == wanted for p in parts)
         require(alike, "its inputs have several shapes, scales or zero points")
     arithmetic = _Sum(work, parts[0], output)
-    sources, total = work.read_all("input"), work.function.local("sum", arithmetic.kind)
+    sources, total = work.read_all(), work.function.local("sum", arithmetic.kind)
 
     def result(place: list[Expr]) -> Expr:
         arithmetic.begin(total)

@@ -89,9 +89,9 @@ def print_memory(artifact: Artifact, console: Console | None = None) -> None:
         console.print(f"note: {note}")
 
 
-def print_maps(artifact: Artifact, console: Console | None = None) -> None:
+def print_maps(artifact: Artifact) -> None:
     """Print the map of each pool in use: bytes upwards, operations to the right."""
-    console = console or terminal()
+    console = terminal()
     view = memory_view(artifact.problem, artifact.plan)
     for pool in view.pools:
         if pool.rectangles:
