@@ -36,7 +36,7 @@ def memory_planning(
 
     `banks`: bytes of each memory id that tensors without a preset one may use, best first (None: no limit); default:
     memory 1 without a limit. `in_place`: elementwise operators may write onto an input that ends there. Its attribute
-    `algorithm` is for a `MemoryPlanningAlgorithmSuite`, `reports` says what came of each graph. Raises `BankError` when
+    `algorithm` is for a `MemoryPlanningAlgorithmSuite`, `reports` has each graph's result. Raises `BankError` when
     the tensors do not fit, and for banks that mean nothing.
     """
     chosen = {_DEFAULT: None} if banks is None else dict(banks)

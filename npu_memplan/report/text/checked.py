@@ -1,6 +1,6 @@
-"""What is said of a compile's results: the claims by rule, and what came of trying them.
+"""The text about a compile's results: the claims by rule, and the outcome of the check.
 
-Invariant: a program that was not run beside its reference says so, with the reason.
+Invariant: the text names a program that was not compared with its reference, with the reason.
 """
 
 from __future__ import annotations
