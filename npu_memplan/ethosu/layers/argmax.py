@@ -1,4 +1,4 @@
-"""Places of maxima: a pool of Ethos-U85 whose windows are as wide as the axis."""
+"""Places of maxima: a pool of Ethos-U85 whose windows are as wide as the axis; of minima, with a table in front."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..arch import Architecture, Language
 from ..lower.emit_context import EmitContext, reshaped
 from ..lower.emit_u85 import find_maxima
 from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
+from ..lower.scaling import UNITY
 from ..lower.tensors import LayerTensor
 from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
 from ..reading.reader import Match, Reader
+from ..stream.isa import PoolMode
 
 _MAX_ELEMENTS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArgMax(Layer):
-    """The first place of the maximum along `axis`, as int32."""
+    """The first place of the maximum along `axis`, as int32; of the minimum where `smallest`."""
 
     axis: int
+    smallest: bool = False
 
     limits: ClassVar[Limits] = Limits(results=frozenset(("int32",)))
 
@@ -47,13 +53,23 @@ class ArgMax(Layer):
         shape = context.tensors[self.inputs[0]].shape
         rows, count, inner = math.prod(shape[: self.axis]), shape[self.axis], math.prod(shape[self.axis + 1 :])
         ifm = reshaped(context.operand(self.inputs[0], raw=True), (rows, count, inner))
+        if self.smallest:
+            ifm = self._backwards(context, ifm)
         ofm = reshaped(context.operand(self.output, raw=True), (rows, 1, inner))
         find_maxima(context.builder, ifm, ofm)
+
+    def _backwards(self, context: EmitContext, ifm: Operand) -> Operand:
+        """The least value as the largest, and so on."""
+        least, most = context.tensors[self.inputs[0]].limits
+        made = context.builder.temporary(f"{self.output}_backwards", ifm.view.shape, ifm.dtype)
+        table = np.arange(most, least - 1, -1, dtype=np.int64)
+        context.builder.pool(PoolMode.AVERAGE, ifm, made, Window(), Output((least, most), UNITY, table=table))
+        return made
 
 
 def _parse(reader: Reader, root: Any) -> Match:
     call = DescribedCall(reader, root)
-    layer = ArgMax("arg_max", ("0",), "out", int(call.layer["axis"]))
+    layer = ArgMax("arg_max", ("0",), "out", int(call.layer["axis"]), bool(call.layer["smallest"]))
     return Match.of(layer, call.output(), call.activation("input", "0"))
 
 

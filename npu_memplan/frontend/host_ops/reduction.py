@@ -111,8 +111,8 @@ def arg_extremum(work: Lowering) -> None:
     dtype, take = (dtype, as_it_is) if work.plain else ("int32", stored)
     axis, function = one_value(work, 1) % max(len(data.shape), 1), work.function
     source, target = work.read(0, "input"), work.write()
-    if is_max and not work.plain:
-        work.describe("arg_max", axis=axis)
+    if not work.plain:
+        work.describe("arg_max", axis=axis, smallest=int(not is_max))
     best, where = function.local("best", dtype), function.local("where")
     left = [extent for a, extent in enumerate(data.shape) if a != axis]
     require(data.shape and data.shape[axis], f"its input {list(data.shape)} has no elements along axis {axis}")
