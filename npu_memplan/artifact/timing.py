@@ -178,5 +178,10 @@ def layers_csv(
 
 
 def utilisation(layer: Layer, peak_macs: int) -> float:
-    """Per cent of the multiply-accumulates that the NPU could make in the layer's cycles."""
-    return 100 * layer.macs / (layer.cycles * peak_macs) if layer.cycles else 0.0
+    """Per cent of the multiply-accumulates that the NPU could make in the layer's time.
+
+    Its cycles are those by which it makes the inference longer. Where it runs beside another layer, its multipliers or
+    a memory are busy with it for longer, and that is its time.
+    """
+    cycles = max(layer.cycles, layer.compute_cycles, *layer.access_cycles.values())
+    return 100 * layer.macs / (cycles * peak_macs) if cycles else 0.0
