@@ -28,6 +28,16 @@ class SizeError(NpuMemplanError):
     """A size on the command line cannot be read."""
 
 
+def difference(ours: float, theirs: float) -> str:
+    """`"-2.7 %"` of theirs, `"the same"`; `-` when there is nothing to compare with."""
+    return "the same" if ours == theirs else f"{100 * (ours / theirs - 1):+.1f} %" if theirs else "-"
+
+
+def counted(count: int, noun: str) -> str:
+    """`"1 host call"`, `"1,024 host calls"`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def parse_size(text: str) -> int:
     """`"96KiB"`, `"0.5MiB"`, `"98304"` to bytes; kB and MB are decimal."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)

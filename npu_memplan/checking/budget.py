@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..artifact import Artifact
 from ..problem import Agent
+from ..sizes import counted
 
 LIMIT = 5_000
 LIMIT_OF_SEARCHES = 20_000  # of compiles that compare many programs, and take longer themselves
@@ -38,8 +39,9 @@ def too_much(artifact: Artifact, inputs: int, limit: int = LIMIT) -> str:
     found = work(artifact, inputs)
     if found <= limit:
         return ""
-    npu = f"{artifact.npu_macs:,} MACs in {artifact.npu_operations:,} NPU operations" if artifact.npu_macs else ""
+    operations = counted(artifact.npu_operations, "NPU operation")
+    npu = f"{artifact.npu_macs:,} MACs in {operations}" if artifact.npu_macs else ""
     calls = sum(call.agent is Agent.HOST for call in artifact.calls)
-    host = f"{calls:,} host calls of about {artifact.host_cycles:,} cycles" if artifact.host_cycles else ""
+    host = f"{counted(calls, 'host call')} of about {artifact.host_cycles:,} cycles" if artifact.host_cycles else ""
     said = " and ".join(part for part in (npu, host) if part)
     return f"{said} are much work ({found:,} units, {limit:,} are done unasked); --check does it"

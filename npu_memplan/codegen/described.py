@@ -23,6 +23,7 @@ from ..frontend.attributes import Quantised, operators_of, quantised
 from ..host_time import host_work
 from ..problem import Agent, Plan, Problem
 from ..request import Loaded
+from ..sizes import counted
 from ..vocabulary import BY_LIBRARY, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
 from .printed import Sources
 
@@ -67,7 +68,8 @@ def _by_library(loaded: Loaded, program: Program) -> list[str]:
     ours = Counter(name for name in names if not name.startswith(BY_LIBRARY))
     listed = [", ".join(f"{count} {name.upper()}" for name, count in sorted(kinds.items())) for kinds in (theirs, ours)]
     others = f"; our C: {listed[1]}" if ours else ""
-    return [f"CMSIS-NN runs {sum(theirs.values())} of {len(names)} host calls: {listed[0] or 'none'}{others}"]
+    calls = counted(len(names), "host call")
+    return [f"CMSIS-NN runs {sum(theirs.values())} of {calls}: {listed[0] or 'none'}{others}"]
 
 
 def _limits(loaded: Loaded, problem: Problem) -> dict[str, int]:

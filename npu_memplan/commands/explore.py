@@ -23,7 +23,7 @@ from ..files.staging import check_place, staged_directory
 from ..options import CompileOptions, usual_accelerator
 from ..process.incidents import gathering
 from ..request import request
-from ..sizes import parse_size
+from ..sizes import counted, parse_size
 
 if TYPE_CHECKING:
     from ..cache.programs import ProgramCache
@@ -127,7 +127,7 @@ def _verdict(front: ParetoFront) -> str:
     least, fastest = front.points[0], front.points[-1]
     return (
         f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {_between(least)} to {fastest.bytes:,} bytes in "
-        f"{_between(fastest)} (NPU, estimated); {len(front.points)} points"
+        f"{_between(fastest)} (NPU, estimated); {counted(len(front.points), 'point')}"
     )
 
 

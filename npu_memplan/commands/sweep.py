@@ -23,7 +23,7 @@ from ..command_line.progress import Verbosity, verbosity
 from ..command_line.values import FILE, FOLDER, PLACE, RunnerName, names, several
 from ..ethosu.arch import ACCELERATORS
 from ..options import NO_NPU, CompileOptions
-from ..sizes import parse_size
+from ..sizes import counted, parse_size
 from ..sweep.case import SweepError
 from ..target_data import board_names, load_board
 
@@ -308,7 +308,7 @@ def report_text(table: Table, changes: Comparison | None, deadline_ms: float | N
     """What `sweep report` prints: counts, the cheapest targets for all networks, differences."""
     counts = Counter(row.result.outcome.value for row in table.rows)
     ends = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
-    lines = [f"{len(table.networks):,} networks on {len(table.targets):,} targets: {ends}"]
+    lines = [f"{counted(len(table.networks), 'network')} on {counted(len(table.targets), 'target')}: {ends}"]
     wrong = sum(row.exact is False for row in table.rows)
     if wrong:
         lines.append(f"{wrong:,} NOT exact against their reference")

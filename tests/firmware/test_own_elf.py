@@ -42,7 +42,7 @@ def test_the_example_computes_what_the_reference_does(built: Callable[..., Path]
     assert done.exit_code == 0, done.output
     assert expected_line() in done.output
     assert "ethos-u55-256 of our model: exit code 0" in done.output
-    assert "NPU: 1 jobs, " in done.output
+    assert "NPU: 1 job, " in done.output
     traced = json.loads(trace.read_text())
     assert {"write": True, "offset": "0x008", "value": "0x00000001"} in traced["registers"]  # CMD: run
     assert sum(event["ph"] == "X" for event in traced["traceEvents"]) > 10

@@ -107,7 +107,7 @@ def test_the_artifact_has_the_calls_and_what_they_need(tmp_path: Path, two_funct
         (original,) = two_functions.rglob(name)
         assert (source / "cmsis_nn" / name).read_bytes() == original.read_bytes()
     artifact = Artifact.load(tmp_path / "out")
-    assert "CMSIS-NN runs 1 of 1 host calls: 1 SOFTMAX" in artifact.notes
+    assert "CMSIS-NN runs 1 of 1 host call: 1 SOFTMAX" in artifact.notes
     assert artifact.host_layers == ()  # nobody has estimated it
     assert artifact.target.to_cli_args()[-2:] == ("--host-kernels", f"cmsis-nn={two_functions}")
     host = (source / "rows_host.c").read_text()

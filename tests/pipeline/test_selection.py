@@ -28,8 +28,8 @@ def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path
     (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
     found = re.fullmatch(
         r"taken: native lowering(?: in stripes)?, ([\d,]+) cycles in [\d,]+ bytes, ([\d,]+) at least; "
-        r"Vela's stream, about ([\d,]+); ([\d,]+) to ([\d,]+) by how memories are shared, at most (0\.\d+) of "
-        r"Vela's stream",
+        r"Vela's stream re-planned, about ([\d,]+); ([\d,]+) to ([\d,]+) by how memories are shared, at most "
+        r"(0\.\d+) of Vela's own",
         note,
     )
     assert found is not None, note
@@ -106,7 +106,7 @@ def test_what_runs_on_the_host_does_not_win_by_the_npus_cycles(cli: Callable[...
     made = cli("compile", model, "--pool", "sram=15360", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
-    assert note.startswith("taken: Vela's stream, ")
+    assert note.startswith("taken: Vela's stream re-planned, ")
     assert made.json["estimated_cycles"] > 0
 
 

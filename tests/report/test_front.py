@@ -51,6 +51,36 @@ def test_points_have_numbers_and_the_others_names(browser: Any, tmp_path: Path) 
     assert "from 14,000 bytes in 0.120 to 0.150 ms to 24,000 bytes in 0.088 to 0.110 ms" in message
 
 
+def test_the_ends_and_the_default_stand_first_beside_vela(browser: Any, tmp_path: Path) -> None:
+    shown(browser, tmp_path, NEAR)
+    cards = browser.run("[...document.querySelectorAll('.card')].map(c => c.innerText.replace(/\\s+/g, ' '))")
+    assert cards == [
+        "least memory 13.67 KiB 0.120 to 0.150 ms -36.9 % bytes, -4.8 % time beside Vela, Performance",
+        "fastest 23.44 KiB 0.088 to 0.110 ms +8.1 % bytes, -30.2 % time beside Vela, Performance",
+        "default compile 21.58 KiB 0.094 to 0.117 ms -0.4 % bytes, -25.4 % time beside Vela, Performance",
+    ]
+    shown(browser, tmp_path, FAR)
+    assert "beside Vela" not in browser.run("document.body.innerText")
+    assert "default" not in browser.run("document.getElementById('subtitle').innerText")
+
+
+def test_no_name_lies_on_the_line(browser: Any, tmp_path: Path) -> None:
+    for size in ((1280, 900), (390, 844)):
+        browser.size(*size)
+        shown(browser, tmp_path, NEAR)
+        hit = """(() => {
+          const line = document.querySelector('.chart polyline'), found = [];
+          const names = document.querySelectorAll('.chart .name');
+          for (let k = 0; k <= 400; k++) for (const t of names) {
+            const p = line.getPointAtLength((line.getTotalLength() * k) / 400), b = t.getBBox();
+            const over = p.x > b.x && p.x < b.x + b.width && p.y > b.y + 2 && p.y < b.y + b.height - 2;
+            if (over) found.push(t.textContent);
+          }
+          return found; })()"""
+        assert browser.run(hit) == []
+    browser.size(1280, 900)
+
+
 def test_places_are_in_proportion(browser: Any, tmp_path: Path) -> None:
     marks = [(x, y) for _, x, y in shown(browser, tmp_path, NEAR)[:3]]
     across = [(marks[k + 1][0] - marks[k][0]) for k in range(2)]

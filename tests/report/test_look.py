@@ -18,6 +18,7 @@ from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
 from npu_memplan.report.page.svg import _round_bytes, _size
 from npu_memplan.report.text.diff import diff
+from npu_memplan.report.text.verdict import host_calls
 from tests.support.contrast import AA, faint_texts
 
 PHONE, DESK = (390, 844), (1280, 900)
@@ -139,6 +140,20 @@ def test_the_first_card_of_a_board(browser: Any, compiled: Any, tmp_path: Path) 
     assert "fit on alif-e7-he" in first
     assert f"{milliseconds:.3f} ms estimated\nthe NPU at 160 MHz" in first
     assert re.search(r"MRAM: [\d,]+ of 5,767,168 bytes", first)
+
+
+@pytest.mark.browser
+def test_the_first_card_has_the_slowest_time_and_the_host(
+    browser: Any, small: Artifact, compiled: Any, tmp_path: Path
+) -> None:
+    artifact, _ = compiled("hello_world_int8", accelerator="ethos-u55-128", board="alif-e7-he")
+    slow = dataclasses.replace(artifact, timing=dataclasses.replace(artifact.timing, by_model={"a": 160_000}))
+    card = "document.querySelector('#cards .card').innerText"
+    first = shown(browser, tmp_path, html_report(slow)).run(card)
+    assert "the NPU at 160 MHz; up to 1.000 ms by how memories are shared" in first
+    assert "host call" not in first
+    assert host_calls(small).startswith("1 host call")
+    assert host_calls(small) in shown(browser, tmp_path, html_report(small)).run(card)
 
 
 @pytest.mark.browser

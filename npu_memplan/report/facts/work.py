@@ -17,6 +17,7 @@ from ...ethosu.arch import ACCELERATORS
 from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.isa import BRICK_CHANNELS
 from ...ethosu.time import Described, Estimate, Share, estimate
+from ...sizes import counted
 from .bricks import command_streams, describe_operation, kind_of
 
 
@@ -29,6 +30,11 @@ class NpuWork:
     count: int = 0
     cycles: int = 0  # estimated
     macs: int = 0
+
+
+def operations(artifact: Artifact) -> str:
+    """`"5 NPU operations, 1 host call"`."""
+    return f"{counted(artifact.npu_operations, 'NPU operation')}, {counted(artifact.host_operations, 'host call')}"
 
 
 def npu_work(artifact: Artifact, directory: Path | None) -> tuple[NpuWork, ...]:

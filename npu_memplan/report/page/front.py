@@ -6,10 +6,11 @@ for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from ...sizes import difference, kib
 from .build import Page
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def front_page(front: ParetoFront) -> str:
         title=f"{front.model}: memory and time",
         heading=escape(f"{front.model}: memory and time"),
         subtitle=_message(front),
-        body='<section class="panel" id="front"></section>'
+        body=f'<section class="cards" aria-label="Summary">{_cards(front)}</section>'
+        f'<section class="panel" id="front"></section>'
         f'<section class="panel"><div class="plain">{_table(front)}</div></section>',
         footer="Cycles are estimates, of Vela's streams as well; a point fits every memory that is not smaller than "
         "its bytes.",
@@ -30,10 +32,30 @@ def front_page(front: ParetoFront) -> str:
     ).html()
 
 
+def _cards(front: ParetoFront) -> str:
+    """The ends of the front and the default compile, each beside Vela's Performance in bytes and time."""
+    ends = {"least memory": front.points[0], "fastest": front.points[-1], "default compile": front.default}
+    if len(front.points) == 1:
+        ends = {"least memory and fastest": front.points[0], "default compile": front.default}
+    return "".join(_card(label, point, front.vela[:1]) for label, point in ends.items() if point is not None)
+
+
+def _card(label: str, point: ParetoPoint, vela: Sequence[ParetoPoint]) -> str:
+    notes = "".join(
+        f'<div class="quiet">{difference(point.bytes, theirs.bytes)} bytes, '
+        f"{difference(point.cycles, theirs.cycles)} time<br>beside {escape(theirs.backend)}</div>"
+        for theirs in vela
+    )
+    value = f"{kib(point.bytes)} <small>{_between(point)} ms</small>"
+    return f'<div class="card"><div class="label">{label}</div><div class="value">{value}</div>{notes}</div>'
+
+
 def _message(front: ParetoFront) -> str:
     """The ends of the front, and what the colours are."""
     small, fast = front.points[0], front.points[-1]
-    colours = (("ours", "points"), ("default", "default compile"), ("vela", "Vela's own placement"))
+    colours = [("ours", "points")]
+    colours += [("default", "default compile")] if front.default is not None else []
+    colours += [("vela", "Vela's own placement")] if front.vela else []
     keys = " ".join(f'<i class="key" style="background:var(--{name})"></i>{escape(what)}' for name, what in colours)
     return (
         f"{escape(front.pool)}: from {small.bytes:,} bytes in {_between(small)} ms to {fast.bytes:,} bytes in "

@@ -21,6 +21,7 @@ from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_o
 from ..facts.bricks import npu_labels
 from ..facts.memory import PoolView, memory_view, on_purpose
 from ..facts.work import busy
+from ..text.verdict import host_calls
 from .build import Page, asset
 from .timeline import time_data
 
@@ -197,9 +198,10 @@ def _layers(artifact: Artifact) -> list[str]:
 def _fit(artifact: Artifact) -> dict[str, Any]:
     """What the first card says: whether it fits what it was compiled for, and how long the NPU takes."""
     fit = fit_of(artifact)
-    milliseconds = None
+    milliseconds, most = None, None
     if artifact.timing is not None and artifact.estimated_cycles:
-        milliseconds = artifact.timing.milliseconds(artifact.estimated_cycles)
+        every = (artifact.estimated_cycles, *artifact.timing.by_model.values())
+        milliseconds, most = (artifact.timing.milliseconds(cycles) for cycles in (every[0], max(every)))
     if fit is not None:
         rows = [(use.memory.name, use.used_bytes, use.memory.size_bytes) for use in fit.uses]
         where, fits = fit.board.name, fit.short is None
@@ -207,7 +209,14 @@ def _fit(artifact: Artifact) -> dict[str, Any]:
         sizes = [(p.name, artifact.pool_bytes(p.name), p.size_bytes) for p in artifact.problem.pools]
         rows = [(name, used, size) for name, used, size in sizes if size is not None]
         where, fits = "", all(used <= size for _, used, size in rows)
-    return {"where": where, "fits": fits if rows else None, "rows": rows, "ms": milliseconds}
+    return {
+        "where": where,
+        "fits": fits if rows else None,
+        "rows": rows,
+        "ms": milliseconds,
+        "most_ms": most,
+        "host": host_calls(artifact),
+    }
 
 
 def _buffer_columns(

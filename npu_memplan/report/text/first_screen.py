@@ -14,8 +14,8 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.check import CheckVerdict
 from ...options import NO_NPU, CompileOptions
-from ...sizes import percent
-from ..facts.work import busy
+from ...sizes import difference, percent
+from ..facts.work import busy, operations
 from .checked import results
 from .memory_txt import host_time
 from .verdict import verdict
@@ -64,7 +64,7 @@ def _facts(artifact: Artifact) -> Iterator[str]:
     where = "host only" if target.accelerator == NO_NPU else f"{target.accelerator}, {target.memory_mode}"
     share = busy(artifact)
     used = "" if share is None else f", {percent(share, 1)} of the NPU's peak"
-    yield f"{where}: {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls{used}"
+    yield f"{where}: {operations(artifact)}{used}"
     if artifact.plan.stopped_early:
         yield f"the search was stopped by its budget ({artifact.plan.budget})"
     if artifact.host_layers:
@@ -86,19 +86,15 @@ def _beside_vela(artifact: Artifact) -> Iterator[str]:
     parts = []
     for pool, theirs in artifact.vela_arena_bytes.items():
         ours = artifact.pool_bytes(pool)
-        parts.append(f"{pool} {ours:,} bytes, Vela {theirs:,} ({_change(ours, theirs)})")
+        parts.append(f"{pool} {ours:,} bytes, Vela {theirs:,} ({difference(ours, theirs)})")
     timing = artifact.timing
     theirs = sum(timing.vela_stream_bounds.values()) if timing is not None else 0
     if timing is not None and theirs and artifact.estimated_cycles:
         ours = artifact.estimated_cycles
         times = [f"{timing.milliseconds(cycles):.3f} ms" for cycles in (ours, theirs)]
-        parts.append(f"NPU {times[0]}, Vela {times[1]} ({_change(ours, theirs)})")
+        parts.append(f"NPU {times[0]}, Vela {times[1]} ({difference(ours, theirs)})")
     if parts:
         yield f"beside Vela: {'; '.join(parts)}"
-
-
-def _change(ours: int, theirs: int) -> str:
-    return "the same" if ours == theirs else f"{100 * (ours / theirs - 1):+.1f} %" if theirs else "-"
 
 
 def objective(target: CompileOptions) -> str:

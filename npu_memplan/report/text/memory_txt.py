@@ -25,7 +25,7 @@ from ...sizes import kib, percent
 from ..colours import KIND_COLOURS, KIND_LETTERS
 from ..facts.kinds import kinds_of_bytes
 from ..facts.memory import MemoryView, PoolView, memory_view, placed_at, point_label
-from ..facts.work import busy
+from ..facts.work import busy, operations
 from .ascii_map import ascii_map, legend
 from .checked import results
 from .verdict import verdict
@@ -56,7 +56,7 @@ def print_memory(artifact: Artifact, console: Console | None = None) -> None:
         _block(console, f"Memories of {fit.board.name}", _fit_table(fit))
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
     console.print(
-        f"{artifact.source}: {where}; {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls",
+        f"{artifact.source}: {where}; {operations(artifact)}",
         soft_wrap=True,
     )
     share = busy(artifact)

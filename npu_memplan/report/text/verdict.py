@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
+from ...sizes import counted
 
 
 def verdict(artifact: Artifact) -> str:
@@ -18,16 +19,16 @@ def verdict(artifact: Artifact) -> str:
     parts = [where, f"{_pools(artifact)}, {artifact.plan.status.value}"]
     if artifact.timing is not None and artifact.estimated_cycles:
         parts.append(f"NPU about {artifact.timing.between(artifact.estimated_cycles)} (estimated)")
-    parts.append(_host(artifact))
+    parts.append(host_calls(artifact))
     return f"{artifact.name}: " + "; ".join(part for part in parts if part)
 
 
-def _host(artifact: Artifact) -> str:
+def host_calls(artifact: Artifact) -> str:
     """`8 host calls, roughly 0.35 ms more`, or that nothing runs on the NPU; nothing where all of it does."""
     count, cycles, clock = artifact.host_operations, artifact.host_cycles, artifact.host_clock_hz
     if not count:
         return ""
-    calls = f"{count} host call{'s' * (count > 1)}"
+    calls = counted(count, "host call")
     alone = artifact.host_operations == len(artifact.calls)
     if cycles and clock:
         calls += f", roughly {1000 * cycles / clock:.2g} ms{'' if alone else ' more'}"

@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from ...report.page.build import Page, asset
+from ...sizes import counted
 from .against import Comparison
 from .rows import Table
 
@@ -25,7 +26,7 @@ SCRIPTS = ("base.js", "datatable.js", "chart.js", "sweep_model.js", "sweep_grid.
 def html_page(table: Table, changes: Comparison | None = None, deadline_ms: float | None = None) -> str:
     """The text of sweep.html; `deadline_ms` is what its question for the cheapest target starts with."""
     return Page(
-        title=f"Sweep: {len(table.networks)} networks, {len(table.targets)} targets",
+        title=f"Sweep: {counted(len(table.networks), 'network')}, {counted(len(table.targets), 'target')}",
         heading="Sweep",
         subtitle=escape(", ".join(f"{name} {version}" for name, version in table.versions.items())),
         body=asset("sweep.html"),

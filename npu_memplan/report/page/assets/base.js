@@ -3,7 +3,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 
 const number = new Intl.NumberFormat("en-US");
-const bytes = (n) => number.format(n) + (n === 1 ? " byte" : " bytes");
+const counted = (n, noun) => `${number.format(n)} ${noun}${n === 1 ? "" : "s"}`;
+const bytes = (n) => counted(n, "byte");
 // halves go to the even digit, as in every other report of this package
 const inKib = (n) => (n / 1024).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2, roundingMode: "halfEven" });
 const kib = (n) => inKib(n) + " KiB";

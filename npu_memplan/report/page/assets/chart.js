@@ -42,9 +42,9 @@ function short(v) {
   return String(Number(v.toPrecision(3)));
 }
 
-// chart: { x, y: titles, marks: [{x, y, class, name, title, act}], lines: [{points, class, name}] }, in the units of the titles
+// chart: { width (of the drawing), x, y: titles, marks: [{x, y, class, name, title, act}], lines: [{points, class, name}] }, in the units of the titles
 function scatterPlot(chart) {
-  const { width, height, left, right, top, bottom } = CHART, floor = height - bottom, edge = width - right;
+  const { width, height, left, right, top, bottom } = { ...CHART, ...(chart.width && { width: chart.width }) }, floor = height - bottom, edge = width - right;
   const points = [...chart.marks.map((m) => [m.x, m.y]), ...(chart.lines || []).flatMap((l) => l.points)];
   const across = axisOf(points.map((p) => p[0]), left, edge), up = axisOf(points.map((p) => p[1]), floor, top), nodes = [];
   const scale = (axis) => (axis.log ? ", logarithmic" : "");
@@ -58,7 +58,8 @@ function scatterPlot(chart) {
   for (const l of chart.lines || []) {
     const drawn = l.points.map((p) => [across.at(p[0]), up.at(p[1])]), [x, y] = drawn[0];
     nodes.push(svgElement("polyline", { class: "line " + (l.class || ""), points: drawn.map((p) => p.join()).join(" ") }));
-    if (l.name) nodes.push(writeBeside(l.name, x, y, taken, left, edge, [y + 6]));
+    if (!l.name) taken.push(...along(drawn));
+    else nodes.push(writeBeside(l.name, x, y, taken, left, edge, [y + 6]));
   }
   for (const m of chart.marks) {
     const mark = svgElement("circle", { class: "mark " + m.class, cx: across.at(m.x), cy: up.at(m.y), r: 4.5 }, svgElement("title", {}, m.title));
@@ -66,6 +67,16 @@ function scatterPlot(chart) {
   }
   for (const m of chart.marks) if (m.name) nodes.push(writeBeside(m.name, across.at(m.x), up.at(m.y), taken, left, edge, [], chart.omitNames));
   return svgElement("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${chart.y} over ${chart.x}` }, ...nodes.filter((n) => n !== null));
+}
+
+// boxes along a line that no name is to cover
+function along(points) {
+  const found = [];
+  for (let i = 1; i < points.length; i++) {
+    const [a, b] = [points[i - 1], points[i]], n = Math.ceil(Math.hypot(b[0] - a[0], b[1] - a[1]) / 6);
+    for (let k = 0; k <= n; k++) found.push([a[0] + ((b[0] - a[0]) * k) / n - 1, a[1] + ((b[1] - a[1]) * k) / n - 1, 2, 2]);
+  }
+  return found;
 }
 
 // `text` beside x, y: over no mark and no other name where there is such a place

@@ -19,7 +19,6 @@ function makeCards() {
     element("div", { class: "value" }, number.format(data.npu_operations), " ", element("small", {}, "NPU operations")),
     data.busy === null ? null : element("div", { class: "quiet" }, `about ${number.format(data.estimated_cycles)} cycles, ${percent(data.busy, 1)} of its peak`),
     data.bounds ? element("div", { class: "quiet" }, data.bounds) : null,
-    element("div", { class: "quiet" }, `${number.format(data.host_operations)} host calls`),
     element("div", { class: "quiet" }, `read-only: ${kib(data.constants_bytes)} weights, ${kib(data.stream_bytes)} streams`)));
 }
 
@@ -49,7 +48,8 @@ function makeFitCard(host) {
   host.append(element("div", { class: "card", id: "fit" },
     element("div", { class: "label" }, f.where ? "fit on " + f.where : "fit and time", element("span", { class: "badge " + badge[0] }, badge[1])),
     element("div", { class: "value" }, ...(f.ms === null ? ["host only"] : [f.ms.toFixed(3) + " ms ", element("small", {}, "estimated")])),
-    f.ms === null ? null : element("div", { class: "quiet" }, `the NPU at ${number.format(data.clock_hz / 1e6)} MHz`),
+    f.ms === null ? null : element("div", { class: "quiet" }, `the NPU at ${number.format(data.clock_hz / 1e6)} MHz` + (f.most_ms.toFixed(3) > f.ms.toFixed(3) ? `; up to ${f.most_ms.toFixed(3)} ms by how memories are shared` : "")),
+    f.host ? element("div", { class: "quiet" }, f.host) : null,
     ...rows, rows.length ? null : element("div", { class: "quiet" }, "give --board, or --pool NAME=SIZE, to be told whether it fits"),
     element("div", { class: "quiet" }, `plan ${data.status}: ` + (data.status === "optimal" ? "proven, no placement is smaller"
       : data.pools.every((p) => p.used === p.bound) ? "no pool can be lower; who spills is not proven best"

@@ -47,7 +47,7 @@ let cheapestTable = null;
 function showCheapest() {
   const typed = $("deadline").value, found = cheapestTargets(typed === "" ? null : Number(typed));
   view.cheapest = found;
-  $("cheapest-note").textContent = found.length ? `${number.format(found.length)} of ${number.format(view.targets.length)} targets fit${typed === "" ? "" : " and keep to that on"} all ${number.format(view.networks.length)} networks` : `none of ${number.format(view.targets.length)} targets fits${typed === "" ? "" : " and keeps to that on"} all ${number.format(view.networks.length)} networks`;
+  $("cheapest-note").textContent = found.length ? `${number.format(found.length)} of ${number.format(view.targets.length)} targets fit${typed === "" ? "" : " and keep to that on"} all ${counted(view.networks.length, "network")}` : `none of ${number.format(view.targets.length)} targets fits${typed === "" ? "" : " and keeps to that on"} all ${counted(view.networks.length, "network")}`;
   if (cheapestTable === null) {
     cheapestTable = new DataTable("table-cheapest", [], [
       { head: "target", text: (c) => c.target.name, mono: true },
@@ -96,7 +96,7 @@ function makeTables() {
 
 function makeCards() {
   const fit = results.filter((r) => r.fits), run = fit.filter((r) => r.exact !== null);
-  const cards = [["results", results.length, `${number.format(networks.length)} networks, ${number.format(targets.length)} targets`], ["fit", fit.length, percent(fit.length, results.length)],
+  const cards = [["results", results.length, `${counted(networks.length, "network")}, ${counted(targets.length, "target")}`], ["fit", fit.length, percent(fit.length, results.length)],
     ["failed", results.filter((r) => !r.fits && r.said !== "no room").length, "refused, crashed or over a limit"],
     run.length ? ["exact when run", run.filter((r) => r.exact).length, `of ${number.format(run.length)} run`] : ["claimed exact", fit.filter((r) => r.inexact === 0).length, "not checked: nothing was run"]];
   if (data.against !== null) cards.push(["figures worse", data.against.regressions, "against the earlier sweep"]);
