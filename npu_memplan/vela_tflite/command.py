@@ -53,6 +53,7 @@ def summary(emitted: Emitted) -> dict[str, Any]:
     return {
         "accelerator": emitted.accelerator,
         "arena_bytes": emitted.arena_bytes,
+        "available_bytes": emitted.available_bytes,
         "fast_memory_bytes": emitted.fast_bytes,
         "resident_bytes": len(emitted.resident),
         "vela_arena_bytes": emitted.vela_arena_bytes or None,  # null: unknown
@@ -76,11 +77,19 @@ def _time(emitted: Emitted) -> str:
     return f"time       {emitted.cycles:,} cycles of the NPU, {milliseconds:.3f} ms (estimated){vela}"
 
 
+def _room(emitted: Emitted) -> list[str]:
+    """What the arena has at most, where a board or --pool says so; no plan is larger."""
+    size, board = emitted.available_bytes, emitted.planned.extracted.loaded.request.options.board
+    there = f"{board} has" if board else "--pool has"
+    return [] if size is None else [f"fits       {emitted.arena_bytes:,} of {size:,} bytes that {there}"]
+
+
 def _lines(emitted: Emitted, output: Path) -> list[str]:
     vela = f"; Vela's own: {emitted.vela_arena_bytes:,}" if emitted.vela_arena_bytes else ""
     lines = [
         f"{output.name}: {emitted.accelerator}, {len(emitted.content):,} bytes",
         f"arena      {emitted.arena_bytes:,} bytes planned ({emitted.planned.plan.status.value}){vela}",
+        *_room(emitted),
         "           TFLite Micro adds its own structures and the scratch of its kernels",
         _time(emitted),
         f"operators  {', '.join(emitted.operators)}: the resolver has to know these",

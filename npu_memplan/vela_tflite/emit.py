@@ -65,6 +65,11 @@ class Emitted:
     operators: tuple[str, ...]  # to register, by TFLite's names; the NPU's first
     notes: tuple[str, ...] = ()
 
+    @property
+    def available_bytes(self) -> int | None:
+        """What the arena may have: the board's memory or --pool; None without a limit."""
+        return self.planned.extracted.problem.pools[0].size_bytes
+
 
 def emit(model: Path, options: CompileOptions) -> Emitted:
     """The file of `model` in memory. Raises what `compile_model` raises, and `EmitError`."""

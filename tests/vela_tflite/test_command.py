@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from npu_memplan.cli import cli
@@ -36,6 +37,20 @@ def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:
     assert (said["arena_bytes"], said["operators"], said["fast_memory_bytes"]) == (5968, ["ethos-u"], 0)
     assert said["check"]["verdict"] == "not checked"
     assert said["file_bytes"] == output.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("more", "available", "whose"),
+    [(("--board", "alif-e7-hp"), 4 << 20, "alif-e7-hp"), (("--pool", "sram=6000"), 6000, "--pool"), ((), None, "")],
+)
+def test_it_says_whether_the_arena_fits(
+    more: tuple[str, ...], available: int | None, whose: str, tmp_path: Path
+) -> None:
+    output = compiled(tmp_path / "speech.tflite", *more).output
+    figures = json.loads(compiled(tmp_path / "speech.tflite", *more, "--force", "--json").output)
+    assert figures["available_bytes"] == available
+    said = f"fits       {figures['arena_bytes']:,} of {available:,} bytes that {whose} has" if available else None
+    assert [line for line in output.splitlines() if line.startswith("fits")] == ([said] if said else [])
 
 
 def test_what_it_cannot_do_is_said_before_any_work(tmp_path: Path) -> None:
