@@ -17,6 +17,7 @@ from npu_memplan.target_data import Board, BoardMemory, board_names
 from ..base import RunnerError
 from .build import FIRMWARE
 from .layout import BoardLayout, place
+from .pack import write_pack
 from .sources import board_header, memory_lines
 
 DRIVER = ("startup", "stack", "uart", "exit", "ethosu", "launch", "cache")
@@ -32,9 +33,14 @@ def example_folder() -> Path:
     raise RunnerError(f"the firmware project is missing beside {package}; install npu_memplan again")
 
 
-def write_project(folder: Path, board: Board) -> Artifact:
-    """Write the project into `folder`, where the artifact is in `model/`; `LayoutError` when it does not fit."""
+def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
+    """Write the project into `folder`, where the artifact is in `model/`; `pack`: as a CMSIS-Pack too.
+
+    `LayoutError` when it does not fit.
+    """
     artifact = Artifact.load(folder / "model")
+    if artifact.stream is not None:
+        raise RunnerError(f"main.c of a project gives {artifact.name} whole inputs; leave out --stream-input")
     layout = place(artifact, board)
     example = example_folder()
     for name in ("CMakeLists.txt", "cmake", "linker", "src"):
@@ -57,6 +63,8 @@ def write_project(folder: Path, board: Board) -> Artifact:
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
+    if pack:
+        write_pack(folder, layout, artifact)
     return artifact
 
 

@@ -39,6 +39,7 @@ def print_header(
         "#include <stdint.h>",
         "",
         *_npu_lines(interface),
+        *([f"#define {upper}_HAS_INIT 1 /* {name}_init is to be called once */"] if initialise else []),
         "/* Memory to provide, in the order of the run function's argument. */",
         f"#define {upper}_POOL_COUNT {len(interface.pools)}",
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ..command_line import completion
-from ..command_line.values import FILE, PLACE
+from ..command_line.values import PLACE
 
 
 @click.command(help="Write a firmware project for a board into DIR: CMake, linker script, driver, main.c and a "
@@ -18,13 +18,17 @@ from ..command_line.values import FILE, PLACE
 @click.argument("directory", metavar="DIR", type=PLACE)
 @click.option("--board", required=True, metavar="NAME|FILE.toml", shell_complete=completion.boards, help="The board "
               "it is for.")  # fmt: skip
-@click.option("--model", type=FILE, metavar="FILE", help="The model to compile into it; default: a small network "
-              "that comes with npu-memplan, to be replaced by yours.")  # fmt: skip
-def command(directory: Path, board: str, model: Path | None) -> None:
+@click.option("--model", type=PLACE, metavar="FILE|DIR", help="The model to compile into it, or the directory of a "
+              "compiled model of this board; default: a small network that comes with npu-memplan.")  # fmt: skip
+@click.option("--cmsis-pack", is_flag=True, help="Describe the project as a CMSIS-Pack too.")
+def command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -> None:
+    import shutil
+
     from fvp_runner.firmware_build.build import runnable_board
     from fvp_runner.firmware_build.project import commands, write_project
 
     from ..api import compile
+    from ..artifact import Artifact
     from ..evidence.networks import networks
     from ..files.manifest import PROJECT
     from ..files.staging import staged_directory
@@ -32,8 +36,12 @@ def command(directory: Path, board: str, model: Path | None) -> None:
     found = runnable_board(board)
     source = model or next(networks(["digits"])).path
     with staged_directory(directory, kind=PROJECT) as folder:
-        compile(source, folder / "model", board=board)
-        artifact = write_project(folder, found)
+        if source.is_dir():
+            Artifact.load(source)
+            shutil.copytree(source, folder / "model")
+        else:
+            compile(source, folder / "model", board=board)
+        artifact = write_project(folder, found, cmsis_pack)
     click.echo(f"{directory}: firmware of {artifact.name} for {found.name}; build and run it with:")
     click.echo(f"  cd {directory}")
     for line in commands(found):

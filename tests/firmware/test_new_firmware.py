@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan import compile as compile_model
 from npu_memplan.cli import cli
 from npu_memplan.target_data import board_names, load_board, targets_folder
 from tests.support.real_data import REPOSITORY
@@ -69,6 +72,39 @@ def test_other_boards_link(board: str, tmp_path: Path) -> None:
     assert call("new-firmware", tmp_path / "fw", "--board", board).exit_code == 0
     built = build(tmp_path / "fw")
     assert built.returncode == 0, built.stdout + built.stderr
+
+
+CMSIS_NN = os.environ.get("CMSIS_NN", "")
+needs_source = pytest.mark.skipif(not CMSIS_NN, reason="CMSIS_NN names no clone of CMSIS-NN")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"accelerator": "none"}, id="CPU alone"),
+        pytest.param({"resident": "all"}, id="resident constants"),
+        pytest.param({"host_ops": "CONV_2D"}, id="mixed"),
+        pytest.param({"accelerator": "none", "host_kernels": f"cmsis-nn={CMSIS_NN}"}, id="CMSIS", marks=needs_source),
+    ],
+)
+def test_what_compile_wrote_is_taken(options: dict[str, Any], tmp_path: Path) -> None:
+    compile_model(DIGITS, tmp_path / "model", board=U55, effort="quick", **options)
+    done = call("new-firmware", tmp_path / "fw", "--board", U55, "--model", tmp_path / "model")
+    assert done.exit_code == 0, done.output
+    built = build(tmp_path / "fw")
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "warning:" not in built.stdout + built.stderr
+    ran = call("run", "--elf", tmp_path / "fw" / "build" / "firmware.elf", "--board", U55)
+    assert ran.exit_code == 0, ran.output
+    assert f"output {expected()}" in ran.output
+    assert ("no job was started" in ran.output) is (options.get("accelerator") == "none")
+
+
+def test_inputs_that_come_by_rows_are_refused(tmp_path: Path) -> None:
+    compile_model(DIGITS, tmp_path / "model", board=U55, effort="quick", stream_input="image")
+    done = call("new-firmware", tmp_path / "fw", "--board", U55, "--model", tmp_path / "model")
+    assert "gives digits whole inputs; leave out --stream-input" in str(done.exception)
+    assert not (tmp_path / "fw").exists()
 
 
 def test_a_wrong_pool_is_reported(tmp_path: Path) -> None:

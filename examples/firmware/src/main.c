@@ -15,6 +15,7 @@ static void print_bytes(const uint8_t *data, uint32_t bytes) {
 
 int main(void) {
   uart_init();
+#if MODEL(NPU_CONFIG) /* else nothing of the model runs on the NPU */
   uart_text(MODEL_NAME " on " MODEL(NPU_ACCELERATOR) "\n");
   const enum ethosu_result ready = ethosu_init(MODEL(NPU_CONFIG)); /* compares CONFIG, resets */
   if (ready != ETHOSU_OK) {
@@ -22,7 +23,16 @@ int main(void) {
     uart_text("\n");
     return 1;
   }
-#if MODEL_STATES
+#else
+  uart_text(MODEL_NAME " on the CPU alone\n");
+#endif
+#if MODEL(HAS_INIT)
+  if (model(init)(pools) != 0) {
+    uart_text("constants cannot be put into the pools\n");
+    return 3;
+  }
+#endif
+#if MODEL(STATE_COUNT)
   model(reset)(pools);
 #endif
   uint8_t *const input = (uint8_t *)model(input_0)(pools);
