@@ -28,7 +28,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """MkDocs: the text of a page before it is rendered."""
-    changes: dict[str, Callable[[str], str]] = {"README.md": start_page, "boards.md": with_links}
+    changes: dict[str, Callable[[str], str]] = {"README.md": start_page, "boards.md": by_board}
+    if page.file.src_uri == "boards.md":
+        page.meta["hide"] = ["navigation", "toc"]  # the table takes their room
     return changes.get(page.file.src_uri, str)(markdown)
 
 
@@ -46,10 +48,17 @@ def title(page: str) -> str:
     return re.findall(r"^# (.*)$", (DOCS / page).read_text(encoding="utf-8"), re.M)[0]
 
 
-def with_links(text: str) -> str:
-    """boards.md with its heads as links to the boards' pages."""
-    names = "|".join(re.escape(name) for name in board_names())
-    return re.sub(rf"(?<=\| )({names})(?= \|)", r"[\1](boards/\1.md)", text)
+def by_board(text: str) -> str:
+    """boards.md with a row a board, which links to the board's page: there are more boards than networks."""
+    lines = text.replace("A row is `", "A column is `").replace(", turned on its side", "").splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("| network |"))
+    last = next((i for i, line in enumerate(lines) if i > first and not line.startswith("|")), len(lines))
+    heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines[first:last])
+    networks = [row[0].replace("_", "_<wbr>") for row in rows]  # long names may break there
+    table = [f"| board | {' | '.join(networks)} |", "|---" * (len(rows) + 1) + "|"]
+    for column, board in enumerate(heads[1:], 1):
+        table.append(f"| [{board}](boards/{board}.md) | {' | '.join(row[column] for row in rows)} |")
+    return "\n".join([*lines[:first], *table, *lines[last:]])
 
 
 def board_page(board: Board) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from npu_memplan.target_data import board_names, load_board
 
@@ -45,9 +47,36 @@ def test_a_board_has_a_page(site: Any, name: str) -> None:
     heads = next(line for line in table if line.startswith("| network")).split("|")
     (kws,) = (line.split("|") for line in table if line.startswith("| kws_ref_model "))
     assert f"| kws_ref_model | {kws[heads.index(f' {name} ')].strip()} |" in text
-    assert f"[{name}](boards/{name}.md)" in site.with_links("\n".join(table))
+    (row,) = (line for line in site.by_board("\n".join(table)).splitlines() if f"[{name}](boards/{name}.md)" in line)
+    assert row.count("|") == len([line for line in table if line.startswith("|")])  # board, networks
+    assert row.split("|")[5].strip() == kws[heads.index(f" {name} ")].strip()
+
+
+def pages_of(part: Any) -> Iterator[str]:
+    """The pages of a part of the navigation; every name has a page or a list."""
+    if isinstance(part, str):
+        yield part
+        return
+    for entry in part:
+        ((_, below),) = entry.items()
+        assert below
+        yield from pages_of(below)
+
+
+def test_the_table_of_boards_says_what_a_column_is(site: Any) -> None:
+    text = site.by_board((DOCS / "boards.md").read_text(encoding="utf-8"))
+    assert "A column is `npu-memplan compile" in text
+    assert "on its side" not in text
+
+
+def test_light_and_dark_can_be_chosen() -> None:
+    """Without a toggle Material ignores what the reader's system prefers."""
+    text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    palettes = yaml.safe_load(text)["theme"]["palette"]
+    assert [(p["scheme"], "toggle" in p) for p in palettes] == [("default", True), ("slate", True)]
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    named = set(re.findall(r": ([\w/-]+\.md)$", (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    text = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    named = set(pages_of(yaml.safe_load(text)["nav"]))
     assert {p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")} == named
