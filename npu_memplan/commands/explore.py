@@ -125,6 +125,8 @@ def _between(point: ParetoPoint) -> str:
 def _verdict(front: ParetoFront) -> str:
     """The least and the fastest."""
     least, fastest = front.points[0], front.points[-1]
+    if len(front.points) == 1:
+        return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {_between(least)} (NPU, estimated); 1 point"
     return (
         f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {_between(least)} to {fastest.bytes:,} bytes in "
         f"{_between(fastest)} (NPU, estimated); {counted(len(front.points), 'point')}"

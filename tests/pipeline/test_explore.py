@@ -57,6 +57,7 @@ def test_a_point_that_differs_ends_with_one_and_points_that_were_not_run_say_so(
 ) -> None:
     made = cli("explore", HELLO, "--sizes", "2KiB", "-q", "-o", tmp_path / "claimed")
     assert made.code == 0, made.err
+    assert re.fullmatch(r"\S+: [\d,]+ bytes of sram in [\d.]+ (to [\d.]+ )?ms .*; 1 point", made.out.splitlines()[0])
     assert made.out.splitlines()[1].startswith("results not checked: --run compiles every point")
     monkeypatch.setattr(run.command, "main", lambda *_, **__: 1)
     made = cli("explore", HELLO, "--sizes", "2KiB", "--run", "-q", "-o", tmp_path / "front")
