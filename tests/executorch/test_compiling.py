@@ -160,3 +160,15 @@ def test_a_tensor_without_planned_memory_gets_none() -> None:
     data = two_methods()
     with pytest.raises(RewriteError, match="value 6 has no planned memory"):
         rewrite_program(data, read_program(data, "p"), ProgramChanges(places={0: {6: PlannedPlace(1, 0)}}))
+
+
+def test_a_program_without_a_header_is_rewritten() -> None:
+    data = two_methods(inline=True, header=False)
+    program = read_program(data, "p")
+    assert rewrite_program(data, program, ProgramChanges()) == data
+    changes = ProgramChanges(
+        {program.methods[0].delegates[0]: b"other" * 9}, {0: {0: PlannedPlace(2, 32)}}, {0: {1: 80}}
+    )
+    made = read_program(rewrite_program(data, program, changes), "p").methods[0]
+    assert [bytes(d.data) for d in made.delegates] == [b"other" * 9, OTHER]
+    assert made.planned_bytes == {1: 80, 2: program.methods[0].planned_bytes[2]}

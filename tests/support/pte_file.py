@@ -43,8 +43,11 @@ def pte_file(
     inline: bool = False,
     constants: Sequence[bytes] = (),
     named: Mapping[str, bytes] | None = None,
+    header: bool = True,
 ) -> bytes:
-    """A program: `data` of its delegates inline or as segments, `named` data as segments."""
+    """A program: `data` of its delegates inline or as segments, `named` data as segments. Without `header` it lists an
+    empty segment, as ExecuTorch writes it where all data is inline.
+    """
     named = named or {}
     write = _Writer()
     segments = [*([] if inline else data), *(named.values())]
@@ -52,6 +55,8 @@ def pte_file(
     for one in segments:
         spans.append(write.table({0: ("Uint64", at), 1: ("Uint64", len(one))}))
         at += -(-len(one) // 128) * 128
+    if not header:
+        spans.append(write.table({0: ("Uint64", 0), 1: ("Uint64", 0)}))
     first_named = 0 if inline else len(data)
     names = [write.table({0: write.text(k), 1: ("Uint32", first_named + i)}) for i, k in enumerate(named)]
     inlined = [write.table({0: write.raw(one)}) for one in data] if inline else []
@@ -63,6 +68,8 @@ def pte_file(
         3: write.offsets(inlined), 4: write.offsets(spans), 7: write.offsets(names),
     })  # fmt: skip
     program = write.finish(root, b"ET12")
+    if not header:
+        return program
     size = len(program) + 32
     base = -(-size // 128) * 128 if segments else 0
     header = struct.pack("<4sIQQQ", b"eh00", 32, size, base, at)

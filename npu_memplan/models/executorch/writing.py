@@ -97,8 +97,8 @@ class _Rewriter:
         spans = self._parts.segments(_SEGMENTS)
         if self._has_header:
             struct.pack_into("<Q", self._head, 16, len(self._head))
-        if not spans:
-            return bytes(self._head)
+        if not spans or not (self._has_header and number_at(self._data, "<Q", 24)):
+            return bytes(self._head)  # a file whose header names no segments may list empty ones
         alignment = _LARGEST
         while alignment > _SMALLEST and any(span.start % alignment for span in spans):
             alignment //= 2
