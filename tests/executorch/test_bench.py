@@ -26,7 +26,7 @@ REAL = ("three_convolutions_u55", "three_convolutions_u65", "three_convolutions_
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> RuntimeBench:
-    return RuntimeBench(tmp_path_factory.mktemp("bench"))
+    return RuntimeBench(tmp_path_factory.mktemp("bench") / "made")
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -55,6 +55,7 @@ def build_library(folder: Path) -> Path:
         f"-L{package / 'lib'}", "-lexecutorch", f"-Wl,-rpath,{package / 'lib'}",
     ]  # fmt: skip
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BenchError(f"the host backend cannot be built: {error}") from None
