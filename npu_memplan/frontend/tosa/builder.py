@@ -175,6 +175,13 @@ class GraphBuilder:
         self._append(operator, replace(layer, name=f"{layer.name}:{name}", output=name))
         return name
 
+    def beside(self, operator: TosaOperator, layer: Layer, name: str, shape: tuple[int, ...]) -> str:
+        """Append `layer`, whose output is as the tensor `name` but for its shape; the name of that."""
+        made = self._names.unique(f"{name}_moved")
+        self.tensors[made] = replace(self.tensors[name], name=made, shape=shape, data=None)
+        self._append(operator, replace(layer, name=f"{layer.name}:{made}", output=made))
+        return made
+
     def shape(self, index: int) -> tuple[int, ...]:
         return self.graph.tensor(index).shape
 

@@ -46,6 +46,7 @@ from .operands import (
 from .pools import POOLS, reduced
 from .rescaling import TosaSum
 from .resizing import mixed_layer
+from .strides import add_convolution, add_transposed
 from .tables import byte_table, negated, word_table
 
 _WIDE = "int64"  # sums of 48 bits
@@ -125,7 +126,7 @@ def _convolution(
         depthwise=depthwise,
         **fields,
     )
-    builder.add(operator, layer, numbers.output_zero)
+    add_convolution(builder, operator, layer, numbers.output_zero)
 
 
 def _depthwise(weights: Any) -> tuple[Any, bool]:
@@ -169,13 +170,13 @@ def _transposed(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
 ) -> None:
     """The NPU interleaves zeros, for stride 2, and convolves with the mirrored kernel."""
-    weights = np.ascontiguousarray(_weights(builder, computed)[:, ::-1, ::-1, :])
-    top, bottom, left, right = computed.numbers(0)
-    stride = computed.numbers(1)
-    if stride not in ((1, 1), (2, 2)):
-        raise RejectedError(f"its stride is {stride[0]}x{stride[1]}; those of 1x1 and 2x2 fit the NPU")
-    if max(top, bottom, left, right) > 0:
-        raise RejectedError("it adds rows or columns to its output")
+    weights, padding, stride = _weights(builder, computed), computed.numbers(0), computed.numbers(1)
+    fields = _weighted_fields(builder, computed, numbers, clamp, len(weights))
+    if stride not in ((1, 1), (2, 2)) or max(padding) > 0:
+        add_transposed(builder, operator, weights, fields, (padding, stride), numbers.output_zero)
+        return
+    top, bottom, left, right = padding
+    weights = np.ascontiguousarray(weights[:, ::-1, ::-1, :])
     source, result = (builder.shape(i)[1:3] for i in (computed.inputs[0], computed.outputs[0]))
     seen = tuple(step * extent for step, extent in zip(stride, source, strict=True))
     own = Padding(-top, -left, -bottom, -right)
@@ -184,7 +185,7 @@ def _transposed(
         weights=weights,
         padding=transposed_padding(own, weights.shape[1:3], seen, result),
         upscale=Upscale.TRANSPOSE if stride == (2, 2) else Upscale.NONE,
-        **_weighted_fields(builder, computed, numbers, clamp, len(weights)),
+        **fields,
     )
     builder.add(operator, layer, numbers.output_zero)
 

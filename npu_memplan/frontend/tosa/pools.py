@@ -15,6 +15,7 @@ from ...models.tosa_graph import TosaOperator
 from .builder import Clamp, Emitter, GraphBuilder
 from .dimensions import MOST, around
 from .operands import stride_of, window_padding
+from .strides import add_pool
 
 
 def reduced(
@@ -43,7 +44,7 @@ def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> No
         "max", (builder.moved(operator.inputs[0]),), "", PoolKind.MAX, (kernel[0], kernel[1]), clamp,
         stride_of(builder, operator, stride), window_padding(padding),
     )  # fmt: skip
-    builder.add(operator, layer)
+    add_pool(builder, operator, layer)
 
 
 def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
@@ -83,19 +84,19 @@ def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -
     window, step, pads = (kernel[0], kernel[1]), stride_of(builder, operator, stride), window_padding(padding)
     if not before and not behind:
         names = (builder.moved(operator.inputs[0]),)
-        builder.add(operator, PoolLayer("average", names, "", PoolKind.AVERAGE, window, clamp, step, pads))
+        add_pool(builder, operator, PoolLayer("average", names, "", PoolKind.AVERAGE, window, clamp, step, pads))
         return
     if pads.any:
         names = (builder.read(operator.inputs[0], before),)
         layer = PoolLayer("average", names, "", PoolKind.VALID, window, clamp, step, pads)
-        builder.add(operator, layer, behind)
+        add_pool(builder, operator, layer, behind)
         return
     count = kernel[0] * kernel[1]
     bits = (count - 1).bit_length()
     scale = Scale((((1 << 30) + 1) << bits) // count, 30 + bits)  # as the specification has it
     names = (builder.read(operator.inputs[0], before),)
     layer = PoolLayer("average", names, "", PoolKind.SUM, window, clamp, step, NO_PADDING, stated=scale)
-    builder.add(operator, layer, behind)
+    add_pool(builder, operator, layer, behind)
 
 
 POOLS: dict[str, Emitter] = {
