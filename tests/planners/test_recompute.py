@@ -7,7 +7,17 @@ import random
 
 import pytest
 
-from npu_memplan.planners.recompute import Task, TaskGraph, evict, extra_cost, least_cost, live_bytes, recompute
+from npu_memplan.planners.recompute import (
+    Task,
+    TaskGraph,
+    evict,
+    extra_cost,
+    greedy,
+    least_cost,
+    least_live_bytes,
+    live_bytes,
+    recompute,
+)
 
 
 def training_like(seed: int, most: int) -> TaskGraph:
@@ -146,3 +156,19 @@ def test_small_graphs_are_solved_exactly_and_say_so():
     assert found.peak_bytes <= 5
     assert found.extra_cost > 0
     assert recompute(chain(5), 2) is None
+
+
+def test_no_schedule_is_below_the_least_bytes():
+    for seed in range(40):
+        graph = training_like(seed, 9)
+        least = least_live_bytes(graph)
+        assert least_cost(graph, least - 1, 100_000) == (None, True)
+        assert evict(graph, least - 1) is None
+
+
+def test_a_search_ends_after_the_moves_that_it_may_look_at(monkeypatch):
+    graph = training_like(38, 10)
+    limit = max(live_bytes(graph, graph.order)) * 9 // 10
+    assert evict(graph, limit) is not None
+    monkeypatch.setattr(greedy, "LOOKS", 0)
+    assert evict(graph, limit) is None

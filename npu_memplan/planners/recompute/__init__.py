@@ -6,8 +6,18 @@ Invariant: a schedule is judged by `live_bytes` alone, whatever search found it.
 from __future__ import annotations
 
 from .exact import least_cost
-from .graph import Task, TaskGraph, extra_cost, live_bytes
+from .graph import Task, TaskGraph, extra_cost, least_live_bytes, live_bytes
 from .greedy import evict
 from .search import TaskSchedule, recompute
 
-__all__ = ["Task", "TaskGraph", "TaskSchedule", "evict", "extra_cost", "least_cost", "live_bytes", "recompute"]
+__all__ = [
+    "Task",
+    "TaskGraph",
+    "TaskSchedule",
+    "evict",
+    "extra_cost",
+    "least_cost",
+    "least_live_bytes",
+    "live_bytes",
+    "recompute",
+]

@@ -7,7 +7,7 @@ live.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -63,17 +63,28 @@ def spans(graph: TaskGraph, schedule: Sequence[int]) -> Iterator[tuple[int, int,
         yield value, first, len(schedule) - 1 if value in graph.kept else last
 
 
-def live_bytes(graph: TaskGraph, schedule: Sequence[int]) -> list[int]:
-    """Bytes live while each task of a schedule runs, its scratch included."""
+def live_bytes(
+    graph: TaskGraph, schedule: Sequence[int], found: Iterable[tuple[int, int, int]] | None = None
+) -> list[int]:
+    """Bytes live while each task of a schedule runs, its scratch included; `found` are its spans, if known."""
     steps = [0] * (len(schedule) + 1)
-    for value, first, last in spans(graph, schedule):
+    for value, first, last in spans(graph, schedule) if found is None else found:
         steps[first] += graph.sizes_bytes[value]
         steps[last + 1] -= graph.sizes_bytes[value]
-    level, found = 0, []
+    level, levels = 0, []
     for index, step in zip(schedule, steps, strict=False):
         level += step
-        found.append(level + graph.tasks[index].scratch_bytes)
-    return found
+        levels.append(level + graph.tasks[index].scratch_bytes)
+    return levels
+
+
+def least_live_bytes(graph: TaskGraph) -> int:
+    """Bytes below which no schedule is: what the hungriest task reads and makes, and its scratch."""
+    made = graph.producers
+    return max(
+        (t.scratch_bytes + sum(graph.sizes_bytes[v] for v in {*t.reads, *t.makes} if v in made) for t in graph.tasks),
+        default=0,
+    )
 
 
 def extra_cost(graph: TaskGraph, schedule: Sequence[int]) -> float:

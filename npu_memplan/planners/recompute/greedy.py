@@ -17,12 +17,14 @@ from .graph import TaskGraph, extra_cost, live_bytes, spans
 
 DEPTHS = (0, 1, 2, 4, 8, 1 << 30)
 """How far back what is no longer live is made again; beyond, it lives on."""
+LOOKS = 10
+"""Moves that a search looks at for each task of the graph, before it ends without a schedule."""
 EXPONENTS = (1.0, 0.5)
 """What is saved is weighed against its cost to this power; the cheapest schedule counts."""
 
 
 def evict(graph: TaskGraph, limit_bytes: int) -> tuple[int, ...] | None:
-    """A schedule that never has more than `limit_bytes` live, or None where no move helps any more."""
+    """A schedule that never has more than `limit_bytes` live, or None: no move helps any more, or `LOOKS` are over."""
     found = [s for e in EXPONENTS if (s := _Search(graph, limit_bytes, e).run()) is not None]
     return min(found, key=lambda schedule: extra_cost(graph, schedule), default=None)
 
@@ -40,6 +42,7 @@ class _Search:
     def __init__(self, graph: TaskGraph, limit_bytes: int, exponent: float) -> None:
         self.graph, self.limit, self.exponent = graph, limit_bytes, exponent
         self.producers = graph.producers
+        self.looks = 0
         self.runs: list[int] = list(range(len(graph.tasks)))  # what the schedule has, by number
         self.task_of = list(range(len(graph.tasks)))  # of each of these numbers
         self._measure()
@@ -47,9 +50,6 @@ class _Search:
     def _measure(self) -> None:
         """Everything that follows from the schedule."""
         schedule = [self.task_of[run] for run in self.runs]
-        self.live = live_bytes(self.graph, schedule)
-        self.over = [max(0, level - self.limit) for level in self.live]
-        self.sums = [0, *accumulate(self.over)]
         self.position = {run: i for i, run in enumerate(self.runs)}
         self.touches: dict[int, list[int]] = {}
         for i, index in enumerate(schedule):
@@ -57,12 +57,18 @@ class _Search:
             for value in {*task.reads, *task.makes}:
                 self.touches.setdefault(value, []).append(i)
         self.spans: dict[int, list[tuple[int, int]]] = {}
-        for value, first, last in spans(self.graph, schedule):
+        found = list(spans(self.graph, schedule))
+        for value, first, last in found:
             self.spans.setdefault(value, []).append((first, last))
+        self.live = live_bytes(self.graph, schedule, found)
+        self.over = [max(0, level - self.limit) for level in self.live]
+        self.sums = [0, *accumulate(self.over)]
 
     def run(self) -> tuple[int, ...] | None:
         queue: list[tuple[float, int, int]] = []
         while self.sums[-1]:
+            if self.looks > LOOKS * len(self.graph.tasks):
+                return None
             if not queue:
                 queue = self._candidates()
                 if not queue:
@@ -101,6 +107,7 @@ class _Search:
     def _best(self, value: int, reader: int) -> _Move | None:
         """The best way to make `value` again in front of `reader`, if that saves anything."""
         moves = []
+        self.looks += 1
         seen: set[tuple[int, ...]] = set()
         at = self.position[reader]
         if value not in self.graph.tasks[self.task_of[reader]].reads:
@@ -166,12 +173,15 @@ class _Search:
         level = self.live[at] - reader.scratch_bytes - sum(sizes[v] for v in reader.makes) - sizes[value] + longer
         last = {v: i for i, task in enumerate(tasks) for v in (*graph.tasks[task].makes, *graph.tasks[task].reads)}
         own = {v for task in tasks for v in graph.tasks[task].makes if not self._is_live(v, at)} | {value}
+        freed = [0] * len(tasks)  # bytes of those whose last use is there
+        for v in own - {value}:
+            freed[last[v]] += sizes[v]
         excess = 0
         for i, index in enumerate(tasks):
             task = graph.tasks[index]
             level += sum(sizes[v] for v in task.makes if v in own)
             excess += max(0, level + task.scratch_bytes - self.limit)
-            level -= sum(sizes[v] for v in own if last[v] == i and v != value)
+            level -= freed[i]
         return excess
 
     def _apply(self, move: _Move, reader: int) -> None:

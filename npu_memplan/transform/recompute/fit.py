@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...planners.errors import PlanningError
-from ...planners.recompute import TaskSchedule, live_bytes, recompute
+from ...planners.recompute import TaskSchedule, least_live_bytes, live_bytes, recompute
 from ...request import Loaded, Request
 from ...vocabulary import RECOMPUTED
 from ..lower import required_bytes
@@ -38,7 +38,8 @@ def fit(module: Any, requested: Request) -> Any:
     graph = tasks.graph
     limit = peak = max(live_bytes(graph, graph.order), default=0)
     best, above, least = None, peak, required
-    limit = int(peak * available / required)
+    floor = least_live_bytes(graph)
+    limit = max(floor, int(peak * available / required))
     below = 0
     for _ in range(ATTEMPTS):
         schedule = recompute(graph, limit)
@@ -54,13 +55,14 @@ def fit(module: Any, requested: Request) -> Any:
             else:
                 above = limit
             near = int(limit * available / used)
-            limit = near if below < near < above else (below + above) // 2
+            limit = max(floor, near if below < near < above else (below + above) // 2)
         if below and above <= below * CLOSE:
             break
     if best is None:
         raise PlanningError(
-            f"{requested.function!r} needs {required} bytes, {least} with what can be computed again; the pools have"
-            f" {available}, {least - available} too few; give larger pools, or one without a size behind them",
+            f"{requested.function!r} needs {required} bytes, {least} with what can be computed again (its largest call"
+            f" alone has {floor} live); the pools have {available}, {least - available} too few; give larger pools, or"
+            " one without a size behind them",
             pool=requested.pools[0].name,
             required_bytes=least,
             available_bytes=available,
