@@ -44,9 +44,10 @@ class Reverse(Layer):
         return StorageTraits(dense=True, keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
-        shape = self._seen(context.tensors[self.inputs[0]].shape)
+        whole = context.tensors[self.inputs[0]].shape
+        shape = self._seen(whole)
         ifm, ofm = (reshaped(context.operand(name, raw=True), shape) for name in (self.inputs[0], self.output))
-        backwards = StoredBackwards.H if shape[1] == 1 else StoredBackwards.W
+        backwards = StoredBackwards.W if math.prod(whole[: self.first]) > 1 else StoredBackwards.H
         store_in_order(context.builder, ifm, ofm, backwards=backwards)
 
     def _seen(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
