@@ -50,6 +50,8 @@ FOUND = {
     "yolo_like": 819_200,
     "diffusion_unet": 786_688,
     "mamba_like": 1_650_688,
+    "t5_small": 790_528,
+    "whisper_tiny_encoder": 60_912_256,
     "mobilevit_s": 4_194_304,
     "convnext_nano": 1_658_880,
     "efficientformer_l1": 5_419_008,
