@@ -115,6 +115,7 @@ def _options(given: dict[str, object]) -> CompileOptions:
         given[name] = (value,) if isinstance(value, str) else value
     for name in _POOLS:
         value = given[name] or {}
-        if isinstance(value, Mapping):
-            given[name] = {pool: parse_size(size) if isinstance(size, str) else size for pool, size in value.items()}
+        if not isinstance(value, Mapping):
+            raise OptionError(f"npu_memplan.compile: {name} is {value!r}; give names and sizes, as {{'sram': '96KiB'}}")
+        given[name] = {pool: parse_size(size) if isinstance(size, str) else size for pool, size in value.items()}
     return from_values(given, CompileOptions, "npu_memplan.compile", OptionError)
