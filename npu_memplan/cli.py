@@ -27,7 +27,7 @@ from .process.setup import only_printable, open_streams, print_nowhere, signals_
 COMMANDS: dict[str, str] = {
     "compile": "Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.",
     "link": "Compile several networks for one memory: one plan, one C library.",
-    "explore": "Find the fastest program for several limits of memory, beside Vela's own two points.",
+    "explore": "Find the fastest program for several memory limits, compared with Vela's two modes.",
     "run": "Run a compiled model on its planned pools and compare with a reference.",
     "new-firmware": "Write a firmware project for a board: CMake, linker script, driver, main, a compiled model.",
     "sweep": "Compile many models for many targets, on this machine or on a cluster; one table of it all.",

@@ -42,7 +42,7 @@ def verbosity(command: Any) -> Any:
                 click.echo(error.details, err=True)
             raise
 
-    option = group("What is said")
+    option = group("Printed output")
     quiet = option("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
     verbose = option("-v", "--verbose", is_flag=True, help="Also every phase on stderr, with its seconds.")
     return quiet(verbose(functools.update_wrapper(told, command)))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..fit.trials import FitResult
 
 
-_target, _memory, _work = group("Target"), group("Memory"), group("Who computes what")
+_target, _memory, _work = group("Target"), group("Memory"), group("NPU and host")
 _OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "one_arena", "as_json", "quiet", "verbose",
                 "strict")  # fmt: skip
 _FIGURES = (
@@ -52,7 +52,8 @@ _FIGURES = (
     "npu_macs",
     "host_cycles",
 )
-_goal, _search, _output = group("What is best"), group("The planner"), group("What is written")
+_goal, _search, _output = group("Objective"), group("Planner"), group("Output files")
+_checks = group("Checks and cache")
 
 
 def _operators(text: str) -> tuple[str, ...]:
@@ -137,10 +138,10 @@ _RARE = (
 @_search("--time-limit", "time_limit_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Of all "
          "searches of the compile together; the best found until then is taken.")  # fmt: skip
 @_search("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
-@group("Results")("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
+@_checks("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
                   "results are called exact, and make it otherwise where they differ; default: unless that is much "
                   "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
-@group("Results")("--cache/--no-cache", "cached", default=None, help="Take a program that was compiled before "
+@_checks("--cache/--no-cache", "cached", default=None, help="Take a program that was compiled before "
                   "from the cache, and put others there; default: unless NPU_MEMPLAN_PROGRAM_CACHE, its size, is "
                   "0.")  # fmt: skip
 @_output("-o", "--output", type=PLACE, help="Artifact directory to write; with --emit vela-tflite, the file.")
@@ -160,7 +161,7 @@ _RARE = (
          "program stands in; without it, the fault is reported.")  # fmt: skip
 @_output("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @verbosity
-@group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     model: Path,
     output: Path | None,

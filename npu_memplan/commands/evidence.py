@@ -16,7 +16,7 @@ from ..command_line.progress import Verbosity, progress, verbosity
 from ..command_line.values import FOLDER, PLACE, RunnerName, names
 from ..files.staging import check_place, staged_directory
 
-_what, _where = group("What runs"), group("What is written")
+_what, _where = group("Program and runner"), group("Output files")
 
 
 @click.command(cls=GroupedCommand, help="Run a fixed set of small networks and write a record that you can send: "
@@ -36,7 +36,7 @@ _what, _where = group("What runs"), group("What is written")
 @_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for evidence.json and evidence.html.")
 @_where("--force", is_flag=True, help="Replace a non-empty output directory.")
 @verbosity
-@group("What is said")("--json", "as_json", is_flag=True, help="Print the record instead of text.")
+@group("Printed output")("--json", "as_json", is_flag=True, help="Print the record instead of text.")
 def command(
     runner: str,
     accelerator: str,

@@ -35,7 +35,7 @@ _target = group("Target")
 
 
 @click.command(cls=GroupedCommand,
-               help="Find the fastest program for several limits of memory; beside them Vela's own two.")  # fmt: skip
+               help="Find the fastest program for several memory limits, compared with Vela's two modes.")  # fmt: skip
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
               help="Directory for front.html, front.csv and front.json.")  # fmt: skip

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..artifact.application import Application
     from ..options import CompileOptions
 
-_memory, _output = group("Memory"), group("What is written")
+_memory, _output = group("Memory"), group("Output files")
 
 
 def _rates(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[str, float]:
@@ -88,7 +88,7 @@ def _npus(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[s
          "of each network for TFLite Micro, as Vela writes it, for interpreters that share one arena.")  # fmt: skip
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
 @verbosity
-@group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     models: tuple[Path, ...],
     pools: dict[str, int],

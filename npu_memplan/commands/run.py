@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from fvp_runner.result import RunResult
 
 
-_what, _data, _checked = group("What runs"), group("Inputs and outputs"), group("Against a reference")
-_own, _firmware = group("Firmware of your own"), group("Firmware of ours: fvp, qemu, unicorn")
+_what, _data, _checked = group("Program and runner"), group("Inputs and outputs"), group("Comparison with a reference")
+_own, _firmware = group("Your own firmware"), group("Built-in firmware (fvp, qemu, unicorn)")
 
 
 _RARE = (
@@ -93,7 +93,7 @@ _RARE = (
 @_own("--trace", type=FILE, metavar="FILE.json", help="With --elf: the NPU's operations for Perfetto, and every "
       "access to its registers.")  # fmt: skip
 @verbosity
-@group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     directory: Path | None,
     elf: Path | None,

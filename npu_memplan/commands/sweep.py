@@ -49,7 +49,7 @@ def command() -> None:
     """Many models on many targets."""
 
 
-_cases, _where, _limits = group("What is compiled"), group("Where"), group("Limits")
+_cases, _where, _limits = group("Models and targets"), group("Workers"), group("Limits")
 
 
 _RARE = "--import --store --shard --case-time --case-memory"  # options of --help-all alone
@@ -82,7 +82,7 @@ _RARE = "--import --store --shard --case-time --case-memory"  # options of --hel
     "--case-memory", default="4GiB", type=parse_size, show_default=True, metavar="SIZE", help="Memory of one case."
 )
 @verbosity
-@group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def run(
     output: Path, executor: str, shard: str | None, store: Path | None, case_time: float, case_memory: int,
     models: tuple[Path, ...], runner: str | None, seeds: int, plugins: tuple[Path, ...], as_json: bool,
