@@ -35,6 +35,7 @@ _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices 
 _WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
 _FINALISTS = 8  # besides the first program, by their cycles under the model of the search
+_SLOWER = 4  # candidates searched under the worst model at any effort, where the best is slower than the reference
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -198,13 +199,14 @@ def _search_under_worst(
     worst = max(range(len(MODELS)), key=lambda index: cycles[index] / max(1, reference[index]))
     if MODELS[worst] == rank.memory_map.assumptions:
         return
-    others, last = [], budget.rounds[-1][1]
-    for candidate in searched[: budget.under_worst]:
+    least, last = _worst_ratio(cycles, reference), budget.rounds[-1][1]
+    count = budget.under_worst if least <= 1 else max(budget.under_worst, _SLOWER)
+    others = []
+    for candidate in searched[:count]:
         if candidate.optimistic_cycles and not is_ended():
             others.append(candidate.under(MODELS[worst]))
             others[-1].search(last)
-    least = _worst_ratio(cycles, reference)
-    for other in sorted(others, key=_optimistic_cycles)[: budget.under_worst // 2]:
+    for other in sorted(others, key=_optimistic_cycles)[: count // 2]:
         if is_ended() or other.optimistic_cycles >= least * reference[worst]:
             break
         again, own = other.under(rank.memory_map.assumptions), MODELS.index(rank.memory_map.assumptions)

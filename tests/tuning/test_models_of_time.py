@@ -95,3 +95,16 @@ def test_what_the_worst_model_finds_is_searched_under_the_other_again(planned: C
     rank, budget = ranking(plain).under(SEARCHED), BUDGETS["normal"]
     once, again = (search_programs((plain,), rank, replace(budget, under_worst=n)) for n in (0, budget.under_worst))
     assert again.ratio < 0.98 * once.ratio  # as far as one model found it was the same
+
+
+def test_quick_searches_on_where_one_model_says_slower_than_vela(
+    planned: Callable[..., Planned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = planned("kws_ref_model", "vela", 22192)
+    rank = ranking(plain).under(SEARCHED)
+    once = search_programs((plain,), rank, BUDGETS["quick"])
+    nominal, in_turn, contended = once.reference
+    monkeypatch.setattr(weight_prefetch, "_reference", lambda *_: (nominal, in_turn // 2, contended))
+    again = search_programs((plain,), rank, BUDGETS["quick"])
+    assert again.ratio > 1
+    assert len(again.candidates) > len(once.candidates)
