@@ -34,10 +34,10 @@ from .bounds import bound_of, port_bound
 from .budget import BUDGETS, SearchBudget
 from .candidate import ProgramCandidate, cycles_by_model
 from .cascades import CascadeChoice, at_limit, pareto_front
-from .maps_away import with_maps_away
 from .prefetch_candidate import PrefetchCandidate
 from .ranking import Ranking
 from .rebuild import Cutters, rebuild_problem, slicers
+from .tensor_replacement import replace_maps
 from .weight_prefetch import (
     SearchResult,
     fast_pool,
@@ -181,7 +181,7 @@ def _forms(
             return
     if not forms:
         return
-    if spilled() and (away := with_maps_away(forms[0], memory_map)) is not None:
+    if spilled() and (away := replace_maps(forms[0], memory_map)) is not None:
         yield away
     if always_stripes and not budget.shares and spilled():
         budget = replace(budget, in_place_shares=_AT_ONCE)

@@ -36,7 +36,7 @@ def around(seed: int) -> LayerGraph:
     return chain.graph()
 
 
-def with_maps_away(npu: str, seed: int, limit_bytes: int = 0) -> tuple[LayerGraph, Lowered, NpuProgram]:
+def program_with_absence(npu: str, seed: int, limit_bytes: int = 0) -> tuple[LayerGraph, Lowered, NpuProgram]:
     graph = around(seed)
     lowered = lower(graph, accelerator(npu))
     return graph, lowered, replaced(lowered.program, chosen(lowered.program, limit_bytes), SLOW)
@@ -45,7 +45,7 @@ def with_maps_away(npu: str, seed: int, limit_bytes: int = 0) -> tuple[LayerGrap
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("npu", NPUS)
 def test_results_are_the_same(npu: str, seed: int) -> None:
-    graph, lowered, program = with_maps_away(npu, seed)
+    graph, lowered, program = program_with_absence(npu, seed)
     assert sum(b.name.endswith("_away") for b in program.buffers) == 2
     assert sum(o.op is Op.DMA_START for o in program.operations) == 4
     inputs = random_inputs(graph, seed)
@@ -57,7 +57,7 @@ def test_results_are_the_same(npu: str, seed: int) -> None:
 
 @pytest.mark.parametrize("left_out", range(4))
 def test_a_transfer_left_out_is_found(left_out: int) -> None:
-    graph, lowered, program = with_maps_away("ethos-u65-512", 1)
+    graph, lowered, program = program_with_absence("ethos-u65-512", 1)
     transfers = [i for i, o in enumerate(program.operations) if o.op is Op.DMA_START]
     kept = tuple(o for i, o in enumerate(program.operations) if i != transfers[left_out])
     with pytest.raises(UninitialisedReadError):

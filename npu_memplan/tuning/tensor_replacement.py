@@ -1,6 +1,6 @@
-"""Native lowering whose feature maps leave a fast pool that is too small for all of them, between two uses.
+"""Tensor replacement: feature maps leave a fast pool that is too small for all of them, between two uses.
 
-Invariant: a program like any other, planned, verified and compared by its cycles with the same without it.
+Invariant: the result is planned, verified and compared by its cycles, as any other candidate is.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .rebuild import rebuild_problem
 from .weight_prefetch import fast_pool
 
 
-def with_maps_away(extracted: Extracted, memory_map: MemoryMap) -> Extracted | None:
-    """The program with maps in the first other pool that the NPU writes while nobody uses them; None where none is long
-    unused, or there is no such pool.
+def replace_maps(extracted: Extracted, memory_map: MemoryMap) -> Extracted | None:
+    """The program with unused maps in the first writable pool besides the fast one; None where no map stays unused for
+    long, or there is no such pool.
     """
     pools = extracted.problem.pools
     fast = fast_pool(pools, memory_map)
