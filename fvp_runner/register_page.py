@@ -125,12 +125,13 @@ class EthosURegisters:
         self,
         accelerator: Architecture,
         execute: Callable[[Job], JobOutcome],
+        set_irq: Callable[[bool], None] = lambda level: None,
     ) -> None:
         self.accelerator = accelerator
         self.messages: list[str] = []  # why jobs failed, in the NPU model's words
         self.jobs: list[JobOutcome] = []
         self._execute = execute
-        self.set_irq: Callable[[bool], None] = lambda level: None
+        self.set_irq = set_irq
         self.irq = False  # level of the interrupt line
         self._words: dict[int, int] = {}
         self._protection = 0
