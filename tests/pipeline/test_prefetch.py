@@ -95,7 +95,7 @@ def test_a_real_model_waits_less(cli, tmp_path: Path, shared_model: Callable[[st
         done = cli("compile", model, *options, "--json", "-o", tmp_path / name)
         assert done.code == 0, done.err
         made[name] = (done.json["pools"][-1]["used_bytes"], done.json["estimated_cycles"])
-    assert made["free"][0] == made["full"][0]
+    assert made["full"][0] <= made["free"][0]
     assert made["full"][1] < 0.8 * made["free"][1]  # a size was given: the fewest cycles in it
     assert made["free"][0] == 20752 < made["roomy"][0] <= 22192
     assert made["roomy"][1] < made["free"][1]
