@@ -15,15 +15,21 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ..ethosu.program.primfunc import cache_program, to_primfunc
+from ..ethosu.program.primfunc import cache_program, from_primfunc, to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.slices import Slicer, Slices
 from ..extract.program import Fixed
 from ..extract.tir import operator_of
 from ..stages import Extracted, extract_problem
+from ..vocabulary import is_npu
 from .placed import PlacedCall, npu_calls
 
 Cutters = Mapping[str, tuple[Any, Slicer]]  # of functions: their constants in main, and what cuts them
+
+
+def npu_programs(extracted: Extracted) -> dict[Any, NpuProgram]:
+    """The programs of the NPU functions, by their variables."""
+    return {v: from_primfunc(f) for v, f in extracted.loaded.module.functions.items() if is_npu(f)}
 
 
 def called_once(extracted: Extracted) -> list[PlacedCall]:

@@ -13,8 +13,6 @@ from enum import Enum
 from typing import Any
 
 from .. import planners
-from ..ethosu.program.primfunc import from_primfunc
-from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.branches import reordered
 from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.slices import Slices
@@ -36,7 +34,7 @@ from .candidate import ProgramCandidate, cycles_by_model
 from .cascades import CascadeChoice, at_limit, pareto_front
 from .prefetch_candidate import PrefetchCandidate
 from .ranking import Ranking
-from .rebuild import Cutters, rebuild_problem, slicers
+from .rebuild import Cutters, npu_programs, rebuild_problem, slicers
 from .tensor_replacement import replace_maps
 from .weight_prefetch import (
     SearchResult,
@@ -202,20 +200,16 @@ def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:
 def _ordered(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
     """The same with independent operations in the order that leaves more bytes to constants."""
     changed = {}
-    for variable, program in _programs(extracted).items():
+    for variable, program in npu_programs(extracted).items():
         other = reordered(program, memory_map.with_constants_near())
         if other is not program:
             changed[variable.name_hint] = other
     return rebuild_problem(extracted, changed) if changed else extracted
 
 
-def _programs(extracted: Extracted) -> dict[Any, NpuProgram]:
-    return {v: from_primfunc(f) for v, f in extracted.loaded.module.functions.items() if is_npu(f)}
-
-
 def _size(extracted: Extracted) -> list[tuple[int, list[int]]]:
     """Operations, and bytes of buffers, of each function."""
-    programs = _programs(extracted).values()
+    programs = npu_programs(extracted).values()
     return [(len(p.operations), sorted(buffer.size_bytes for buffer in p.buffers)) for p in programs]
 
 
@@ -262,10 +256,10 @@ class _Form:
     def __init__(self, extracted: Extracted, memory_map: MemoryMap, slices: dict[bytes, Slices]) -> None:
         self.extracted, self._where = extracted, memory_map
         self._cutters, reuse = slicers(extracted, slices), extracted.loaded.request.options.reuse_inputs
-        slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in _programs(extracted)}
+        slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in npu_programs(extracted)}
         self._groups = {
             v: CascadeSpace(p, reuse_inputs=reuse, memory_map=memory_map, slicer=slicer[v])
-            for v, p in _programs(extracted).items()
+            for v, p in npu_programs(extracted).items()
         }
         self._among: dict[_Constants, dict[Any, CascadeSpace]] = {}
         self._least: dict[_Constants, int] = {}

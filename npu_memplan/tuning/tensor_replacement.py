@@ -5,12 +5,10 @@ Invariant: the result is planned, verified and compared by its cycles, as any ot
 
 from __future__ import annotations
 
-from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.schedule.replacement import chosen, replaced
 from ..ethosu.time import MemoryMap
 from ..stages import Extracted
-from ..vocabulary import is_npu
-from .rebuild import rebuild_problem
+from .rebuild import npu_programs, rebuild_problem
 from .weight_prefetch import fast_pool
 
 
@@ -24,9 +22,7 @@ def replace_maps(extracted: Extracted, memory_map: MemoryMap) -> Extracted | Non
     if fast is None or slow is None or (limit := pools[fast].size_bytes) is None:
         return None
     changed = {}
-    for variable, function in extracted.loaded.module.functions.items():
-        if is_npu(function):
-            program = from_primfunc(function)
-            if away := chosen(program, limit):
-                changed[variable.name_hint] = replaced(program, away, slow + 1)
+    for variable, program in npu_programs(extracted).items():
+        if away := chosen(program, limit):
+            changed[variable.name_hint] = replaced(program, away, slow + 1)
     return rebuild_problem(extracted, changed) if changed else None
