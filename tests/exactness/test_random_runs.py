@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,6 @@ def test_a_way_that_ends_its_process_is_one_fault(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_program_that_another_way_made_is_run_once() -> None:
-    trial = Trial(network(SEED), SEED)
-    found = [trial.try_unchecked(ways(SEED)[how]) for how in ("none", "vela")]
+    trial, options = Trial(network(SEED), SEED), ways(SEED)["none"]
+    found = [trial.try_unchecked(way) for way in (options, replace(options, effort="max"))]
     assert found == [Outcome(Verdict.EXACT), Outcome(Verdict.EXACT, SAME_PROGRAM)]

@@ -93,7 +93,7 @@ def concatenate(d: Drawing, x: Value) -> bool:
 
 
 def split(d: Drawing, x: Value) -> bool:
-    if not 1 <= len(x.shape) <= 4:
+    if not 1 <= len(x.shape) <= 4 or x.dtype in ("bool", "int64"):  # which TFLite does not split
         return False
     axis = d.number(0, len(x.shape) - 1)
     size = x.shape[axis]
@@ -146,7 +146,7 @@ def rejoin(d: Drawing, x: Value) -> bool:
 
 
 def pack(d: Drawing, x: Value) -> bool:
-    if not 0 <= len(x.shape) <= 3:
+    if not 0 <= len(x.shape) <= 3 or x.dtype == "bool":  # which TFLite does not pack
         return False
     axis = d.number(0, len(x.shape))
     parts = [x, *(d.partner(x, x.shape, same=True) for _ in range(d.number(1, 2)))]
@@ -158,7 +158,7 @@ def pack(d: Drawing, x: Value) -> bool:
 
 def unpack(d: Drawing, x: Value) -> bool:
     axes = [i for i, n in enumerate(x.shape) if 1 <= n <= 4]
-    if not axes or len(x.shape) < 2:
+    if not axes or len(x.shape) < 2 or x.dtype == "int64":  # which TFLite does not unpack
         return False
     axis = int(d.choice(*axes))
     parts = [d.like(x, (*x.shape[:axis], *x.shape[axis + 1 :])) for _ in range(x.shape[axis])]

@@ -62,6 +62,11 @@ def _bias(d: Drawing, x: Value, channels: int, scales: Any) -> int:
     return d.b.constant(random_bias(d.rng, channels, x.dtype, wide), each)
 
 
+def _given(bias: int) -> list[int]:
+    """An input that TFLite refuses as -1: left out, where there is none."""
+    return [bias] if bias >= 0 else []
+
+
 def _result(d: Drawing, x: Value, shape: tuple[int, ...], scales: Any, taps: int) -> Value:
     """What sums of `taps` products are stored in."""
     if not x.quantised:
@@ -113,7 +118,8 @@ def conv(d: Drawing, x: Value) -> bool:
     weights, scales = _weights(d, x, (channels, *w["kernel"], depth // groups), channels, 0)
     bias, y = _bias(d, x, channels, scales), _result(d, x, shape, scales, taps)
     fields = {**_strides(w), **_dilations(w), "FusedActivationFunction": d.fused()}
-    return d.operator("CONV_2D", [x, weights, bias], y, "Conv2DOptions", 3, **fields)
+    reads: list[Value | int] = [x, weights, *_given(bias)]
+    return d.operator("CONV_2D", reads, y, "Conv2DOptions", 3, **fields)
 
 
 def depthwise(d: Drawing, x: Value) -> bool:
@@ -139,7 +145,8 @@ def depthwise(d: Drawing, x: Value) -> bool:
     weights, scales = _weights(d, x, (1, *w["kernel"], channels), channels, 3)
     bias, y = _bias(d, x, channels, scales), _result(d, x, shape, scales, taps)
     fields = {**_strides(w), **_dilations(w), "FusedActivationFunction": d.fused(), "DepthMultiplier": multiplier}
-    return d.operator("DEPTHWISE_CONV_2D", [x, weights, bias], y, "DepthwiseConv2DOptions", 3, **fields)
+    reads: list[Value | int] = [x, weights, *_given(bias)]
+    return d.operator("DEPTHWISE_CONV_2D", reads, y, "DepthwiseConv2DOptions", 3, **fields)
 
 
 def transpose_conv(d: Drawing, x: Value) -> bool:
@@ -158,7 +165,7 @@ def transpose_conv(d: Drawing, x: Value) -> bool:
     weights, scales = _weights(d, x, (channels, *kernel, depth), channels, 0)
     y = _result(d, x, shape, scales, taps)
     bias = _bias(d, x, channels, scales)
-    reads: list[Value | int] = [d.numbers(shape), weights, x, *([bias] if bias >= 0 else [])]
+    reads: list[Value | int] = [d.numbers(shape), weights, x, *_given(bias)]
     window = {"padding": padding, "stride": stride}
     return d.operator("TRANSPOSE_CONV", reads, y, "TransposeConvOptions", 3, **_strides(window))
 
