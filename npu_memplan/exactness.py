@@ -177,6 +177,7 @@ _QUANTISED = ("int8", "int16", "uint8")
 NOT_BY_VELA: dict[tuple[str, str], str] = {
     **{("MIRROR_PAD", dtype): "Vela's stream for it walks backwards through memory, which cannot be lifted"
        for dtype in _QUANTISED},
+    ("MIRROR_PAD", "int32"): "Vela's stream for it writes the middle alone",
     **{("SUM", dtype): "Vela's stream for it leaves out the scales" for dtype in _QUANTISED},
     **{("DIV", dtype): "Vela's stream for it leaves out scales and zero points" for dtype in _QUANTISED},
     ("LOG", "int16"): "Vela's table for it ends too low, and wraps where the range ends",

@@ -162,11 +162,12 @@ class _Lifter:
                     if Role.DMA_KEPT in nodes:  # only some of the bytes are written: the others stay
                         builder.unite(node, nodes[Role.DMA_KEPT])
                     continue
-                read = builder.read(space, ranges, time)
+                transfer = self._operations[time].op is Op.DMA_START  # whose length is rounded up
+                read = builder.read(space, ranges, time, partly=transfer)
                 if read is None:
                     raise LiftError(
                         f"{self._where(time)} reads its {access.role.name} from bytes {int(ranges[0, 0])} to "
-                        f"{int(ranges[-1, 1])} of region {access.region}, which nothing has written"
+                        f"{int(ranges[-1, 1])} of region {access.region}, some of which nothing has written"
                     )
                 nodes[access.role] = read
                 builder.lasts(read, first, last)
@@ -177,11 +178,16 @@ class _Lifter:
                 continue
             space = self._space(argument.region)
             after = np.array(argument.part.after, np.int64)
-            seen = builder.read(space, after, end)
-            node = builder.define(space, after, end) if seen is None else seen
+            result = builder.read(space, after, end)
+            if result is None:
+                raise LiftError(
+                    f"{self._name} leaves bytes of its result, tensor {argument.tensor} ({argument.size_bytes} bytes), "
+                    "unwritten. Compile with --npu-compiler tvm, or keep the operator that makes it on the host with "
+                    "--host-ops"
+                )
             if argument.role is BufferRole.STATE:
-                builder.unite(node, self._argument_nodes[argument.name])
-            self._argument_nodes[argument.name] = node
+                builder.unite(result, self._argument_nodes[argument.name])
+            self._argument_nodes[argument.name] = result
 
     def _check_bounds(self, time: int, access: Access, ranges: Ranges) -> None:
         size = self._sizes.get(access.region)

@@ -228,9 +228,9 @@ def test_an_input_and_an_output_in_one_web_are_copied_in_and_out() -> None:
 
 def test_copies_of_odd_sizes_are_refused() -> None:
     odd = (1, 1, 20)
-    both = conv(view("IFM", 0, (2, 1, 20)), view("OFM", 1024, S), depth=20)
+    both = conv(view("IFM", 0, (2, 1, 20)), view("OFM", 1024, (2, 1, 16)), depth=20)
     with pytest.raises(LiftError, match=r"tensor 0 \(20 bytes\) is accessed together with other tensors"):
-        _program(network([both], [(odd, 0), (odd, 20)], [(S, 1024)]))
+        _program(network([both], [(odd, 0), (odd, 20)], [((2, 1, 16), 1024)]))
 
 
 def test_a_kernel_that_writes_more_than_its_tensor_is_refused() -> None:
@@ -253,6 +253,19 @@ def test_partly_used_bricks_are_kept_whole_where_that_is_free() -> None:
 def test_reading_what_nothing_wrote_is_an_error() -> None:
     with pytest.raises(LiftError, match=r"CONV at stream offset .* reads its IFM from bytes 512 to 768 of region 1"):
         _program(network([_conv(512, 256)], [(S, 0)], [(S, 256)]))
+
+
+def test_reading_more_than_was_written_is_an_error() -> None:
+    half = conv(view("IFM", 0, (2, 4, 16)), view("OFM", 512, (2, 4, 16)), depth=16)
+    with pytest.raises(LiftError, match="bytes 512 to 768 of region 1, some of which nothing has written"):
+        _program(network([half, _conv(512, 1024)], [(S, 0)], [(S, 1024)]))
+
+
+def test_a_result_that_is_not_written_whole_is_an_error() -> None:
+    """Vela's MIRROR_PAD of int32 writes the middle alone."""
+    half = conv(view("IFM", 0, (2, 4, 16)), view("OFM", 512, (2, 4, 16)), depth=16)
+    with pytest.raises(LiftError, match=r"leaves bytes of its result, tensor 1 \(256 bytes\), unwritten"):
+        _program(network([half], [(S, 0)], [(S, 512)]))
 
 
 def test_an_access_outside_the_arena_is_an_error() -> None:

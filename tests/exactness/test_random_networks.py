@@ -42,21 +42,28 @@ def test_right_or_announced_or_refused(seed: int, how: str) -> None:
     ("seed", "how", "verdict"),
     [
         (6002, "tvm", Verdict.EXACT),
-        (50007, "stripes", Verdict.REFUSED),
         (4000008, "tvm", Verdict.EXACT),
         (7000005, "u85", Verdict.EXACT),
         (9200014, "vela", Verdict.ANNOUNCED),
         (9300000, "vela", Verdict.ANNOUNCED),
         (9200033, "vela", Verdict.REFUSED),
+        (9500001, "vela", Verdict.EXACT),
+        (9500076, "stripes", Verdict.EXACT),
+        (9500078, "vela", Verdict.REFUSED),
+        (9510030, "u85", Verdict.EXACT),
+        (9510036, "stripes", Verdict.EXACT),
     ],
 )
 def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:
-    """An NPU function that takes what folding has made a constant; no code of TVM's; such a result, and an input [].
+    """An NPU function that takes what folding has made a constant; such a result, and an input [].
 
     Those of 4000008: `TRANSPOSE` of a constant is an output. Of 7000005: a pool of Vela's has an input that it ignores.
     Of 9200014 and 9300000: what a `TRANSPOSE` moves on the way was taken for a wrong result, beside an operator a step
     away; of the second, the kernels behind it have no operator.
-    Of 9200033: a transfer writes 16 bytes where a tensor has 6.
+    Of 9200033: a transfer writes 16 bytes where a tensor has 6. Of 9500001 and 9500078: Vela's kernels write a part of
+    what is read, in `MIRROR_PAD` of int32 and in `BATCH_MATMUL` of several batches. Of 9500076: a product of a tensor
+    with itself. Of 9510030: the host reads Vela's bools, where true is -1. Of 9510036: a buffer is written as one map
+    and read as another with longer rows.
     """
     outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how], run_options=SANITIZED)
     assert outcome.verdict is verdict, outcome.message

@@ -127,7 +127,8 @@ def _parse(reader: Reader, root: object) -> Match:
     call = DescribedCall(reader, root)
     out = call.output()
     turned = bool(call.layer["turned_first"]), bool(call.layer["turned_second"])
-    inputs = call.activation("first", "0"), call.operand("second", "1")
+    second = "second" if call.has("second") else "first"  # what is both operands is one parameter
+    inputs = call.activation("first", "0"), call.operand(second, "1")
     return Match.of(BatchMatMul("batch_matmul", ("0", "1"), "out", turned, out.limits), out, *inputs)
 
 

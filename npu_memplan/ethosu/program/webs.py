@@ -140,12 +140,15 @@ class WebBuilder:
         self._writers.setdefault(region, Writers()).write(ranges, node)
         return node
 
-    def read(self, region: int, ranges: Ranges, time: int) -> int | None:
-        """A read: unites all writes it sees and returns one of them; None when it sees none."""
-        owners = self._writers.setdefault(region, Writers()).readers_see(ranges) - {NOBODY}
-        if not owners:
+    def read(self, region: int, ranges: Ranges, time: int, partly: bool = False) -> int | None:
+        """A read: unites all writes it sees and returns one of them; None when something has not been written.
+
+        `partly`: when nothing has.
+        """
+        owners = self._writers.setdefault(region, Writers()).readers_see(ranges)
+        nodes = sorted(owners - {NOBODY})
+        if not nodes or (NOBODY in owners and not partly):
             return None
-        nodes = sorted(owners)
         for other in nodes[1:]:
             self.unite(nodes[0], other)
         self._uses[nodes[0]].take(time, time, int(ranges[0, 0]), int(ranges[-1, 1]))

@@ -31,6 +31,9 @@ class DescribedCall:
         self._scales = dict(zip(names, (float.fromhex(str(s)) for s in layer["scales"]), strict=True))
         self._zero_points = dict(zip(names, (int(z) for z in layer["zero_points"]), strict=True))
 
+    def has(self, parameter: str) -> bool:
+        return parameter in self._arguments
+
     def activation(self, parameter: str, name: str) -> tuple[LayerTensor, Any]:
         """An input: its tensor, and its variable."""
         variable = self._arguments[parameter]

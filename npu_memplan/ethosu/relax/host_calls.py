@@ -56,7 +56,7 @@ class _Grouping(relax.PyExprMutator):  # type: ignore[misc]
         except RejectedError as reason:
             self.rejections[self.variable] = (kind, str(reason))
             return call
-        variables = tuple(v for v in match.variables if v is not None)
+        variables = tuple(dict.fromkeys(v for v in match.variables if v is not None))
         composite = _composite(call, variables, {"Composite": f"{PREFIX}.{kind}.0", LAYER: layer})
         return ir.Call(self.builder_.add_func(composite, f"composite_{kind}"), list(variables))
 

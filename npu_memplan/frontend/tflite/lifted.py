@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,16 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     return CompiledNetwork(source, network, result, kept)
 
 
+def _bools_across(network: Network) -> list[int]:
+    """Tensors of bool that the NPU leaves to the host or the host to the NPU: they are no bools of C."""
+    made, read = (
+        {i for call in network.npu_calls for i in side(call)} for side in (attrgetter("outputs"), attrgetter("inputs"))
+    )
+    found = {i for operator in network.cpu_operators for i in operator.inputs if i in made}
+    found |= {i for operator in network.cpu_operators for i in operator.outputs if i in read}
+    return sorted(i for i in found if network.tensors[i].dtype == "bool")
+
+
 _BIAS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 2, "TRANSPOSE_CONV": 3}  # place among the inputs
 
 
@@ -198,7 +209,7 @@ def from_network(
     from .main_builder import MainBuilder
 
     network = with_cross_call_tensors(network)
-    _check_outputs(network)
+    _check_calls(network)
     builder = MainBuilder(network)
     states = builder.states
     builder.one_value_a_state()
@@ -215,8 +226,14 @@ def from_network(
     return builder.build(emit, network_attributes(network, states, operators))
 
 
-def _check_outputs(network: Network) -> None:
-    """A call whose results are not used: the file has lost something."""
+def _check_calls(network: Network) -> None:
+    """Refuses a call whose results are not used (the file has lost something), or that shares bools with the host."""
+    for tensor in _bools_across(network):
+        raise LiftError(
+            f"{network.name}: Vela's streams store true as -1, and an operator on the host has tensor "
+            f"{described(network.tensors[tensor])} too. Compile the source model "
+            "with --npu-compiler tvm"
+        )
     for call in network.npu_calls:
         if not call.outputs and not any(part.updated for part in call.parts.values()):
             raise LiftError(

@@ -61,8 +61,8 @@ class Chains:
         """Every operation row by row, None where it cannot be."""
         found = [sliced(self.program, index) for index in range(len(self.program.operations))]
         made = [layer.output for layer in found if layer is not None and layer.output.fills_rows]
-        heights = {view.buffer: view.height for view in made}
-        return tuple(layer and layer.reading_of(heights) for layer in found)
+        written = {view.buffer: view for view in made}
+        return tuple(layer and layer.reading_of(written) for layer in found)
 
     @cached_property
     def whole_overlaps(self) -> tuple[Overlap, ...]:

@@ -83,12 +83,16 @@ class Sliced:
         reach = (stops - 1) * self.window.stride_y - self.window.pad_top + self.window.height
         return np.minimum(reach, source.height)
 
-    def reading_of(self, heights: Mapping[str, int]) -> Sliced:
-        """The same layer over whole maps: windows may leave the last rows of a map (`heights` of them) unread."""
-        if self.window is None:
+    def reading_of(self, written: Mapping[str, Map]) -> Sliced:
+        """The same layer over whole maps: windows may leave the last rows of a map that was `written` unread.
+
+        Rows of another length are other rows: a buffer may be written as one map and read as another.
+        """
+        source = self.inputs[0] if self.window is not None else None
+        whole = source and written.get(source.buffer)
+        if self.window is None or source is None or whole is None or whole.stride != source.stride:
             return self
-        source = self.inputs[0]
-        unread = heights.get(source.buffer, 0) - source.height
+        unread = whole.height - source.height
         if unread <= 0 or not source.fills_rows:
             return self
         window = replace(self.window, pad_bottom=self.window.pad_bottom - unread)
