@@ -13,13 +13,16 @@ _WINDOW = {"StrideH": 1, "StrideW": 1}
 
 
 def split_then(consumer: str, batch: int, axis: int = 3, slicer: str = "SPLIT") -> bytes:
-    """`slicer` along `axis`, then `consumer`, which reads the second half."""
+    """`slicer` along `axis` (`UNPACK`: along a new first one), then `consumer`, which reads the second half."""
     b, rng = ModelBuilder(), np.random.default_rng(1)
     shape = [batch, 6, 4, 8]
-    half = [n // 2 if i == axis else n for i, n in enumerate(shape)]
+    if slicer == "UNPACK":
+        shape, axis = [2, *shape], 0
+    half = shape[1:] if slicer == "UNPACK" else [n // 2 if i == axis else n for i, n in enumerate(shape)]
     x, part = b.tensor(shape, "int8", 0.1, 3), b.tensor(half, "int8", 0.1, 3)
-    begin = [n - m for n, m in zip(shape, half, strict=True)]
-    if slicer == "SPLIT":
+    if slicer == "UNPACK":
+        b.operator("UNPACK", [x], [b.tensor(half, "int8", 0.1, 3), part], "UnpackOptions", Num=2, Axis=axis)
+    elif slicer == "SPLIT":
         place, other = b.constant(np.array(axis, np.int32)), b.tensor(half, "int8", 0.1, 3)
         b.operator("SPLIT", [place, x], [other, part], "SplitOptions", NumSplits=2)
     elif slicer == "SPLIT_V":
@@ -27,6 +30,7 @@ def split_then(consumer: str, batch: int, axis: int = 3, slicer: str = "SPLIT") 
         other = b.tensor(half, "int8", 0.1, 3)
         b.operator("SPLIT_V", [x, sizes, place], [other, part], "SplitVOptions", NumSplits=2)
     else:
+        begin = [n - m for n, m in zip(shape, half, strict=True)]
         bounds = (begin, half) if slicer == "SLICE" else (begin, shape, [1] * 4)
         b.operator(slicer, [x, *(b.constant(np.array(v, np.int32)) for v in bounds)], [part],
                    "SliceOptions" if slicer == "SLICE" else "StridedSliceOptions")  # fmt: skip

@@ -111,7 +111,7 @@ def _other_output_scale(network: Network, operator: CpuOperator) -> bool:
     return made.dtype == "int8" and (made.scale, made.zero_point) != _OUTPUT_SCALES[operator.name]
 
 
-_SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
+_SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "UNPACK")
 _POOLS_AND_RESIZES = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 _WINDOWS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", *_POOLS_AND_RESIZES)
 
