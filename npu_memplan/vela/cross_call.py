@@ -157,6 +157,7 @@ class _Search:
         self._outputs = {  # by call: tensor, memory and bytes
             call.index: list(_located(network, call, call.outputs, call.output_addresses)) for call in network.npu_calls
         }
+        self._inputs = {call.index: frozenset(call.inputs) for call in network.npu_calls}
 
     def run(self) -> None:
         for operator in self._network.operators:
@@ -222,7 +223,14 @@ class _Search:
                 f"wrote and on tensor {other.index} {other.name!r}, which it did not; its reader needs an "
                 "operator that joins them: compile the source model again"
             )
-        if any(index not in {i for i, *_ in self._outputs[number]} for number in left):
+        unlisted = [number for number in left if index not in {i for i, *_ in self._outputs[number]}]
+        lost = next((number for number in unlisted if index in self._inputs[number]), None)
+        if lost is not None:
+            raise LiftError(
+                f"NPU operator {lost} of {self._network.name} overwrites its input, tensor {index} "
+                f"{self._network.tensors[index].name!r}, which a later operator reads. Compile with --npu-compiler tvm"
+            )
+        if unlisted:
             self._matching(_ARENA, _hull(ranges), index).add(left)
 
     def _part_of(self, outputs: Iterable[tuple[int, int, Ranges]], memory: int, hull: tuple[int, int]) -> int:

@@ -50,6 +50,7 @@ def test_right_or_announced_or_refused(seed: int, how: str) -> None:
         (9500001, "vela", Verdict.EXACT),
         (9500076, "stripes", Verdict.EXACT),
         (9500078, "vela", Verdict.REFUSED),
+        (9500242, "vela", Verdict.REFUSED),
         (9510030, "u85", Verdict.EXACT),
         (9510036, "stripes", Verdict.EXACT),
     ],
@@ -62,8 +63,9 @@ def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:
     away; of the second, the kernels behind it have no operator.
     Of 9200033: a transfer writes 16 bytes where a tensor has 6. Of 9500001 and 9500078: Vela's kernels write a part of
     what is read, in `MIRROR_PAD` of int32 and in `BATCH_MATMUL` of several batches. Of 9500076: a product of a tensor
-    with itself. Of 9510030: the host reads Vela's bools, where true is -1. Of 9510036: a buffer is written as one map
-    and read as another with longer rows.
+    with itself. Of 9500242: Vela's legacy core computes in place of what the host reads later. Of 9510030: the host
+    reads Vela's bools, where true is -1. Of 9510036: a buffer is written as one map and read as another with longer
+    rows.
     """
     outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how], run_options=SANITIZED)
     assert outcome.verdict is verdict, outcome.message
