@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests run on every core; JUNIT etc. can be added: make test PYTEST_ARGS="-k planners"
 PYTEST_ARGS ?=
+# Tests start hundreds of processes: without its bytecode on disk each of them compiles the package anew, for a second
+unexport PYTHONDONTWRITEBYTECODE
 
 # What `make quick` runs: needs neither TVM, Vela nor a C compiler.
 QUICK := tests/test_architecture.py tests/test_options.py \
