@@ -18,7 +18,7 @@ from npu_memplan.files.arrays import InputError, check_outputs, read_inputs, sav
 from npu_memplan.models.executorch.program import ExecutorchProgram
 from npu_memplan.models.executorch.vela_network import npu_calls, open_program, require_npu_calls
 
-from .model import MissingKernelError
+from .inputs import MissingKernelError
 from .simulation import Simulated, simulate
 
 

@@ -32,7 +32,8 @@ from npu_memplan.models.executorch.writing import ProgramChanges, rewrite_progra
 from npu_memplan.models.file import read_file
 
 from ..npu_model.model import NpuModel
-from .model import ExecutorchModel, MethodInput, MissingKernelError, method_inputs, run_delegate
+from .inputs import MissingKernelError, delegate_inputs, method_inputs
+from .model import ExecutorchModel, run_delegate
 
 HEADER = "npu_memplan_one_arena.h"
 _SEEDS = (0, 1)
@@ -203,9 +204,10 @@ def _run_whole(
         ExecutorchModel(program, method, where=_where(program, method), one_arena=inside, stand_ins=True)
         for program, method, inside in zip((old, new), methods, (False, arena), strict=True)
     ]
+    inputs = method_inputs(methods[0], [*models[0].calls.values()])
     for seed in _SEEDS:
         generator = np.random.default_rng(seed)
-        given = [random_array(wanted, generator) for wanted in method_inputs(methods[0])]
+        given = [random_array(wanted, generator) for wanted in inputs]
         ran = [model.run(given) for model in models]
         for left, right in zip(ran[0].outputs, ran[1].outputs, strict=True):
             if not _same(left, right):
@@ -252,6 +254,5 @@ def _run_delegates(
 
 def _inputs(one: EthosUCall, seed: int) -> Sequence[Any]:
     generator = np.random.default_rng(seed)
-    tensors = [one.network.tensors[index] for index in one.call.inputs]
-    values = [random_array(MethodInput(t.name, t.dtype, t.shape), generator) for t in tensors]
+    values = [random_array(wanted, generator) for wanted in delegate_inputs(one)]
     return [np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in values]

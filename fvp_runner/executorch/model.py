@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.errors import RefusalError
 from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.files.arrays import random_array
 from npu_memplan.models.executorch.program import (
@@ -41,23 +40,10 @@ from ..npu_model.checks.footprint import extents
 from ..npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from ..npu_model.model import NpuModel, RunStats
 from ..npu_model.spec.layout import Bytes
+from .inputs import MethodInput, MissingKernelError
 from .kernels import KERNELS
 
 _MOST_STEPS = 1_000_000  # of one inference
-
-
-class MissingKernelError(RefusalError):
-    """An operator of the program is none of those that are run here."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MethodInput:
-    """An input of a method, as a user gives it."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    index_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,18 +61,6 @@ class TensorMemory:
 
     data: Bytes
     defined: NDArray[np.bool_]
-
-
-def method_inputs(method: Method) -> list[MethodInput]:
-    """The tensors that a method takes; `MissingKernelError` where it takes something else."""
-    found = []
-    for number, index in enumerate(method.inputs):
-        tensor = method.tensor(index)
-        if tensor is None or tensor.dtype in ("bfloat16", "complex32"):
-            what = "no tensor" if tensor is None else f"of {tensor.dtype}"
-            raise MissingKernelError(f"input {number} of method {method.name!r} is {what}, which is not run here")
-        found.append(MethodInput(f"input{number}", tensor.dtype, tensor.shape))
-    return found
 
 
 def _backends(method: Method) -> set[str]:

@@ -18,7 +18,8 @@ from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
 
 from ..npu_model.checks.footprint import extents
 from ..npu_model.model import NpuModel, RunStats
-from .model import ExecutorchModel, MethodInput, method_inputs, missing_kernels, run_delegate
+from .inputs import MethodInput, delegate_inputs, method_inputs
+from .model import ExecutorchModel, missing_kernels, run_delegate
 
 Given = Callable[[str, Sequence[MethodInput]], Sequence[NDArray[Any]]]
 
@@ -58,12 +59,12 @@ def simulate(program: ExecutorchProgram, method: Method, given: Given, where: Me
     calls = tuple(one for one in npu_calls(program) if one.method is method)
     missing = tuple(missing_kernels(method))
     if not missing:
-        inputs = given(program.name, method_inputs(method))
+        inputs = given(program.name, method_inputs(method, calls))
         ran = ExecutorchModel(program, method, checks, where).run(inputs)
         return Simulated(method, calls, ran.stats, ran.outputs, ())
     stats = []
     for one in calls:
-        wanted = [MethodInput(t.name, t.dtype, t.shape) for t in (one.network.tensors[i] for i in one.call.inputs)]
+        wanted = delegate_inputs(one)
         values = [np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in given(one.network.name, wanted)]
         model = NpuModel(one.call.accelerator, checks, where)
         stats.append(run_delegate(one, model, values)[0])

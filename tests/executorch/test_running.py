@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.executorch.model import ExecutorchModel, MissingKernelError, method_inputs
+from fvp_runner.executorch.inputs import MissingKernelError, method_inputs
+from fvp_runner.executorch.model import ExecutorchModel
 from fvp_runner.npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from npu_memplan.cli import cli
 from npu_memplan.models.executorch.reading import read_program
@@ -126,4 +127,4 @@ def test_kernels_that_are_not_run_here_are_named(tmp_path: Path) -> None:
 
 def test_inputs_are_described_by_the_method() -> None:
     program = read_program(pte_file([Calls([Tensor("int64", (1, 8)), 3], [0], [], [], [0])]))
-    assert [(i.name, i.dtype, i.shape) for i in method_inputs(program.methods[0])] == [("input0", "int64", (1, 8))]
+    assert [(i.name, i.dtype, i.shape) for i in method_inputs(program.methods[0], [])] == [("input0", "int64", (1, 8))]
