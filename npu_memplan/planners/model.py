@@ -160,11 +160,15 @@ class Model:
                 self.extra.setdefault(j, set()).add(i)
         # items whose zones are more than "do not share a byte while live"
         self.special = {self.item_of[name][0] for pair in self.allowed for name in pair}
-        self._in_parts = {
+        self.in_parts = {
             item.index for item in items if any(delta or buffer.size_bytes != item.size for buffer, delta in item.parts)
         }
-        self.special |= self._in_parts
-        self._allowing = {frozenset(self.item_of[name][0] for name in pair) for pair in self.allowed}
+        self.special |= self.in_parts
+        self.allowing: dict[int, set[int]] = {}  # items that an item may share bytes with in some ways
+        for pair in self.allowed:
+            i, j = (self.item_of[name][0] for name in pair)
+            self.allowing.setdefault(i, set()).add(j)
+            self.allowing.setdefault(j, set()).add(i)
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
         self.deadline: float | None = None  # of `clock.now`; looked at during long work
@@ -289,9 +293,7 @@ class Model:
 
     def is_special(self, i: int, j: int) -> bool:
         """Whether the zones of a neighbouring pair may be more than those of two whole items."""
-        if i in self._in_parts or j in self._in_parts:
-            return True
-        return i in self.special and j in self.special and frozenset((i, j)) in self._allowing
+        return i in self.in_parts or j in self.in_parts or j in self.allowing.get(i, ())
 
     def zones(self, i: int, j: int) -> Zones:
         """Open intervals of `origin[i] - origin[j]` that are forbidden in one pool, for a neighbouring pair."""

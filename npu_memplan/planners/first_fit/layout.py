@@ -40,15 +40,19 @@ def lowest_place(model: Model, layout: Layout, item: Item, pool: int) -> int | N
     near = model.neighbours[item.index]
     model.look(4 * len(near) + 10)
     zones: list[tuple[int, int]] = []
+    size, sizes = item.size, model.sizes
     if model.special or fixed is not None:
+        i, in_parts, allowing = item.index, model.in_parts, model.allowing.get(item.index, ())
         for j in near:
             if pools[j] == pool:
                 at = origins[j]
-                zones += [(at + low, at + high) for low, high in model.zones(item.index, j)]
+                if j in allowing or j in in_parts or i in in_parts:  # `model.is_special`, a call for each pair less
+                    zones += [(at + low, at + high) for low, high in model.zones(i, j)]
+                elif size and sizes[j]:
+                    zones.append((at - size, at + sizes[j]))
         if fixed is not None:
             return None if any(low < fixed < high for low, high in zones) else fixed
     else:
-        size, sizes = item.size, model.sizes
         for j in near:
             if pools[j] == pool:
                 at = origins[j]

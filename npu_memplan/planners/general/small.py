@@ -87,11 +87,18 @@ class SmallSearch:
     def _options(self, pair: _Pair, least: list[int], most: list[int]) -> list[Range]:
         """Ranges of the pair that its limits do not already rule out."""
         a, b = pair.a, pair.b
+        least_a, least_b, most_a, most_b = least[a], least[b], most[a], most[b]
         return [
             (low, high)
             for low, high in pair.ranges
-            if (low is None or least[b] + low <= most[a]) and (high is None or least[a] - high <= most[b])
+            if (low is None or least_b + low <= most_a) and (high is None or least_a - high <= most_b)
         ]
+
+    @staticmethod
+    def _is_open(pair: _Pair, least: list[int], most: list[int]) -> bool:
+        """Whether the limits leave both ranges of a pair with one zone, as they do of most pairs."""
+        ((low, high),) = pair.zones
+        return least[pair.a] - low <= most[pair.b] and least[pair.b] + high <= most[pair.a]
 
     def _descend(
         self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], undecided: list[int], depth: int
@@ -110,6 +117,8 @@ class SmallSearch:
                         wrong = True
                         break
                 if not few and not wrong:  # of very many pairs only those in each other's way are worth a closer look
+                    continue
+                if not wrong and len(pair.ranges) == 2 and self._is_open(pair, least, most):
                     continue
                 options = self._options(pair, least, most)
                 if not options:
