@@ -29,7 +29,7 @@ from ..files.owned_folder import scratch_folder
 from ..files.user_cache import cache_folder, is_ours
 
 # No fused multiply-add: choices must not depend on the machine.
-FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
+FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
 _SHARED = '#include "common.h"'  # the header of a family of searches has this line
 TIMEOUT_S = 120.0
 _PREBUILT = Path(__file__).parent / "prebuilt.so"  # of a wheel

@@ -12,8 +12,8 @@ from .. import planners
 from ..ethosu.arch import Architecture
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.stream.commands import Command
+from ..ethosu.time import MODELS
 from ..ethosu.time import cycles_by_model as by_model
-from ..ethosu.time import timeline
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
 from ..stages import Extracted, Planned
 from ..verify import check_own
@@ -39,6 +39,7 @@ class ProgramCandidate:
     rank: Rank
     moved: tuple[Moved, ...] = ()
     fast: int = -1  # the pool of their copies
+    cycles: tuple[int, ...] = ()  # under each model, where that is known
 
     def made(self, ranking: Ranking) -> Planned:
         """The program."""
@@ -53,21 +54,24 @@ class ProgramCandidate:
 
 def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> ProgramCandidate:
     """`plain` with the programs of `moved`, which differ from those of their calls in copies to pool `fast`."""
-    cycles = 0
-    for stream, accelerator in _streams(plain, moved, fast):
-        known = ranking.demand_cache(accelerator).resource_uses
-        cycles += timeline(stream, accelerator, ranking.memory_map, known).total
+    cycles = _by_model(plain, moved, fast, ranking)
     used = {usage.pool: usage.used_bytes for usage in plain.plan.usage}
     pool = plain.extracted.problem.pools[fast].name
     for m in moved:
         sizes = {b.name: b.size_bytes for b in m.program.buffers}
         used[pool] = max([used[pool], *(at + sizes[name] for name, at in m.places.items())])
-    return ProgramCandidate(plain, (cycles, sum(used.values())), tuple(moved), fast)
+    ranked = cycles[MODELS.index(ranking.memory_map.assumptions)]
+    return ProgramCandidate(plain, (ranked, sum(used.values())), tuple(moved), fast, cycles)
 
 
 def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int, ...]:
     """Of a program, under each model of what no count decides."""
-    streams = _streams(candidate.plain, candidate.moved, candidate.fast)
+    return candidate.cycles or _by_model(candidate.plain, candidate.moved, candidate.fast, ranking)
+
+
+def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> tuple[int, ...]:
+    """All at once: to make the stream takes longer than its time under three models."""
+    streams = _streams(plain, moved, fast)
     found = by_model(streams, ranking.memory_map, resource_uses=lambda npu: ranking.demand_cache(npu).resource_uses)
     return tuple(found.values())
 

@@ -145,14 +145,17 @@ class PrefetchCandidate:
 
     def _with(self, plain: Planned, copies: Copies) -> Iterator[ProgramCandidate]:
         """Candidates with these copies, which have their places: kernels in their own blocks, or in better ones."""
+        candidate: ProgramCandidate | None = None
         for reblocked in (False, True):
             inserted = [
                 Moved(call, *insert(timed, made, self._fast + 1, reblocked))
                 for (call, timed), made in zip(self._timed_calls, copies, strict=True)
             ]
-            moved = [m for m in inserted if m.program is not m.call.program]
+            moved = tuple(m for m in inserted if m.program is not m.call.program)
             if moved:
-                yield with_copies(plain, moved, self._fast, self._rank)
+                if candidate is None or candidate.moved != moved:  # no kernel has better blocks
+                    candidate = with_copies(plain, moved, self._fast, self._rank)
+                yield candidate
 
     def _together(self, copies: Copies, limit: int | None) -> tuple[Planned, Copies] | int:
         """Places for the maps of the pool and the copies below a limit; else the bytes that are missing."""

@@ -50,12 +50,12 @@ class Ranking:
         key = accelerator.name, assumptions.name
         if key not in self._demand_caches:
             shared = (
-                cache.resource_uses
+                cache
                 for (name, _), cache in self._demand_caches.items()
                 if name == accelerator.name
                 and cache.memory_map.assumptions.in_flight_share == assumptions.in_flight_share
             )
-            uses = next(shared, None)  # nothing else of a model changes them
+            like = next(shared, None)  # nothing else of a model changes what kernels need
             memory_map = replace(self.memory_map, assumptions=assumptions)
-            self._demand_caches[key] = DemandCache(accelerator, memory_map, uses)
+            self._demand_caches[key] = DemandCache(accelerator, memory_map, like)
         return self._demand_caches[key]

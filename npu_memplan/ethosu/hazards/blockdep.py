@@ -23,7 +23,7 @@ from ..program.ranges import Ranges, share_byte
 from ..program.slices import PART_KERNEL_SLICE, deep_slice
 from ..stream.commands import Content, Operation
 from ..stream.fields_u85 import AccumulatorWord
-from ..stream.groups import SCALES, WEIGHTS
+from ..stream.groups import ADDRESS_REGISTERS, IFM, IFM2, OFM, SCALES, WEIGHTS
 from ..stream.isa import Op, Register, Upscale
 from ..stream.isa_u85 import AccumulatorInput
 from .inplace import is_turned
@@ -39,17 +39,19 @@ def blockdep(previous: Operation, op: Operation, accelerator: Architecture | Non
     `accelerator`: the configuration, where it says how many blocks there may be and how deep jobs are.
     """
     try:
-        return _known(previous.content(_CONSTANTS), op.content(_CONSTANTS), accelerator)
+        return _known(previous.content(_NOT_WRITTEN), op.content(_NOT_READ), accelerator)
     except NpuMemplanError:
         return _found(previous, op, accelerator)  # which says where
 
 
-_CONSTANTS = frozenset(r for stream in (*WEIGHTS, *SCALES) for r in (stream.base, stream.length))
+_UNUSED = ADDRESS_REGISTERS | {stream.length for stream in (*WEIGHTS, *SCALES)}
+_NOT_WRITTEN = _UNUSED - {*OFM.bases}  # what the kernel before says otherwise changes nothing
+_NOT_READ = _UNUSED - {*IFM.bases, *IFM2.bases}  # nor what the kernel says
 
 
 @lru_cache(1 << 12)
 def _known(previous: Content, op: Content, accelerator: Architecture | None) -> int:
-    """Programs that are compared have most of their pairs in common, or all but the constants."""
+    """Programs that are compared have most of their pairs in common, or all but the maps around them and constants."""
     return _found(Operation.of(previous), Operation.of(op), accelerator)
 
 

@@ -115,8 +115,8 @@ def to_primfunc(program: NpuProgram) -> Any:
 
 
 def _call(operation: NpuOperation, buffers: dict[str, Any]) -> Any:
-    tirx = _tvm().tirx
-    arguments: list[Any] = [operation.parameter]
+    tirx, ir = _tvm().tirx, _tvm().tvm.ir
+    arguments: list[Any] = [EXTERNS[operation.op], operation.parameter]
     for register in sorted({*operation.registers, *operation.addresses}, key=_ORDER.__getitem__):
         arguments.append(_label(register))
         if register in operation.addresses:
@@ -124,7 +124,8 @@ def _call(operation: NpuOperation, buffers: dict[str, Any]) -> Any:
             arguments += [tirx.buffer_data(buffers[name]), _integer(offset)]
         else:
             arguments.append(_integer(operation.registers[register]))
-    return tirx.Evaluate(tirx.call_extern("int32", EXTERNS[operation.op], *arguments))
+    # `tirx.call_extern` makes the same, but looks at each argument first: a third of the time of a function
+    return tirx.Evaluate(ir.Call(ir.Op.get("tirx.call_extern"), arguments, ret_ty="int32"))
 
 
 @functools.cache

@@ -8,7 +8,7 @@ the plane least and the lowest; ties go to less traffic, then to the larger bloc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -79,11 +79,15 @@ class Blocks:
     """Chooses blocks for operations of one NPU among one set of memories.
 
     `beside`: how many cycles it is worth to leave a memory alone for one, since something else wants it meanwhile.
+    `like`: the same under another model of time that says the same of what operations need.
     """
 
-    def __init__(self, accelerator: Architecture, memory_map: MemoryMap, beside: float = 0.0) -> None:
+    def __init__(
+        self, accelerator: Architecture, memory_map: MemoryMap, beside: float = 0.0, like: Blocks | None = None
+    ) -> None:
         self.accelerator, self.memory_map, self._beside = accelerator, memory_map, beside
         self._known: dict[object, BlockChoice] = {}
+        self._found: dict[object, list[_Candidate]] = {} if like is None else like._found
 
     def choose(self, operation: Operation, encoded: bool = False) -> BlockChoice:
         """The cheapest block for `operation`, whose own block is not looked at; `BlockError` when none fits.
@@ -95,7 +99,10 @@ class Blocks:
             raise BlockError(f"the blocks of {operation.op.name} are its compiler's")
         key = (kind_of(operation), encoded)
         if key not in self._known:
-            self._known[key] = self._cheapest(operation, encoded)
+            if key not in self._found:
+                made = sorted(self._candidates(operation, encoded), key=lambda candidate: candidate.rank)
+                self._found[key] = made[:_TIMED]
+            self._known[key] = self._cheapest(operation, self._found[key])
         return self._known[key]
 
     def fitted(self, operation: Operation) -> Operation:
@@ -109,10 +116,9 @@ class Blocks:
         """Cycles, and what it is worth to leave memories to transfers beside the kernel."""
         return cycles + self._beside * sum(load.cycles for load in needs.loads)
 
-    def _cheapest(self, operation: Operation, encoded: bool) -> BlockChoice:
+    def _cheapest(self, operation: Operation, found: Sequence[_Candidate]) -> BlockChoice:
         best: tuple[tuple[float, float, int], BlockChoice] | None = None
-        found = sorted(self._candidates(operation, encoded), key=lambda c: c.rank)
-        for candidate in found[:_TIMED]:
+        for candidate in found:
             if best is not None and self.priced(candidate.needs.floor, candidate.needs) >= best[0][0]:
                 continue
             cycles = in_a_row(ordered(candidate.needs, self.accelerator), self.accelerator, self.memory_map)

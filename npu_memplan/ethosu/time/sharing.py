@@ -21,7 +21,10 @@ class Client(IntEnum):
 
     @property
     def other(self) -> Client:
-        return Client(1 - self)
+        return _OTHERS[self]
+
+
+_OTHERS = (Client.TRANSFERS, Client.KERNELS)
 
 
 @dataclass(slots=True)
@@ -72,7 +75,8 @@ class SharedMemory:
 
     def interrupt(self, now: float, cycles: float) -> Client | None:
         """So many cycles for no operation: the client that is made later by them, if one is."""
-        last = max(Client, key=lambda client: self.clients[client].end)
+        kernels, transfers = self.clients
+        last = Client.TRANSFERS if transfers.end > kernels.end else Client.KERNELS
         queue = self.clients[last]
         if queue.end > max(now, queue.begin):
             queue.end += cycles

@@ -18,14 +18,12 @@ Changes = Mapping[Register, int]
 
 
 class DemandCache:
-    """Kernels of one NPU among one set of memories. `resource_uses`: what was worked out under another model."""
+    """Kernels of one NPU among one set of memories. `like`: under another model of time, whose needs are the same."""
 
-    def __init__(
-        self, accelerator: Architecture, memory_map: MemoryMap, resource_uses: ResourceUseCache | None = None
-    ) -> None:
+    def __init__(self, accelerator: Architecture, memory_map: MemoryMap, like: DemandCache | None = None) -> None:
         self.memory_map = memory_map
-        self.resource_uses = resource_uses or ResourceUseCache(accelerator, memory_map)
-        self._blocks = Blocks(accelerator, memory_map, BESIDE)
+        self.resource_uses: ResourceUseCache = like.resource_uses if like else ResourceUseCache(accelerator, memory_map)
+        self._blocks: Blocks = Blocks(accelerator, memory_map, BESIDE, like._blocks if like else None)
         self._known: dict[Hashable, tuple[Changes | None, ResourceUse]] = {}
 
     def best(self, kernel: Operation) -> tuple[Changes | None, ResourceUse]:

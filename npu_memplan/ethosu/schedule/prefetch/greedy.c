@@ -2,9 +2,9 @@
 #include "prefetch.h"
 
 /* The operation before which a constant may be sent; the one that reads it first where it stays. */
-static int32_t earliest(const Greedy *g, int32_t constant) {
-  int32_t first = g->line->first[constant], max_lead = g->wish->max_lead[constant];
-  if (g->wish->stays[constant]) {
+int32_t earliest(const Line *line, const Wish *wish, int32_t constant) {
+  int32_t first = line->first[constant], max_lead = wish->max_lead[constant];
+  if (wish->stays[constant]) {
     return first;
   }
   return max_lead < 0 || max_lead > first ? 0 : first - max_lead;
@@ -17,7 +17,7 @@ static void everyone_waits(Greedy *g) {
     g->copied[k] = 0;
     g->left += g->line->least[k];
     if (!g->wish->stays[k]) {
-      g->not_before[k] = earliest(g, k);
+      g->not_before[k] = earliest(g->line, g->wish, k);
       *end = k;
       end = &g->next[k];
     }
@@ -109,7 +109,7 @@ static void ahead(Greedy *g, int32_t index) {
         return;
       }
     } else {
-      if (g->wish->fifo && earliest(g, constant) <= index) {
+      if (g->wish->fifo && earliest(g->line, g->wish, constant) <= index) {
         return;
       }
       link = &g->next[constant];

@@ -36,7 +36,9 @@ class NativeSearch:
     """The schedules of a program in free bytes, and a local search among them (`search.c`)."""
 
     def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0) -> None:
-        self.timed, self._timed, self._chance = timed, _timed(timed), chances(seed)
+        if timed.arrays is None:
+            timed.arrays = _timed(timed)
+        self.timed, self._timed, self._chance = timed, timed.arrays, chances(seed)
         limit, held = space.limit_bytes, space.held
         self._free = _Free(
             limit=limit, grain=space.grain, placed=space.placed, rows=len(held), used=space.used, held=held.ravel()
@@ -50,6 +52,10 @@ class NativeSearch:
     def schedule(self, choice: Choice) -> DmaSchedule:
         """What the greedy rule makes of a choice."""
         return self._called(Found(choice, 0, DmaSchedule(0)), 0).best
+
+    def without_copies(self) -> DmaSchedule:
+        """All constants read where they are."""
+        return self.schedule(Choice(kept=frozenset(range(len(self.timed.constants)))))
 
     def further(self, found: Found, operations: int) -> Found:
         """Look on until so many operations were run on the clock."""

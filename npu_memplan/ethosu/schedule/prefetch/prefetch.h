@@ -151,6 +151,7 @@ typedef struct {
   double left;         /* cycles of the memory of constants for constants that are neither sent nor read */
 } Greedy;
 
+int32_t earliest(const Line *line, const Wish *wish, int32_t constant);
 bool take_greedy(Arena *arena, Greedy *greedy, const Line *line, const Free *free);
 void schedule(Greedy *greedy, const Wish *wish, Sent *sent, int64_t most);
 

@@ -7,7 +7,7 @@ static const int32_t AHEAD[] = {1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 24, 32};
 enum { AHEADS = sizeof AHEAD / sizeof *AHEAD };
 
 typedef struct {
-  int32_t constant, max_lead;
+  int32_t constant, max_lead, earliest;
   int8_t stays;
 } Change;
 
@@ -20,8 +20,8 @@ static int32_t drawn(const Search *s, int64_t near, int64_t count) {
 }
 
 /* Let a constant stay where it is, or send it when it can be, mostly so many operations early; what it was before. */
-static Change change(const Search *s, Wish *wish, int32_t constant) {
-  Change before = {constant, wish->max_lead[constant], wish->stays[constant]};
+static Change change(const Search *s, const Line *line, Wish *wish, int32_t constant) {
+  Change before = {constant, wish->max_lead[constant], earliest(line, wish, constant), wish->stays[constant]};
   double what = chance(s->chance);
   wish->stays[constant] = what < STAY;
   wish->max_lead[constant] = what >= STAY && what < SENT ? AHEAD[draw(s, AHEADS)] : -1;
@@ -31,6 +31,18 @@ static Change change(const Search *s, Wish *wish, int32_t constant) {
 static void undo(Wish *wish, Change before) {
   wish->max_lead[before.constant] = before.max_lead;
   wish->stays[before.constant] = before.stays;
+}
+
+/* Whether no constant that was changed is sent otherwise: it was drawn as it is, or with another lead that reaches back
+ * behind the first operation. */
+static bool same_schedule(const Line *line, const Wish *wish, const Change *before, int64_t changes) {
+  for (int64_t i = 0; i < changes; i++) {
+    int32_t k = before[i].constant;
+    if (wish->stays[k] != before[i].stays || earliest(line, wish, k) != before[i].earliest) {
+      return false;
+    }
+  }
+  return true;
 }
 
 static void keep(Sent *best, const Sent *found) {
@@ -50,7 +62,10 @@ static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Sent *found) {
   for (; s->left > 0; s->left -= max_of(LEAST, g->line->operations)) {
     int64_t near = draw(s, constants), changes = 1 + draw(s, TOGETHER);
     for (int64_t i = 0; i < changes; i++) {
-      before[i] = change(s, wish, drawn(s, near, constants));
+      before[i] = change(s, g->line, wish, drawn(s, near, constants));
+    }
+    if (same_schedule(g->line, wish, before, changes)) {
+      continue;
     }
     schedule(g, wish, found, s->cycles);
     if (found->cycles <= s->cycles) {

@@ -32,9 +32,9 @@ class CopySearch:
 
     def __init__(self, timed: TimedProgram, space: FreeCapacity) -> None:
         self.timed, self.spent = timed, 0
-        plain = without_copies(timed)
-        self._found = Found(Choice(), plain.cycles, plain)
         self._native = NativeSearch(timed, space) if timed.constants and NativeSearch.usable(timed) else None
+        plain = without_copies(timed) if self._native is None else self._native.without_copies()
+        self._found = Found(Choice(), plain.cycles, plain)
         self._begun = False
         if self._native is not None:
             first = self._native.schedule(Choice())

@@ -6,9 +6,10 @@ here knows a rate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 from ...hazards.waits import schedule
 from ...program.program import NpuProgram
@@ -36,6 +37,8 @@ class TimedOp:
 class TimedProgram:
     """A program whose buffers have places. `constants` by first readers; `fast_region`: where copies would lie."""
 
+    arrays: Any = None  # as C sees it, once a search has made them
+
     def __init__(
         self,
         program: NpuProgram,
@@ -60,7 +63,7 @@ class TimedProgram:
         accelerator = self.program.accelerator
         operations = [self.program.place(i, place) for i in range(len(self.program.operations))]
         steps: list[TimedOp] = []
-        before: Mapping[Register, int] = {}
+        before: dict[Register, int] = {}
         started: list[int] = []  # operations that are transfers
         waits: list[Wait] = []
         for command in schedule(operations, accelerator):
@@ -73,7 +76,7 @@ class TimedProgram:
                 else:
                     slow = fast = self._demand_caches.resource_uses(command)
                 words = stream_words(command.registers, before) + len(waits)
-                before = {**before, **command.registers}
+                before.update(command.registers)
                 kernels = tuple(w.outstanding for w in waits if w.op is Op.KERNEL_WAIT)
                 behind = frozenset(started[-1 - w.outstanding] for w in waits if w.op is Op.DMA_WAIT)
                 steps.append(TimedOp(words, slow, fast, kernels, behind))
@@ -98,7 +101,7 @@ class TimedProgram:
     def otherwise(self, steps: Sequence[TimedOp]) -> TimedProgram:
         """The same with other needs."""
         other = copy(self)
-        other._steps, other._forms = list(steps), {}
+        other._steps, other._forms, other.arrays = list(steps), {}, None
         return other
 
     def forms(self, index: int) -> tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]:

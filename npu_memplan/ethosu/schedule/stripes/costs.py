@@ -10,7 +10,7 @@ from ...stream.commands import Operation
 from ...stream.isa import Op, Register
 from ...time import MemoryMap, ResourceUseCache, cycles_in_a_row
 from ...time.cost import resource_use
-from ..blocks import BESIDE, Blocks
+from ..blocks import BESIDE, BlockError, Blocks
 from ..regions import places
 from ..shram import round_up
 from .channels import Deep, Inner
@@ -40,11 +40,11 @@ class Costs:
             stripe = {Register.OFM_HEIGHT_M1: rows - 1}
             if near:
                 stripe |= {Register.WEIGHT_REGION: self._near, Register.SCALE_REGION: self._near}
+            made = operation.with_registers(stripe)
             if rows < operation[Register.OFM_HEIGHT_M1] + 1:
-                operation = self.blocks.fitted(operation.with_registers(stripe))
+                self._cycles[key] = self._in_best_blocks(made)
             else:
-                operation = operation.with_registers(stripe)
-            self._cycles[key] = cycles_in_a_row(operation, self.program.accelerator, self.memory_map)
+                self._cycles[key] = cycles_in_a_row(made, self.program.accelerator, self.memory_map)
         return self._cycles[key]
 
     def channels(self, layer: Deep, count: int, inner: Inner, step: int) -> int:
@@ -52,8 +52,15 @@ class Costs:
         key = (layer.index, count, step, frozenset(inner))
         if key not in self._slices:
             made = layer.about((0, count), inner, step).placed(self._places, layer.index)
-            self._slices[key] = cycles_in_a_row(self.blocks.fitted(made), self.program.accelerator, self.memory_map)
+            self._slices[key] = self._in_best_blocks(made)
         return self._slices[key]
+
+    def _in_best_blocks(self, operation: Operation) -> int:
+        """Cycles of an operation whose weights are encoded, in the cheapest blocks; in its own where none fit."""
+        try:
+            return self.blocks.choose(operation, encoded=True).cycles
+        except BlockError:
+            return cycles_in_a_row(operation, self.program.accelerator, self.memory_map)
 
     def whole(self, index: int, near: bool = False) -> int:
         """Cycles of operation `index` made at once; `near` as for `rows`."""
