@@ -1,12 +1,15 @@
 """The default compile beside Vela: bytes, estimated cycles under every timing model, and CPU seconds.
 
     python -m benchmarks.default_compile MODEL.tflite ... [--accelerator NAME,NAME] [--effort normal] [--results FILE]
+        [--windows]
 
 A row a model and accelerator: Vela's bytes (its arena; "planned": the best plan of its stream, where its arena counts
 other things), ours, Vela's cycles and ours by the nominal model, their ratio, the worst ratio of all timing models (the
 same one on both sides of each), and CPU seconds of a compile in this process. With `--results`, rows are appended to a
-file, and what it has is not computed again: a long run can be ended and continued. The last lines have, by accelerator,
-the geometric means and the rows in which bytes or cycles are above Vela's. Nothing is asserted.
+file, and what it has is not computed again: a long run can be ended and continued. With `--windows`, rows also say by
+how many cycles, at most, the operations of ours inside a window of time need more of a memory than the window's length,
+under any timing model: 0 unless the models are wrong. The last lines have, by accelerator, the geometric means and the
+rows in which bytes or cycles are above Vela's, or windows too short. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -21,9 +24,13 @@ from pathlib import Path
 
 from npu_memplan import compiler, pipeline
 from npu_memplan.ethosu.time import MODELS, estimate
+from npu_memplan.ethosu.time.timeline import timeline
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
 from npu_memplan.stages import Compiled
+from tests.support.windows import excess_cycles
+
+ROUNDING = 1e-6  # cycles of a window
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class Row:
     cycles: int = 0
     worst: float = math.nan  # ratio of cycles, of all timing models
     seconds: float = math.nan
+    excess: float = math.nan  # cycles of a memory above a window's length; NaN: not looked at
     message: str = ""
 
     @property
@@ -59,6 +67,7 @@ class Row:
             f"{self.model[-40:]:40} {self.accelerator:15} {self.whose:8} {self.vela_bytes:>9,} ours {self.bytes:>9,}  "
             f"Vela {self.vela_cycles:>10,} ours {self.cycles:>10,} {self.cycles / self.vela_cycles:.3f} worst "
             f"{self.worst:.3f} {self.seconds:5.1f} s{'  ABOVE' if self.above else ''}"
+            f"{'' if math.isnan(self.excess) else f'  excess {self.excess:.3f}'}"
         )
 
 
@@ -72,7 +81,19 @@ def cycles_by_model(compiled: Compiled) -> tuple[int, ...]:
     return tuple(sum(estimate(c.commands, c.accelerator, where).total for c in calls) for where in maps)
 
 
-def measure(model: Path, name: str, options: CompileOptions) -> Row:
+def excess_by_windows(compiled: Compiled) -> float:
+    """The most of a program's NPU functions under any timing model."""
+    memory_map = compiled.artifact.memory_map
+    assert memory_map is not None
+    most = 0.0
+    for launch in compiled.sources.launches.values():
+        for model in MODELS:
+            line = timeline(launch.commands, launch.accelerator, replace(memory_map, assumptions=model))
+            most = max(most, excess_cycles(line.slots))
+    return most if most >= ROUNDING else 0.0
+
+
+def measure(model: Path, name: str, options: CompileOptions, windows: bool) -> Row:
     """One row; whatever ends it is its message."""
     row = Row(name, options.accelerator, options.effort)
     try:
@@ -87,6 +108,7 @@ def measure(model: Path, name: str, options: CompileOptions) -> Row:
         made = compiler.plan_model(model, options)
         seconds = time.process_time() - started
         ours = cycles_by_model(made)
+        excess = excess_by_windows(made) if windows else math.nan
     except Exception as error:
         return replace(row, message=f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:100]}")
     used = sum(usage.used_bytes for usage in made.artifact.plan.usage)
@@ -95,7 +117,7 @@ def measure(model: Path, name: str, options: CompileOptions) -> Row:
     worst = max(our / their for our, their in zip(ours, theirs, strict=True))
     return replace(
         row, whose=whose, vela_bytes=size, bytes=used, vela_cycles=theirs[0], cycles=ours[0], worst=worst,
-        seconds=round(seconds, 2),
+        seconds=round(seconds, 2), excess=excess,
     )  # fmt: skip
 
 
@@ -131,6 +153,10 @@ def print_totals(rows: Iterable[Row]) -> None:
                 f"{accelerator}: {len(found)} networks, geometric mean {nominal:.3f}, worst model {worst:.3f}; "
                 f"{len(above)} above Vela: {', '.join(above) or 'none'}"
             )
+        checked = [row for row in found if not math.isnan(row.excess)]
+        if checked:
+            short = [row.model for row in checked if row.excess]
+            print(f"{accelerator}: {len(checked)} programs by windows; too short: {', '.join(short) or 'none'}")
 
 
 def main() -> None:
@@ -139,6 +165,7 @@ def main() -> None:
     parser.add_argument("--accelerator", default="ethos-u55-256")
     parser.add_argument("--effort", default="normal")
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--windows", action="store_true")
     given = parser.parse_args()
     known = read_rows(given.results) if given.results and given.results.exists() else []
     rows = {row.key: row for row in known}
@@ -147,7 +174,7 @@ def main() -> None:
             options = CompileOptions(accelerator, effort=given.effort).resolved()
             name = f"{model.parent.name}/{model.stem}"
             if (name, accelerator, given.effort) not in rows:
-                row = measure(model, name, options)
+                row = measure(model, name, options, given.windows)
                 rows[row.key] = row
                 if given.results:
                     append_row(given.results, row)
