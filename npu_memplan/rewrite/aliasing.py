@@ -7,7 +7,8 @@ call, are declared over one buffer, their pool or another name of it, the others
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -22,21 +23,40 @@ NOALIAS = "tirx.noalias"
 _POINTERS = ("tirx.buffer_data", "tirx.address_of", "tirx.tvm_access_ptr", "tirx.call_extern", "tirx.tvm_call_packed")
 
 
+Apart = Callable[[str, str], bool]
+"""Whether two storages of one pool, by name, are known to share no byte, whatever the symbols are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A storage of a call, and its first byte and one past its last, None where that depends on symbols."""
+
+    storage: int
+    name: str
+    reach: tuple[int, int] | None
+
+    def may_meet(self, other: _Span, apart: Apart) -> bool:
+        """Whether the two may have bytes in common."""
+        if self.reach is None or other.reach is None:
+            return self.name == other.name or not apart(self.name, other.name)
+        return self.reach[0] < other.reach[1] and other.reach[0] < self.reach[1]
+
+
 def is_marked(function: Any) -> bool:
     """Whether a PrimFunc has `tirx.noalias`: its buffers share no bytes."""
     return function.attrs is not None and bool(function.attrs.get(NOALIAS, False))
 
 
-def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot]) -> dict[int, int] | None:
-    """Storages that share bytes with another one in one of the calls -> their group.
+def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot], apart: Apart) -> dict[int, int] | None:
+    """Storages that may share bytes with another one in one of the calls -> their group.
 
     Storages are numbered as in `storages_of`. A group has those that share bytes directly or through others; its
-    number is the least of theirs. None where that is not known: sizes or offsets depend on symbols, or an offset is no
-    multiple of the elements.
+    number is the least of theirs. Those whose offsets or sizes have symbols share unless they are `apart`. None where
+    an offset is no multiple of the elements.
     """
     found: dict[int, int] = {}
     for call in calls:
-        spans: dict[int, list[tuple[int, int, int]]] = {}  # pool -> first byte, one past the last, storage
+        spans: dict[int, list[_Span]] = {}  # by pool
         for index, storage in enumerate([*call.arguments, *call.internals]):
             if not isinstance(storage, View | Internal):
                 continue
@@ -44,16 +64,18 @@ def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot]) -> dict[int,
             slot = slots.get(tensor.name)
             if slot is None:
                 continue
-            first = static_extent(slot.offset)
-            if first is None or tensor.size_bytes is None or (first + start) % (item_bytes(storage.dtype) or 1):
+            first, item = static_extent(slot.offset), item_bytes(storage.dtype) or 1
+            if (slot.unit if first is None else first) % item or start % item:
                 return None
-            spans.setdefault(slot.pool, []).append((first + start, first + tensor.size_bytes, index))
+            size = tensor.size_bytes
+            reach = None if first is None or size is None else (first + start, first + size)
+            spans.setdefault(slot.pool, []).append(_Span(index, tensor.name, reach))
         for ones in spans.values():
-            for (first, stop, index), (other_first, other_stop, other) in combinations(ones, 2):
-                if first < other_stop and other_first < stop:
-                    joined = {found.get(index, index), found.get(other, other)}
-                    found |= {index: min(joined), other: min(joined)}
-                    found |= {one: min(joined) for one, group in found.items() if group in joined}
+            for one, other in combinations(ones, 2):
+                if one.may_meet(other, apart):
+                    joined = {found.get(one.storage, one.storage), found.get(other.storage, other.storage)}
+                    found |= {one.storage: min(joined), other.storage: min(joined)}
+                    found |= {member: min(joined) for member, group in found.items() if group in joined}
     return found
 
 

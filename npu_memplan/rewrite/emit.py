@@ -36,6 +36,7 @@ from ..extract.sizes import static_extent
 from ..names import Names
 from ..problem import Agent
 from ..vocabulary import RESULT, VIEW
+from .aliasing import Apart
 from .pools import PlannedPool, PoolSlot, fill, initialiser
 from .primfunc import Placer, Rewritten, places_of, storages_of
 
@@ -44,11 +45,17 @@ class Emitter:
     """Emits the statements of one program into `builder`, whose function the caller opens."""
 
     def __init__(
-        self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], taken: Iterable[str]
+        self,
+        program: Program,
+        pools: Sequence[PlannedPool],
+        slots: Mapping[str, PoolSlot],
+        taken: Iterable[str],
+        apart: Apart,
     ) -> None:
         self.program = program
         self.pools = pools
         self.slots = slots
+        self.apart = apart
         self.names = Names(taken)
         self.builder = relax.BlockBuilder()
         self.pool_vars: list[Any] = []
@@ -209,7 +216,8 @@ class Emitter:
         key = free if anywhere else self.key(call, values)
         if key not in self.functions:
             calls = self.sharers.get(key, ())
-            placed = Placer(call, self.pools, self.slots, values, anywhere=anywhere, calls=calls).run()
+            placer = Placer(call, self.pools, self.slots, values, anywhere=anywhere, calls=calls, apart=self.apart)
+            placed = placer.run()
             name = self.names.unique(call.function)
             function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
             self.functions[key] = (function, placed)

@@ -33,7 +33,7 @@ from ..vocabulary import (
     POOLS,
     SYMBOLS,
 )
-from .aliasing import settled
+from .aliasing import Apart, settled
 from .emit import Emitter
 from .formula import formula
 from .pools import PlannedPool, PoolSlot, pools_of
@@ -63,19 +63,21 @@ def rewrite_program(
     *,
     poison: int | None = None,
     definitions: Sequence[Sequence[tuple[Any, Any]]] = (),
+    apart: Apart = lambda first, second: False,
     kept: bool = False,
 ) -> Any:
     """`rewrite` with the placements as `slots`.
 
-    Their offsets and the pools' bytes may be variables that `definitions` define, level by level. With `kept`, the
-    function takes its pools behind its own parameters, at least as large as it needs them.
+    Their offsets and the pools' bytes may be variables that `definitions` define, level by level; which storages share
+    no byte then, `apart` knows. With `kept`, the function takes its pools behind its own parameters, at least as large
+    as it needs them.
     """
     boundary = [*program.inputs, *(view.tensor for view in program.results)]
     io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
     replaced = {call.function for call in program.calls} - _used_elsewhere(module, program.name)
     taken = {gv.name_hint for gv in module.functions} - replaced
     function = program.function
-    emitter = Emitter(program, pools, slots, taken)
+    emitter = Emitter(program, pools, slots, taken, apart)
     builder = emitter.builder
     given = _pool_parameters(pools) if io_in_pools else None
     kept = kept and not io_in_pools

@@ -21,10 +21,14 @@ from ..problem import BufferKind, Plan, Problem, used_bytes
 
 @dataclass(frozen=True, slots=True)
 class PoolSlot:
-    """Bytes of a pool: index of the pool, offset in bytes (an int, or an expression of symbols)."""
+    """Bytes of a pool: index of the pool, offset in bytes (an int, or an expression of symbols).
+
+    An offset that is an expression is a multiple of `unit` for all values of the symbols.
+    """
 
     pool: int
     offset: Any
+    unit: int = 1
 
 
 @dataclass(frozen=True, slots=True)

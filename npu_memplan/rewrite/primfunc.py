@@ -5,15 +5,16 @@ allocation becomes `decl_buffer(..., data=address_of(pool[offset]))`, whose poin
 byte itself. NPU operations take pointers only, so there it becomes a variable for
 `address_of(pool[offset])`: TVMScript's parser nests a frame for each declared buffer, and overflows
 Python's stack below 500 of them, which streams exceed. Parameters are what the plan does not place, in its order,
-then the pools that are used, then offsets, then the shape symbols that lost the tensor they were read from; of an NPU
-function all writable pools and those of its constants, then constants that lie in no pool, then the rest.
+then the pools that are used (one again for each further name that is a parameter), then offsets, then the shape
+symbols that lost the tensor they were read from; of an NPU function all writable pools and those of its constants, then
+constants that lie in no pool, then the rest.
 A parameter that is a handle takes a tensor object, as without a plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -25,7 +26,7 @@ from ..extract.relax.calls import in_type_of
 from ..extract.sizes import static_extent
 from ..extract.tir import operator_of
 from ..vocabulary import REGIONS, is_npu
-from .aliasing import NOALIAS, has_threads, is_marked, may_share, name_of_pool, over_pool, sharing
+from .aliasing import NOALIAS, Apart, has_threads, is_marked, may_share, name_of_pool, over_pool, sharing
 from .pools import PlannedPool, PoolSlot
 
 
@@ -33,9 +34,9 @@ from .pools import PlannedPool, PoolSlot
 class Rewritten:
     """The planned PrimFunc, and what its calls pass.
 
-    `pools` are the indices of the pools that it takes, `positions` are the original arguments that
-    are passed on, `offsets` are the storages (as `storages_of` numbers them) whose offsets are, `symbols`
-    are the PrimFunc's own shape symbols (of the original function).
+    `pools` are the indices of the pools that it takes, one again for each of its further names that is a parameter,
+    `positions` are the original arguments that are passed on, `offsets` are the storages (as `storages_of` numbers
+    them) whose offsets are, `symbols` are the PrimFunc's own shape symbols (of the original function).
     """
 
     function: Any
@@ -70,25 +71,29 @@ def storages_of(call: Invoke) -> list[tuple[str, int]]:
 def places_of(call: Invoke, slots: Mapping[str, PoolSlot]) -> list[PoolSlot | None]:
     """Where that lies; None for what is in no pool."""
     found = ((slots.get(name), start) for name, start in storages_of(call))
-    return [slot if slot is None or not start else PoolSlot(slot.pool, slot.offset + start) for slot, start in found]
+    return [slot and (replace(slot, offset=slot.offset + start) if start else slot) for slot, start in found]
 
 
 def distances_of(calls: Sequence[Invoke], slots: Mapping[str, PoolSlot]) -> dict[int, tuple[int | None, int]]:
     """Storages that lie at a constant distance from another one in all calls -> (that one, bytes from it).
 
-    Those that lie at one place in all calls have None, and their offset. Storages whose offsets have symbols are left
-    out.
+    Those that lie at one known place in all calls have None, and their offset. Of storages whose offsets have symbols
+    only those at the same place are seen.
     """
     found: dict[int, tuple[int | None, int]] = {}
-    leaders: dict[tuple[int, ...], int] = {}
+    leaders: dict[tuple[Any, ...], int] = {}
     table = list(zip(*(places_of(call, slots) for call in calls), strict=True))
     for storage, places in enumerate(table):
-        offsets = [place.offset for place in places if place is not None and isinstance(place.offset, int)]
+        offsets = [place.offset for place in places if place is not None]
         if len(offsets) < len(calls):
             continue
-        moves = tuple(offset - offsets[0] for offset in offsets)
-        leader = leaders.setdefault(moves, storage)
-        found[storage] = (leader, offsets[0] - table[leader][0].offset) if any(moves) else (None, offsets[0])
+        if all(isinstance(offset, int) for offset in offsets):
+            moves = tuple(offset - offsets[0] for offset in offsets)
+            leader = leaders.setdefault(moves, storage)
+            found[storage] = (leader, offsets[0] - table[leader][0].offset) if any(moves) else (None, offsets[0])
+        else:
+            same = tuple((type(offset).__name__, offset) for offset in offsets)
+            found[storage] = (leaders.setdefault(same, storage), 0)
     return found
 
 
@@ -97,7 +102,7 @@ class Placer:
 
     `values` are the shape symbols' values in the caller; those that are numbers are put in. With `anywhere`, offsets
     are parameters, so that other calls with the same pools can use it. `calls` are all that do: with them, a kernel
-    keeps `tirx.noalias` where it holds.
+    keeps `tirx.noalias` where it holds; storages whose places have symbols share no bytes where they are `apart`.
     """
 
     def __init__(
@@ -109,12 +114,14 @@ class Placer:
         *,
         anywhere: bool,
         calls: Sequence[Invoke] = (),
+        apart: Apart = lambda first, second: False,
     ) -> None:
         self.anywhere = anywhere
         self.call = call
         self.values = values
         self.function, self.renamed = fresh(call.primfunc)
         self.places = places_of(call, slots)
+        self.symbolic = any(place is not None and static_extent(place.offset) is None for place in self.places)
         self.taken = {p.name for p in self.function.params}
         used = {place.pool for place in self.places if place is not None}
         own = is_npu(self.function)  # which has regions of all that are writable
@@ -125,13 +132,18 @@ class Placer:
         }
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, Any] = {}  # storage -> parameter
-        self.distances = distances_of(calls, slots) if anywhere else {}
+        self.distances = distances_of(calls, slots)
         self.pointers: dict[Any, Any] | None = {} if is_npu(self.function) else None  # buffer -> pointer variable
         threads = has_threads(self.function)
-        shared = sharing(calls, slots) if calls and is_marked(self.function) and not own and not threads else None
+        shared = (
+            sharing(calls, slots, apart) if calls and is_marked(self.function) and not own and not threads else None
+        )
         self.marked = shared is not None
         self.shared: dict[int, int] = shared or {}  # storage -> its group
-        self.names: dict[tuple[int, int], Any] = {}  # pool, group -> the declaration of the pool's name for it, or None
+        self.extents = [pool.extent for pool in pools]
+        self.memories: dict[tuple[int, int], Any] = {}  # pool, group -> the pool, or one more name of it
+        self.named: list[Any] = []  # declarations of such names
+        self.again: list[tuple[int, Any]] = []  # pool, such a name that is a parameter
         self.replaced: dict[Any, Any] = {}  # buffer -> the same over its pool
 
     def run(self) -> Rewritten:
@@ -165,7 +177,7 @@ class Placer:
         body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
         if self.replaced:
             body = _with_values(body, self.replaced)
-        declarations = [*(name for name in self.names.values() if name is not None), *declarations]
+        declarations = [*self.named, *declarations]
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
         if self.pointers:
             body = tvm_ffi.structural_map(body, (ir.Call, self.pointer))
@@ -174,7 +186,7 @@ class Placer:
             positions.sort(key=lambda i: not isinstance(call.arguments[i], Fixed))
             passed = [*self.pools.values(), *(function.params[i] for i in positions)]
         else:
-            passed += self.pools.values()
+            passed += [*self.pools.values(), *(name for _, name in self.again)]
         parameters = [*passed, *self.offsets.values()]
         symbols = self.symbols(body, parameters, known) if self.values else []
         numbers: dict[Any, Any] = {v: tirx.IntImm(str(v.ty.dtype), int(e)) for v, e in known.items()}
@@ -196,38 +208,52 @@ class Placer:
             result = result.without_attr(NOALIAS)
         if is_npu(function):
             result = result.with_attr(REGIONS, self.regions)
-        return Rewritten(result, tuple(self.pools), tuple(positions), tuple(self.offsets), tuple(symbols))
+        taken = (*self.pools, *(pool for pool, _ in self.again))
+        return Rewritten(result, taken, tuple(positions), tuple(self.offsets), tuple(symbols))
 
     def declare(self, buffer: Any, slot: PoolSlot, storage: int) -> Any:
-        leader, ahead = self.distances.get(storage, (storage, 0))
-        if leader is None:
-            offset: Any = tirx.IntImm("int64", ahead)
-            ahead = 0
-        elif self.anywhere or static_extent(slot.offset) is None:
-            if leader not in self.offsets:
-                self.offsets[leader] = tirx.Var(f"offset_{len(self.offsets)}", "int64")
-            offset = self.offsets[leader]
-        else:
-            offset = slot.offset
+        offset, ahead = self.offset(slot, storage)
         if storage in self.shared:
             declared = over_pool(buffer, self.memory(slot.pool, self.shared[storage]), offset, ahead)
             self.replaced[buffer] = declared.buffer
             return declared
-        address = tirx.address_of(tirx.BufferLoad(self.pools[slot.pool], [offset + ahead if ahead else offset]))
+        apart = self.marked and self.symbolic and storage < len(self.call.arguments)
+        pool = self.memory(slot.pool, storage) if apart else self.pools[slot.pool]
+        address = tirx.address_of(tirx.BufferLoad(pool, [offset + ahead if ahead else offset]))
         if self.pointers is None:
             return tirx.DeclBuffer(buffer, data=address)
         self.pointers[buffer] = tirx.Var(buffer.name, address.ty)
         return tirx.Bind(self.pointers[buffer], address)
 
+    def offset(self, slot: PoolSlot, storage: int) -> tuple[Any, int]:
+        """Where a storage lies: an offset, which may be a parameter, and the bytes behind it."""
+        leader, ahead = self.distances.get(storage, (storage, 0))
+        if not self.anywhere and static_extent(slot.offset) is not None:
+            return slot.offset, 0
+        if leader is None:
+            return tirx.IntImm("int64", ahead), 0
+        if leader not in self.offsets:
+            self.offsets[leader] = tirx.Var(f"offset_{len(self.offsets)}", "int64")
+        return self.offsets[leader], ahead
+
     def memory(self, pool: int, group: int) -> Any:
-        """What the storages of a group are declared over: of the first group the pool, then one more name of it."""
+        """Where the storages of a group lie: those of the first group in the pool, then in one more name of it.
+
+        Where offsets have symbols, the name of a group with an argument is a parameter: LLVM's passes take parameters
+        for different memory, and other names only where they look at types or see how far apart two places are.
+        """
         buffer = self.pools[pool]
-        if (pool, group) not in self.names:
-            others = [name for name in self.names if name[0] == pool]
-            named = name_of_pool(buffer, _free(f"{buffer.name}_{len(others)}", self.taken)) if others else None
-            self.names[pool, group] = named
-        declared = self.names[pool, group]
-        return buffer if declared is None else declared.buffer
+        if (pool, group) not in self.memories:
+            found, others = buffer, sum(other == pool for other, _ in self.memories)
+            name = _free(f"{buffer.name}_{others}", self.taken)
+            if others and self.symbolic and group < len(self.call.arguments):
+                found = _pool_buffer(name, self.extents[pool])
+                self.again.append((pool, found))
+            elif others:
+                self.named.append(name_of_pool(buffer, name))
+                found = self.named[-1].buffer
+            self.memories[pool, group] = found
+        return self.memories[pool, group]
 
     def pointer(self, call: Any) -> Any:
         """The pointer variable of a buffer in place of `buffer.data`."""

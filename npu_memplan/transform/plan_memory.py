@@ -25,6 +25,7 @@ from ..options import NO_NPU, CompileOptions
 from ..planners import last_pool
 from ..problem import Pool
 from ..request import Loaded, Request
+from ..rewrite.aliasing import Apart
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..stages import Extracted, extract_problem
@@ -142,7 +143,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         module = recompute.fit(module, requested)
     extracted = extract_problem(lower(Loaded.given(requested, module)))
     program = extracted.program
-    pools, slots, definitions = _lay(extracted)
+    pools, slots, definitions, apart = _lay(extracted)
     _check_hard(program, [s for s in extracted.lives if s.name not in slots], requested.pools)
     planned = rewrite_program(
         extracted.loaded.module,
@@ -151,6 +152,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         slots,
         poison=chosen.poison,
         definitions=definitions,
+        apart=apart,
         kept=requested.kept,
     )
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
@@ -177,20 +179,23 @@ def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
     )
 
 
-def _lay(extracted: Extracted) -> tuple[list[PlannedPool], dict[str, PoolSlot], Definitions]:
-    """Pools, slots and the definitions that they use: a verified plan, or formulas where sizes depend on symbols."""
+def _lay(extracted: Extracted) -> tuple[list[PlannedPool], dict[str, PoolSlot], Definitions, Apart]:
+    """Pools, slots, the definitions that they use, and what knows which storages share no byte.
+
+    A verified plan, or formulas where sizes depend on symbols.
+    """
     problem, options = extracted.problem, extracted.loaded.request.options
     if extracted.sample is None:
         plan = last_pool.plan(problem, options.planner, options.seed)
         verify.check_own(problem, plan)
-        return *pools_of(problem, plan, extracted.program), ()
+        return *pools_of(problem, plan, extracted.program), (), lambda first, second: False
     found = plan_symbolic(problem, extracted.sample, options.planner, options.seed)
     pools, slots = pools_of(problem, found.plan, extracted.program)
     index = {p.name: i for i, p in enumerate(pools)}
     pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
     homes = {p.buffer: p.pool for p in found.plan.placements}
-    slots.update((name, PoolSlot(index[homes[name]], offset)) for name, offset in found.offsets.items())
-    return pools, slots, found.definitions
+    slots.update((name, PoolSlot(index[homes[name]], offset, found.unit)) for name, offset in found.offsets.items())
+    return pools, slots, found.definitions, found.apart
 
 
 def _called(module: Any) -> set[str]:

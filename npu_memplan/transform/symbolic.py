@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError
 from typing import Any
@@ -35,19 +35,25 @@ NODES = 20_000
 """Of search for each plan."""
 
 
+Levels = list[list[tuple[Any, Any]]]
+Bytes = dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class SymbolicPlan:
     """What `main` computes before it makes its pools, and where everything lies.
 
     `definitions` are computed level by level: (variable, expression of symbols and of variables of earlier levels).
     `offsets` and `sizes` (of the pools without a size that hold sizes not known before) are ints or such variables;
-    what lies in other pools is where `plan` has it.
+    offsets are multiples of `unit`. What lies in other pools is where `plan` has it.
     """
 
     plan: Plan
     offsets: Mapping[str, Any]
     sizes: Mapping[str, Any]
     definitions: Sequence[Sequence[tuple[Any, Any]]]
+    unit: int
+    apart: Callable[[str, str], bool]  # whether two buffers of one pool share no byte, whatever the symbols are
 
 
 @dataclass(slots=True)
@@ -66,7 +72,9 @@ def plan_symbolic(problem: Problem, sample: Sample, planner: str, seed: int) -> 
     candidates = search.run()
     chosen = _choose(candidates)
     changing = {p.pool for p in candidates[0].plan.placements if p.buffer in search.dynamic}
-    return _Writer(search.formulas).write(chosen, [p for p in search.pools if p in changing])
+    offsets, sizes, levels = _Writer(search.formulas).write(chosen, [p for p in search.pools if p in changing])
+    unit, apart = sample.extents.alignment, functools.partial(_apart, search, chosen)
+    return SymbolicPlan(candidates[0].plan, offsets, sizes, levels, unit, apart)
 
 
 class _Search:
@@ -156,6 +164,18 @@ class _Search:
         return result
 
 
+def _apart(search: _Search, chosen: Sequence[_Candidate], first: str, second: str) -> bool:
+    """Whether each candidate has one of two buffers behind the last byte of the other by its formulas."""
+
+    def behind(candidate: _Candidate, low: str, high: str) -> bool:
+        if low not in candidate.offsets or high not in candidate.offsets:
+            return False
+        begins = (candidate.offsets[high], search.formulas.nothing)
+        return search.formulas.covers(begins, (candidate.offsets[low], search.sizes[low]))
+
+    return all(behind(c, first, second) or behind(c, second, first) for c in chosen)
+
+
 def _choose(candidates: Sequence[_Candidate]) -> list[_Candidate]:
     """The fewest candidates that are nearly as good as all, one at a time the most useful."""
     count = range(len(candidates[0].bytes_at))
@@ -184,13 +204,13 @@ class _Writer:
     def __init__(self, formulas: Formulas) -> None:
         self.formulas = formulas
         self.exprs = formulas.extents.exprs
-        self.levels: list[list[tuple[Any, Any]]] = []
+        self.levels: Levels = []
         self.level_of: dict[Any, int] = {}  # variable -> the first level that may use it
         self.known: dict[Any, Any] = {}
         self.taken: list[Any] = []
 
-    def write(self, chosen: Sequence[_Candidate], pools: Sequence[str]) -> SymbolicPlan:
-        """The plan with the formulas of `chosen`; `pools` hold sizes not known before."""
+    def write(self, chosen: Sequence[_Candidate], pools: Sequence[str]) -> tuple[Bytes, Bytes, Levels]:
+        """Offsets, sizes of `pools`, which hold sizes not known before, and definitions: those of `chosen`."""
         self.decide([_sum([self.formula(c.heights[p]) for p in pools]) for c in chosen])
         sizes = {p: self.choice(f"{p}_bytes", [c.heights[p] for c in chosen]) for p in pools}
         homes = {p.buffer: p.pool for p in chosen[0].plan.placements}
@@ -199,7 +219,7 @@ class _Writer:
             for name in chosen[0].offsets
             if homes[name] in pools
         }
-        return SymbolicPlan(chosen[0].plan, offsets, sizes, self.levels)
+        return offsets, sizes, self.levels
 
     def decide(self, totals: Sequence[Any]) -> None:
         """Makes `taken`: 1 for the first candidate that needs the least bytes, 0 for the others."""

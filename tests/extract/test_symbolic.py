@@ -106,10 +106,21 @@ def test_live_buffers_are_apart_and_inside_the_pool(plan, h, w):
     assert all(at[b] % 4 == 0 for b in at)
     allowed = {(o.first, o.second) for o in problem.overlaps}
     for a, b in itertools.combinations(problem.buffers, 2):
+        disjoint = at[a.name] >= at[b.name] + size[b.name] or at[b.name] >= at[a.name] + size[a.name]
+        assert disjoint or not found.apart(a.name, b.name), (a.name, b.name)
         if a.meets(b) and at[a.name] < at[b.name] + size[b.name] and at[b.name] < at[a.name] + size[a.name]:
             first, second = (a.name, b.name) if (a.name, b.name) in allowed else (b.name, a.name)
             gap = extents.value(sample.distances[first, second], values)
             assert at[second] + gap <= at[first], (first, second)
+
+
+def test_what_lives_together_is_known_to_be_apart():
+    problem, _, _, found = planned(Mixed)
+    allowed = {frozenset((o.first, o.second)) for o in problem.overlaps}
+    pairs = [(a.name, b.name) for a, b in itertools.combinations(problem.buffers, 2) if a.meets(b)]
+    pairs = [pair for pair in pairs if frozenset(pair) not in allowed]
+    assert pairs
+    assert all(found.apart(*pair) and found.apart(*pair[::-1]) for pair in pairs)
 
 
 def comparer(*shapes, bounds=None):

@@ -136,3 +136,39 @@ def test_storages_at_one_distance_in_all_calls_have_one_offset():
     assert "offset_0" not in first["x"]  # at the same bytes in all three calls
     assert first["a"] == first["y"]
     assert first["b"] == first["c"]
+
+
+@I.ir_module
+class AnyLength:
+    """An operator in place and one that is not, of any size."""
+
+    @R.function
+    def main(x: R.Tensor(("n", 16), "float32")):
+        a = R.add(x, x)
+        b = R.exp(a)
+        c = R.permute_dims(b)
+        return R.multiply(c, c)
+
+
+@pytest.mark.parametrize("size", [1, 2, 33, 500])
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_kernels_of_any_size_have_the_mark_and_are_right(overlaps, size):
+    planned = PlanMemory(overlaps=overlaps, poison=0xA5)(AnyLength)
+    kernels = [f for f in planned.functions.values() if isinstance(f, tirx.PrimFunc)]
+    assert all("tirx.noalias" in f.attrs for f in kernels)
+    assert declared(planned, "tir_exp") == ["tirx.buffer_data" if overlaps else "tirx.address_of"] * 2
+    assert memory_plan_faults(planned) == ((), ())
+    assert results_are_equal(planned, AnyLength, (size, 16))
+
+
+def test_arguments_of_any_size_that_are_apart_have_a_parameter_each_for_the_pool():
+    planned = PlanMemory(overlaps=False)(AnyLength)
+    names = {s.buffer.name: s.data.args[0].source.name for s in nodes_of(planned["tir_exp"].body, tirx.DeclBuffer)}
+    assert set(names.values()) == {"workspace", "workspace_1"}
+    assert {"workspace", "workspace_1"} <= {parameter.name for parameter in planned["tir_exp"].params}
+
+
+def test_storages_of_any_size_at_the_same_place_have_one_offset():
+    planned = PlanMemory()(AnyLength)
+    offsets = {str(s.buffer.elem_offset) for s in nodes_of(planned["tir_exp"].body, tirx.DeclBuffer)}
+    assert len(offsets) == 1
