@@ -1,7 +1,7 @@
 """Programs of ExecuTorch with Ethos-U delegates: bytes and cycles of every form, each run in ExecuTorch's own runtime.
 
     python -m benchmarks.executorch_programs [--network NAME ...] [--accelerator NAME ...] [--form NAME ...]
-        [--results FILE.csv] [--int8]
+        [--results FILE.csv] [--int8] [--pool SIZE]
 
 Forms: `vela` (as ExecuTorch emits it), `compile`, `one arena` (`compile --one-arena`), `native`
 (`ethos_u_partitioner(npu_compiler="tvm")`; `auto` where a graph has no native lowering, and the row says so) and
@@ -9,7 +9,7 @@ Forms: `vela` (as ExecuTorch emits it), `compile`, `one arena` (`compile --one-a
 fast scratch, estimated cycles of the NPU, what an inference copied, and two comparisons of one inference on the host
 backend: of the outputs with PT2E's model, in steps of the output's quantisation, and of every byte that the delegates
 made with TOSA's reference model on the graphs that Vela was given. `--int8`: inputs and outputs of the programs are
-int8.
+int8. `--pool`: the most bytes of scratch of native delegates.
 
 Needs the extra `executorch` in an environment of its own, a C++ compiler, and for mobilenet_v2 pillow and torchvision
 (`pip install --no-deps torchvision==0.28.*` with PyTorch's CPU build). With `--results` rows are kept in a file, and
@@ -78,6 +78,20 @@ class Row:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a form is made with: inputs and outputs as int8, and the most bytes of scratch of native delegates."""
+
+    int8: bool = False
+    pool: str = ""
+
+    def named(self, form: str) -> str:
+        return form + (" int8" if self.int8 else "") + (f" {self.pool}" if self.pool else "")
+
+
+USUAL = Options()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--network", nargs="+", choices=NETWORKS, default=list(NETWORKS))
@@ -85,29 +99,30 @@ def main() -> None:
     parser.add_argument("--form", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--results", type=Path)
     parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--pool", default="")
     asked = parser.parse_args()
     known = _known(asked.results)
     with tempfile.TemporaryDirectory() as folder:
         bench = RuntimeBench(Path(folder))
         for name in asked.network:
             for npu in asked.accelerator:
-                keys = [(name, npu, form + (" int8" if asked.int8 else "")) for form in asked.form]
+                keys = [(name, npu, Options(asked.int8, asked.pool).named(form)) for form in asked.form]
                 if all(key in known for key in keys):
                     continue
-                for row in measure(name, npu, asked.form, bench, asked.int8):
+                for row in measure(name, npu, asked.form, bench, Options(asked.int8, asked.pool)):
                     known[row.network, row.accelerator, row.form] = row
                     print(row, flush=True)
                     _keep(asked.results, known)
     sys.exit(any(row.tosa_differs for row in known.values()))
 
 
-def measure(name: str, npu: str, forms: Sequence[str], bench: RuntimeBench, int8: bool = False) -> Iterator[Row]:
+def measure(name: str, npu: str, forms: Sequence[str], bench: RuntimeBench, options: Options) -> Iterator[Row]:
     """The rows of a network of `NETWORKS` on an NPU."""
     from executorch.backends.arm.ethosu import EthosUCompileSpec
 
     module, given = network(name)
     quantised = quantise(module, given, EthosUCompileSpec(npu))
-    yield from measure_exported(name, npu, quantised, given[0], forms, bench, int8)
+    yield from measure_exported(name, npu, quantised, given[0], forms, bench, options)
 
 
 def measure_exported(
@@ -117,27 +132,28 @@ def measure_exported(
     example: tuple[Any, ...],
     forms: Sequence[str],
     bench: RuntimeBench,
-    int8: bool = False,
+    options: Options = USUAL,
 ) -> Iterator[Row]:
     """The rows of PT2E's model on an NPU."""
     from executorch.backends.arm.ethosu import EthosUCompileSpec, EthosUPartitioner
 
-    spec, exported = EthosUCompileSpec(npu), Exported(quantised, example, int8)
+    spec, exported = EthosUCompileSpec(npu), Exported(quantised, example, options.int8)
     for ours, group in ((False, ("vela", "compile", "one arena")), (True, ("native", "native arena"))):
         wanted = [form for form in group if form in forms]
         if not wanted:
             continue
-        note = ""
+        note, pool = "", options.pool or None
         try:
-            made = exported.lower(ethos_u_partitioner(spec, npu_compiler="tvm") if ours else EthosUPartitioner(spec))
+            native = ethos_u_partitioner(spec, npu_compiler="tvm", pool=pool) if ours else None
+            made = exported.lower(native or EthosUPartitioner(spec))
         except RefusalError as refused:
             note = f"auto, as {refused}"
-            made = exported.lower(ethos_u_partitioner(spec, npu_compiler="auto"))
+            made = exported.lower(ethos_u_partitioner(spec, npu_compiler="auto", pool=pool))
         for form in wanted:
             data, arena = made.data, "arena" in form
             if form in ("compile", "one arena", "native arena"):
                 data = _compiled(data, arena)
-            yield exported.row((name, npu, form + (" int8" if int8 else "")), data, made.graphs, arena, bench, note)
+            yield exported.row((name, npu, options.named(form)), data, made.graphs, arena, bench, note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ def with_fast_scratch(one: EthosUCall) -> Network:
 class LiftedCall:
     """One call; `contents` are what lies in the scratch, `slots` the buffers of inputs and outputs in their order.
 
-    `fast_bytes`: of the fast scratch, where contents that are no inputs or outputs may lie as well.
+    `fast_bytes`: of the fast scratch, where contents that are no inputs or outputs may lie as well. `limit_bytes`: the
+    most bytes of scratch; 0: any number.
     """
 
     one: EthosUCall
@@ -50,6 +51,7 @@ class LiftedCall:
     slots: tuple[str, ...]
     board: str = ""  # whose memories cycles are estimated with; empty: those that the delegate was compiled for
     fast_bytes: int = 0
+    limit_bytes: int = 0
 
     def commands(self, places: Mapping[str, int], fast: Mapping[str, int] = _NOTHING) -> Commands:
         """The stream with the contents at these bytes of the scratch, and of the fast scratch."""

@@ -16,7 +16,7 @@ from ..ethosu.program.program import BufferRole
 from ..models.executorch.program import Delegate, ExecutorchProgram, Method, PlannedPlace
 from ..models.executorch.vela_blocks import ALIGNMENT
 from ..models.executorch.vela_network import EthosUCall, npu_calls
-from ..planners import plan
+from ..planners import PlanningError, plan
 from ..problem import Buffer, Lifetime, Pool, Problem
 from .lifetimes import placed_tensors, tensor_blocks
 from .lifted_call import LiftedCall, lift_call
@@ -104,11 +104,11 @@ def replan_call(lifted: LiftedCall, goal: ScratchGoal, apart: bool = False) -> R
     before, usual = kept.before_bytes, lifted.cycles()
     found, least = [] if apart else [(usual, kept)], before
     for slack in _SLACKS_OF_EFFORT[goal.effort]:
-        made = plan(_problem(lifted, slack))
-        places, fast = (
-            {one.buffer: one.offset_bytes for one in made.placements if one.pool == pool} for pool in (_POOL, _FAST)
-        )
-        scratch, bound = lifted.end_bytes(places), made.usage[0].lower_bound_bytes
+        made = place_contents(lifted, slack)
+        if made is None:
+            continue
+        places, fast, bound = made
+        scratch = lifted.end_bytes(places)
         least = min(least, scratch)
         if scratch > before and goal.pool_bytes is None:
             continue
@@ -119,13 +119,29 @@ def replan_call(lifted: LiftedCall, goal: ScratchGoal, apart: bool = False) -> R
         fitting = [pair for pair in found if pair[1].scratch_bytes <= goal.pool_bytes]
         best = min(fitting, key=lambda pair: (pair[0], pair[1].scratch_bytes))[1] if fitting else None
         return best or _fitting(replace(kept, scratch_bytes=least), goal)
-    usual = min((cycles for cycles, _ in found), default=usual) if apart else usual
+    if apart and not found:
+        raise ScratchError(f"delegate {kept.number} has no plan within {lifted.limit_bytes:,} bytes of scratch")
+    usual = min(cycles for cycles, _ in found) if apart else usual
     allowed = [one for cycles, one in found if cycles <= usual * TOLERANCES[goal.objective]] or [kept]
     smallest = min(allowed, key=lambda one: one.scratch_bytes)
     if smallest.data is None:
         slower = f"{least:,} bytes would take more cycles (--objective bytes)"
         return replace(kept, note=slower if least < before else "no smaller one found")
     return smallest
+
+
+def place_contents(lifted: LiftedCall, slack: int = 0) -> tuple[Mapping[str, int], Mapping[str, int], int] | None:
+    """Bytes of contents in the scratch and in the fast scratch, and a bound of the scratch; None: they do not fit."""
+    try:
+        made = plan(_problem(lifted, slack), "fit" if lifted.limit_bytes else "auto")
+    except PlanningError:
+        if lifted.limit_bytes:
+            return None
+        raise
+    places, fast = (
+        {one.buffer: one.offset_bytes for one in made.placements if one.pool == pool} for pool in (_POOL, _FAST)
+    )
+    return places, fast, made.usage[0].lower_bound_bytes
 
 
 def _fitting(one: ReplannedDelegate, goal: ScratchGoal) -> ReplannedDelegate:
@@ -145,7 +161,7 @@ def _problem(lifted: LiftedCall, slack: int) -> Problem:
     lie in the fast scratch as far as it has room: those that move the most bytes.
     """
     live, end = lifted.program.live_ranges(), len(lifted.program.operations) + 1
-    pools, fast = [Pool(_POOL, alignment=ALIGNMENT)], lifted.fast_bytes
+    pools, fast = [Pool(_POOL, lifted.limit_bytes or None, ALIGNMENT)], lifted.fast_bytes
     moved = lifted.program.moved_bytes() if fast else {}
     if fast:
         pools.append(Pool(_FAST, fast, ALIGNMENT))

@@ -7,31 +7,35 @@ nothing lies in the fast one: `replan_call` does that. TVM is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ..errors import RefusalError
 from ..ethosu.hazards.waits import schedule
-from ..ethosu.lower.lower import LoweringTarget, lower
+from ..ethosu.lower.lower import Lowered, LoweringTarget, lower
 from ..ethosu.program.access import accesses
 from ..ethosu.program.program import BufferRole, NpuProgram
+from ..ethosu.schedule.prefetch.tables import loaded_early
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
 from ..ethosu.stream.commands import Operation
 from ..ethosu.stream.container import build_payload
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.encode import encode
+from ..ethosu.time import MemoryMap
 from ..executorch.lifted_call import FAST, SCRATCH, LiftedCall
 from ..executorch.lowered_for import memories_for, options_for
-from ..executorch.replanning import ScratchGoal
+from ..executorch.replanning import ScratchGoal, place_contents
 from ..frontend.tosa.layers import build_layers
 from ..models.executorch.program import Delegate, DelegateCall, ExecutorchProgram, Method, ValueTensor
 from ..models.executorch.vela_blocks import ALIGNMENT, BACKEND, BlockSlot, build_blocks, read_blocks, slots_data
 from ..models.executorch.vela_network import EthosUCall, npu_calls
 from ..models.tosa_graph import read_tosa_graph
 from ..tuning.cascades import best_choice
+from .copies import BUDGETS, CopySpace, programs_with_copies
 
 _CONSTANTS = 0  # region
+_SHARES = (1.0, 0.95, 0.9, 0.8)  # of the room for maps and copies, until what is found there has places within it
 _TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
@@ -41,7 +45,7 @@ class NativeBlocksError(RefusalError):
 
 def native_calls(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> tuple[LiftedCall, ...]:
     """Calls that compute what the graph `tosa` does, like the call `vela` of Vela's: in stripes as far as they are of
-    use, and whole; every buffer lies apart.
+    use, and whole, each with constants read in place and with copies of them; every buffer lies apart.
 
     Raises `TosaLayersError`, `LoweringError`, `NativeBlocksError`.
     """
@@ -54,8 +58,36 @@ def native_calls(tosa: bytes, vela: EthosUCall, goal: ScratchGoal) -> tuple[Lift
     groups = CascadeSpace(lowered.program, memory_map=memory_map, io_in_pools=not fast_bytes)
     limits = [fast_bytes] if fast_bytes else _limits(vela, goal)
     chosen = dict.fromkeys([*(best_choice(groups, limit).groups for limit in limits), ()])
-    programs = [apply(lowered.program, one, groups.costs.blocks) if one else lowered.program for one in chosen]
-    return tuple(_call(program, lowered.constants, vela, goal, fast_bytes) for program in programs)
+    calls: list[LiftedCall] = []
+    for one in chosen:
+        made = replace(lowered, program=apply(lowered.program, one, groups.costs.blocks)) if one else lowered
+        calls.append(_call(made, vela, goal, fast_bytes))
+        calls += _with_copies(made, calls[-1], vela, goal, memory_map)
+    return tuple(calls)
+
+
+def _with_copies(
+    lowered: Lowered, call: LiftedCall, vela: EthosUCall, goal: ScratchGoal, memory_map: MemoryMap
+) -> Iterator[LiftedCall]:
+    """`lowered`, which is `call`, with copies of constants in the scratch: within the pool; or in no more bytes than
+    Vela has; or, for the fewest bytes, in no more than without copies. None where feature maps lie in a fast scratch.
+    """
+    placed = None if call.fast_bytes else place_contents(call)
+    if placed is None:
+        return
+    places, _, _ = placed
+    most = goal.pool_bytes or (call.end_bytes(places) if goal.objective == "bytes" else vela.blocks.scratch_bytes)
+    where = {b.name: (b.original_region, b.original_offset) for b in call.program.buffers}
+    where |= {name: (SCRATCH, offset) for name, offset in places.items()}
+    space = CopySpace(memory_map, SCRATCH, where.__getitem__, frozenset(places))
+    early = replace(lowered, program=loaded_early(lowered.program))
+    for share in _SHARES:
+        made = programs_with_copies(early, space, int(most * share), BUDGETS[goal.effort])
+        calls = [replace(_call(one, vela, goal, 0), limit_bytes=most) for one in made]
+        fitting = [one for one in calls if place_contents(one) is not None]
+        yield from fitting
+        if fitting or not calls:
+            return
 
 
 def _limits(vela: EthosUCall, goal: ScratchGoal) -> list[int | None]:
@@ -67,15 +99,15 @@ def _limits(vela: EthosUCall, goal: ScratchGoal) -> list[int | None]:
     return [*([None] if goal.objective == "auto" else []), vela.blocks.scratch_bytes]
 
 
-def _call(program: NpuProgram, constants: bytes, vela: EthosUCall, goal: ScratchGoal, fast_bytes: int) -> LiftedCall:
-    program, size = _apart(program)
+def _call(lowered: Lowered, vela: EthosUCall, goal: ScratchGoal, fast_bytes: int) -> LiftedCall:
+    program, size = _apart(lowered.program)
     slots = _slots(program, vela)
     placed = [program.place(index, _home(program)) for index in range(len(program.operations))]
     count = len(vela.blocks.inputs)
     data = build_blocks(
         {
             "cmd_data": build_payload(replace(vela.call.payload, words=encode(schedule(placed, program.accelerator)))),
-            "weight_data": constants,
+            "weight_data": lowered.constants,
             "scratch_size": size.to_bytes(4, "little"),
             "inputs": slots_data([slot for slot, _ in slots[:count]]),
             "outputs": slots_data([slot for slot, _ in slots[count:]]),

@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
+from operator import gt
 from pathlib import Path
 from typing import Any
 
@@ -139,22 +140,26 @@ def _rank(
 ) -> Callable[[bytes], tuple[int, ...]]:
     """What the goal wants least of first: of cycles, those of the timing model with the most.
 
-    Without a pool, few bytes count among those of nearly the fewest cycles, and among native ones that are no slower
-    than Vela's.
+    Without a pool, few bytes count among those of nearly the fewest cycles. Native ones that a timing model says are
+    slower than Vela's come last, but for the fewest bytes at whatever cycles.
     """
-    figures: dict[bytes, tuple[int, int]] = {}
+    figures: dict[bytes, tuple[tuple[int, ...], int]] = {}
     for data in (*((vela,) if vela else ()), *native):
         one = npu_calls(delegate_program(data, specs))[0]
         stream = decode(one.call.words, one.call.accelerator.language), one.call.accelerator
-        cycles = max(cycles_by_model([stream], memories_for(one, {}, goal.board)).values())
+        cycles = tuple(cycles_by_model([stream], memories_for(one, {}, goal.board)).values())
         figures[data] = cycles, one.blocks.scratch_bytes
-    most = min(cycles for cycles, _ in figures.values()) * TOLERANCES[goal.objective]
-    most_native = min(most, figures[vela][0]) if vela and goal.objective != "bytes" else most
+    slower: set[bytes] = set()
+    if vela and (goal.objective != "bytes" or goal.pool_bytes is not None):
+        slower = {data for data in native if any(map(gt, figures[data][0], figures[vela][0]))}
+    most = min(max(cycles) for data, (cycles, _) in figures.items() if data not in slower) * TOLERANCES[goal.objective]
 
     def rank(data: bytes) -> tuple[int, ...]:
-        cycles, size = figures[data]
-        if goal.pool_bytes is not None or cycles > (most_native if data in native else most):
-            return cycles, size
+        cycles, size = max(figures[data][0]), figures[data][1]
+        if data in slower:
+            return 2, cycles, size
+        if goal.pool_bytes is not None or cycles > most:
+            return 1, cycles, size
         return 0, size, cycles
 
     return rank
