@@ -24,7 +24,7 @@ from npu_memplan.target_data import Board, board_names, load_board
 from .base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
 from .firmware_build.build import Firmware, build, missing_compiler
 from .firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
-from .process import ask, child
+from .process import child, read_output
 from .result import Array
 from .transcript import END_OF_TRANSMISSION
 
@@ -33,7 +33,7 @@ HINT = (
     "--i-agree-to-the-contained-eula --no-interactive -d ~/fvp, and set FVP_PATH=~/fvp"
 )
 _VERSION_S = 60.0  # to say its version, or less if a run may take less
-_SAID_BYTES = 1 << 16  # of the simulator's own errors, the last ones
+_STDERR_BYTES = 1 << 16  # of the simulator's own errors, the last ones
 _GRACE_S = 10.0  # between the firmware's end mark and the simulator's own end
 
 
@@ -148,12 +148,12 @@ class FvpRunner:
 
 
 def _with_simulator(text: str, process: subprocess.Popen[bytes], errors: bytes, binary: Path) -> str:
-    """The objection, with what the simulator itself said and how it ended."""
-    said = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()][-6:]
+    """The objection, with what the simulator itself wrote to stderr and how it ended."""
+    stderr_lines = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()][-6:]
     lines = [text, f"  {binary.name} ended with status {process.returncode}"]
-    if any("licen" in line.lower() for line in said) or "licen" in text.lower():
+    if any("licen" in line.lower() for line in stderr_lines) or "licen" in text.lower():
         lines.append("  it looks like a licence problem: check the FVP's licence before anything else")
-    return "\n".join(lines + [f"    {line}" for line in said])
+    return "\n".join(lines + [f"    {line}" for line in stderr_lines])
 
 
 def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[bytes, bytes]:
@@ -169,7 +169,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
             data = os.read(pipe, 1 << 16)
             if ended_at is None or pipes[pipe] is errors:  # nothing of the firmware's comes behind its end mark
                 pipes[pipe] += data
-            del errors[:-_SAID_BYTES]
+            del errors[:-_STDERR_BYTES]
             if not data:
                 pipes.pop(pipe)
         if ended_at is None and END_OF_TRANSMISSION in output:
@@ -186,7 +186,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
 def _version(binary: Path, timeout_s: float) -> str:
     """What the binary says of itself; "unknown version" when it says nothing usable."""
     try:
-        answer = ask([binary, "--version"], min(timeout_s, _VERSION_S))
+        answer = read_output([binary, "--version"], min(timeout_s, _VERSION_S))
     except RunnerMissingError as error:
         raise FvpError(f"{binary} does not start: {error}") from None
     if answer.stopped:

@@ -22,7 +22,7 @@ from pathlib import Path
 from .base import RunnerMissingError
 
 _PR_SET_PDEATHSIG = 1
-_ANSWER_BYTES = 1 << 16  # what a program says of itself is far shorter
+_OUTPUT_BYTES = 1 << 16  # a version or a path is far shorter
 _LOOK_S = 0.02  # between two looks at whether the program has ended
 
 
@@ -69,8 +69,8 @@ def child(command: Sequence[str | Path], folder: Path | None = None) -> Iterator
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a program said, on stdout and then on stderr; `stopped` says why it had to be stopped, if it had."""
+class ProcessOutput:
+    """The output of a program: stdout, then stderr. `stopped`: why it had to be stopped, if it had."""
 
     text: str
     code: int | None = None
@@ -82,8 +82,8 @@ class Answer:
         return next(iter(self.text.strip().splitlines()), "").strip() if self.code == 0 else ""
 
 
-def ask(command: Sequence[str | Path], timeout_s: float = 30.0) -> Answer:
-    """Run a program that only says something, and stop it with all that it started.
+def read_output(command: Sequence[str | Path], timeout_s: float = 30.0) -> ProcessOutput:
+    """Run a program for its output alone, and stop it with all that it started.
 
     `RunnerMissingError` when it does not start. What it leaves behind is not waited for, and ended too.
     """
@@ -95,18 +95,18 @@ def ask(command: Sequence[str | Path], timeout_s: float = 30.0) -> Answer:
         opened = set(pipes)
 
         def text() -> str:
-            return b"".join(pipes.values())[:_ANSWER_BYTES].decode("utf-8", "replace")
+            return b"".join(pipes.values())[:_OUTPUT_BYTES].decode("utf-8", "replace")
 
         while time.monotonic() < deadline:
-            code = process.poll()  # before the pipes: what it said before it ended is in them
+            code = process.poll()  # before the pipes: what it wrote before it ended is in them
             ready = select.select(list(opened), [], [], _LOOK_S if code is None else 0)[0]
             for pipe in ready:
-                data = os.read(pipe, _ANSWER_BYTES)
+                data = os.read(pipe, _OUTPUT_BYTES)
                 pipes[pipe] += data
                 if not data:
                     opened.remove(pipe)
-            if sum(map(len, pipes.values())) > _ANSWER_BYTES:
-                return Answer(text(), stopped=f"it printed more than {_ANSWER_BYTES:,} bytes")
+            if sum(map(len, pipes.values())) > _OUTPUT_BYTES:
+                return ProcessOutput(text(), stopped=f"it printed more than {_OUTPUT_BYTES:,} bytes")
             if code is not None and not ready:
-                return Answer(text(), code)
-        return Answer(text(), stopped=f"it had not ended after {timeout_s:g} s")
+                return ProcessOutput(text(), code)
+        return ProcessOutput(text(), stopped=f"it had not ended after {timeout_s:g} s")

@@ -145,7 +145,7 @@ class EthosURegisters:
         if Reg.PID0 <= offset < Reg.PID_END:
             return self._identification(offset)
         kept = self._words.get(offset, 0)
-        told: dict[int, int] = {
+        values: dict[int, int] = {
             Reg.ID: self.accelerator.id_word,
             Reg.CONFIG: self.accelerator.config_word,
             Reg.STATUS: int(self._status) | self._history << 16,
@@ -156,7 +156,7 @@ class EthosURegisters:
             Reg.PMCCNTR: self._cycles & 0xFFFFFFFF,
             Reg.PMCCNTR_HI: self._cycles >> 32 & 0xFFFF,
         }
-        return told.get(offset, kept)
+        return values.get(offset, kept)
 
     def write(self, offset: int, value: int) -> None:
         """Write the 32-bit word at byte `offset`; read-only and reserved words ignore it."""
@@ -234,11 +234,11 @@ class EthosURegisters:
         self._queue_read = outcome.read_bytes
         self._count(outcome)
         self._status &= ~Status.RUNNING
-        self._status |= Status.IRQ_RAISED | (self._told(outcome.faults) or Status.END_REACHED)
+        self._status |= Status.IRQ_RAISED | (self._reported_faults(outcome.faults) or Status.END_REACHED)
         self._history |= 1
         self._drive_irq()
 
-    def _told(self, faults: Status) -> Status:
+    def _reported_faults(self, faults: Status) -> Status:
         """Ethos-U85 has no bit for damaged weights."""
         if faults & Status.WEIGHT_FAULT and self.accelerator.pmu_base:
             return faults & ~Status.WEIGHT_FAULT | Status.PARSE_ERROR

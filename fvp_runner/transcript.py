@@ -151,6 +151,6 @@ def _objection(t: Transcript, artifact: Artifact, steps: int) -> str | None:
         if len(data) != size or zlib.crc32(data) != crc:
             return f"output {index} arrived damaged: {len(data)} of {size} bytes, checksum {zlib.crc32(data):08x}"
     if t.digest != digest:
-        said = "missing" if t.digest is None else f"{t.digest:08x}"
-        return f"the digest of the outputs is {said}, but what arrived has {digest:08x}"
+        digest_text = "missing" if t.digest is None else f"{t.digest:08x}"
+        return f"the digest of the outputs is {digest_text}, but what arrived has {digest:08x}"
     return None

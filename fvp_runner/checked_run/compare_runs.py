@@ -42,7 +42,7 @@ from .facts import OPERATORS, PROGRAM, REFERENCE, InputFacts, RunFacts, RunReque
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _OPERATION = re.compile(r"operation (\d+) \(")  # as npu_model/spec/registers.py names one
-_TOLD = 400  # characters of a message
+_MESSAGE_CHARACTERS = 400
 _FLOATS_APART = 1e-4  # of the greatest value of an output
 _DIFFERENCES = 12  # operators that differ, of which each is looked behind
 
@@ -56,21 +56,23 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
         _load(request.operators)
         model, expected = _expected(artifact, open_reference(Path(request.model)), inputs)
     except NpuMemplanError as error:
-        return RunFacts(refused=_told(error, directory))
+        return RunFacts(refused=_describe_error(error, directory))
     except Exception as error:  # of a library: its importers raise whatever comes first
-        return RunFacts(refused=f"the reference cannot run it: {type(error).__name__}: {_told(error, directory)}")
+        return RunFacts(
+            refused=f"the reference cannot run it: {type(error).__name__}: {_describe_error(error, directory)}"
+        )
     facts = RunFacts(reference=model.what, reference_version=_version(model.package))
     try:
         runner = LocalRunner(directory, RunOptions(pools_after=False))
     except RunnerError as error:
-        return RunFacts(refused=_told(error, directory))
+        return RunFacts(refused=_describe_error(error, directory))
     runs: list[InputFacts] = []
     for text, values, wanted in zip(request.inputs, inputs, expected, strict=True):
         report_phase(PROGRAM, facts)
         try:
             runs.append(_compared(runner, text, values, wanted, fresh=not (artifact.states and runs)))
         except RunTimeoutError as error:
-            return RunFacts(refused=_told(error, directory))
+            return RunFacts(refused=_describe_error(error, directory))
         facts = _with(facts, runs)
         if runs[-1].stopped:
             break
@@ -121,7 +123,7 @@ def _compared(
     except RunTimeoutError:
         raise
     except (NpuModelError, RunCheckError, RunnerError, ComparisonError) as error:
-        return InputFacts(text, stopped=_told(error, None), operator=_operator_at(runner, error))
+        return InputFacts(text, stopped=_describe_error(error, None), operator=_operator_at(runner, error))
 
 
 def _operator_at(runner: LocalRunner, error: NpuMemplanError) -> int:
@@ -186,9 +188,9 @@ def _version(package: str) -> str:
     return ""
 
 
-def _told(error: BaseException, folder: Path | None) -> str:
-    """One line of what an error says, without what differs from one run to the next."""
+def _describe_error(error: BaseException, folder: Path | None) -> str:
+    """One line of an error's message, without what differs from one run to the next."""
     text = str(error).strip() or type(error).__name__
     if folder is not None:
         text = text.replace(str(folder), folder.name if not folder.name.startswith(".") else "it")
-    return " ".join(_ADDRESS.sub("0x...", text).split())[:_TOLD]
+    return " ".join(_ADDRESS.sub("0x...", text).split())[:_MESSAGE_CHARACTERS]

@@ -67,6 +67,6 @@ def _lines(ran: ElfRun, board: str) -> list[str]:
     lines += [f"note: {note}" for note in ran.notes]
     cycles, accesses = sum(job.cycles for job in ran.jobs), f"{len(ran.accesses)} accesses to its registers"
     failed = f", {len(ran.failed_jobs)} failed" if ran.failed_jobs else ""
-    told = f"{counted(len(ran.jobs), 'job')}{failed}, {cycles:,} estimated cycles" if ran.jobs else "no job was started"
-    lines.append(f"NPU: {told}, {accesses}")
+    jobs = f"{counted(len(ran.jobs), 'job')}{failed}, {cycles:,} estimated cycles" if ran.jobs else "no job was started"
+    lines.append(f"NPU: {jobs}, {accesses}")
     return [*lines, *(f"NPU job failed: {reason}" for reason in ran.failed_jobs)]

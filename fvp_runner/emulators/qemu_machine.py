@@ -24,7 +24,7 @@ from ..base import RunnerError
 from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch
 from ..npu_model.spec.layout import Bytes
-from ..process import ask, child
+from ..process import child, read_output
 from ..register_page import EthosURegisters
 from ..transcript import END_OF_TRANSMISSION
 from .device import End, reaching_memory
@@ -41,8 +41,8 @@ Console = Callable[[bytes], None]
 
 @functools.cache
 def version() -> str:
-    said = re.search(r"version (\S+)", ask([PROGRAM, "--version"]).first_line)
-    return f"QEMU {said[1] if said else 'of an unknown version'}"
+    match = re.search(r"version (\S+)", read_output([PROGRAM, "--version"]).first_line)
+    return f"QEMU {match[1] if match else 'of an unknown version'}"
 
 
 @contextlib.contextmanager
@@ -57,8 +57,8 @@ def booted(board: Board, image: Elf, semihosting: bool = False) -> Iterator[Qemu
                 machine = QemuMachine(board, image, process, folder, stack)
             except RunnerError as error:
                 process.kill()
-                said = process.communicate()[1].decode("utf-8", "replace").strip()
-                raise QemuError(f"QEMU did not start: {said or error}") from None
+                stderr_text = process.communicate()[1].decode("utf-8", "replace").strip()
+                raise QemuError(f"QEMU did not start: {stderr_text or error}") from None
             yield machine
 
 
@@ -120,8 +120,8 @@ class QemuMachine:
                     if pipe == process.stdout.fileno():
                         if exited := _EXITED.match(_last_word(gdb)):
                             return End(bytes(uart), int(exited[1], 16), trap.accesses)
-                        said = errors.decode("utf-8", "replace").strip().splitlines() or ["without a word"]
-                        raise QemuError(f"QEMU ended before the firmware did: {said[-1]}")
+                        stderr_lines = errors.decode("utf-8", "replace").strip().splitlines() or ["without a word"]
+                        raise QemuError(f"QEMU ended before the firmware did: {stderr_lines[-1]}")
             if debugger in ready:
                 reason = gdb.wait_stop(0.0)  # it may have been an acknowledgement alone
                 if reason is not None and (exited := _EXITED.match(reason)):

@@ -25,7 +25,7 @@ from npu_memplan.names import identifier
 from npu_memplan.target_data import Board, accelerator_system, load_board
 
 from ..base import RunnerError, RunnerMissingError, RunOptions, load_artifact
-from ..process import ask
+from ..process import read_output
 from .elf import Elf
 from .layout import BoardLayout, LayoutError, place
 from .sources import board_header, linker_script, program_header
@@ -67,14 +67,14 @@ def missing_compiler() -> str | None:
     """Why firmware cannot be built here, or None."""
     if shutil.which(COMPILER) is None:
         return f"the compiler {COMPILER} is not on PATH; install it with: {COMPILER_HINT}"
-    if "/" not in _says("-print-file-name=libc.a"):
+    if "/" not in _query_compiler("-print-file-name=libc.a"):
         return f"{COMPILER} has no C library; install it with: {COMPILER_HINT}"
     return None
 
 
 @lru_cache(maxsize=4)
-def _says(option: str) -> str:
-    return ask([COMPILER, option]).text
+def _query_compiler(option: str) -> str:
+    return read_output([COMPILER, option]).text
 
 
 def board_of(artifact: Artifact, options: RunOptions) -> Board:
@@ -164,7 +164,7 @@ def _sources(directory: Path, artifact: Artifact) -> list[Path]:
 
 def _key(sources: list[Path], generated: dict[str, str], cpu: str, defines: list[str]) -> str:
     digest = hashlib.sha256(
-        repr((_says("--version"), cpu, defines, _COMPILE, _LINK, sorted(generated.items()))).encode()
+        repr((_query_compiler("--version"), cpu, defines, _COMPILE, _LINK, sorted(generated.items()))).encode()
     )
     headers = {h for p in sources for pattern in ("*.h", "*.bin") for h in p.parent.glob(pattern)}
     for path in [*sources, *sorted(headers)]:

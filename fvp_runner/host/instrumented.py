@@ -15,7 +15,7 @@ from pathlib import Path
 from npu_memplan.files.owned_folder import scratch_folder
 
 from ..base import RunnerError, RunnerMissingError
-from ..process import ask
+from ..process import read_output
 
 _RUNTIME = Path(__file__).with_name("sanitizer.c")
 # No functions of the C library in place of loops: they are not instrumented. Without sections of their own, constants
@@ -56,7 +56,7 @@ def flags(command: tuple[str, ...]) -> tuple[str, ...]:
         source.write_text(_PROBE, encoding="utf-8")
         for dialect in _DIALECTS:
             target.unlink(missing_ok=True)
-            ask([*command, *_COMMON, *dialect, "-c", str(source), "-o", str(target)])
+            read_output([*command, *_COMMON, *dialect, "-c", str(source), "-o", str(target)])
             if target.is_file() and all(name in target.read_bytes() for name in _WANTED):
                 return (*_COMMON, *dialect)
     raise RunnerMissingError(
@@ -70,9 +70,9 @@ def _runtime(command: tuple[str, ...], plain: tuple[str, ...]) -> bytes:
     """The object file of `sanitizer.c`, which is the same for every artifact: compiled once a process."""
     with scratch_folder("host") as folder:
         target = folder / "sanitizer.o"
-        heard = ask([*command, *plain, "-c", str(_RUNTIME), "-o", str(target)], timeout_s=300)
-        if heard.code != 0:
-            raise RunnerError(f"{command[0]} could not compile {_RUNTIME}:\n{heard.stopped or heard.text}")
+        result = read_output([*command, *plain, "-c", str(_RUNTIME), "-o", str(target)], timeout_s=300)
+        if result.code != 0:
+            raise RunnerError(f"{command[0]} could not compile {_RUNTIME}:\n{result.stopped or result.text}")
         return target.read_bytes()
 
 

@@ -95,7 +95,7 @@ class Sanitizer:
             raise self._error
         pointer = self._library.npu_memplan_sanitizer_finding()
         if pointer:
-            raise SanitizerError(self._said(pointer.contents))
+            raise SanitizerError(self._describe_finding(pointer.contents))
 
     def _enter(self, number: int) -> None:
         try:
@@ -153,7 +153,7 @@ class Sanitizer:
         first = place.offset_bytes
         return self._flags[self._names.index(place.pool)][first : first + self._buffers[name].size_bytes]
 
-    def _said(self, finding: _Finding) -> str:
+    def _describe_finding(self, finding: _Finding) -> str:
         call = self._calls[finding.step] if 0 <= finding.step < len(self._calls) else None
         who = f"host operator {call.function} (step {finding.step})" if call is not None else "the program"
         text = (finding.text or b"").decode(errors="replace")

@@ -22,7 +22,7 @@ from npu_memplan.files.owned_folder import scratch_folder
 from npu_memplan.names import identifier
 
 from ..base import RunnerError, RunnerMissingError
-from ..process import ask
+from ..process import read_output
 from .instrumented import instrumented
 
 # Warnings are errors: the C that users put into their own builds has to be clean.
@@ -143,11 +143,11 @@ def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
     return symbols
 
 
-def _not_loaded(name: str, words: str) -> str:
+def _not_loaded(name: str, message: str) -> str:
     """The cause of a loader's error: as a rule a function without a definition."""
-    missing = re.search(rf"undefined symbol: ({re.escape(name)}_external_\w+)", words)
+    missing = re.search(rf"undefined symbol: ({re.escape(name)}_external_\w+)", message)
     if missing is None:
-        return f"the C of {name} was built, but cannot be loaded: {words}"
+        return f"the C of {name} was built, but cannot be loaded: {message}"
     return (
         f"{name} calls {missing[1]}, an operator that is external, and it is not defined: give its C with "
         f"--external-source FILE.c (its prototype is in src/{name}.h)"
@@ -158,7 +158,7 @@ def _not_loaded(name: str, words: str) -> str:
 def compiler_version() -> str:
     """First line of what the compiler says about itself; empty without one."""
     command = compiler()
-    return "" if command is None else ask([*command, "--version"]).first_line or command[0]
+    return "" if command is None else read_output([*command, "--version"]).first_line or command[0]
 
 
 def build(

@@ -65,14 +65,14 @@ def _lines(
     name: str, rows: Sequence[OperatorResult], first: OperatorResult | None, right: bool, reference: str
 ) -> list[str]:
     counts = {verdict: sum(row.verdict is verdict for row in rows) for verdict in Verdict}
-    told = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
+    summary = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items() if count)
     if first is not None:
         verdict = f"the first operator that differs is {first.index} {first.kind} {first.name!r}, by {first.where}"
     elif right:
         verdict = f"bit-exact against {reference}"
     else:
         verdict = "outputs differ, in operators that are not visible"
-    lines = [f"{name}: {verdict}", f"{len(rows)} operators: {told}"]
+    lines = [f"{name}: {verdict}", f"{len(rows)} operators: {summary}"]
     for row in rows:
         numbers = f"{row.elements:>10,}" if row.elements else " " * 10
         wrong = f"  {row.mismatches:,} wrong, by {row.max_abs_diff:g} at most" if row.mismatches else ""

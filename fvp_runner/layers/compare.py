@@ -23,7 +23,7 @@ from ..result import Array, ulps_between
 from .operator_result import OperatorResult, Verdict
 from .record import HostOutput, NpuOutput
 
-TELLING = 16  # elements that tell a tensor from others
+DISTINCTIVE_ELEMENTS = 16  # a tensor with fewer may equal another by chance
 _ALIKE = 0.5  # share of equal elements from which on a wrong tensor is the one that was meant
 
 
@@ -115,14 +115,14 @@ class LayerComparison:
         best = self._best(part, own, by_zero_point=False)
         if best is None or best[0] < 1:
             other = self._best(part, [index for index in self._seen if index not in own], by_zero_point=True)
-            if other is not None and other[0] == 1 and part.values.size >= TELLING:
+            if other is not None and other[0] == 1 and part.values.size >= DISTINCTIVE_ELEMENTS:
                 best = other
         if best is None:
             return
         # Of several kernels of one operator some keep what it needs in between in the form of its result; of one that
         # moves elements, these have many in their places by chance. Kernels of no known operator may be others of it.
         moving = part.operator in self._moving
-        alike = part.values.size >= TELLING and best[0] > _ALIKE and not moving
+        alike = part.values.size >= DISTINCTIVE_ELEMENTS and best[0] > _ALIKE and not moving
         alone = self._kernels[part.operator] == 1 and not (moving and self._kernels[-1])
         if best[0] == 1 or alike or alone:
             self._put(self._seen[best[1]], part.values, best[2], part.where)

@@ -90,8 +90,8 @@ class TosaReference(FrameworkReference):
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ReferenceRunError(f"{TOSA} did not run on {self.name}: {error}") from error
         if done.returncode:
-            said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-            raise ReferenceRunError(f"{TOSA} refuses {self.name}: {' / '.join(said[:3])}")
+            output_lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+            raise ReferenceRunError(f"{TOSA} refuses {self.name}: {' / '.join(output_lines[:3])}")
 
 
 class _Array:

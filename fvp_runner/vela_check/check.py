@@ -22,7 +22,7 @@ from ..result import Array, compare
 from . import container, memory
 from .remark import Level, Remark
 
-_TELLING = 16  # elements that a tensor has at least for being told from others by its values
+_DISTINCTIVE_ELEMENTS = 16  # a tensor with fewer elements may equal another by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _run(network: Network, data: bytes, requested: FirmwareFacts, values: Sequen
     if not compare("simulator", names, ran.outputs, expected).bit_exact:
         text = f"{done}; its outputs are not those of {model.what}"
         yield Remark(Level.WRONG, "run", f"{text}; {where}" if where else text)
-    elif first is not None and first.elements >= _TELLING and first.mismatches < first.elements / 2:
+    elif first is not None and first.elements >= _DISTINCTIVE_ELEMENTS and first.mismatches < first.elements / 2:
         yield Remark(Level.WRONG, "run", f"{done}; its outputs are right for this input, but {where}")
     else:
         yield Remark(Level.RIGHT, "run", f"{done}; bit-exact against {model.what}")

@@ -56,10 +56,10 @@ def _pip(extra: str = "", only: str = "") -> str:
 
 def _tool(*command: str) -> str | None:
     """First line that the tool prints, or None when it is not there or does not answer."""
-    from fvp_runner.process import ask
+    from fvp_runner.process import read_output
 
     try:
-        return ask(command).first_line or None
+        return read_output(command).first_line or None
     except NpuMemplanError:  # it does not start
         return None
 

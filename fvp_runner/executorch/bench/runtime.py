@@ -113,19 +113,19 @@ class RuntimeBench:
         """One inference of the program in `data`; inputs and outputs are in their own shapes, whatever the order of
         their dimensions in memory. `BenchError` with the runtime's error, or the NPU model's error.
         """
-        asked = memory or BenchMemory()
+        layout = memory or BenchMemory()
         program = read_program(data)
         chosen = program.method(method)
         whole = _aligned(len(data))
         whole[:] = np.frombuffer(data, np.uint8)
-        planned = [_aligned(size) for size in self._planned(chosen, asked)]
-        scratch = _scratch(program, chosen) if asked.temp_bytes is None else asked.temp_bytes
-        temp = _aligned(scratch) if asked.temp_at is None else planned[0][asked.temp_at : asked.temp_at + scratch]
-        fast, own = _aligned(asked.fast_bytes), _aligned(_METHOD_BYTES)
+        planned = [_aligned(size) for size in self._planned(chosen, layout)]
+        scratch = _scratch(program, chosen) if layout.temp_bytes is None else layout.temp_bytes
+        temp = _aligned(scratch) if layout.temp_at is None else planned[0][layout.temp_at : layout.temp_at + scratch]
+        fast, own = _aligned(layout.fast_bytes), _aligned(_METHOD_BYTES)
         given = [_stored(value, chosen, index) for value, index in zip(inputs, chosen.inputs, strict=False)]
         made = [_tensor(chosen, index) for index in chosen.outputs]
         outputs = [_aligned(tensor.size_bytes) for tensor in made]
-        self._stats, self._calls, self._fault, self._shared = [], [], [], asked.temp_at is not None
+        self._stats, self._calls, self._fault, self._shared = [], [], [], layout.temp_at is not None
         self._library.npu_memplan_set_driver(
             self._driver, ctypes.c_void_p(fast.ctypes.data), ctypes.c_uint64(len(fast))
         )
@@ -144,9 +144,9 @@ class RuntimeBench:
         found = tuple(shaped(data, tensor) for data, tensor in zip(outputs, made, strict=True))
         return BenchRun(found, tuple(self._stats), tuple(self._calls), inside, outside, most, int(used.value))
 
-    def _planned(self, method: Method, asked: BenchMemory) -> list[int]:
-        if asked.planned_bytes is not None:
-            return list(asked.planned_bytes)
+    def _planned(self, method: Method, layout: BenchMemory) -> list[int]:
+        if layout.planned_bytes is not None:
+            return list(layout.planned_bytes)
         return [method.planned_bytes.get(memory, 0) for memory in range(1, max(method.planned_bytes, default=0) + 1)]
 
     def _drive(self, job: Any) -> int:

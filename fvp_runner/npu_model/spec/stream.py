@@ -75,8 +75,8 @@ class DecodedStream:
                 commands.append(step)
             else:
                 commands.append(command)
-        said = (*_unconfirmed(steps), *unconfirmed(step.registers.operation for step in steps), *_jumps(raw))
-        return DecodedStream(accelerator, tuple(commands), tuple(steps), said)
+        notes = (*_unconfirmed(steps), *unconfirmed(step.registers.operation for step in steps), *_jumps(raw))
+        return DecodedStream(accelerator, tuple(commands), tuple(steps), notes)
 
     def path(self, flag: Callable[[], bool]) -> Iterator[Command | DecodedStep]:
         """Operations and waits in the order in which they are executed. `flag` decides conditional jumps: whether
