@@ -124,7 +124,7 @@ def main() -> int:
         trials = []
         for folder in chosen(arguments.folder, int(each), arguments.only):
             trials.append(try_case(folder, name, LARGEST))
-            unexpected += _said(trials[-1], name)
+            unexpected += _report_unexpected(trials[-1], name)
         used = frozenset().union(*(t.features for t in trials if t.outcome == EQUAL))
         print(f"{name}: parts of the language that equal tests use: {', '.join(sorted(used))}", flush=True)
         lines = [*lines, *section(trials, name)]
@@ -132,7 +132,7 @@ def main() -> int:
     return 1 if unexpected else 0
 
 
-def _said(trial: TosaTrial, accelerator: str) -> bool:
+def _report_unexpected(trial: TosaTrial, accelerator: str) -> bool:
     """Print what is not as it should be; whether nothing explains it."""
     if trial.outcome not in (DIFFERS, FAILED):
         return False

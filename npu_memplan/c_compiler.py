@@ -39,7 +39,7 @@ def missing_compiler() -> str | None:
     """Why there is no C compiler, with what to do; None when there is one."""
     if compiler() is not None:
         return None
-    words = _named()
-    fault = "which is not on PATH" if words else "which is no command line"
-    named = "" if words is None else f" (CC names {os.environ['CC']!r}, {fault})"
+    command = _named()
+    fault = "which is not on PATH" if command else "which is no command line"
+    named = "" if command is None else f" (CC names {os.environ['CC']!r}, {fault})"
     return f"no C compiler found{named}; set CC, or install one (e.g. apt install gcc, or pip install ziglang)"

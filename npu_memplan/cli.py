@@ -17,7 +17,7 @@ import traceback
 
 import click
 
-from .errors import InternalError, NpuMemplanError, said_by
+from .errors import InternalError, NpuMemplanError, describe_error
 from .process.incidents import gathering, kind_of
 from .process.requirements import missing_package
 from .process.setup import only_printable, open_streams, print_nowhere, signals_as_exceptions
@@ -159,7 +159,7 @@ def _ended() -> int:
             return 2
         if not isinstance(error, InternalError):
             traceback.print_exc()
-        click.echo(f"npu-memplan: internal fault: {kind_of(error)}{said_by(error, 0)}\n{_REPORT_IT}", err=True)
+        click.echo(f"npu-memplan: internal fault: {kind_of(error)}{describe_error(error, 0)}\n{_REPORT_IT}", err=True)
         return _INTERNAL
 
 

@@ -26,7 +26,7 @@ class InternalError(Exception):
     """Something that holds for every input does not: a fault of this package (or of a plug-in), not of the input."""
 
 
-def said_by(error: BaseException, line: int = -1) -> str:
+def describe_error(error: BaseException, line: int = -1) -> str:
     """One line of what a library raised: its frontends raise whatever comes first, with long traces."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[line].strip()

@@ -51,9 +51,9 @@ class TuningKnob:
         if changed is None:
             return ""
         before, after = by_one(options).to_cli_options(), changed.to_cli_options()
-        given = " ".join(" ".join(words) for words in after if words not in before)
-        named = {words[0] for words in after} | ({"--npu-compiler"} if changed.accelerator == NO_NPU else set())
-        dropped = " ".join(" ".join(words) for words in before if words[0] not in named)
+        given = " ".join(" ".join(option) for option in after if option not in before)
+        named = {option[0] for option in after} | ({"--npu-compiler"} if changed.accelerator == NO_NPU else set())
+        dropped = " ".join(" ".join(option) for option in before if option[0] not in named)
         return " ".join(filter(None, (given, dropped and f"(without {dropped})")))
 
 

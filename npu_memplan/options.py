@@ -199,19 +199,19 @@ class CompileOptions:
             usual_accelerator(self.board), system_config=own.system_config, memory_mode=own.memory_mode
         )
         usual = replace(usual, npu_compiler=AUTO if replace(self, npu_compiler=AUTO).competes else "vela")
-        said: list[tuple[str, ...]] = []
+        options: list[tuple[str, ...]] = []
         for name, flag in _VALUES.items():
             value = getattr(self, name)
             if value not in ("", getattr(usual, name)) and (name, value) != ("npu_compiler", AUTO):
-                said.append((flag, ",".join(value) if isinstance(value, tuple) else str(value)))
+                options.append((flag, ",".join(value) if isinstance(value, tuple) else str(value)))
         for name, flag in _SIZES.items():
             for pool, size in getattr(self, name).items():
-                said.append((flag, pool if size is None else f"{pool}={size}"))
-        return (*said, *((flag,) for name, flag in _SWITCHES.items() if getattr(self, name) != getattr(usual, name)))
+                options.append((flag, pool if size is None else f"{pool}={size}"))
+        return (*options, *((flag,) for name, flag in _SWITCHES.items() if getattr(self, name) != getattr(usual, name)))
 
     def to_cli_args(self) -> tuple[str, ...]:
-        """The words of that command line."""
-        return tuple(word for words in self.to_cli_options() for word in words)
+        """The arguments of that command line."""
+        return tuple(argument for option in self.to_cli_options() for argument in option)
 
     def _check_stripes(self) -> None:
         if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler == "vela"):

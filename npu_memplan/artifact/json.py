@@ -114,7 +114,7 @@ def artifact_to_json(artifact: Artifact) -> str:
     problem, plan = artifact.problem, artifact.plan
     placed = {p.buffer: p for p in plan.placements}
     usage = {u.pool: u for u in plan.usage}
-    said = {
+    values = {
         **_shared(problem, Document),
         **_shared(plan, Document),
         **_shared(artifact, Document),
@@ -129,7 +129,7 @@ def artifact_to_json(artifact: Artifact) -> str:
     for known in fields(Document):
         if known.name == "streams" and not problem.streams:
             continue
-        document[known.name] = said[known.name]
+        document[known.name] = values[known.name]
         if known.name == "npu_operations":
             document |= {name: getattr(artifact, name) for name in _TOTALS}
     return _compact_rows(msgspec.to_builtins(document, enc_hook=str.__str__))  # of strings of TVM's

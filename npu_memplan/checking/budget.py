@@ -43,5 +43,5 @@ def too_much(artifact: Artifact, inputs: int, limit: int = LIMIT) -> str:
     npu = f"{artifact.npu_macs:,} MACs in {operations}" if artifact.npu_macs else ""
     calls = sum(call.agent is Agent.HOST for call in artifact.calls)
     host = f"{counted(calls, 'host call')} of about {artifact.host_cycles:,} cycles" if artifact.host_cycles else ""
-    said = " and ".join(part for part in (npu, host) if part)
-    return f"{said} are much work ({found:,} units, {limit:,} are done unasked); --check does it"
+    description = " and ".join(part for part in (npu, host) if part)
+    return f"{description} are much work ({found:,} units, {limit:,} are done unasked); --check does it"

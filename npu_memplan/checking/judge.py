@@ -42,8 +42,8 @@ def judge(artifact: Artifact, facts: RunFacts) -> CheckResult:
         unit=_unit(artifact),
     )
     found = [_verdict(artifact, run) for run in facts.runs if run.differs]
-    told = next((one for one in found if one[0] is CheckVerdict.DIFFERS), found[0] if found else None)
-    return result if told is None else replace(result, verdict=told[0], first=told[1])
+    reported = next((one for one in found if one[0] is CheckVerdict.DIFFERS), found[0] if found else None)
+    return result if reported is None else replace(result, verdict=reported[0], first=reported[1])
 
 
 def _verdict(artifact: Artifact, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:

@@ -107,13 +107,13 @@ def run(request: RunRequest) -> RunFacts:
         with contextlib.suppress(BrokenPipeError):
             worker.process.stdin.write(msgspec.json.encode(request) + b"\n")
             worker.process.stdin.flush()
-        said, in_time = _heard(worker)
+        messages, in_time = _read_messages(worker)
     finally:
         code = _end(worker)
-    return _understood(request, said, in_time, code)
+    return _facts_from(request, messages, in_time, code)
 
 
-def _heard(worker: _Worker) -> tuple[list[dict[str, object]], bool]:
+def _read_messages(worker: _Worker) -> tuple[list[dict[str, object]], bool]:
     """What the worker said until it closed its end, and whether it did in time."""
     text, deadline = bytearray(), time.monotonic() + _TIMEOUT_S
     while (left := deadline - time.monotonic()) > 0:
@@ -133,8 +133,8 @@ def _lines(text: bytearray) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-def _understood(request: RunRequest, said: list[dict[str, object]], in_time: bool, code: int) -> RunFacts:
-    last = said[-1] if said else {}
+def _facts_from(request: RunRequest, messages: list[dict[str, object]], in_time: bool, code: int) -> RunFacts:
+    last = messages[-1] if messages else {}
     if FAULT in last:
         raise InternalError(str(last[FAULT]))
     facts = msgspec.convert(last[FACTS], RunFacts) if FACTS in last else RunFacts()

@@ -27,18 +27,18 @@ class ExternalFunction:
 def external_functions(primfuncs: Iterable[Any], interface: Interface) -> tuple[ExternalFunction, ...]:
     found: dict[str, ExternalFunction] = {}
     for primfunc in primfuncs:
-        told = (primfunc.attrs or {}).get(EXTERNAL)
-        if told is None:
+        attributes = (primfunc.attrs or {}).get(EXTERNAL)
+        if attributes is None:
             continue
-        symbol = str(told["symbol"])
-        names = [str(name) for name in told["parameters"]]
-        kinds = [str(kind) for kind in told["types"]]
+        symbol = str(attributes["symbol"])
+        names = [str(name) for name in attributes["parameters"]]
+        kinds = [str(kind) for kind in attributes["types"]]
         arguments = (
             f"{'const ' if name.startswith('input') else ''}{c_type(kind)} *{name}"
             for name, kind in zip(names, kinds, strict=True)
         )
         prototype = f"void {renamed(symbol, interface)}({', '.join(arguments)});"
-        found[symbol] = ExternalFunction(symbol, prototype, tuple(str(line) for line in told["tensors"]))
+        found[symbol] = ExternalFunction(symbol, prototype, tuple(str(line) for line in attributes["tensors"]))
     return tuple(found.values())
 
 
@@ -50,8 +50,8 @@ def renamed(text: str, interface: Interface) -> str:
 def declarations(functions: Iterable[ExternalFunction]) -> list[str]:
     lines: list[str] = []
     for function in functions:
-        told = (comment(line) for line in function.lines)
-        lines += ["/* External: bring it along. It writes its outputs and its scratch, nothing else.", *told]
+        comments = (comment(line) for line in function.lines)
+        lines += ["/* External: bring it along. It writes its outputs and its scratch, nothing else.", *comments]
         lines[-1] += " */"
         lines += [function.prototype, ""]
     return lines

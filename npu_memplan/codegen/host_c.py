@@ -17,7 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from ..errors import InternalError, NpuMemplanError, said_by
+from ..errors import InternalError, NpuMemplanError, describe_error
 from . import CodegenError
 from .c_array import c_float
 from .c_names import local
@@ -58,7 +58,9 @@ def print_functions(
     except NpuMemplanError:
         raise
     except Exception as error:  # what was lowered has a form in C
-        raise InternalError(f"TVM prints no C of the host's code ({', '.join(functions)}): {said_by(error)}") from error
+        raise InternalError(
+            f"TVM prints no C of the host's code ({', '.join(functions)}): {describe_error(error)}"
+        ) from error
     return _tidy(source, functions, constants, defined)
 
 

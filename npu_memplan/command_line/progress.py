@@ -29,9 +29,9 @@ class Verbosity(IntEnum):
 
 
 def verbosity(command: Any) -> Any:
-    """Adds --quiet and --verbose, which the command gets as `said`; both at once are bad use."""
+    """Adds --quiet and --verbose, which the command gets as `verbosity`; both at once are bad use."""
 
-    def told(*, quiet: bool, verbose: bool, **requested: Any) -> Any:
+    def with_verbosity(*, quiet: bool, verbose: bool, **requested: Any) -> Any:
         if quiet and verbose:
             raise click.UsageError("--quiet and --verbose contradict each other; leave one of them out")
         verbosity = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
@@ -45,7 +45,7 @@ def verbosity(command: Any) -> Any:
     option = group("Printed output")
     quiet = option("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
     verbose = option("-v", "--verbose", is_flag=True, help="Also every phase on stderr, with its seconds.")
-    return quiet(verbose(functools.update_wrapper(told, command)))
+    return quiet(verbose(functools.update_wrapper(with_verbosity, command)))
 
 
 class Shown:

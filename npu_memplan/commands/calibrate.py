@@ -48,7 +48,7 @@ def command(record: Path, fit: tuple[str, ...], counter_step: int, name: str, ou
     assert memory_map is not None
     facts = Facts(npu, memory_map)
     known = parameters_of(facts, frozenset({memory_map.stream.name}))
-    unknown = [asked for asked in fit if asked not in {p.name for p in known}]
+    unknown = [named for named in fit if named not in {p.name for p in known}]
     if unknown:
         raise CalibrationError(f"no figure is called {unknown[0]!r}; there are: {', '.join(p.name for p in known)}")
     chosen = [p for p in known if (p.name in fit if fit else p.name.rpartition(".")[2] in _USUAL)]
@@ -64,8 +64,8 @@ def command(record: Path, fit: tuple[str, ...], counter_step: int, name: str, ou
         raise CalibrationError("the record does not decide all figures:\n  " + "\n  ".join(reasons))
     if output is not None:
         start = f"kernel_start: {found.facts.accelerator.launch_cycles:.0f} cycles, which a vela.ini cannot say"
-        told = (f"fitted to {record.name} by npu-memplan calibrate", start)
-        write_whole(output, system_ini(name, found.facts.memory_map, told).encode())
+        comments = (f"fitted to {record.name} by npu-memplan calibrate", start)
+        write_whole(output, system_ini(name, found.facts.memory_map, comments).encode())
         click.echo(f"written to {output}: compile --vela-ini {output} --system-config {name}")
 
 

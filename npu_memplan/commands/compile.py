@@ -297,19 +297,19 @@ def options_of(accelerator: str, board: str, no_overlap: bool, keep_inputs: bool
     return CompileOptions(accelerator or usual_accelerator(board), board=board, **kept)
 
 
-def parse_options(words: Sequence[str]) -> CompileOptions:
-    """The options that `words` of this command line ask for; `OptionError` for other words."""
-    verbosity, place = shlex.join(words), ("MODEL", "-o", "DIRECTORY")
+def parse_options(arguments: Sequence[str]) -> CompileOptions:
+    """The options that `arguments` of this command line ask for; `OptionError` for other arguments."""
+    text, place = shlex.join(arguments), ("MODEL", "-o", "DIRECTORY")
     try:
-        usual, given = (command.make_context("compile", [*place, *more]).params for more in ((), words))
+        usual, given = (command.make_context("compile", [*place, *more]).params for more in ((), arguments))
     except click.ClickException as error:
-        raise OptionError(f"{verbosity!r} are no options of compile: {error.format_message()}") from None
+        raise OptionError(f"{text!r} are no options of compile: {error.format_message()}") from None
     except click.exceptions.Exit:  # --help
-        raise OptionError(f"{verbosity!r} are no options of compile; npu-memplan compile --help lists them") from None
+        raise OptionError(f"{text!r} are no options of compile; npu-memplan compile --help lists them") from None
     requested = {*inspect.signature(options_of).parameters, *(field.name for field in fields(CompileOptions))}
     if any(given[name] != usual[name] for name in given.keys() - requested):
         raise OptionError(
-            f"{verbosity!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
+            f"{text!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
         )
     return options_of(**{name: given[name] for name in given.keys() & requested})
 

@@ -71,8 +71,8 @@ def command(
         for stream in record.micro if verbosity is not Verbosity.QUIET else ():
             cycles = stream.counted.cycles
             counted = "no cycles" if cycles is None else f"{cycles:,} cycles"
-            told = ", ".join(f"{model} {number:,}" for model, number in stream.predicted.items())
-            click.echo(f"  {stream.name:22} {verdict_of(stream):10} {counted}; predicted: {told}")
+            predictions = ", ".join(f"{model} {number:,}" for model, number in stream.predicted.items())
+            click.echo(f"  {stream.name:22} {verdict_of(stream):10} {counted}; predicted: {predictions}")
         if verbosity is not Verbosity.QUIET:
             click.echo(f"written to {output}: send evidence.json and evidence.html")
     if any(run.exact is False for run in record.runs) or not all(stream.exact for stream in record.micro):

@@ -116,11 +116,11 @@ def command(
     if emit != "c":
         given = {"--together": together, "--connect": connected, "--rate": rates, "--npu": npus}
         check_unused(output.name, "--emit vela-tflite", {flag: bool(value) for flag, value in given.items()})
-        from ..vela_tflite.shared_arena import in_words, write_files
+        from ..vela_tflite.shared_arena import format_needs, write_files
 
         with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
-            said = write_files(models, requested, folder)
-        click.echo(json.dumps(said) if as_json else in_words(said, output))
+            needs = write_files(models, requested, folder)
+        click.echo(json.dumps(needs) if as_json else format_needs(needs, output))
         return
     name = output.resolve().name
     with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:

@@ -78,8 +78,8 @@ def command(
 
 
 def _failure(error: PlanningError) -> dict[str, object]:
-    said = {name: value for name, value in asdict(error).items() if name not in ("message", "proven", "source")}
-    return {"status": "infeasible" if error.proven else "unknown", **said, "excess_bytes": error.excess_bytes}
+    details = {name: value for name, value in asdict(error).items() if name not in ("message", "proven", "source")}
+    return {"status": "infeasible" if error.proven else "unknown", **details, "excess_bytes": error.excess_bytes}
 
 
 def _show(problem: Problem, answer: Plan, elapsed: float) -> None:

@@ -111,26 +111,26 @@ def run(
 
 def targets(accelerators: str, boards: str, options: Sequence[str]) -> list[CompileOptions]:
     """The options of every target: every board or accelerator with every set of further options. `accelerators` and
-    `boards`: names with commas between them, or "all"; `options`: words of `compile`, one text a set. No option is a
-    sweep's own, so that what `compile` learns, sweeps can do."""
+    `boards`: names with commas between them, or "all"; `options`: arguments of `compile`, one text a set. No option is
+    a sweep's own, so that what `compile` learns, sweeps can do."""
     from .compile import parse_options
 
     npus = accelerator_names(accelerators)
     if boards:
         on = board_names() if boards == "all" else names(boards)
         found = {board: _on_board(board, npus) for board in on}
-        left_out = [board for board, words in found.items() if not words]
+        left_out = [board for board, arguments in found.items() if not arguments]
         if left_out and (boards != "all" or len(left_out) == len(on)):
             has = "; ".join(f"{board} has {', '.join(load_board(board).accelerators)}" for board in left_out)
             raise SweepError(
                 f"--boards {','.join(left_out)} cannot have --accelerator {','.join(npus)}: {has}; leave them out, add "
                 "one of theirs to --accelerator, or give --boards all for those that have one"
             )
-        first = [words for each in found.values() for words in each]
+        first = [arguments for each in found.values() for arguments in each]
     else:
         first = [("--accelerator", name) for name in npus] or [()]
     sets = [tuple(shlex.split(text)) for text in options or [""]]
-    return [parse_options((*words, *more)) for words, more in itertools.product(first, sets)]
+    return [parse_options((*arguments, *more)) for arguments, more in itertools.product(first, sets)]
 
 
 def accelerator_names(text: str) -> list[str]:
@@ -144,7 +144,7 @@ def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
     """The command lines of a board: with its own accelerator, or with each of `accelerators` that it can have."""
     known = load_board(board).accelerators
     chosen = [("--accelerator", name) for name in accelerators if name in known]
-    return [("--board", board, *words) for words in (chosen if accelerators else [()])]
+    return [("--board", board, *arguments) for arguments in (chosen if accelerators else [()])]
 
 
 def _summary(swept: Swept) -> dict[str, Any]:
@@ -168,7 +168,7 @@ _SHOWN, _CHEAPEST, _TABLE = 20, 5, 40  # of the cases that failed, of the target
 
 def _text(swept: Swept, output: Path) -> str:
     from ..sweep import Outcome
-    from ..sweep.table.rows import Asked, table_of
+    from ..sweep.table.rows import CaseLabel, table_of
 
     facts = _summary(swept)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(facts["outcomes"].items()))
@@ -188,7 +188,7 @@ def _text(swept: Swept, output: Path) -> str:
         lines.append(f"  {case.network} on {case.target}: {result.outcome.value}: {reason}")
     if len(failed) > _SHOWN:
         lines.append(f"  and {len(failed) - _SHOWN:,} more")
-    lines += _rows(table_of([Asked.of(case) for case in swept.cases], found, {}))
+    lines += _rows(table_of([CaseLabel.of(case) for case in swept.cases], found, {}))
     return "\n".join([*lines, f"as pages, CSV and JSON: npu-memplan sweep report {output}"])
 
 
@@ -203,7 +203,7 @@ def _rows(table: Table) -> list[str]:
         figures = (row.sram_bytes, row.flash_bytes, row.milliseconds, row.result.host_operations if row.fits else None)
         texts = ["-" if f is None else f"{f:.3f}" if isinstance(f, float) else f"{f:,}" for f in figures]
         results = row.exactness if row.fits else row.result.outcome.value
-        rows.append((row.requested.network, row.requested.target, *texts, results))
+        rows.append((row.label.network, row.label.target, *texts, results))
     if not shown:
         return []
     more = [f"  and {len(shown) - _TABLE:,} more"] if len(shown) > _TABLE else []
@@ -268,7 +268,7 @@ def merge(parts: tuple[Path, ...], output: Path) -> None:
     from ..sweep.folder import read_table
 
     found = merged(parts, output)
-    cases = {row.requested.key for row in read_table(output).rows}
+    cases = {row.label.key for row in read_table(output).rows}
     click.echo(f"{found:,} of {len(cases):,} results in {output}")
     if found < len(cases):
         raise click.exceptions.Exit(1)

@@ -34,8 +34,8 @@ def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     from ..tvmc.options import COMMAND, parse_compile
 
     given = {*arguments, *context.args}
-    if asked := {"-h", "--help", "--help-all"} & given:
-        flag = "--help-all" if "--help-all" in asked else "--help"
+    if help_flags := {"-h", "--help", "--help-all"} & given:
+        flag = "--help-all" if "--help-all" in help_flags else "--help"
         COMMAND.main([flag], prog_name=context.command_path, standalone_mode=False)
         return
     options = parse_compile([*arguments, *context.args])

@@ -163,7 +163,7 @@ def _judged(
     assert row.hazards is not None
     return replace(
         row,
-        outputs=tuple(RecordedOutput(*told) for told in zip(names, sizes, digests, found, strict=True)),
+        outputs=tuple(RecordedOutput(*values) for values in zip(names, sizes, digests, found, strict=True)),
         counted=Counters(ran.npu_cycles, *(ran.npu_beats or ())),
         hazards=replace(row.hazards, found=tuple(ran.notes)),
         transcript=tuple(_plain(ran.transcript)),

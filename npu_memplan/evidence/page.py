@@ -54,8 +54,8 @@ def _row(run: ProgramRun) -> str:
     cells = [verdict_of(run), *_pairs(run.counted, run.estimated)]
     if run.hazards is not None:
         cells += [f"{run.hazards.kernel_waits + run.hazards.dma_waits}", "; ".join(run.hazards.found) or "none"]
-    told = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
-    return f'<tr><th scope="row">{escape(run.network)}</th><td>{escape(run.program)}</td>{told}</tr>'
+    figures_html = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
+    return f'<tr><th scope="row">{escape(run.network)}</th><td>{escape(run.program)}</td>{figures_html}</tr>'
 
 
 def _micro(runs: Sequence[MicroRun]) -> str:
@@ -67,8 +67,8 @@ def _micro(runs: Sequence[MicroRun]) -> str:
         figures = (run.counted.cycles, *(run.predicted.get(model) for model in models))
         beats = (run.counted.axi0_read, run.counted.axi0_written, run.counted.axi1_read)
         cells = [verdict_of(run), *("-" if value is None else f"{value:,}" for value in (*figures, *beats))]
-        told = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
-        rows.append(f'<tr><th scope="row">{escape(run.name)}</th><td>{escape(run.decides)}</td>{told}</tr>')
+        figures_html = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
+        rows.append(f'<tr><th scope="row">{escape(run.name)}</th><td>{escape(run.decides)}</td>{figures_html}</tr>')
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 

@@ -59,11 +59,11 @@ class BoardRow:
 
     def to_dict(self) -> dict[str, Any]:
         uses = () if self.fit is None else self.fit.uses
-        told = ("fits", "verdict", "milliseconds", "most_milliseconds", "host_operations", "host_milliseconds")
+        keys = ("fits", "verdict", "milliseconds", "most_milliseconds", "host_operations", "host_milliseconds")
         return {
             "board": self.board,
             "accelerator": self.options.accelerator,
-            **{name: getattr(self, name) for name in told},
+            **{name: getattr(self, name) for name in keys},
             "flags": list(self.options.to_cli_args()) if self.fit is not None else [],
             "faults": list(self.faults),
             "memories": [

@@ -72,8 +72,8 @@ class Trial:
         return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed)
 
     def to_dict(self) -> dict[str, Any]:
-        told = ("flags", "required_bytes", "estimated_cycles", "host_operations", "inexact", "fits")
-        return {name: getattr(self, name) for name in (*told, "message", "faults")}
+        keys = ("flags", "required_bytes", "estimated_cycles", "host_operations", "inexact", "fits")
+        return {name: getattr(self, name) for name in (*keys, "message", "faults")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import InternalError, RefusalError, said_by
+from ..errors import InternalError, RefusalError, describe_error
 from ..process.incidents import NOT_OURS, is_ours
 
 T = TypeVar("T")
@@ -22,8 +22,8 @@ class TvmFrontendError(RefusalError):
     """TVM's frontend cannot import a model."""
 
 
-def imported(framework: str, name: str, importer: Callable[[], T], **said: int) -> T:
-    """What `importer` makes of a file, quietly; `TvmFrontendError` (see `said_by`) for what a library raises there."""
+def imported(framework: str, name: str, importer: Callable[[], T], line: int = -1) -> T:
+    """What `importer` makes of a file, quietly; `TvmFrontendError` with one line of what a library raises there."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
@@ -33,5 +33,5 @@ def imported(framework: str, name: str, importer: Callable[[], T], **said: int) 
     except Exception as error:  # the frontend raises whatever comes first
         if is_ours(error):
             raise
-        reason = said_by(error, **said)
+        reason = describe_error(error, line)
         raise TvmFrontendError(f"TVM's {framework} frontend cannot import {name}: {reason}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import said_by
+from ..errors import describe_error
 from ..ethosu.reading.reader import bindings_of, name_of
 from ..models.file import UnsupportedModelError
 from ..vocabulary import RESHAPING, is_npu
@@ -29,9 +29,9 @@ def legalize_host(
         folded = _with_copies(module, relax.transform.FoldConstant()(module))
         legal = relax.transform.LegalizeOps()(folded)
     except Exception as error:  # of one operator; TVM does not say which
-        listed = _listed(_unplanned(module), left)
+        listed, message = _listed(_unplanned(module), left), describe_error(error)
         raise UnsupportedModelError(
-            f"{name} has an operator that TVM makes no host code of ({said_by(error)}), one of:\n{listed}\n{advice}"
+            f"{name} has an operator that TVM makes no host code of ({message}), one of:\n{listed}\n{advice}"
         ) from error
     if stuck := _listed(_unplanned(legal), left):
         raise UnsupportedModelError(

@@ -332,8 +332,8 @@ def _check(
     for pair in together:
         if pair[0] == pair[1]:
             raise ApplicationError(f"--together {','.join(pair)} names one network twice")
-    said = (*(n for pair in together for n in pair), *rates, *(n for n in npus if n))
-    unknown = [n for n in said if n not in names]
+    named = (*(n for pair in together for n in pair), *rates, *(n for n in npus if n))
+    unknown = [n for n in named if n not in names]
     if unknown:
         raise ApplicationError(f"{unknown[0]!r} is none of the networks, which are: {', '.join(names)}")
     wrong = [n for n, rate in rates.items() if rate <= 0]

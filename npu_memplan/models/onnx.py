@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError, said_by
+from ..errors import NpuMemplanError, describe_error
 from ..names import Names, printable
 from .file import UnsupportedModelError, read_file
 
@@ -47,7 +47,7 @@ def read_onnx(model: bytes | Path, name: str = "") -> Any:
             load_external_data_for_model(proto, str(model.parent))
         onnx.checker.check_model(proto)
     except Exception as error:  # protobuf's and the checker's errors share no class
-        raise OnnxError(f"{name} is no readable ONNX model: {said_by(error)}; export it again") from error
+        raise OnnxError(f"{name} is no readable ONNX model: {describe_error(error)}; export it again") from error
     branching = sorted({node.op_type for node in proto.graph.node} & {"If", "Loop", "Scan"})
     if branching:
         raise UnsupportedModelError(

@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError, said_by
+from ..errors import NpuMemplanError, describe_error
 from .file import read_file
 
 SUFFIX = ".pt2"
@@ -42,6 +42,6 @@ def read_program(path: Path) -> Any:
             logger.setLevel(logging.CRITICAL)  # it prints every way that it tried
             return torch.export.load(path)
     except Exception as error:  # zip, pickle, JSON and PyTorch's own
-        raise TorchFileError(f"{path.name} is no file of torch.export.save: {said_by(error, 0)}") from error
+        raise TorchFileError(f"{path.name} is no file of torch.export.save: {describe_error(error, 0)}") from error
     finally:
         logger.setLevel(before)

@@ -41,15 +41,15 @@ class Row:
 
     def gaps(self) -> str:
         """The column `gaps`: what the row's first and last point do not say of `spans`."""
-        words = []
+        ranges = []
         until: int | None = None
         for life, window in self.spans():
             if until is not None and life.first > until:
-                words.append(f"{until}-{life.first}")
+                ranges.append(f"{until}-{life.first}")
             if window:
-                words.append(f"{life.first}-{life.last}{window}")
+                ranges.append(f"{life.first}-{life.last}{window}")
             until = life.last
-        return " ".join(words)
+        return " ".join(ranges)
 
 
 def row_from(name: str, lower: int, upper: int, size: int, alignment: int, gaps: str) -> Row:

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..errors import InternalError, NpuMemplanError, RefusalError, said_by
+from ..errors import InternalError, NpuMemplanError, RefusalError, describe_error
 
 STRICT = "NPU_MEMPLAN_STRICT"  # environment variable: faults are raised in this process and in those it starts
 FAULT = "internal fault: "  # how lines of faults begin
@@ -108,19 +108,19 @@ class Attempts:
             if not isinstance(error, RefusalError):
                 report_fault(who, error)
             elif not isinstance(error, plain):
-                fall_back(Fallback.BACKEND, f"{who} was not taken, it was refused: {said_by(error, 0)}")
+                fall_back(Fallback.BACKEND, f"{who} was not taken, it was refused: {describe_error(error, 0)}")
         if self._failed and not done:
             faults = [failed for failed in self._failed if not isinstance(failed[1], NpuMemplanError)]
             who, error = (faults or self._failed)[0]
             if isinstance(error, NpuMemplanError):
                 raise error
-            raise InternalError(f"{who}: {kind_of(error)}{said_by(error, 0)}") from error
+            raise InternalError(f"{who}: {kind_of(error)}{describe_error(error, 0)}") from error
 
 
 def report_fault(where: str, error: Exception) -> str:
     """Report the fault `error`, and return the text; raises it as `InternalError` where nothing gathers, or
     in strict mode."""
-    text = f"{where}: {kind_of(error)}{said_by(error, 0)}"
+    text = f"{where}: {kind_of(error)}{describe_error(error, 0)}"
     if is_strict() or not _gathering.get():
         raise InternalError(text) from error
     for incidents in _gathering.get():

@@ -98,8 +98,8 @@ class Case:
 
 def target_name(options: CompileOptions) -> str:
     """A name of `options` that no other options have."""
-    words = [word for said in options.to_cli_options() if said[0] != "--accelerator" for word in said]
-    return " ".join((options.accelerator, *((shlex.join(words),) if words else ())))
+    arguments = [each for option in options.to_cli_options() if option[0] != "--accelerator" for each in option]
+    return " ".join((options.accelerator, *((shlex.join(arguments),) if arguments else ())))
 
 
 def cases(

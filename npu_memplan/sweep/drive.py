@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import said_by
+from ..errors import describe_error
 from ..versions import versions
 from .case import Case, SweepError
 from .executors.specs import open_executor
 from .results import CaseLimits, Outcome, Result
 from .store import Store
-from .table.rows import Asked, Table, table_of
+from .table.rows import CaseLabel, Table, table_of
 from .worker.guard import solve
 from .worker.job import job_of, model_of
 
@@ -36,7 +36,7 @@ class Swept:
     cases: tuple[Case, ...]
     results: dict[str, Result]
     computed: int
-    unreadable: str = ""  # what is to be said of lines of the store that are no results
+    unreadable: str = ""  # a warning of lines of the store that are no results
 
     @property
     def missing(self) -> list[Result]:
@@ -46,7 +46,7 @@ class Swept:
     def table(self) -> Table:
         """A row a case, in their order."""
         made_with = versions(any(case.verification.runner for case in self.cases))
-        return table_of([Asked.of(case) for case in self.cases], self.results, dict(made_with))
+        return table_of([CaseLabel.of(case) for case in self.cases], self.results, dict(made_with))
 
 
 def run(
@@ -84,8 +84,8 @@ def run(
                     future.cancel()
             if kept is not None:
                 kept.close()
-    told = "" if kept is None else kept.told
-    return Swept(every, {case.key: results[case.key] for case in every}, len(todo), told)
+    unreadable = "" if kept is None else kept.warning
+    return Swept(every, {case.key: results[case.key] for case in every}, len(todo), unreadable)
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +126,7 @@ class _Sweep:
             future = self.executor.submit(solve, job_of(case, self.limits), self._model(case))
         except (BrokenExecutor, RuntimeError) as error:
             raise SweepError(
-                f"the executor takes no more cases: {said_by(error)}; run the sweep again to go on"
+                f"the executor takes no more cases: {describe_error(error)}; run the sweep again to go on"
             ) from error
         self.running[future] = case, attempt
 
@@ -152,5 +152,5 @@ def _outcome(future: Future[Result], case: Case) -> Result:
     try:
         return future.result()
     except (Exception, CancelledError) as error:  # the executor's own words for a lost worker, whatever they are
-        lost = f"its worker was lost {ATTEMPTS} times: {type(error).__name__}: {said_by(error, 0)}"
+        lost = f"its worker was lost {ATTEMPTS} times: {type(error).__name__}: {describe_error(error, 0)}"
         return Result(case.key, Outcome.NOT_TRIED, lost)

@@ -18,7 +18,7 @@ from ..versions import versions
 from .case import Case, SweepError
 from .results import CaseLimits
 from .store import Store
-from .table.rows import Asked, Table, table_of
+from .table.rows import CaseLabel, Table, table_of
 
 NAME = "sweep.json"
 RESULTS = "results"
@@ -28,18 +28,18 @@ _SCHEMA = "npu_memplan.sweep/1"
 @dataclass(frozen=True, slots=True)
 class _Document:
     versions: Mapping[str, str]
-    cases: tuple[Asked, ...]
+    cases: tuple[CaseLabel, ...]
 
 
 def write_request(folder: Path, cases: Sequence[Case]) -> None:
     """Let `folder` be a sweep of `cases`."""
     made_with = versions(any(case.verification.runner for case in cases))
-    _write(folder, dict(made_with), [Asked.of(case) for case in cases])
+    _write(folder, dict(made_with), [CaseLabel.of(case) for case in cases])
 
 
-def _write(folder: Path, made_with: Mapping[str, str], requested: Sequence[Asked]) -> None:
-    names = Asked.__slots__
-    rows = [json.dumps({name: getattr(case, name) for name in names}) for case in requested]
+def _write(folder: Path, made_with: Mapping[str, str], cases: Sequence[CaseLabel]) -> None:
+    names = CaseLabel.__slots__
+    rows = [json.dumps({name: getattr(case, name) for name in names}) for case in cases]
     head = json.dumps({"schema": _SCHEMA, "versions": dict(made_with)})[:-1]
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / NAME, (head + ', "cases": [\n' + ",\n".join(rows) + "\n]}\n").encode())
@@ -65,7 +65,7 @@ def read_table(folder: Path, store: Path | None = None) -> Table:
     document = _read(folder)
     kept = Store(store or folder / RESULTS)
     table = table_of(document.cases, kept.read([case.key for case in document.cases]), document.versions)
-    return replace(table, unreadable=kept.told)
+    return replace(table, unreadable=kept.warning)
 
 
 def merge(folders: Sequence[Path], output: Path) -> int:
@@ -74,7 +74,7 @@ def merge(folders: Sequence[Path], output: Path) -> int:
     `SweepError` when one network and target is two cases: made by different versions, or of different models.
     """
     documents = {folder: _read(folder) for folder in folders}
-    cases: dict[tuple[str, str], tuple[Asked, Path]] = {}
+    cases: dict[tuple[str, str], tuple[CaseLabel, Path]] = {}
     for folder, document in documents.items():
         for case in document.cases:
             known, first = cases.setdefault((case.network, case.target), (case, folder))

@@ -57,8 +57,8 @@ class Store:
             raise OutputError(f"cannot write to {self.folder}: {error.strerror}; what is there is whole") from None
 
     @property
-    def told(self) -> str:
-        """What is to be said of lines that are no results; "" where there are none."""
+    def warning(self) -> str:
+        """A warning of lines that are no results; "" where there are none."""
         if not self.unreadable:
             return ""
         files = ", ".join(f"{count:,} of {name}" for name, count in sorted(self.unreadable.items()))

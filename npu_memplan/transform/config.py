@@ -68,7 +68,7 @@ def config(options: Mapping[str, Any]) -> Iterator[None]:
     ConfigError
         A name is unknown, or a value of the wrong kind.
     """
-    token = _SCOPE.set({**_SCOPE.get(), **_understood(options)})
+    token = _SCOPE.set({**_SCOPE.get(), **_checked_config(options)})
     try:
         yield
     finally:
@@ -145,7 +145,7 @@ def check_symbols(bounds: Mapping[str, int] | None, known: Iterable[str]) -> Non
         )
 
 
-def _understood(given: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_config(given: Mapping[str, Any]) -> dict[str, Any]:
     names = {f.name: f for f in fields(PlanOptions)}
     result: dict[str, Any] = {}
     for key, value in given.items():

@@ -111,9 +111,12 @@ def _command() -> click.Command:
         for suffix, value in ATTRIBUTES.items():
             add(f"--{kind}-{suffix}", multiple=True, metavar="POOL:VALUE", help=f"The {value} of each pool.")
     for name, (default, legal, _) in _FIXED.items():
-        said = " or ".join(v for v in legal if v)
+        values = " or ".join(v for v in legal if v)
         add(
-            *filter(None, [_SHORT.get(name), name]), default=default, metavar="VALUE", help=f"Taken where it is {said}."
+            *filter(None, [_SHORT.get(name), name]),
+            default=default,
+            metavar="VALUE",
+            help=f"Taken where it is {values}.",
         )
     add("-v", "--verbose", count=True, help="Taken; there is nothing more to say.")
     epilog = "Options of tvmc that have no meaning here are refused with a sentence that says what to use instead."

@@ -56,9 +56,9 @@ def parse_targets(text: str, attributes: Sequence[tuple[str, str]]) -> Targets:
     if "cmsis-nn" in kinds:
         notes = ("cmsis-nn is taken as the host: its operators become plain C, CMSIS-NN's kernels are not called",)
     last = host.get(kinds[-1], {})
-    words = [kinds[-1], "-keys=arm_cpu,cpu" if "mcpu" in last else "-keys=cpu"]
-    words += [f"-{name}={value}" for name, value in sorted(last.items())]
-    return Targets(kinds, accelerator, cascader, striping, (" ".join(words),), notes)
+    arguments = [kinds[-1], "-keys=arm_cpu,cpu" if "mcpu" in last else "-keys=cpu"]
+    arguments += [f"-{name}={value}" for name, value in sorted(last.items())]
+    return Targets(kinds, accelerator, cascader, striping, (" ".join(arguments),), notes)
 
 
 def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bool]:

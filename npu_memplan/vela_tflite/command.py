@@ -37,8 +37,8 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
         write_whole(beside, text.encode())
     write_whole(output, emitted.content)
     if as_json:
-        said = {"file": str(output), **({"assembly": str(beside)} if emitted.resident else {})}
-        return json.dumps({**summary(emitted), **said})
+        files_written = {"file": str(output), **({"assembly": str(beside)} if emitted.resident else {})}
+        return json.dumps({**summary(emitted), **files_written})
     return "\n".join(_lines(emitted, output))
 
 

@@ -42,9 +42,9 @@ def write_files(models: Sequence[Path], options: CompileOptions, folder: Path) -
         if resident := made[name].resident:
             text = assembly(name, f"{name}.tflite", made[name].content, resident)
             (folder / f"{name}.S").write_text(text, encoding="utf-8")
-    said = _needs(made)
-    (folder / FILE_NAME).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-    return said
+    needs = _needs(made)
+    (folder / FILE_NAME).write_text(json.dumps(needs, indent=1) + "\n", encoding="utf-8")
+    return needs
 
 
 def _check_states(content: bytes, model: Path) -> None:
@@ -69,22 +69,22 @@ def _needs(made: Mapping[str, Emitted]) -> dict[str, Any]:
     }
 
 
-def in_words(said: Mapping[str, Any], output: Path) -> str:
+def format_needs(needs: Mapping[str, Any], output: Path) -> str:
     """What `write_files` gave, for people."""
     lines = [
-        f"{output.name}: {len(said['networks'])} networks; one arena, {said['planned_bytes']:,} bytes planned "
-        f"({said['apart_bytes']:,} apart)",
+        f"{output.name}: {len(needs['networks'])} networks; one arena, {needs['planned_bytes']:,} bytes planned "
+        f"({needs['apart_bytes']:,} apart)",
         "           TFLite Micro adds its own structures of every interpreter, and the scratch of its kernels",
         *(
             f"  {one['file']}: {one['arena_bytes']:,} bytes ({one['status']}); {one['estimated_cycles']:,} cycles"
-            for one in said["networks"]
+            for one in needs["networks"]
         ),
-        f"operators  {', '.join(said['operators'])}: the resolver has to know these",
+        f"operators  {', '.join(needs['operators'])}: the resolver has to know these",
     ]
-    if said["fast_memory_bytes"]:
-        lines.append(f"driver     ethosu_init is to get at least {said['fast_memory_bytes']:,} bytes of fast memory")
-    if said["resident_bytes"]:
+    if needs["fast_memory_bytes"]:
+        lines.append(f"driver     ethosu_init is to get at least {needs['fast_memory_bytes']:,} bytes of fast memory")
+    if needs["resident_bytes"]:
         lines.append(
-            f"resident   {said['resident_bytes']:,} bytes of constants are to lie in fast memory: NAME.S of each"
+            f"resident   {needs['resident_bytes']:,} bytes of constants are to lie in fast memory: NAME.S of each"
         )
     return "\n".join([*lines, f"written to {output}"])

@@ -106,7 +106,7 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
             at = placed[buffer.name]
             where = (buffer.name, "", at.pool, at.offset_bytes, at.offset_bytes + buffer.size_bytes)
             found += [
-                Violation(constraint, said, *where) for constraint, said in _alone(problem, buffer, at, pools[at.pool])
+                Violation(constraint, text, *where) for constraint, text in _alone(problem, buffer, at, pools[at.pool])
             ]
     found.extend(_written(problem))
     found.extend(_streams(problem))
@@ -172,8 +172,8 @@ def _written(problem: Problem) -> Iterator[Violation]:
 def _streams(problem: Problem) -> Iterator[Violation]:
     """Rows of a streamed input that are read are in its buffer."""
     for stream in problem.streams:
-        for point, said in stream_faults(problem, stream):
-            text = f"{stream.buffer!r}, which holds the last rows of an input, {said} ({_at(problem, point)})"
+        for point, fault in stream_faults(problem, stream):
+            text = f"{stream.buffer!r}, which holds the last rows of an input, {fault} ({_at(problem, point)})"
             yield Violation(Constraint.STREAM, text, stream.buffer, point=point)
 
 

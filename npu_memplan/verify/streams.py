@@ -27,13 +27,13 @@ def stream_faults(problem: Problem, stream: RowStream) -> Iterator[StreamFault]:
         for access in history.reads:
             first, stop = known.get(access.point, (0, 0))
             there = max((fed.rows for fed in stream.feeds if fed.point <= access.point), default=0)
-            said = f"is read in rows [{first}, {stop}) when"
+            start = f"is read in rows [{first}, {stop}) when"
             if stop > there:
-                yield access.point, f"{said} the caller has written {there} of its {stream.rows}"
+                yield access.point, f"{start} the caller has written {there} of its {stream.rows}"
             elif first < there - kept:
-                yield access.point, f"{said} it holds the rows [{there - kept}, {there})"
+                yield access.point, f"{start} it holds the rows [{there - kept}, {there})"
             elif not _places(access, stream.row_bytes, buffer.size_bytes) <= {row % kept for row in range(first, stop)}:
-                yield access.point, f"{said} the bytes that are read are of other rows"
+                yield access.point, f"{start} the bytes that are read are of other rows"
 
 
 def _places(access: BufferAccess, row_bytes: int, size_bytes: int) -> set[int]:

@@ -50,7 +50,7 @@ def started(cache: Path, limit_s: float = 5.0, cwd: Path | None = None, **enviro
     )
 
 
-def said(process: subprocess.Popen[str]) -> list[object]:
+def read_answer(process: subprocess.Popen[str]) -> list[object]:
     out, err = process.communicate()
     assert process.returncode == 0, err
     answer: list[object] = json.loads(out)
@@ -59,11 +59,11 @@ def said(process: subprocess.Popen[str]) -> list[object]:
 
 def test_processes_build_at_the_same_time_and_leave_one_library(tmp_path: Path) -> None:
     cache = tmp_path / "new" / "cache"
-    answers = [said(process) for process in [started(cache) for _ in range(3)]]
+    answers = [read_answer(process) for process in [started(cache) for _ in range(3)]]
     assert answers == [["optimal", 1.0, "", []]] * 3
     _, left = sorted(cache.iterdir())
     before = left.stat().st_mtime_ns
-    assert said(started(cache)) == answers[0]
+    assert read_answer(started(cache)) == answers[0]
     assert left.stat().st_mtime_ns == before
 
 
@@ -79,7 +79,7 @@ def test_a_wheel_has_the_library_of_its_sources(tmp_path: Path, changed: bool) -
     if changed:
         with (tmp_path / "site" / "npu_memplan" / "compiled" / "common.h").open("a") as header:
             header.write("/* another release */\n")
-    status, _, note, _ = said(started(tmp_path / "cache", cwd=tmp_path / "site", PATH=str(tmp_path), CC=""))
+    status, _, note, _ = read_answer(started(tmp_path / "cache", cwd=tmp_path / "site", PATH=str(tmp_path), CC=""))
     assert ("no C compiler found" in str(note)) is changed
     assert (status == "optimal") is not changed
     assert not (tmp_path / "cache").exists()
@@ -87,7 +87,7 @@ def test_a_wheel_has_the_library_of_its_sources(tmp_path: Path, changed: bool) -
 
 def test_building_takes_nothing_off_a_time_limit(tmp_path: Path) -> None:
     """A limit that is over before a compiler has started: the search runs nevertheless."""
-    status, ratio, note, _ = said(started(tmp_path, 0.3))
+    status, ratio, note, _ = read_answer(started(tmp_path, 0.3))
     assert (status, ratio, note) == ("optimal", 1.0, "")
 
 
@@ -99,7 +99,7 @@ def test_a_cache_that_is_no_use_is_done_without(tmp_path: Path, state: str) -> N
     else:
         cache.mkdir()
         (cache / f"searches-{library._key(compiler() or [])}.so").write_bytes(b"no library")
-    assert said(started(cache)) == ["optimal", 1.0, "", []]
+    assert read_answer(started(cache)) == ["optimal", 1.0, "", []]
 
 
 @pytest.mark.parametrize("wrong", ["content", "link", "mode", "folder", "truncated"])
@@ -218,7 +218,7 @@ def test_processes_that_build_and_are_killed_at_once_load_whole_libraries(tmp_pa
 
 
 def test_without_a_compiler_the_plan_says_what_is_missing(tmp_path: Path) -> None:
-    status, ratio, note, _ = said(started(tmp_path, 0.5, CC="no-such-compiler"))
+    status, ratio, note, _ = read_answer(started(tmp_path, 0.5, CC="no-such-compiler"))
     assert status == "feasible"
     assert 1.0 < float(str(ratio)) < 1.3
     assert note == (
@@ -232,7 +232,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path) -> None:
     script = tmp_path / "cc"
     script.write_text("#!/bin/sh\necho 'cc: error: no headers' >&2\nexit 1\n")
     script.chmod(0o755)
-    _, _, note, _ = said(started(tmp_path / "cache", 0.5, CC=str(script)))
+    _, _, note, _ = read_answer(started(tmp_path / "cache", 0.5, CC=str(script)))
     assert note == f"the compiled searches are not available: {script} could not compile the searches: " + (
         "cc: error: no headers"
     )

@@ -252,11 +252,11 @@ class _Run:
 
     def statement(self, s: Any, names: dict[Any, str]) -> None:
         def run(touch: Callable[[str | None, int, int, bool], None]) -> None:
-            def told(buffer: Any, element: int, writes: bool) -> None:
+            def report(buffer: Any, element: int, writes: bool) -> None:
                 size = tvm.DataType(str(buffer.dtype)).bits // 8
                 touch(names[buffer], element * size, (element + 1) * size, writes)
 
-            Interpreter(told).stmt(s)
+            Interpreter(report).stmt(s)
 
         self.step(run)
 

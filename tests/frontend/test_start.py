@@ -8,32 +8,32 @@ from typing import Any
 
 from npu_memplan.process.python_child import python_child
 
-_TOLD = """
+_PROGRAM = """
 import json, sys
 if sys.argv[1] == "command":
     from npu_memplan.frontend.start import _import_less_of_tvm
     _import_less_of_tvm()
 import tvm
 import tvm.relax
-told = {"attribute": tvm.runtime.disco is None, "kept": sorted(name for name, m in sys.modules.items() if m is None)}
+facts = {"attribute": tvm.runtime.disco is None, "kept": sorted(name for name, m in sys.modules.items() if m is None)}
 try:
     import tvm.runtime.disco as disco
-    told["later"] = disco is not None
+    facts["later"] = disco is not None
 except Exception as error:
-    told["later"] = type(error).__name__
-told["finders"] = [type(finder).__name__ for finder in sys.meta_path]
-print(json.dumps(told))
+    facts["later"] = type(error).__name__
+facts["finders"] = [type(finder).__name__ for finder in sys.meta_path]
+print(json.dumps(facts))
 """
 
 
-def told(whose: str) -> dict[str, Any]:
+def read_facts(whose: str) -> dict[str, Any]:
     """What an interpreter has of TVM."""
-    done = subprocess.run(python_child(_TOLD, whose), capture_output=True, text=True, check=True)
+    done = subprocess.run(python_child(_PROGRAM, whose), capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 def test_a_command_and_the_library_have_the_same_tvm_in_the_end() -> None:
-    command, library = told("command"), told("library")
+    command, library = read_facts("command"), read_facts("library")
     assert command["kept"] == []
     assert command == library

@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MODEL = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
 
 
-def told_in(folder: Path) -> list[str]:
+def fallbacks_in(folder: Path) -> list[str]:
     """The first argument of every call of `fall_back`, as it is written."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py"))]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -32,8 +32,8 @@ def test_the_list_of_the_reference_is_that_of_the_code() -> None:
     section = text.partition("\n### Fallbacks\n")[2].partition("\n## ")[0]
     listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert listed == [kind.value for kind in Fallback]
-    told = [*told_in(REPOSITORY / "npu_memplan"), *told_in(REPOSITORY / "fvp_runner")]
-    assert set(told) == {f"Fallback.{kind.name}" for kind in Fallback}
+    found = [*fallbacks_in(REPOSITORY / "npu_memplan"), *fallbacks_in(REPOSITORY / "fvp_runner")]
+    assert set(found) == {f"Fallback.{kind.name}" for kind in Fallback}
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ STREAMED = Problem(
 )
 
 
-def said_of_rows(problem: Problem) -> list[tuple[int | None, str]]:
+def row_violations(problem: Problem) -> list[tuple[int | None, str]]:
     """What is wrong with the stream; the buffer is where it may be."""
     placed = plan_of(("rows", "sram", 0), ("other", "sram", 32))
     found = [v for v in verify(problem, placed) if v.constraint is Constraint.STREAM]
@@ -135,10 +135,10 @@ def said_of_rows(problem: Problem) -> list[tuple[int | None, str]]:
 
 
 def test_streamed_rows_are_there_when_they_are_read() -> None:
-    assert said_of_rows(STREAMED) == []
+    assert row_violations(STREAMED) == []
     whole = replace(READ, reads=(BufferAccess(2),))
     kept = replace(STREAM, reads=(RowsRead(2, 3, 7),))
-    assert said_of_rows(replace(STREAMED, accesses=(whole,), streams=(kept,))) == []
+    assert row_violations(replace(STREAMED, accesses=(whole,), streams=(kept,))) == []
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_streamed_rows_are_there_when_they_are_read() -> None:
 )
 def test_rows_that_are_not_there_are_found(stream: dict, read: dict, point: int, words: str) -> None:
     broken = replace(STREAMED, accesses=(replace(READ, **read),), streams=(replace(STREAM, **stream),))
-    ((found, message),) = said_of_rows(broken)
+    ((found, message),) = row_violations(broken)
     assert found == point
     assert words in message
 
 
 @pytest.mark.parametrize("lives", [(Lifetime(1, 3),), (Lifetime(0, 2),), (Lifetime(0, 1), Lifetime(2, 3))])
 def test_the_rows_keep_their_bytes_until_the_last_feed(lives: tuple[Lifetime, ...]) -> None:
-    ((point, message),) = said_of_rows(replace(STREAMED, buffers=(replace(ROWS, lifetimes=lives), OTHER)))
+    ((point, message),) = row_violations(replace(STREAMED, buffers=(replace(ROWS, lifetimes=lives), OTHER)))
     assert point == 2
     assert "is fed rows until point 2, so it has to live from the first point until then (at point 2 (c))" in message
 

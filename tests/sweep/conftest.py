@@ -11,7 +11,7 @@ import pytest
 from npu_memplan.options import CompileOptions
 from npu_memplan.sweep import Case, Outcome, Result, cases, run
 from npu_memplan.sweep.results import Runs
-from npu_memplan.sweep.table.rows import Asked, Table, table_of
+from npu_memplan.sweep.table.rows import CaseLabel, Table, table_of
 from tests.support.real_data import REPOSITORY, real_model
 
 DIGITS = REPOSITORY / "examples" / "digits" / "digits.tflite"
@@ -42,7 +42,7 @@ def made_table() -> Callable[..., Table]:
     """`made_table({("net", "ethos-u55-128"): result("..."), ...})`."""
 
     def make(results: dict[tuple[str, str], Result], models: str = "") -> Table:
-        requested = [Asked(n, t, t.split()[0], f"{n}{models}", f"{n}/{t}") for n, t in results]
+        requested = [CaseLabel(n, t, t.split()[0], f"{n}{models}", f"{n}/{t}") for n, t in results]
         return table_of(requested, {f"{n}/{t}": r for (n, t), r in results.items()}, {"npu_memplan": "1"})
 
     return make

@@ -86,7 +86,7 @@ def test_twelve_models_six_accelerators_three_options(browser: Any, made_table: 
     opened(browser, tmp_path, table)
     for metric in ("SRAM", "flash", "exact"):
         pressed(browser, "metrics", metric)
-        names = {f"{row.requested.network} on {row.requested.target}": shown(row, metric) for row in table.rows}
+        names = {f"{row.label.network} on {row.label.target}": shown(row, metric) for row in table.rows}
         assert scrolled_through(browser) == names
     fronts = browser.run("npuSweep.results.filter(r => r.front).map(r => [r.name, r.on.name])")
     assert sorted(map(tuple, fronts)) == sorted((n, t) for n, front in table.fronts.items() for t in front)
@@ -104,7 +104,7 @@ def test_filters_leave_what_they_say(browser: Any, made_table: Any, tmp_path: Pa
     typed(browser, "find-targets", "")
     pressed(browser, "accelerators", "u55-32")
     assert browser.run("npuSweep.view.matching") == 12 * 15
-    fits = sum(row.fits and row.requested.accelerator != "ethos-u55-32" for row in table.rows)
+    fits = sum(row.fits and row.label.accelerator != "ethos-u55-32" for row in table.rows)
     pressed(browser, "outcomes", "fits")
     assert browser.run("npuSweep.view.matching") == 12 * 15 - fits
     assert browser.run("document.getElementById('count-cells').textContent").endswith("of 216 results")
@@ -128,10 +128,10 @@ def test_a_picked_result_tells_all_and_shows_its_front(browser: Any, made_table:
     place = table.rows.index(row)
     browser.run(f"pick(npuSweep.results[{place}])")
     told = browser.run("document.getElementById('detail').textContent")
-    assert row.requested.target in told
+    assert row.label.target in told
     assert row.result.reason in told, "as text, not as HTML"
     on_front = browser.run("document.querySelectorAll('#front button').length")
-    assert on_front == len(table.fronts[row.requested.network])
+    assert on_front == len(table.fronts[row.label.network])
     dots = browser.run("document.querySelectorAll('#detail svg circle.front').length")
     assert dots == on_front
 
@@ -147,7 +147,7 @@ def test_regressions_stand_first(browser: Any, made_table: Any, tmp_path: Path) 
     opened(browser, tmp_path, new, compare(old, new))
     text = browser.run("[...document.querySelectorAll('#table-changes tbody tr:not(.gap)')].map(r => r.textContent)")
     assert [line[:5] for line in text] == ["worse", "bette", "bette"]
-    assert rows[changed[1]].requested.network in text[0]
+    assert rows[changed[1]].label.network in text[0]
     assert "1 figures worse, 2 better" in browser.run("document.getElementById('changes-note').textContent")
     assert browser.run("npuSweep.changesOf.size") == 3
     pressed(browser, "outcomes", "changed")
@@ -184,9 +184,9 @@ def test_the_least_of_a_network_has_a_colour(browser: Any, made_table: Any, tmp_
         shown = browser.run("[...document.querySelectorAll('#grid-layer .cell.best')].map(c => c.title.split(': ')[0])")
         expected = []
         for network in table.networks:
-            rows = [row for row in table.rows if row.requested.network == network and row.fits]
+            rows = [row for row in table.rows if row.label.network == network and row.fits]
             least = min(figure(row) for row in rows)
-            expected += [f"{network} on {row.requested.target}" for row in rows if figure(row) == least]
+            expected += [f"{network} on {row.label.target}" for row in rows if figure(row) == least]
         assert sorted(shown) == sorted(expected)
     pressed(browser, "metrics", "exact")
     assert browser.run("document.querySelectorAll('#grid-layer .cell.best').length") == 0

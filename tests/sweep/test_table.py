@@ -60,8 +60,8 @@ def test_a_front_is_that_of_all_pairs(made_table: Make) -> None:
     def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
         return one != other and all(x <= y for x, y in zip(one, other, strict=True))
 
-    wanted = {row.requested.target for row in rows if not any(beats(other.price, row.price) for other in rows)}
-    assert {row.requested.target for row in front(rows)} == wanted
+    wanted = {row.label.target for row in rows if not any(beats(other.price, row.price) for other in rows)}
+    assert {row.label.target for row in front(rows)} == wanted
     assert 1 < len(wanted) < len(rows)
 
 
@@ -77,7 +77,7 @@ def test_the_cheapest_fits_all_and_keeps_the_deadline(table: Table) -> None:
 
 
 def test_figures_of_a_row(table: Table) -> None:
-    rows = {(row.requested.network, row.requested.target): row for row in table.rows}
+    rows = {(row.label.network, row.label.target): row for row in table.rows}
     fits, no = rows["a", LARGE], rows["b", f"{SMALL} --reorder"]
     assert (fits.sram_bytes, fits.ram_bytes, fits.flash_bytes, fits.milliseconds) == (1000, 1000, 1024, 0.5)
     assert (fits.exact, fits.exactness) == (True, "exact, 2 runs")
@@ -110,7 +110,7 @@ def test_what_is_worse_is_a_regression_and_the_other_way_it_is_none(
     change: dict[str, object], what: str, before: object, after: object, table: Table
 ) -> None:
     rows = list(table.rows)
-    place = next(i for i, row in enumerate(rows) if (row.requested.network, row.requested.target) == ("a", LARGE))
+    place = next(i for i, row in enumerate(rows) if (row.label.network, row.label.target) == ("a", LARGE))
     rows[place] = replace(rows[place], result=replace(rows[place].result, **change))  # type: ignore[arg-type]
     changed = Table(tuple(rows), table.versions)
     found = compare(table, changed)
@@ -189,7 +189,7 @@ def test_the_benchmarks_table_is_of_a_sweep(made_table: Make) -> None:
         for i, name in enumerate(names)
     }
     found["own", names[1]] = Result("", Outcome.REFUSED, "why")
-    rows = {(row.requested.network, row.requested.target): row for row in made_table(found).rows}
+    rows = {(row.label.network, row.label.target): row for row in made_table(found).rows}
     assert table(rows).splitlines()[2:] == [
         "| kws_ref_model | 22,080 | 7 | 0 | 1,000 | 2,000 | 3,000 |",
         "| own | - | 7 | 0 | - | 2,000 | 3,000 |",

@@ -58,7 +58,7 @@ def _print_all(as_json: bool) -> None:
     click.echo(LEGEND)
 
 
-def _says(known: Claim) -> str:
+def _format_claim(known: Claim) -> str:
     return f"{known.exactness.value}{f' ({known.reference})' if known.reference else ''}"
 
 
@@ -77,7 +77,9 @@ def _print(name: str, found: tuple[Need, ...]) -> None:
     title = f"{name}: {sum(need.count for need in found)} operators"
     table = Table(*headings, title=title, title_justify="left")
     for need in found:
-        table.add_row(need.kind, need.dtype, str(need.count), need.runs_on, "-" if need.refused else _says(need.host))
+        table.add_row(
+            need.kind, need.dtype, str(need.count), need.runs_on, "-" if need.refused else _format_claim(need.host)
+        )
     console = Console(highlight=False, markup=False)
     console.print(table)
     for need in found:

@@ -81,16 +81,16 @@ class _Builder:
         inputs = tuple(names[local] for local in match.layer.inputs)
         self.layers.append(replace(match.layer, name=f"{match.layer.name}:{output}", inputs=inputs, output=output))
 
-    def _state(self, name: str, said: LayerTensor, layer: Layer) -> None:
+    def _state(self, name: str, state: LayerTensor, layer: Layer) -> None:
         known = self.tensors[name]
-        if math.isnan(said.scale):
+        if math.isnan(state.scale):
             return
         if math.isnan(known.scale):
-            self.tensors[name] = replace(known, scale=said.scale, zero_point=said.zero_point)
-        elif (known.scale, known.zero_point) != (said.scale, said.zero_point):
+            self.tensors[name] = replace(known, scale=state.scale, zero_point=state.zero_point)
+        elif (known.scale, known.zero_point) != (state.scale, state.zero_point):
             raise LoweringError(
                 f"tensor {name} has scale {known.scale} and zero point {known.zero_point}, but {layer.name} reads it "
-                f"with {said.scale} and {said.zero_point}; such a reinterpretation has no NPU operation"
+                f"with {state.scale} and {state.zero_point}; such a reinterpretation has no NPU operation"
             )
 
 

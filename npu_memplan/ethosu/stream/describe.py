@@ -19,7 +19,7 @@ from .decode import decode
 from .fields import DmaRegion, Precision, signed16
 from .groups import ADDRESS_REGISTERS, FEATURE_MAPS, IFM2, OFM, registers_of
 from .isa import SHRAM_REGION, Op, Register
-from .words import MODES, WORDS, name_in
+from .register_text import MODES, REGISTER_TEXT, name_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +129,15 @@ def _accesses(op: Operation, accelerator: Architecture) -> Iterator[dict[str, An
 
 
 def meaning(register: Register, value: int, op: Operation) -> str:
-    """What a raw value says; "" when it is just a number."""
+    """The meaning of a raw value; "" when it is just a number."""
     if register in ADDRESS_REGISTERS:
         return f"{value:#x}"
     if register in _ONE_LESS:
         return str(value + 1)
     if register in _NUMBER_OF:
         return str(signed16(value, bool(Precision.SIGNED.of(op.get(_NUMBER_OF[register].precision)))))
-    words = WORDS[op.language].get(register)
-    return "" if words is None else words(value)
+    to_text = REGISTER_TEXT[op.language].get(register)
+    return "" if to_text is None else to_text(value)
 
 
 _ONE_LESS = frozenset(r for r in Register if r.name.endswith("_M1"))  # so the architecture names what it holds less one

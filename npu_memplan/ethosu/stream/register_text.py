@@ -1,4 +1,4 @@
-"""What the values of registers say, in the words of each language.
+"""Values of registers as text, for each language.
 
 Invariant: a value that means nothing is shown as its number, never hidden.
 """
@@ -73,8 +73,8 @@ def _flags(enumeration: type[IntFlag], value: int) -> str:
 def _first_input(value: int) -> str:
     operand = InputPrecision.SCALED_OPERAND.of(value)
     rounding = name_in(Rounding, InputPrecision.ROUNDING.of(value))
-    words = f" operand {'A' if operand == 1 else 'B'} scaled {rounding}" if operand else ""
-    return _precision(InputPrecision, value) + words
+    text = f" operand {'A' if operand == 1 else 'B'} scaled {rounding}" if operand else ""
+    return _precision(InputPrecision, value) + text
 
 
 def _output(value: int) -> str:
@@ -102,32 +102,32 @@ def _u85_map(fields: type[InputWord | OutputWord], value: int) -> str:
 
 
 def _u85_output(value: int) -> str:
-    words = [_u85_map(OutputWord, value), _scale_of(OutputWord, value)]
+    parts = [_u85_map(OutputWord, value), _scale_of(OutputWord, value)]
     order, backwards = OutputWord.TRANSPOSE.of(value), OutputWord.REVERSE.of(value)
-    words += [f"stored as {name_in(StoredOrder, order)}"] if order else []
-    words += [f"{name_in(StoredBackwards, backwards)} backwards"] if backwards else []
-    return " ".join(words)
+    parts += [f"stored as {name_in(StoredOrder, order)}"] if order else []
+    parts += [f"{name_in(StoredBackwards, backwards)} backwards"] if backwards else []
+    return " ".join(parts)
 
 
 def _u85_scale(value: int) -> str:
     early = ScaledWord.DOUBLE_ROUND.of(value)
-    words = f"{_scale(value)} {name_in(ScaleRounding, ScaledWord.ROUNDING.of(value))}"
-    return words + (f", first rounding {early} bits earlier" if early else "")
+    text = f"{_scale(value)} {name_in(ScaleRounding, ScaledWord.ROUNDING.of(value))}"
+    return text + (f", first rounding {early} bits earlier" if early else "")
 
 
 def _accumulators(value: int) -> str:
-    words = [
+    parts = [
         name_in(AccumulatorFormat, AccumulatorWord.FORMAT.of(value)),
         name_in(AccumulatorInput, AccumulatorWord.INPUT.of(value)),
         "micro-block " + name_in(MicroBlock, AccumulatorWord.MICRO_BLOCK.of(value))[1:].lower(),
     ]
-    return " ".join(words + (["no output"] if AccumulatorWord.NO_OUTPUT.of(value) else []))
+    return " ".join(parts + (["no output"] if AccumulatorWord.NO_OUTPUT.of(value) else []))
 
 
 def _u85_activation(value: int) -> str:
     kind = TableWord.FUNCTION.of(value)
-    words = name_in(TableKind, kind).lower() + (f" table {TableWord.TABLE.of(value)}" if kind else "")
-    return words + (", not clipped" if TableWord.UNCLIPPED.of(value) else "")
+    text = name_in(TableKind, kind).lower() + (f" table {TableWord.TABLE.of(value)}" if kind else "")
+    return text + (", not clipped" if TableWord.UNCLIPPED.of(value) else "")
 
 
 def _weights(value: int) -> str:
@@ -135,10 +135,10 @@ def _weights(value: int) -> str:
 
 
 def _side(value: int) -> str:
-    words = ["LUT RAM"] if DmaRegion.INTERNAL.of(value) else [f"region {DmaRegion.REGION.of(value)}"]
+    parts = ["LUT RAM"] if DmaRegion.INTERNAL.of(value) else [f"region {DmaRegion.REGION.of(value)}"]
     dimensions = DmaRegion.DIMENSIONS.of(value)
-    words += [f"{dimensions + 1}D"] if dimensions else []
-    return " ".join(words + (["indexed"] if DmaRegion.INDEXED.of(value) else []))
+    parts += [f"{dimensions + 1}D"] if dimensions else []
+    return " ".join(parts + (["indexed"] if DmaRegion.INDEXED.of(value) else []))
 
 
 def _step(value: int) -> str:
@@ -158,7 +158,7 @@ def _scalar(value: int) -> str:
     return str(value - (1 << 32) if value & 1 << 31 else value)
 
 
-WORDS: Mapping[Language, Mapping[Register, Callable[[int], str]]] = {
+REGISTER_TEXT: Mapping[Language, Mapping[Register, Callable[[int], str]]] = {
     Language.U55_U65: {
         Register.IFM_PRECISION: _first_input,
         Register.IFM2_PRECISION: partial(_precision, InputPrecision),

@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 from .fit import TOLERANCE, Fitted
 
-# streams by the figure that they are about; of a memory it is the figure's last part
-_TELLS = {
+# by parameter (of a memory: the last part of its name), the streams that decide it
+_DECIDING_STREAMS = {
     "bytes_per_cycle": ("sram kernels", "flash alone", "copies 4096 awaited"),
     "read_latency": ("kernels in place", "copies 512 awaited", "sums in a row"),
     "write_latency": ("copies 512 awaited", "copies 512 in a row"),
@@ -22,7 +22,7 @@ _TELLS = {
 
 def explain_undecided(found: Fitted, there: Collection[str], counter_step: int) -> str:
     """Why a parameter is not decided, and what would decide it."""
-    missing = [name for name in _TELLS[found.parameter.name.rpartition(".")[2]] if name not in there]
+    missing = [name for name in _DECIDING_STREAMS[found.parameter.name.rpartition(".")[2]] if name not in there]
     why = (
         f"{found.parameter.name}: {TOLERANCE:.0%} more or less is within the counter's steps of {counter_step:,} cycles"
     )

@@ -24,7 +24,7 @@ _ROUNDS = 12  # of a descent with one of them
 _FEW_ROUNDS = 4  # of a descent from a place that is nearly one
 _LEAST = 0.25  # of any parameter: a start of 0 cycles has no logarithm
 _NEAR = 2.0  # half steps of the counter that any stream may be off where a fit is one
-_TOLD = 4.0  # rise of the sum of squares that separates a value from the fit's: two standard deviations
+_SIGNIFICANT_RISE = 4.0  # rise of the sum of squares that separates a value from the fit's: two standard deviations
 _STARTS = ((1.0, 1.0), (0.5, 2.0), (2.0, 0.5))  # factors of rates, and of latencies
 Vector = NDArray[np.float64]
 
@@ -175,7 +175,7 @@ class _Fit:
         """Whether the streams tell a twentieth more and less of a parameter from what it is."""
         cost = self.cost(place)
         spare = max(1, len(self.measured) - len(place))
-        rise = _TOLD * max(1.0, cost / spare)  # streams that do not fit tell less
+        rise = _SIGNIFICANT_RISE * max(1.0, cost / spare)  # streams that do not fit tell less
         return all(self.cost(self._profile(place, column, 1 + sign * TOLERANCE)) > cost + rise for sign in (1, -1))
 
     def alike(self, place: Vector, column: int) -> str:

@@ -57,6 +57,6 @@ def _module(stream: MicroStream) -> Any:
         made = relax.call_tir(npu, inputs, relax.TensorType((1, *stream.expected.shape), "int8"))
         builder.emit_func_output(builder.emit(made, "made"))
     module = builder.finalize()
-    told = main_attributes([Quantised("given", 0.0, 0)], [Quantised("made", 0.0, 0)], {}, ())
-    module["main"] = module["main"].with_attrs(told)
+    attributes = main_attributes([Quantised("given", 0.0, 0)], [Quantised("made", 0.0, 0)], {}, ())
+    module["main"] = module["main"].with_attrs(attributes)
     return module

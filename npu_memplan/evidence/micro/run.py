@@ -33,7 +33,7 @@ def run_micro(
     accelerator: Architecture,
     options: RunOptions,
     only: Sequence[str] = (),
-    said: Callable[[str, int, int], None] = lambda *_: None,
+    report: Callable[[str, int, int], None] = lambda *_: None,
 ) -> tuple[tuple[MicroRun, ...], str, str, bool]:
     """A row for each stream of `only` (default: all), the runner's version, the board, whether adapters are set."""
     if accelerator.language is not Language.U55_U65:
@@ -44,7 +44,7 @@ def run_micro(
     names = [name for name in MICRO_STREAMS if name in (only or MICRO_STREAMS)]
     rows = []
     for number, name in enumerate(names):
-        said(name, number, len(names))
+        report(name, number, len(names))
         with scratch_folder("micro") as folder:
             rows.append(_run(name, accelerator, runner, options, folder))
     runs, versions, boards, adapters = zip(*rows, strict=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import NpuMemplanError, RefusalError, said_by
+from ...errors import NpuMemplanError, RefusalError, describe_error
 from ...fixed_point.multiplier import ScaleError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
@@ -364,7 +364,7 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
         raise
     except Exception as error:  # not even of a damaged file: lowerings `require` what they rely on
         report_fault(f"operator {operator.index} {operator.name} on the host", error)
-        raise UnsupportedOperatorError(f"a fault of npu_memplan: {said_by(error)}; please report it") from error
+        raise UnsupportedOperatorError(f"a fault of npu_memplan: {describe_error(error)}; please report it") from error
 
 
 def _by_library(network: Network, operator: CpuOperator) -> Lowering | None:

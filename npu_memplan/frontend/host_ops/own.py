@@ -110,19 +110,21 @@ def lower_external(work: Lowering) -> None:
     symbol = f"{EXTERNAL_PREFIX}{name}_{operator.index}"
     _pass(work, symbol, [], scratch, [])
     rows = [
-        (f"input_{i}", t.dtype, _told(t)) for i in range(len(operator.inputs)) if (t := work.optional(i)) is not None
+        (f"input_{i}", t.dtype, _describe(t))
+        for i in range(len(operator.inputs))
+        if (t := work.optional(i)) is not None
     ]
-    rows += [(f"output_{i}", tensor.dtype, _told(tensor)) for i, tensor in enumerate(work.outputs())]
+    rows += [(f"output_{i}", tensor.dtype, _describe(tensor)) for i, tensor in enumerate(work.outputs())]
     rows += [("scratch", "uint8", f"{scratch} bytes")] if scratch else []
     work.attributes[EXTERNAL] = {
         "symbol": symbol,
         "parameters": [name for name, _, _ in rows],
         "types": [dtype for _, dtype, _ in rows],
-        "tensors": [f"   {name}: {told}" for name, _, told in rows],
+        "tensors": [f"   {name}: {description}" for name, _, description in rows],
     }
 
 
-def _told(tensor: Tensor) -> str:
+def _describe(tensor: Tensor) -> str:
     shape = "x".join(map(str, tensor.shape)) or "scalar"
     quantised = f", scale {tensor.scale!r}, zero point {tensor.zero_point}" if tensor.scales else ""
     several = f" (and {len(tensor.scales) - 1} more scales)" if len(tensor.scales) > 1 else ""

@@ -266,8 +266,8 @@ def circular_buffer(work: Lowering) -> None:
 
 def _cycles(work: Lowering) -> int:
     """Inferences from one run of the rest to the next; without a number, tflite-micro goes by the shape."""
-    told = work.operator.custom_options().get("cycles_max", 0)
-    if told > 0:
-        return int(told)
+    cycles_max = work.operator.custom_options().get("cycles_max", 0)
+    if cycles_max > 0:
+        return int(cycles_max)
     slots = work.output().shape[1] if len(work.output().shape) > 1 else 0
     return 1 if slots in (5, 13, 25) else 2

@@ -40,13 +40,13 @@ def network_attributes(
 ) -> dict[str, Any]:
     """Attributes of `main`. `states`: state tensor -> name of its parameter; `operators` of the source model."""
 
-    def told(index: int) -> Quantised:
+    def quantised(index: int) -> Quantised:
         tensor = network.tensors[index]
         start = b"" if tensor.initial is None else tensor.initial.tobytes()
         return Quantised(tensor.name, tensor.scale, tensor.zero_point, start, tensor.index_range)
 
-    inputs, outputs = ([told(i) for i in indices] for indices in (network.inputs, network.outputs))
-    return main_attributes(inputs, outputs, {name: told(i) for i, name in states.items()}, operators)
+    inputs, outputs = ([quantised(i) for i in indices] for indices in (network.inputs, network.outputs))
+    return main_attributes(inputs, outputs, {name: quantised(i) for i, name in states.items()}, operators)
 
 
 def source_operators(

@@ -14,7 +14,7 @@ from typing import Any
 import tflite
 from tvm import ir, relax
 
-from ...errors import NpuMemplanError, RefusalError, said_by
+from ...errors import NpuMemplanError, RefusalError, describe_error
 from ...models.network import CpuOperator, Network
 from ...models.vela import NpuCall
 from ...names import node_of
@@ -129,7 +129,7 @@ class _OperatorImporter:
             sound = host_reason(self.network, operator) is None  # what contradicts itself may raise anything
             if sound and is_ours(error) and not isinstance(error, NpuMemplanError):
                 report_fault(f"importing operator {operator.index} {operator.name}", error)
-            raise _NotImportedError(f"TVM's TFLite frontend cannot import it: {said_by(error)}") from error
+            raise _NotImportedError(f"TVM's TFLite frontend cannot import it: {describe_error(error)}") from error
         for index, result in results.items():
             if isinstance(result, relax.Var | ir.GenericConst):
                 self.main.values[index] = result

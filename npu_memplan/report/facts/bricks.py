@@ -19,7 +19,7 @@ from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.commands import Command, Operation
 from ...ethosu.stream.decode import decode
 from ...ethosu.stream.isa import BRICK_CHANNELS, Op, PoolMode, Register
-from ...ethosu.stream.words import MODES
+from ...ethosu.stream.register_text import MODES
 from ...names import identifier
 from ...problem import Agent, Buffer, BufferKind
 

@@ -215,13 +215,13 @@ def _buffers(changes: PlanDiff) -> str:
         return ""
     rows = [[b.buffer, b.what, escape(b.detail)] for b in changes.buffers]
     table = _table('<th scope="col">buffer</th><th class="num">what</th><th class="num">how</th>', rows)
-    said = ", ".join(f"{n:,} {what}" for what, n in changes.kinds.items())
-    return _panel("buffers", "Buffers", f"<details><summary>{escape(said)}</summary>{table}</details>")
+    counts = ", ".join(f"{n:,} {what}" for what, n in changes.kinds.items())
+    return _panel("buffers", "Buffers", f"<details><summary>{escape(counts)}</summary>{table}</details>")
 
 
 def _panel(name: str, heading: str, content: str, hint: str = "") -> str:
-    said = f'<span class="quiet">{escape(hint)}</span>' if hint else ""
-    bar = f'<div class="bar"><h2>{escape(heading)}</h2>{said}</div>'
+    hint_html = f'<span class="quiet">{escape(hint)}</span>' if hint else ""
+    bar = f'<div class="bar"><h2>{escape(heading)}</h2>{hint_html}</div>'
     return f'<section id="{name}" class="panel">{bar}{content}</section>'
 
 

@@ -33,10 +33,10 @@ def outcome(check: CheckResult) -> str:
     if check.verdict is CheckVerdict.DIFFERS:
         return difference(check)
     count = len(check.inputs)
-    said = f"checked on {count} input{'s' if count > 1 else ''} ({check.runner})"
+    text = f"checked on {count} input{'s' if count > 1 else ''} ({check.runner})"
     if check.verdict is CheckVerdict.AS_CLAIMED:
-        said += f": {_apart(check.elements, check.mismatches, check.max_abs_diff, check.unit)}, as claimed"
-    return said
+        text += f": {_apart(check.elements, check.mismatches, check.max_abs_diff, check.unit)}, as claimed"
+    return text
 
 
 def difference(check: CheckResult) -> str:
@@ -58,11 +58,11 @@ def how_much(first: FirstDifference) -> str:
 def why_given_up(gone: GivenUp, taken: Sequence[str]) -> str:
     """Which program was not taken, why, and which was: by the options that make it."""
     first = gone.difference
-    said = f"{shlex.join(taken)} was taken: in the program of {shlex.join(gone.flags)} "
+    text = f"{shlex.join(taken)} was taken: in the program of {shlex.join(gone.flags)} "
     if first.stopped:
-        return f"{said}the run on input {first.input} was stopped: {first.stopped}"
+        return f"{text}the run on input {first.input} was stopped: {first.stopped}"
     what = _operator(first) if first.operator >= 0 else "an output"
-    return f"{said}{what} differs from {gone.reference} on input {first.input}: {how_much(first)}"
+    return f"{text}{what} differs from {gone.reference} on input {first.input}: {how_much(first)}"
 
 
 def _operator(first: FirstDifference) -> str:

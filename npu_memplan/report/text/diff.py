@@ -152,10 +152,10 @@ def signed(change: int) -> str:
 
 def _options(before: Artifact, after: Artifact) -> list[tuple[str, str, str]]:
     old, new = ({**asdict(a.target), "planner": a.plan.planner, "status": a.plan.status.value} for a in (before, after))
-    return [(k, _said(old[k]), _said(new[k])) for k in old if old[k] != new[k]]
+    return [(k, _format_option(old[k]), _format_option(new[k])) for k in old if old[k] != new[k]]
 
 
-def _said(value: object) -> str:
+def _format_option(value: object) -> str:
     """An option's value as the user would give it; `-` when it was not given."""
     if isinstance(value, dict):
         value = tuple(name if size is None else f"{name}={size}" for name, size in value.items())

@@ -54,11 +54,11 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
     budget = error.available_bytes
     options = replace(options, pools={name: size for name, size in options.pools.items() if name != error.pool})
     given = options.to_cli_options()
-    words = shlex.join(["npu-memplan", "compile", source, *(w for said in given for w in said)])
+    command = shlex.join(["npu-memplan", "compile", source, *(w for option in given for w in option)])
     calls = len({label.partition(":")[0] for label in problem.points})
     able = knobs(options, budget, source, searched=error.proven, calls=calls)
     if able:
-        lines.append(f"  {words} --fit {error.pool}={budget} -o DIR")
+        lines.append(f"  {command} --fit {error.pool}={budget} -o DIR")
         lines.append("    tries all of these, says what each needs, and takes the cheapest that fits:")
     lines += ["  " + row for row in align([(knob.flags(options, budget), knob.does) for knob in able], right=set())]
     if not error.proven:

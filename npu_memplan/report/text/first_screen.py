@@ -29,12 +29,12 @@ def first_screen(artifact: Artifact, output: Path, with_verdict: bool = True) ->
     """Lines of at most `WIDTH` columns, but for paths and names that are longer; `output`: where the artifact is."""
     last = [f"written to {output}; npu-memplan explain {output} has the memory map"]
     first = _wrapped(verdict(artifact)) if with_verdict else []
-    said = [_wrapped(text) for text in _facts(artifact)]
+    facts = [_wrapped(text) for text in _facts(artifact)]
     notes = [_wrapped(f"note: {note}") for note in artifact.notes if not note.startswith(_TAKEN)]
     room = LINES - len(first) - len(last)
     lines, left = list(first), 0
-    for index, paragraph in enumerate((*said, *notes)):
-        more = index + 1 < len(said) + len(notes)  # a line is kept for the count of what is left out
+    for index, paragraph in enumerate((*facts, *notes)):
+        more = index + 1 < len(facts) + len(notes)  # a line is kept for the count of what is left out
         if not left and len(lines) - len(first) + len(paragraph) + more <= room:
             lines += paragraph
         else:

@@ -38,9 +38,9 @@ def host_calls(artifact: Artifact) -> str:
 
 
 def _pools(artifact: Artifact) -> str:
-    said = []
+    sizes = []
     for pool in artifact.problem.pools:
         used = artifact.pool_bytes(pool.name)
         if used or not pool.read_only:
-            said.append(f"{pool.name} {used:,}" + ("" if pool.size_bytes is None else f" of {pool.size_bytes:,}"))
-    return f"{', '.join(said)} bytes"
+            sizes.append(f"{pool.name} {used:,}" + ("" if pool.size_bytes is None else f" of {pool.size_bytes:,}"))
+    return f"{', '.join(sizes)} bytes"

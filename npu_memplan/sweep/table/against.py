@@ -69,16 +69,16 @@ class Comparison:
 
 def compare(old: Table, new: Table) -> Comparison:
     """What `new` has in place of `old`."""
-    before = {(row.requested.network, row.requested.target): row for row in old.rows}
+    before = {(row.label.network, row.label.target): row for row in old.rows}
     differences: list[Difference] = []
     others: dict[str, None] = {}
     compared = added = 0
     for row in new.rows:
-        earlier = before.pop((row.requested.network, row.requested.target), None)
+        earlier = before.pop((row.label.network, row.label.target), None)
         if earlier is None:
             added += 1
-        elif earlier.requested.model_sha256 != row.requested.model_sha256:
-            others[row.requested.network] = None
+        elif earlier.label.model_sha256 != row.label.model_sha256:
+            others[row.label.network] = None
         elif Outcome.NOT_TRIED not in (earlier.result.outcome, row.result.outcome):
             compared += 1
             differences += _differences(earlier, row)
@@ -87,7 +87,7 @@ def compare(old: Table, new: Table) -> Comparison:
 
 def _differences(old: TableRow, new: TableRow) -> Iterator[Difference]:
     def difference(what: str, before: Any, after: Any, worse: bool) -> Difference:
-        return Difference(new.requested.network, new.requested.target, what, before, after, worse)
+        return Difference(new.label.network, new.label.target, what, before, after, worse)
 
     if not (old.fits and new.fits):
         if old.result.outcome is not new.result.outcome:

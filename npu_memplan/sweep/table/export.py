@@ -14,14 +14,14 @@ from ...files.csv_text import csv_text
 from ..case import SweepError
 from ..results import Outcome, Result
 from .against import Comparison
-from .rows import Asked, Table, TableRow, cheapest
+from .rows import CaseLabel, Table, TableRow, cheapest
 
 SCHEMA = "npu_memplan.sweep.table/1"
 
 
 def columns() -> tuple[str, ...]:
     """Names of the columns of CSV and parquet."""
-    return tuple(TableRow(Asked("", "", "", "", ""), Result("", Outcome.NOT_TRIED)).values())
+    return tuple(TableRow(CaseLabel("", "", "", "", ""), Result("", Outcome.NOT_TRIED)).values())
 
 
 def csv_of(table: Table) -> str:

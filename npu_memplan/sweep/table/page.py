@@ -49,7 +49,7 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
     return {
         "networks": list(networks),
         "targets": [
-            {"name": name, "accelerator": found[0].requested.accelerator, "multipliers": found[0].multipliers}
+            {"name": name, "accelerator": found[0].label.accelerator, "multipliers": found[0].multipliers}
             for name, found in table.by_target.items()
         ],
         "target_index": targets,
@@ -57,8 +57,8 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
         "deadline": deadline_ms,
         "against": None if changes is None else changes.to_dict(),
         "rows": {
-            "network": [networks[row.requested.network] for row in rows],
-            "target": [targets[row.requested.target] for row in rows],
+            "network": [networks[row.label.network] for row in rows],
+            "target": [targets[row.label.target] for row in rows],
             "outcome": [outcomes[row.result.outcome] for row in rows],
             **{short: [v[column] for v in values] for short, column in _FIGURES.items()},
             "exact": [row.exact for row in rows],
@@ -67,7 +67,7 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
                 texts.setdefault("; ".join(str(v[name]) for name in ("reason", "incidents") if v[name]), len(texts))
                 for v in values
             ],
-            "front": [int(row.requested.target in fronts[row.requested.network]) for row in rows],
+            "front": [int(row.label.target in fronts[row.label.network]) for row in rows],
         },
         "texts": list(texts),
     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CaseLabel:
     """A case as tables name it."""
 
     network: str
@@ -29,7 +29,7 @@ class Asked:
     key: str
 
     @classmethod
-    def of(cls, case: Case) -> Asked:
+    def of(cls, case: Case) -> CaseLabel:
         return cls(case.network, case.target, case.options.accelerator, case.model.sha256, case.key)
 
 
@@ -37,7 +37,7 @@ class Asked:
 class TableRow:
     """One network on one target. Sizes are bytes; figures are None unless it fits."""
 
-    requested: Asked
+    label: CaseLabel
     result: Result
 
     @property
@@ -47,7 +47,7 @@ class TableRow:
     @property
     def multipliers(self) -> int:
         """Of the accelerator: what stands for its silicon. None: 0."""
-        npu = ACCELERATORS.get(self.requested.accelerator)
+        npu = ACCELERATORS.get(self.label.accelerator)
         return npu.macs if npu else 0
 
     @property
@@ -115,9 +115,9 @@ class TableRow:
         """A row of CSV, parquet and JSON: column -> value."""
         result, runs = self.result, self.result.runs
         return {
-            "network": self.requested.network,
-            "target": self.requested.target,
-            "accelerator": self.requested.accelerator,
+            "network": self.label.network,
+            "target": self.label.target,
+            "accelerator": self.label.accelerator,
             "outcome": result.outcome.value,
             "fits": self.fits,
             "sram_bytes": self.sram_bytes,
@@ -137,8 +137,8 @@ class TableRow:
             "exact_runs": runs.exact if runs else 0,
             "reason": result.reason or (runs.stopped if runs else ""),
             "incidents": "; ".join(result.incidents),
-            "model_sha256": self.requested.model_sha256,
-            "key": self.requested.key,
+            "model_sha256": self.label.model_sha256,
+            "key": self.label.key,
         }
 
 
@@ -150,7 +150,7 @@ def _milliseconds(cycles: int | None, clock_hz: float) -> float | None:
 class Table:
     rows: tuple[TableRow, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
-    unreadable: str = ""  # what is to be said of lines of the store that are no results
+    unreadable: str = ""  # a warning of lines of the store that are no results
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -176,10 +176,10 @@ class Table:
     @cached_property
     def fronts(self) -> dict[str, tuple[str, ...]]:
         """Network -> the targets of its front."""
-        return {name: tuple(row.requested.target for row in front(rows)) for name, rows in self.by_network.items()}
+        return {name: tuple(row.label.target for row in front(rows)) for name, rows in self.by_network.items()}
 
 
-def table_of(cases: Sequence[Asked], results: Mapping[str, Result], versions: Mapping[str, str]) -> Table:
+def table_of(cases: Sequence[CaseLabel], results: Mapping[str, Result], versions: Mapping[str, str]) -> Table:
     """The table of `cases`; one without a result was not tried yet."""
     rows = [
         TableRow(case, results.get(case.key) or Result(case.key, Outcome.NOT_TRIED, "not computed yet"))
@@ -246,5 +246,5 @@ def _grouped(rows: Iterable[TableRow], name: str) -> dict[str, list[TableRow]]:
     """Rows by a field of the case."""
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
-        groups.setdefault(getattr(row.requested, name), []).append(row)
+        groups.setdefault(getattr(row.label, name), []).append(row)
     return groups

@@ -28,7 +28,7 @@ from .job import CaseJob, SentFile
 
 _START_S = 300.0  # importing TVM on a busy machine
 _LOOK_S = 0.05  # between two looks at the memory
-_LAST_WORDS = 400  # characters
+_OUTPUT_CHARACTERS = 400  # of the output of a process that crashed
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 _guards = threading.local()
@@ -89,7 +89,7 @@ class _Process:
     """A running `child`."""
 
     def __init__(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - ends with the process
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - ends with the process
         self._link, theirs = multiprocessing.Pipe()
         lifeline, life = os.pipe()
         passed = (theirs.fileno(), lifeline)
@@ -97,7 +97,7 @@ class _Process:
             self._popen = subprocess.Popen(
                 python_child(_PROGRAM, *map(str, passed)),
                 stdin=subprocess.DEVNULL,
-                stdout=self._said,
+                stdout=self._output,
                 stderr=subprocess.STDOUT,
                 pass_fds=passed,
                 start_new_session=True,  # Ctrl-C is the owner's
@@ -106,11 +106,11 @@ class _Process:
         finally:
             theirs.close()
             os.close(lifeline)
-        self.end = weakref.finalize(self, _clear, self._popen, self._link, life, self._said)
+        self.end = weakref.finalize(self, _clear, self._popen, self._link, life, self._output)
         if self._answer(time.monotonic() + _START_S)[0] is None:
-            words = self._last_words()
+            output = self._output_end()
             self.end()
-            raise TimeoutError(words or "it says nothing")
+            raise TimeoutError(output or "it says nothing")
 
     @property
     def ended(self) -> bool:
@@ -125,8 +125,8 @@ class _Process:
 
     def run(self, job: CaseJob, model: SentFile) -> Result:
         limits, start = job.limits, time.monotonic()
-        self._said.seek(0)
-        self._said.truncate()
+        self._output.seek(0)
+        self._output.truncate()
         answer, most = None, 0
         with contextlib.suppress(OSError):  # it may be dead already
             self._link.send((job, model))
@@ -144,7 +144,7 @@ class _Process:
             return Result(job.key, Outcome.TIMED_OUT, reason, limits.seconds, cost=spent)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._popen.wait(10)
-        spent = replace(spent, said=self._last_words())
+        spent = replace(spent, said=self._output_end())
         self.end()
         return Result(job.key, Outcome.CRASHED, f"its process ended {_how(self._popen.returncode)}", cost=spent)
 
@@ -162,16 +162,16 @@ class _Process:
                 break
         return None, most
 
-    def _last_words(self) -> str:
-        self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, self._said.tell() - _LAST_WORDS))
-        return self._said.read().decode("utf-8", "replace").strip()
+    def _output_end(self) -> str:
+        self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(0, self._output.tell() - _OUTPUT_CHARACTERS))
+        return self._output.read().decode("utf-8", "replace").strip()
 
 
 _PROGRAM = "import sys; from npu_memplan.sweep.worker.child import main; main(*map(int, sys.argv[1:]))"
 
 
-def _clear(process: subprocess.Popen[bytes], link: Connection, life: int, said: IO[bytes]) -> None:
+def _clear(process: subprocess.Popen[bytes], link: Connection, life: int, output: IO[bytes]) -> None:
     kill_family(process.pid)
     process.wait()
     link.close()

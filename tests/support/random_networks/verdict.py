@@ -167,7 +167,7 @@ class Trial:
             except REFUSALS as error:
                 return Outcome(Verdict.REFUSED, f"{type(error).__name__}: {error}")
             except Exception as error:
-                return Outcome(Verdict.FAULT, f"compile: {_said(error)}")
+                return Outcome(Verdict.FAULT, f"compile: {_describe_error(error)}")
             program = _program(artifact, folder)
             if program in self._exact:
                 return Outcome(Verdict.EXACT, SAME_PROGRAM)
@@ -176,7 +176,7 @@ class Trial:
                 runner = LocalRunner(folder, run_options)
                 found = [runner.run(values).outputs for values in self.inputs]
             except Exception as error:
-                return Outcome(Verdict.FAULT, f"run: {_said(error)}")
+                return Outcome(Verdict.FAULT, f"run: {_describe_error(error)}")
             report_phase("compare")
             outcome = self._compared(artifact, runner, found)
         if outcome.verdict is Verdict.EXACT:
@@ -278,5 +278,5 @@ def _program(artifact: Artifact, folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -91,8 +91,8 @@ function drawLayer(n, most) {
 // what is picked, in words, and where it is in the picture
 function showInGraph(b) {
   for (const node of document.querySelectorAll(".graph .edge, .graph .layer")) node.classList.toggle("on", !!b && node.tensors.has(b));
-  const told = b ? `${shortened(b.name, 44)}: ${both(b.size)} in ${data.pools[b.pool].name} at ${number.format(b.offset)}, points ${lifetimeText(b)}` : "Click a layer or a tensor: it is picked on the map as well.";
+  const description = b ? `${shortened(b.name, 44)}: ${both(b.size)} in ${data.pools[b.pool].name} at ${number.format(b.offset)}, points ${lifetimeText(b)}` : "Click a layer or a tensor: it is picked on the map as well.";
   const layer = b && b.made >= 0 ? `made by ${operatorAt(b.made)}` : "", time = b ? layerCycles(b) : "";
-  $("graph-detail").replaceChildren(element("span", {}, [told, layer, time].filter(Boolean).join("; ") + " "),
+  $("graph-detail").replaceChildren(element("span", {}, [description, layer, time].filter(Boolean).join("; ") + " "),
     b ? element("button", { type: "button", onclick: () => $("map").scrollIntoView({ block: "start" }) }, "show on the map") : "");
 }

@@ -67,7 +67,7 @@ function makeTables() {
   tables.results = new DataTable("table-results", results, [
     { head: "network", text: (r) => r.name, mono: true },
     { head: "target", text: (r) => r.on.name },
-    { head: "result", text: (r) => r.said },
+    { head: "result", text: (r) => r.outcomeName },
     { head: "SRAM", text: (r) => (r.sram === null ? "" : number.format(r.sram)), value: (r) => r.sram || 0, numeric: true },
     { head: "RAM", text: (r) => (r.ram === null ? "" : number.format(r.ram)), value: (r) => r.ram || 0, numeric: true },
     { head: "flash", text: (r) => (r.flash === null ? "" : number.format(r.flash)), value: (r) => r.flash || 0, numeric: true },
@@ -97,7 +97,7 @@ function makeTables() {
 function makeCards() {
   const fit = results.filter((r) => r.fits), run = fit.filter((r) => r.exact !== null);
   const cards = [["results", results.length, `${counted(networks.length, "network")}, ${counted(targets.length, "target")}`], ["fit", fit.length, percent(fit.length, results.length)],
-    ["failed", results.filter((r) => !r.fits && r.said !== "no room").length, "refused, crashed or over a limit"],
+    ["failed", results.filter((r) => !r.fits && r.outcomeName !== "no room").length, "refused, crashed or over a limit"],
     run.length ? ["exact when run", run.filter((r) => r.exact).length, `of ${number.format(run.length)} run`] : ["claimed exact", fit.filter((r) => r.inexact === 0).length, "not checked: nothing was run"]];
   if (data.against !== null) cards.push(["figures worse", data.against.regressions, "against the earlier sweep"]);
   for (const [label, value, note] of cards) $("cards").append(element("div", { class: "card" }, element("div", { class: "label" }, label), element("div", { class: "value" }, number.format(value)), element("div", { class: "quiet" }, note)));

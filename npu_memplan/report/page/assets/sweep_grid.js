@@ -19,7 +19,7 @@ function drawGrid() {
       const r = cells[n][t];
       if (r === null) return;
       const x = side + (first[0] + i) * width - left;
-      nodes.push(element("div", { class: cellClass(r) + (least !== null && r.fits && FIGURES[view.metric](r) === least ? " best" : ""), role: "gridcell", style: place(x, y, width, height), title: told(r), onclick: () => pick(r) }, text(r)));
+      nodes.push(element("div", { class: cellClass(r) + (least !== null && r.fits && FIGURES[view.metric](r) === least ? " best" : ""), role: "gridcell", style: place(x, y, width, height), title: cellTitle(r), onclick: () => pick(r) }, text(r)));
     });
     nodes.push(element("div", { class: "side", role: "rowheader", style: place(0, y, side, height), title: networks[n], onclick: () => pick(cells[n].find((r) => r !== null)) }, networks[n]));
   });
@@ -40,13 +40,13 @@ function leastOf(n) {
 
 function cellClass(r) {
   const changes = changesOf.get(r) || [];
-  return ["cell", r === view.picked && "on", !r.fits && (r.said === "no room" ? "no" : "bad"), r.fits && r.exact === false && "bad",
+  return ["cell", r === view.picked && "on", !r.fits && (r.outcomeName === "no room" ? "no" : "bad"), r.fits && r.exact === false && "bad",
     r.front && "front", !matches(r) && "out", changes.some((d) => d.worse) ? "worse" : changes.length && "better"].filter(Boolean).join(" ");
 }
 
-function told(r) {
+function cellTitle(r) {
   const reason = data.texts[r.reason];
-  return `${r.name} on ${r.on.name}: ${r.said}${reason ? ": " + reason : ""}`;
+  return `${r.name} on ${r.on.name}: ${r.outcomeName}${reason ? ": " + reason : ""}`;
 }
 
 function pick(r) {
@@ -57,7 +57,7 @@ function pick(r) {
 
 function describe(r) {
   const rows = cells[r.network].filter((other) => other !== null && other.fits);
-  const facts = [["target", r.on.name], ["result", r.said], ["reason", data.texts[r.reason]]];
+  const facts = [["target", r.on.name], ["result", r.outcomeName], ["reason", data.texts[r.reason]]];
   if (r.fits) {
     facts.push(["SRAM", both(r.sram)], ["all RAM", both(r.ram)], ["flash", both(r.flash)]);
     facts.push(["time", r.ms === null ? "host only" : `~${ms(r.ms)} ms (${number.format(r.cycles)} cycles)`]);

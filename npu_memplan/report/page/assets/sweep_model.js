@@ -6,7 +6,7 @@ const results = data.rows.network.map((n, i) => {
   r.name = networks[n];
   r.on = targets[r.target];
   r.fits = data.outcomes[r.outcome] === "fits";
-  r.said = data.outcomes[r.outcome];
+  r.outcomeName = data.outcomes[r.outcome];
   return r;
 });
 const cells = networks.map(() => new Array(targets.length).fill(null));
@@ -20,12 +20,12 @@ for (const d of data.against ? data.against.differences : []) {
 const ms = (value) => (value < 0.0995 ? value.toPrecision(2) : value < 9.95 ? value.toFixed(2) : value.toFixed(1));
 const time = (r) => (r.ms === null ? "host" : ms(r.ms) + (r.host ? ` +${r.host}h` : ""));
 const METRICS = {
-  SRAM: (r) => (r.fits ? number.format(r.sram) : r.sram === null ? r.said : `no: ${number.format(r.sram)}`),
-  RAM: (r) => (r.fits ? number.format(r.ram) : r.said),
-  flash: (r) => (r.fits ? number.format(r.flash) : r.said),
-  ms: (r) => (r.fits ? time(r) : r.said),
-  exact: (r) => (r.fits ? data.texts[r.exactness] : r.said),
-  fits: (r) => (r.fits ? "yes" : r.said),
+  SRAM: (r) => (r.fits ? number.format(r.sram) : r.sram === null ? r.outcomeName : `no: ${number.format(r.sram)}`),
+  RAM: (r) => (r.fits ? number.format(r.ram) : r.outcomeName),
+  flash: (r) => (r.fits ? number.format(r.flash) : r.outcomeName),
+  ms: (r) => (r.fits ? time(r) : r.outcomeName),
+  exact: (r) => (r.fits ? data.texts[r.exactness] : r.outcomeName),
+  fits: (r) => (r.fits ? "yes" : r.outcomeName),
 };
 
 const view = {
@@ -34,9 +34,9 @@ const view = {
 };
 
 const matches = (r) => r !== null && view.outcomes.has(r.outcome) && (!view.changed || changesOf.has(r));
-function words(id) { return $(id).value.trim().toLowerCase().split(/\s+/).filter(Boolean); }
+function searchWords(id) { return $(id).value.trim().toLowerCase().split(/\s+/).filter(Boolean); }
 function filter() {
-  const wanted = words("find-networks"), on = words("find-targets");
+  const wanted = searchWords("find-networks"), on = searchWords("find-targets");
   view.targets = [...targets.keys()].filter((t) => view.accelerators.has(targets[t].accelerator) && on.every((w) => targets[t].name.toLowerCase().includes(w)));
   view.matching = 0;
   const used = new Set();
