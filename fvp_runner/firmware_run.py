@@ -22,7 +22,7 @@ from .result import Array
 from .transcript import check, parse
 
 _INPUT_MAGIC = 0x494D504E
-_TEXT_BYTES = 1 << 20  # beside the outputs, which are printed in hexadecimal
+_TEXT_BYTES = 1 << 20  # in addition to the outputs, which are printed in hexadecimal
 _PROGRESS_S = 2.0  # between two lines of progress
 
 

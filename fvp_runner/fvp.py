@@ -167,7 +167,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
         wait = watch.left() if ended_at is None else max(0.0, ended_at + _GRACE_S - time.monotonic())
         for pipe in select.select(list(pipes), [], [], wait)[0]:
             data = os.read(pipe, 1 << 16)
-            if ended_at is None or pipes[pipe] is errors:  # nothing of the firmware's comes behind its end mark
+            if ended_at is None or pipes[pipe] is errors:  # nothing of the firmware's comes after its end mark
                 pipes[pipe] += data
             del errors[:-_STDERR_BYTES]
             if not data:
@@ -184,7 +184,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
 
 
 def _version(binary: Path, timeout_s: float) -> str:
-    """What the binary says of itself; "unknown version" when it says nothing usable."""
+    """The version that the binary prints; "unknown version" when it prints none."""
     try:
         answer = read_output([binary, "--version"], min(timeout_s, _VERSION_S))
     except RunnerMissingError as error:

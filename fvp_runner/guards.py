@@ -1,6 +1,6 @@
 """Bytes around a pool that no right program touches, so that writing past a pool is noticed.
 
-Invariant: the guards touch the pool: the first byte before it and the first byte behind it are guards, wherever the
+Invariant: the guards touch the pool: the first byte before it and the first byte after it are guards, wherever the
 memory has room for them. They are looked at after every run; the first one that has changed is named.
 """
 

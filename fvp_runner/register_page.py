@@ -3,7 +3,7 @@
 Invariant: registers behave as documented for the hardware, under any driver: no driver is
 known here, and a job is run only through the `execute` hook. A job runs to its end inside
 the write that starts it; its outcome is only reported through STATUS, QREAD, the PMU and
-the interrupt line. A fault can be cleared by a reset alone. On Ethos-U85 the PMU lies in a second page, with twice as
+the interrupt line. A fault can be cleared by a reset alone. On Ethos-U85 the PMU is in a second page, with twice as
 many counters, and ports are set up otherwise; the rest is where it was. Source: register names and bit positions of
 Arm's public driver headers, checked by running that driver unmodified.
 """

@@ -44,7 +44,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _OPERATION = re.compile(r"operation (\d+) \(")  # as npu_model/spec/registers.py names one
 _MESSAGE_CHARACTERS = 400
 _FLOATS_APART = 1e-4  # of the greatest value of an output
-_DIFFERENCES = 12  # operators that differ, of which each is looked behind
+_DIFFERENCES = 12  # operators that differ, each of which is examined
 
 
 def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], None]) -> RunFacts:

@@ -30,7 +30,7 @@ class InputFacts:
 
     input: str
     outputs: tuple[OutputComparison, ...] = ()
-    stopped: str = ""  # why there are no outputs: what a check of the run said
+    stopped: str = ""  # why there are no outputs: the message of a check of the run
     operator: int = -1  # of the source model, that was run then; -1: not known
     limits: tuple[float, ...] = ()  # of each output, what steps of one in every layer make of it, where that is known
     operators: tuple[OperatorResult, ...] = ()  # where outputs differ and single operators can be seen

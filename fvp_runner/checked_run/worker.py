@@ -1,6 +1,6 @@
 """The process that a checked run happens in: generated C and a reference's kernels may end it.
 
-Invariant: it takes one request from stdin and says one line of JSON for each phase and for the result, on the
+Invariant: it takes one request from stdin and writes one line of JSON for each phase and for the result, on the
 descriptor that it was given; it prints nothing else anywhere, and ends when its caller has ended.
 """
 

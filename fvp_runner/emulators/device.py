@@ -1,4 +1,4 @@
-"""The NPU of an emulated board: which memory it reaches, what lies there, and its register page; and a run with it.
+"""The NPU of an emulated board: which memory it reaches, what is there, and its register page; and a run with it.
 
 Invariant: the NPU reaches what the board's description gives it, nothing else.
 """
@@ -59,7 +59,7 @@ def reaching_memory(board: Board, address: int, size_bytes: int) -> BoardMemory 
 
 
 def why_unreachable(board: Board, elf: Elf, address: int, written: bool) -> str:
-    """What lies at an address that the NPU does not reach, and where it should lie; in brackets, for a message."""
+    """What is at an address that the NPU does not reach, and where it should be; in brackets, for a message."""
     usable = [m for m in board.memories if Agent.NPU in m.agents and not (written and m.read_only)]
     reachable = ", ".join(memory.name for memory in usable)
     place = next((memory for memory in board.memories if memory.offset_of(address) is not None), None)
@@ -75,7 +75,7 @@ def why_unreachable(board: Board, elf: Elf, address: int, written: bool) -> str:
 
 
 def _advice(section: str, reachable: str) -> str:
-    """Where a section should lie; one that holds other things too (.text, .bss) is not to move as a whole."""
+    """Where a section should be; one that holds other things too (.text, .bss) is not to move as a whole."""
     if section in _COMMON:
         return (
             f"the linker script has no place for it and took it into {section}: give it a section of its own in one of "

@@ -38,7 +38,7 @@ class GuestMemory(Protocol):
 class JobRunner:
     """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects.
 
-    `explain` says of bytes that the NPU does not reach (and may write) where they lie and what to do.
+    `explain` says of bytes that the NPU does not reach (and may write) where they are and what to do.
     """
 
     def __init__(

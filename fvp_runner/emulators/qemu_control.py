@@ -1,4 +1,4 @@
-"""QEMU's test protocol, beside a CPU that runs normally: memory in large pieces, and input lines.
+"""QEMU's test protocol, with a CPU that runs normally: memory in large pieces, and input lines.
 
 Invariant: one request, one answer; an error answer is a `QemuError`.
 """

@@ -34,7 +34,7 @@ from .trap import Trap
 
 PROGRAM = "qemu-system-arm"
 _END = bytes([END_OF_TRANSMISSION])  # a firmware's last byte
-_EXITED = re.compile(r"W([0-9a-f]{2})")  # what the debug stub says when the guest has ended by semihosting
+_EXITED = re.compile(r"W([0-9a-f]{2})")  # the debug stub's reply when the guest has ended by semihosting
 
 Console = Callable[[bytes], None]
 
@@ -168,7 +168,7 @@ class QemuMachine:
 
 
 def _last_word(gdb: GdbClient) -> str:
-    """What the debug stub of a QEMU that has gone away said before."""
+    """The last reply of the debug stub of a QEMU that has ended."""
     try:
         return gdb.wait_stop(1.0) or ""
     except GdbError:

@@ -1,7 +1,7 @@
 """Stand in for the NPU's register page of a machine that a debugger can stop.
 
 Invariant: each stop is exactly one load or store that has not happened yet; `handle` performs
-it on the device and leaves the CPU behind the instruction, as if hardware had answered.
+it on the device and leaves the CPU after the instruction, as if hardware had answered.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Trap:
 
     def _read(self, address: int, size: int) -> int:
         offset = self._offset(address)
-        if offset is None:  # one instruction may touch the page and what is beside it
+        if offset is None:  # one instruction may touch the page and what is next to it
             return int.from_bytes(self._gdb.read(address, size), "little")
         value = self._device.read(offset) >> 8 * (offset & 3) & (1 << 8 * size) - 1
         self.accesses.append(RegisterAccess(False, offset, value))
@@ -88,6 +88,6 @@ class Trap:
         value &= (1 << 8 * size) - 1
         if offset is None:
             self._gdb.write(address, value.to_bytes(size, "little"))
-        else:  # the bus carries whole words; bytes beside the written ones read as zero
+        else:  # the bus carries whole words; bytes next to the written ones read as zero
             self.accesses.append(RegisterAccess(True, offset, value))
             self._device.write(offset, value << 8 * (offset & 3))

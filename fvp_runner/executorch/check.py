@@ -30,7 +30,7 @@ PLANNED, TEMP, FAST = "planned", "temp", "fast"  # names of the firmware's pools
 
 @dataclass(frozen=True, slots=True)
 class FirmwarePools:
-    """What a user says of the firmware: operators that it registers (none: not said), sizes of its pools by name."""
+    """A user's description of the firmware: operators that it registers (none: unknown), sizes of its pools by name."""
 
     registered: Sequence[str] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def _operators(program: ExecutorchProgram, requested: FirmwarePools) -> Iterator
 
 
 def _delegate(one: EthosUCall) -> Iterator[Remark]:
-    """One call: where its blocks lie in the file, what its stream touches, whether waits are missing."""
+    """One call: where its blocks are in the file, what its stream touches, whether waits are missing."""
     data = one.method.delegates[one.delegate]
     what = f"delegate {one.delegate} of method {one.method.name!r}"
     if data.file_offset % ALIGNMENT:

@@ -24,7 +24,7 @@ from .simulation import Simulated, simulate
 
 @dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """What a user says of the run of a `.pte` file."""
+    """A user's options for the run of a `.pte` file."""
 
     method: str = ""  # empty: the first
     external: tuple[Path, ...] = ()  # `.ptd` files

@@ -1,4 +1,4 @@
-"""ExecuTorch's kernels that stand around delegates, in NumPy.
+"""ExecuTorch's kernels around delegates, in NumPy.
 
 Invariant: a kernel computes what ExecuTorch's portable kernel does, in the same precision; `out` comes last, twice.
 """

@@ -78,7 +78,7 @@ def missing_kernels(method: Method) -> list[str]:
 class ExecutorchModel:
     """Runs one method of `program`; `where`: the memories that cycles are estimated with.
 
-    `one_arena`: the scratch lies at the start of planned buffer 1. `stand_ins`: kernels that are not known give values
+    `one_arena`: the scratch is at the start of planned buffer 1. `stand_ins`: kernels that are not known give values
     that depend on their inputs alone, which shows where the data goes.
     """
 

@@ -1,6 +1,6 @@
 """Where the planned pools and the constants of a model lie on a board.
 
-Invariant: a layout exists only if everything fits: each pool lies whole in one memory that
+Invariant: a layout exists only if everything fits: each whole pool is in one memory that
 all its agents reach and that can be written, and no memory is promised more bytes than it
 has. So a pool that is too big is refused before anything is compiled.
 """
@@ -98,7 +98,7 @@ def _guards(artifact: Artifact, memories: Sequence[BoardMemory], free: dict[str,
     """Guard bytes on either side of each pool: of what is left when everything else has its place."""
     guards = []
     for pool, memory in zip(artifact.run_pools, memories, strict=True):
-        alignment = max(pool.alignment, _ALIGN)  # a multiple of it, so that the pool behind it is aligned
+        alignment = max(pool.alignment, _ALIGN)  # a multiple of it, so that the pool after it is aligned
         kept = alignment + (_PROGRAM_BYTES if memory.name in (board.firmware.code, board.firmware.data) else 0)
         guard = max(0, min(GUARD_BYTES, (free[memory.name] - kept) // 2) // alignment * alignment)
         free[memory.name] -= 2 * guard

@@ -1,6 +1,6 @@
 """A firmware project around one compiled model, for a board and a user with nothing but the wheel.
 
-Invariant: the project is examples/firmware with the board's own files in place of Corstone-300's, the driver beside it
+Invariant: the project is examples/firmware with the board's own files in place of Corstone-300's, the driver next to it
 and the model in `model/`; it needs neither npu_memplan nor a path of this machine to be built.
 """
 
@@ -102,7 +102,7 @@ def _memories(board: Board) -> str:
 
 
 def _fragment(text: str, artifact: Artifact) -> str:
-    """npu_memplan.ld with an output section for each pool, so that each can lie in another memory."""
+    """npu_memplan.ld with an output section for each pool, so that each can be in another memory."""
     begin = text.index(f"{_POOLS} (NOLOAD)")
     head, block = text[:begin], text[begin:]
     more = []

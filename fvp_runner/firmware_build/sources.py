@@ -116,7 +116,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
 def _adapters(board: Board, artifact: Artifact) -> list[str]:
     """Base and settings of each timing adapter, where the system configuration says what an FVP's are set to.
 
-    Arm's evaluation kit gives both adapters the speed of SRAM where constants lie there too.
+    Arm's evaluation kit gives both adapters the speed of SRAM where constants are there too.
     """
     target = artifact.target.resolved()
     if npu_target(artifact) is None or target.board or target.vela_ini:

@@ -1,4 +1,4 @@
-"""Linked networks on one memory, in a random order of runs, each beside the same network alone.
+"""Linked networks on one memory, in a random order of runs, each compared with the same network alone.
 
 Invariant: the pools are the application's, of the bytes that its plan gives them. Before every run, each byte that no
 network keeps is poisoned, so a network that needs what another one's run destroys gives other outputs or reads what
@@ -45,7 +45,7 @@ class ApplicationResult:
 
 
 class ApplicationRunner:
-    """The application in `folder`; its joint plan, and that networks lie where it says, are verified first."""
+    """The application in `folder`; its joint plan, and the places of the networks, are verified first."""
 
     def __init__(self, folder: Path, options: RunOptions) -> None:
         self.application = Application.load(folder)

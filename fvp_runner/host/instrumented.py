@@ -19,10 +19,10 @@ from ..process import read_output
 
 _RUNTIME = Path(__file__).with_name("sanitizer.c")
 # No functions of the C library in place of loops: they are not instrumented. Without sections of their own, constants
-# have gaps behind them.
+# have gaps after them.
 _COMMON = "-std=c11 -O1 -ffp-contract=off -fno-strict-aliasing -fPIC -fno-builtin -U__ELF__".split()  # noqa: SIM905
 _COMMON += ["-fsanitize=kernel-address,undefined,float-cast-overflow"]
-# A function for each access; the stack has no poison, as UBSan has the bounds of what lies there.
+# A function for each access; the stack has no poison, as UBSan has the bounds of what is there.
 _OPTIONS = ("asan-instrumentation-with-call-threshold=0", "asan-stack=0", "asan-globals=1")
 _DIALECTS = (
     tuple(word for option in _OPTIONS for word in ("--param", option)),  # GCC's
@@ -119,7 +119,7 @@ def called_steps(main: str, name: str) -> list[tuple[int, str]]:
 
 
 def _numbered(main: str, name: str) -> str:
-    """What stands before `main`, the text of `<name>.c`: its calls say their numbers before they are made."""
+    """What precedes `main`, the text of `<name>.c`: its calls say their numbers before they are made."""
     steps = called_steps(main, name)
     cases = "".join(f"    case {line}: return {number};\n" for number, (line, _) in enumerate(steps))
     macros = "".join(
@@ -135,7 +135,7 @@ def _numbered(main: str, name: str) -> str:
 
 
 def _with_files(host: Path, folder: Path) -> str:
-    """The host's C and a function that says where the constants lie that the assembler takes in from files."""
+    """The host's C and a function that returns where the constants are that the assembler includes from files."""
     text = host.read_text(encoding="utf-8") + (folder / f"{host.stem.removesuffix('_host')}.h").read_text("utf-8")
     known = set(re.findall(r"\bextern const \w+ (\w+)\[", text))
     taken = [(path.stem, path.stat().st_size) for path in sorted(folder.glob("*.bin")) if path.stem in known]

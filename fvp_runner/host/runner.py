@@ -83,7 +83,7 @@ class LocalRunner:
         self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought, *limits)
         self.watch: Watch | None = None
         self.between: Callable[[], None] | None = (
-            None  # called before each NPU launch, and behind each of its operations
+            None  # called before each NPU launch, and after each of its operations
         )
         self._launches = 0
         self._fed = StreamedRows(self.artifact)

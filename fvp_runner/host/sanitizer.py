@@ -46,7 +46,7 @@ _ENTER = ctypes.CFUNCTYPE(None, ctypes.c_int32)
 
 
 class Sanitizer:
-    """Poisons pools for each step of one runner, and says what a run was ended for."""
+    """Poisons pools for each step of one runner, and reports why a run was ended."""
 
     def __init__(
         self,

@@ -156,7 +156,7 @@ def _not_loaded(name: str, message: str) -> str:
 
 @functools.cache
 def compiler_version() -> str:
-    """First line of what the compiler says about itself; empty without one."""
+    """The first line of the compiler's version; empty without one."""
     command = compiler()
     return "" if command is None else read_output([*command, "--version"]).first_line or command[0]
 

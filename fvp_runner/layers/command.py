@@ -81,7 +81,7 @@ def _lines(
 
 
 def _dump(folder: Path, comparison: LayerComparison) -> None:
-    """Each tensor that was seen whole as `<index>_<name>.npy`, and the reference's beside it."""
+    """Each tensor that was seen whole as `<index>_<name>.npy`, and the reference's next to it."""
     folder.mkdir(parents=True, exist_ok=True)
     for index, name, made, expected in comparison.tensors():
         stem = f"{index:03}_{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:80]}"

@@ -1,4 +1,4 @@
-"""What a comparison says of one operator.
+"""The result of a comparison for one operator.
 
 Invariant: data alone; a process that only reads results imports nothing of the NPU model with it.
 """

@@ -26,7 +26,7 @@ class IllegalValueError(NpuModelError):
 
 
 class OutOfRegionError(NpuModelError):
-    """An address range lies outside its region, or the region is not there."""
+    """An address range is outside its region, or the region is not there."""
 
 
 class UninitialisedReadError(NpuModelError):

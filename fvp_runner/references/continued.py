@@ -24,7 +24,7 @@ def continue_from(
     layers: Mapping[int, NDArray[Any]],
     made: Mapping[int, NDArray[Any]],
 ) -> dict[int, NDArray[Any]]:
-    """`layers`, the tensors of the reference's first run of `network`, as they are where `made` stands in their place.
+    """`layers`, the tensors of the reference's first run of `network`, as they are where `made` replaces them.
 
     Raises `ReferenceRunError` for an operator that cannot be run alone.
     """

@@ -60,7 +60,7 @@ class OnnxReference(RealReference):
 
 
 def _with_steps(proto: Any) -> tuple[Any, list[tuple[float, tuple[int, ...]]]]:
-    """The model with a further input added to whatever it quantises, behind its own, and (step, shape) of each."""
+    """The model with a further input added to whatever it quantises, after its own, and (step, shape) of each."""
     import onnx
 
     made = onnx.ModelProto()

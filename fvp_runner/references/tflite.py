@@ -17,7 +17,7 @@ class TFLiteReference(KernelsReference):
 
     def __init__(self, model: bytes, name: str = "reference") -> None:
         tflite_source(model, name)  # what is no such file is refused first
-        static = with_static_shapes(model, name)  # the interpreters take a file's shapes as they stand
+        static = with_static_shapes(model, name)  # the interpreters take a file's shapes unchanged
         super().__init__(static, tflite_source(static, name))
 
     def _choice(self) -> KeptStates:

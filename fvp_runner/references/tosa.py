@@ -30,7 +30,7 @@ _TIMEOUT_S = 600
 
 
 def tool(name: str) -> Path | None:
-    """A program of tosa-tools: in $NPU_MEMPLAN_TOSA_TOOLS, beside this Python, in its `tosa-tools`, or on PATH."""
+    """A program of tosa-tools: in $NPU_MEMPLAN_TOSA_TOOLS, next to this Python, in its `tosa-tools`, or on PATH."""
     own = Path(sys.prefix)
     folders = [os.environ.get(VARIABLE, ""), str(own / "bin"), str(own / "tosa-tools" / "bin")]
     search = os.pathsep.join([*filter(None, folders), os.environ.get("PATH", "")])

@@ -27,7 +27,7 @@ _DISTINCTIVE_ELEMENTS = 16  # a tensor with fewer elements may equal another by 
 
 @dataclass(frozen=True, slots=True)
 class FirmwareFacts:
-    """What a user says of the firmware: operators of its resolver (none: not said), its arena, the original model."""
+    """A user's description of the firmware: operators of its resolver (none: unknown), its arena, original model."""
 
     registered: Collection[str] = ()
     arena_bytes: int | None = None

@@ -70,7 +70,7 @@ def _too_far(call: NpuCall, reach: dict[int, int], sizes: dict[int, int]) -> Ite
 
 
 def arena(network: Network, given_bytes: int | None) -> Iterator[Remark]:
-    """Whether planned tensors lie in the arena that the NPU is given, and what of an arena is known to be needed."""
+    """Whether planned tensors are in the arena that the NPU is given, and what of an arena is known to be needed."""
     fast = {call.scratch_fast_tensor for call in network.npu_calls}
     ends = {
         t.index: t.arena_offset + t.size_bytes for t in network.tensors if t.arena_offset >= 0 and t.index not in fast

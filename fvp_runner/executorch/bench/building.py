@@ -37,7 +37,7 @@ def executorch_folder() -> Path:
 
 
 def build_library(folder: Path) -> Path:
-    """The library in `folder`, built where it is not there yet; `BenchError` says what the compiler said."""
+    """The library in `folder`, built where it is not there yet; `BenchError` has the compiler's message."""
     package = executorch_folder()
     compiler = shlex.split(os.environ.get("CXX", "")) or [shutil.which("g++") or shutil.which("clang++") or ""]
     if not compiler[0]:

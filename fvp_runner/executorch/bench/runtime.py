@@ -80,7 +80,7 @@ class BenchRun:
 @dataclass(frozen=True, slots=True)
 class BenchMemory:
     """The memory a firmware gives: sizes of the planned buffers (None: as the method asks) and of the temporary
-    allocator (None: the largest scratch); `temp_at`: it lies at this byte of the first planned buffer; at 0 the two are
+    allocator (None: the largest scratch); `temp_at`: it is at this byte of the first planned buffer; at 0 the two are
     one arena, as `one_arena.h` has it."""
 
     planned_bytes: Sequence[int] | None = None
@@ -105,7 +105,7 @@ class RuntimeBench:
         self._stats: list[RunStats] = []
         self._calls: list[BenchCall] = []
         self._fault: list[BaseException] = []
-        self._shared = False  # whether planned tensors may lie in the scratch
+        self._shared = False  # whether planned tensors may be in the scratch
 
     def run(
         self, data: bytes, inputs: Sequence[NDArray[Any]], method: str = "", memory: BenchMemory | None = None
@@ -203,7 +203,7 @@ def _bytes(region: Bytes, span: Any) -> bytes:
 
 
 def _stored(value: NDArray[Any], method: Method, index: int) -> NDArray[Any]:
-    """An input as it lies in memory."""
+    """An input as it is in memory."""
     order = _tensor(method, index).dim_order
     return np.ascontiguousarray(value.transpose(order) if len(order) == value.ndim else value)
 

@@ -127,7 +127,7 @@ class _Decoder:
         self.total += total
         if self.total > _MAX_WEIGHTS:
             raise WeightStreamError(f"weight stream: it decodes to more than {_MAX_WEIGHTS} weights: it is damaged")
-        # Run i stands before weight i when the palette is new, else after it.
+        # Run i precedes weight i when the palette is new, else after it.
         preceding = before[:count] if new_palette else np.concatenate([[0], before[: count - 1]])
         out = np.zeros(total, np.int16)
         out[np.arange(count) + preceding] = signed
@@ -137,7 +137,7 @@ class _Decoder:
     def walk(
         self, count: int, runs: int, weight_div: int, zero_div: int, uncompressed: bool, truncated: bool
     ) -> tuple[_Chunks, _Chunks]:
-        """Find where the chunks of one slice lie; leaves `position` behind the slice."""
+        """Find where the chunks of one slice are; leaves `position` after the slice."""
         if not (runs or uncompressed):
             return self.walk_weights(count, weight_div, truncated), _Chunks()
         weights, zeros = _Chunks(), _Chunks()

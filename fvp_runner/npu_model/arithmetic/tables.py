@@ -73,7 +73,7 @@ def _line16(table: Int64, value: Int64) -> Int64:
 
 
 def look_up(kind: TableKind, table: NDArray[np.uint8], value: Int64) -> Int64:
-    """What a table of Ethos-U85 holds for each value, which lies in the range of its index already."""
+    """What a table of Ethos-U85 holds for each value, which is in the range of its index already."""
     if kind is TableKind.U8_U8:
         return table[value].astype(np.int64)
     entries = _ENTRIES.get(kind)

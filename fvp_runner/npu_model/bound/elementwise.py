@@ -29,7 +29,7 @@ _BINARY: dict[ElementwiseMode, Callable[[Any, Any], Any]] = {
     Kind.MUL: np.multiply,
     Kind.MIN: np.minimum,
     Kind.MAX: np.maximum,
-    # All bits of a true result are set: regor masks with it (SELECT), and puts an AND with 1 behind it (EQUAL).
+    # All bits of a true result are set: regor masks with it (SELECT), and puts an AND with 1 after it (EQUAL).
     Kind.CMP_EQ: lambda a, b: np.where(a == b, -1, 0),
     Kind.CMP_NE: lambda a, b: np.where(a != b, -1, 0),
     Kind.CMP_GE: lambda a, b: np.where(a >= b, -1, 0),

@@ -1,6 +1,6 @@
 """The memory an operation sees: regions, the shadow of what was written, and the LUT memory.
 
-Invariant: every view handed out lies inside its region (checked when it is made), refers to the
+Invariant: every view handed out is inside its region (checked when it is made), refers to the
 caller's bytes, and has a shadow view of the same geometry when the caller tracks definedness.
 """
 

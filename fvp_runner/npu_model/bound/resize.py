@@ -1,6 +1,6 @@
 """Ethos-U85's RESIZE.
 
-Invariant: an output place is (place * step + offset) / numerator input places; what lies outside the input is its edge.
+Invariant: an output place is (place * step + offset) / numerator input places; what is outside the input is its edge.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Box = tuple[Interval, Interval, Interval]  # rows, columns, channels; half open
 def check(program: DecodedStream) -> tuple[str, ...]:
     """`BlockDependencyError` for the first kernel that may read blocks not yet written.
 
-    Returned are the kernels that only time keeps from it: between the two stands a DMA_WAIT for a transfer that was
+    Returned are the kernels that only time keeps from it: between the two is a DMA_WAIT for a transfer that was
     started after the first. Such a wait says nothing of the kernel; it merely takes as long as the transfer does.
     """
     previous: DecodedStep | None = None

@@ -24,7 +24,7 @@ from ..spec.stream import DecodedStep, DecodedStream
 from ..spec.sums import SumSpec
 from .operands import operands
 
-INTERNAL = 8  # the NPU's internal memory, as a region number behind 0..7
+INTERNAL = 8  # the NPU's internal memory, as a region number after 0..7
 _SLOT_BYTES = 256  # from one look-up table to the next
 
 
@@ -77,7 +77,7 @@ class Access:
         if low >= high:
             return None
         (mine_start, mine_stop), (start, stop) = self._intervals(low, high), other._intervals(low, high)
-        # The first of the other's intervals that ends behind the start of each of mine.
+        # The first of the other's intervals that ends after the start of each of mine.
         candidate = np.searchsorted(stop, mine_start, side="right")
         inside = candidate < len(start)
         mine_start, mine_stop, candidate = mine_start[inside], mine_stop[inside], candidate[inside]

@@ -91,7 +91,7 @@ class NetworkModel:
         self._arena_shadow = np.zeros(end, np.bool_)
         self._places: dict[int, _Place] = {}
         self._regions: dict[int, tuple[list[Bytes | None], list[Shadow | None]]] = {}
-        # Per call: inputs and outputs (tensor, region, offset) that lie outside the arena and are copied.
+        # Per call: inputs and outputs (tensor, region, offset) that are outside the arena and are copied.
         self._pooled: dict[int, tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]] = {}
         for call in network.npu_calls:
             self._bind(call)

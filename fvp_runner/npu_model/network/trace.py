@@ -1,7 +1,7 @@
 """A trace of the operations in Chrome's format, which Perfetto and chrome://tracing open.
 
 Invariant: the lanes are those of the estimate (`npu_memplan.ethosu.time`); what an operation is called
-and what is said of it, the model read from the stream itself.
+and its notes, the model read from the stream itself.
 """
 
 from __future__ import annotations

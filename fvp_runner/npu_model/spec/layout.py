@@ -1,4 +1,4 @@
-"""Where the elements of a feature map lie: registers to strided pieces of a region.
+"""Where the elements of a feature map are: registers to strided pieces of a region.
 
 Invariant: a feature map is at most four tiles, each at most two pieces (whole NHCWB16 bricks and
 the rest), and a piece is a regular grid, so it is a numpy view of the region and never an index list.
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class MapLayout:
-    """How one of IFM, IFM2, OFM lies in its region."""
+    """The layout of IFM, IFM2 or OFM in its region."""
 
     name: str
     region: int
@@ -161,7 +161,7 @@ class MapLayout:
 
 
 def _part(span: Interval, split: int, far: int) -> Interval:
-    """What of a span is before `split`, or (`far`) behind it."""
+    """What of a span is before `split`, or (`far`) after it."""
     return (max(span[0], split), span[1]) if far else (span[0], min(span[1], split))
 
 

@@ -124,7 +124,7 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """What every kernel says, whatever it computes."""
+    """The fields that every kernel has, whatever it computes."""
 
     output: OutputSpec
 

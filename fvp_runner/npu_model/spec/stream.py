@@ -119,7 +119,7 @@ def _is_jump(command: Command | DecodedStep) -> TypeGuard[Marker]:
 
 
 def _jumps(commands: Sequence[Command]) -> list[str]:
-    """What is to be said of a stream that jumps; a target outside of it is a `MalformedStreamError`."""
+    """Notes on a stream that jumps; a target outside of it is a `MalformedStreamError`."""
     jumps = [command for command in commands if _is_jump(command)]
     for jump in jumps:
         if jump.target % 4 or jump.target > commands[-1].offset_bytes:
