@@ -89,12 +89,12 @@ def compile(
     Keywords are the options of the command (docs/reference.md). `board`: its pools, memories, clock and largest NPU;
     `accelerator`: "" is the board's, or ethos-u55-256. Sizes in `pools`, `constant_pools` and `external` are bytes or
     text such as "64KiB"; None: no limit. `fit`: `SIZE` or `NAME=SIZE`; try all that could make it fit. `check`: run
-    the program beside its reference, and make it otherwise where results differ; None: unless that is much work, or as
+    the program and its reference, and make it otherwise where results differ; None: unless that is much work, or as
     `NPU_MEMPLAN_CHECK` says. `force` replaces an artifact that is there. `overlaps=False` is --no-overlap,
     `reuse_inputs=False` is --keep-inputs.
 
     Raises `NpuMemplanError`, and leaves `output` as it was. A fault of this package is an `InternalError`; with
-    `strict` also one for which another program stands in.
+    `strict` also one that another program replaces.
     """
     from .checking.compile import compile_checked, compile_to_fit_checked
     from .checking.mode import check_mode

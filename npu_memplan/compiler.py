@@ -40,7 +40,7 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: Pr
     """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it. What
     `cache` has is not compiled again.
 
-    Faults and fallbacks stand in its notes; with `strictly`, faults of ours are raised.
+    Faults and fallbacks are in its notes; with `strictly`, faults of ours are raised.
     """
     if cache is not None:
         return cache.compiled(model, options, beyond, lambda: plan_model(model, options, beyond))

@@ -11,7 +11,7 @@ from __future__ import annotations
 class NpuMemplanError(Exception):
     """Base of all errors that are the user's to see and to fix.
 
-    Subclasses live beside the code that raises them; their text is part of the
+    Subclasses are defined next to the code that raises them; their text is part of the
     interface and is pinned by tests. `details` is for --verbose: what the message counts, row by row.
     """
 

@@ -1,7 +1,7 @@
 """Names for variables, functions and storages: readable, unique in one module, the same on every run.
 
 Invariant: a name depends only on the names requested before it. Names that others gave have, once they are `printable`,
-no control characters, no characters that change the direction of text and no ends of lines: they can stand in a
+no control characters, no characters that change the direction of text and no ends of lines: they can be part of a
 terminal, a table, a log or a CSV file and change nothing around them.
 """
 
@@ -31,7 +31,7 @@ _HEADERS = re.compile(
     "assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|std(align|arg|atomic|bool|def"
     "|int|io|lib|noreturn)|string|tgmath|threads|time|uchar|wchar|wctype|ethosu_driver|npu_memplan_(runtime|arm_driver)",
     re.IGNORECASE,
-)  # of C, of Arm's driver, and those beside a model's own
+)  # of C, of Arm's driver, and those next to a model's own
 _LONGEST_MODEL = 100  # characters; file systems have 255, and functions are called after it
 
 

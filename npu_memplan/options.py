@@ -64,7 +64,7 @@ _SWITCHES = {
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """How many constants lie in the fast pool for good: at most `most_bytes` (None: no limit); `whole`: all of them."""
+    """How many constants are in the fast pool for good: at most `most_bytes` (None: no limit); `whole`: all of them."""
 
     most_bytes: int | None
     whole: bool = False
@@ -120,7 +120,7 @@ class CompileOptions:
     stream_input: str = ""  # the input that comes row by row; empty: none
     host_time: bool = False  # the rough cycles of host operators count in sums
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
-    incbin: bool = False  # large constants as files beside the C
+    incbin: bool = False  # large constants as files next to the C
     launch: str = "small-driver"  # what the C's NPU calls are made for; or "arm-core-driver"
     name: str = ""  # of the model in C; empty: from the file name
     vela_ini: str = ""  # a file that describes system_config; empty: those that come with npu_memplan
@@ -262,7 +262,7 @@ class CompileOptions:
                 raise OptionError(f"--stream-input does not go together with {flag}; leave one of them out")
 
     def memory_map(self, regions: Mapping[int, str] | None = None, needs: Needs | None = None) -> MemoryMap | None:
-        """Which memory each of the NPU's regions lies in, by pool name; None without an NPU.
+        """Which memory each of the NPU's regions is in, by pool name; None without an NPU.
 
         `needs`: what a plan needs; a board may have several places for it.
         """

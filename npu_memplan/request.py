@@ -1,6 +1,6 @@
 """What a compile is to do, and the model it is for, once read.
 
-Invariant: the request is part of the value (`Loaded.request`); nothing is passed beside it. Pure data: nothing
+Invariant: the request is part of the value (`Loaded.request`); nothing is passed in addition to it. Pure data: nothing
 heavy is imported here.
 """
 
@@ -24,7 +24,7 @@ class StripeOptions:
     """For which memory stripes are made.
 
     `capacity_bytes` is what the pool of feature maps may hold; `io_in_pools`, `reuse_inputs`: whether inputs and
-    outputs lie in it, and whether inputs may be overwritten; `where`: the memories around the NPU (None: its default
+    outputs are in it, and whether inputs may be overwritten; `where`: the memories around the NPU (None: its default
     system's).
     """
 
@@ -50,7 +50,7 @@ class Request:
     alignment: int = 16  # the least of a buffer, in bytes
     worst_case: bool = True  # sizes with bounds are the greatest ones
     run_time: bool = False  # what cannot be planned is allocated at run time; sizes may depend on shape symbols
-    kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call lies there
+    kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call is there
 
     def with_options(self, options: CompileOptions) -> Request:
         """The same for other options, with the sizes that those give to pools."""
@@ -66,7 +66,7 @@ def request(options: CompileOptions, beyond: str = "") -> Request:
     pools = options.planned_pools()
     stripes = None
     if options.cut:
-        # feature maps rather lie in the last pool; with two, inputs and outputs do not
+        # feature maps prefer the last pool; with two, inputs and outputs do not
         capacity, alone = pools[-1].size_bytes, len(pools) == 1
         stripes = StripeOptions(capacity, alone, options.reuse_inputs, options.memory_map())
     return Request(

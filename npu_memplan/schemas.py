@@ -18,7 +18,7 @@ from .problem import Plan, Problem
 from .problem.json import PLAN_SCHEMA, PROBLEM_SCHEMA
 from .target_data import BoardFile
 
-# By the name of the document: its type, and what stands under its key "schema" (board files have none).
+# By the name of the document: its type, and the value of its key "schema" (board files have none).
 DOCUMENTS: dict[str, tuple[type, str]] = {
     "artifact": (Document, SCHEMA),
     "board": (BoardFile, ""),

@@ -1,7 +1,7 @@
 """Byte counts as people write and read them.
 
 Invariant: `parse_size(format_size(n)) == n` is not promised (KiB are rounded for reading);
-exact bytes are always printed beside them.
+exact bytes are always printed next to them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse_named_size(text: str) -> tuple[str, int]:
 
 
 def format_size(size_bytes: int) -> str:
-    """Bytes with their KiB or MiB beside them: `15.63 KiB (16000 bytes)`."""
+    """Bytes with their KiB or MiB: `15.63 KiB (16000 bytes)`."""
     if size_bytes < 1024:
         return f"{size_bytes} bytes"
     unit, scale = ("MiB", 1024**2) if size_bytes >= 1024**2 else ("KiB", 1024)

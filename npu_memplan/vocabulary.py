@@ -1,7 +1,7 @@
 """The words of the IR: every attribute that we write into a module, and the operators that only view bytes.
 
-Invariant: a word that more than one module reads or writes stands here and nowhere else; it imports nothing, so that
-writers and readers of a word depend on this file alone.
+Invariant: a word that more than one module reads or writes is defined here and nowhere else; it imports nothing, so
+that writers and readers of a word depend on this file alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KIND = "npu.kind"
 KIND_ETHOSU = "ethosu"
 ACCELERATOR = "npu.accelerator"  # also of a partitioned main
 PARAM_ROLES, PARAM_REGIONS, PARAM_OFFSETS = "npu.param_roles", "npu.param_regions", "npu.param_offsets"
-RESIDENT = "resident"  # a parameter's role: constants that lie in a writable pool
+RESIDENT = "resident"  # a parameter's role: constants that are in a writable pool
 STREAMED = "streamed"  # a parameter's role: the rows of an input that are there, which the caller goes on writing
 INPUT_ROWS = "npu.input_rows"
 """Of each NPU operation in order, the rows of a streamed input that it reads: first, one past the last; 0, 0: none."""
@@ -59,7 +59,7 @@ SYMBOLS = "npu.symbols"
 """Where the caller supplies the pools: (name, greatest value) of the shape symbols that the last parameter, a
 shape, gives; extents of placed tensors are formulas of them."""
 KEPT = "npu.kept_pools"
-"""Where the caller keeps the pools: the function takes them behind its own parameters, uint8 tensors that are at least
+"""Where the caller keeps the pools: the function takes them after its own parameters, uint8 tensors that are at least
 as large as `POOLS` says."""
 FORMULAS = "npu.formulas"
 """Where sizes depend on shape symbols: (name, formula) of what main computes first, of the symbols and of names that

@@ -1,4 +1,4 @@
-"""app.json: which networks an application has, beside the plan.json of them all.
+"""app.json: which networks an application has, in addition to the plan.json of them all.
 
 Invariant: `Application.load(folder)` gives back what was saved; a network is an artifact in the folder of its name.
 """

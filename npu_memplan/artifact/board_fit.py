@@ -1,6 +1,6 @@
-"""What a compiled model needs of each memory of its board, beside what the memory has.
+"""What a compiled model needs of each memory of its board, compared with what the memory has.
 
-Invariant: a pool lies whole in one memory, the first of its places that has room, as a linker would put it; bytes of
+Invariant: a whole pool is in one memory, the first of its places that has room, as a linker would put it; bytes of
 the user's own program are not known here and are not counted.
 """
 

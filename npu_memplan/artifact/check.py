@@ -1,4 +1,4 @@
-"""What a compile found when it ran its own result beside a reference: plain data of plan.json.
+"""What a compile found when it compared its own result with a reference: plain data of plan.json.
 
 Invariant: the same model, options and installation give the same values: no times, no paths, nothing of the machine
 but which reference is installed.

@@ -43,9 +43,9 @@ from .timing import HostLayer, Layer, Timing
 if TYPE_CHECKING:
     from .model import Artifact
 
-LARGEST_POOL_ALIGNMENT = 1 << 16  # bytes; runners reserve it beside a pool, and no linker places coarser
+LARGEST_POOL_ALIGNMENT = 1 << 16  # bytes; runners reserve it next to a pool, and no linker places coarser
 
-_TOTALS = ("host_operations", "estimated_cycles", "npu_macs")  # of an artifact, written behind its NPU operations
+_TOTALS = ("host_operations", "estimated_cycles", "npu_macs")  # of an artifact, written after its NPU operations
 
 Region = Annotated[int, Meta(ge=0, le=7)]
 
@@ -62,7 +62,7 @@ class PoolRow(Pool):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferRow(Buffer):
-    """A buffer in plan.json, and where it lies."""
+    """A buffer in plan.json, and where it is."""
 
     pool: str
     offset_bytes: Count

@@ -1,4 +1,4 @@
-"""What a compiled model is: `plan.json`, and the names of the files beside it.
+"""What a compiled model is: `plan.json`, and the names of the files next to it.
 
 Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners
 and reports need nothing but the artifact directory. The schema is `schemas.json_schema("artifact")`, explained in
@@ -92,7 +92,7 @@ class Artifact:
 
     @property
     def memory_map(self) -> MemoryMap | None:
-        """Which memory each of the NPU's regions lies in; None without an NPU."""
+        """Which memory each of the NPU's regions is in; None without an NPU."""
         from ..ethosu.time import Needs
 
         regions = dict(zip(self.regions, (p.name for p in self.problem.pools), strict=True))

@@ -1,6 +1,6 @@
 """The estimated time of a compiled model: in all, by cause, and by operator of the source model.
 
-Invariant: the layers' cycles add up to the estimate of all NPU calls; whatever is said here was read off the command
+Invariant: the layers' cycles add up to the estimate of all NPU calls; everything here was read from the command
 streams that run. Nothing is estimated of the host.
 """
 
@@ -76,7 +76,7 @@ class Timing:
         return _shares(self.bounds)
 
     def beside_vela(self) -> str:
-        """Vela's own estimate beside ours, with what makes differences over 15 %; nothing where Vela made no stream."""
+        """Vela's own estimate and ours, with what makes differences over 15 %; nothing where Vela made no stream."""
         ours, plan = sum(self.vela_stream_bounds.values()), sum(self.bounds.values())
         if not self.vela_cycles or not ours:
             return ""
@@ -180,7 +180,7 @@ def layers_csv(
 def utilisation(layer: Layer, peak_macs: int) -> float:
     """Per cent of the multiply-accumulates that the NPU could make in the layer's time.
 
-    Its cycles are those by which it makes the inference longer. Where it runs beside another layer, its multipliers or
+    Its cycles are those by which it makes the inference longer. During another layer, its multipliers or
     a memory are busy with it for longer, and that is its time.
     """
     cycles = max(layer.cycles, layer.compute_cycles, *layer.access_cycles.values())

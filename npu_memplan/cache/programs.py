@@ -2,7 +2,7 @@
 
 Invariant: the key is a hash of all that a program depends on: the model's bytes and name, all options and the files
 that they name, and the versions of everything that makes it (of a checkout, the hash of its sources). What depends on
-more is never kept: a time limit, Python of the user's own, files beside the model, a compile with an incident.
+more is never kept: a time limit, Python of the user's own, files next to the model, a compile with an incident.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RIGHT = (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED)
 
 
 class CacheError(NpuMemplanError):
-    """The environment asks for something that is no size."""
+    """The environment has a value that is no size."""
 
 
 class _Program(msgspec.Struct, array_like=True):

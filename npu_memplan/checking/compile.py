@@ -1,7 +1,7 @@
-"""A compile that tries what it claims: run beside its reference, and made otherwise where results differ.
+"""A compile that checks what it claims: compared with its reference, and made otherwise where results differ.
 
 Invariant: what is written has the check of that very program in its plan.json. A program is replaced only by one whose
-check found no more than it claims; where there is none, the first one is written and said to differ.
+check found no more than it claims; where there is none, the first one is written and reported to differ.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _verdict(artifact: Artifact, run: InputFacts) -> tuple[CheckVerdict, FirstDi
 def _first(
     artifact: Artifact, run: InputFacts, row: OperatorResult | None
 ) -> tuple[FirstDifference, OperatorResult | None]:
-    """The difference of a run that is told, and its operator if that is known; `row`: the one that was seen."""
+    """The difference of a run that is reported, and its operator if that is known; `row`: the one that was seen."""
     if run.stopped:
         if run.operator < 0:
             return FirstDifference(run.input, stopped=run.stopped), None
@@ -90,7 +90,7 @@ def _covered(operators: Sequence[Operator], run: InputFacts, row: OperatorResult
     """Whether claims allow what was found."""
     if run.stopped:
         return False
-    if row is None:  # operators cannot be told from each other
+    if row is None:  # operators cannot be distinguished
         if run.limits and any(o.max_abs_diff > most for o, most in zip(run.outputs, run.limits, strict=True)):
             return False
         return any(operator.claim.exactness is not Exactness.EXACT for operator in operators)

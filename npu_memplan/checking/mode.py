@@ -20,13 +20,13 @@ class CheckModeError(NpuMemplanError):
 class CheckMode(Enum):
     """When results are checked."""
 
-    AUTO = "auto"  # where that is little work beside the compile
+    AUTO = "auto"  # where that is little work compared with the compile
     ALWAYS = "always"  # however much work that is
     NEVER = "never"
 
 
 def check_mode(requested: bool | None = None) -> CheckMode:
-    """What was `asked` for; None: what the environment says, else `AUTO`."""
+    """The mode that was `asked` for; None: the environment's, else `AUTO`."""
     if requested is not None:
         return CheckMode.ALWAYS if requested else CheckMode.NEVER
     text = os.environ.get(VARIABLE, "").strip() or CheckMode.AUTO.value

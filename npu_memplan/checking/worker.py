@@ -114,7 +114,7 @@ def run(request: RunRequest) -> RunFacts:
 
 
 def _read_messages(worker: _Worker) -> tuple[list[dict[str, object]], bool]:
-    """What the worker said until it closed its end, and whether it did in time."""
+    """The worker's messages until it closed its end, and whether it did in time."""
     text, deadline = bytearray(), time.monotonic() + _TIMEOUT_S
     while (left := deadline - time.monotonic()) > 0:
         if not select.select([worker.answers], [], [], left)[0]:

@@ -1,6 +1,6 @@
 """numpy arrays and bytes as C array definitions.
 
-Invariant: an array keeps its exact bytes, is 16-byte aligned and lies in the section
+Invariant: an array keeps its exact bytes, is 16-byte aligned and is in the section
 `.rodata.npu_memplan` (the macro NPU_MEMPLAN_CONSTANT of npu_memplan_runtime.h) unless its
 qualifier says otherwise.
 
@@ -51,7 +51,7 @@ LONG_STRINGS = """\
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 #endif
 """
-"""What stands before the first of them."""
+"""What precedes the first of them."""
 
 QUALIFIER = "NPU_MEMPLAN_CONSTANT"
 

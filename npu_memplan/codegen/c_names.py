@@ -20,7 +20,7 @@ _RESERVED = frozenset(f"{_C} {_CPP}".split())
 
 
 def member(name: str) -> str:
-    """`name` as an identifier that may stand alone: what C or C++ has a meaning for gets `_` behind it."""
+    """`name` as an identifier that may stand alone: what C or C++ has a meaning for gets `_` after it."""
     text = identifier(name)
     return f"{text}_" if text in _RESERVED else text
 
@@ -32,6 +32,6 @@ def local(name: str) -> str:
 
 
 def comment(text: str) -> str:
-    """`text` as it may stand in a comment."""
+    """`text` as a comment may contain it."""
     text = printable(text).replace("/*", "/ *").replace("*/", "* /")
     return re.sub(r"\?(?=\?)", "? ", text)

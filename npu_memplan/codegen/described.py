@@ -117,7 +117,7 @@ def _call(call: Invoke, planned: set[str], conditional: bool) -> Call:
 
 
 def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifact:
-    """`artifact` with what the printed `sources` say: bytes, and the estimated time of NPU calls beside Vela's."""
+    """`artifact` with the bytes of the printed `sources`, and the estimated time of NPU calls compared with Vela's."""
     artifact = replace(
         artifact,
         constants_bytes=sources.constants_bytes,
@@ -151,7 +151,7 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
 
 
 def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
-    """What each call of the host costs; nothing is said of a library's. Functions are named after the kinds of their
+    """What each call of the host costs; a library's calls are left out. Functions are named after the kinds of their
     operators, in the model's order.
     """
     waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]

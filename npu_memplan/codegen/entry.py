@@ -1,6 +1,6 @@
 """The functions that a user of the generated C sees, its pools of constants, and what its platform supplies.
 
-Invariant: `run` is main's call list and nothing else; where an input comes row by row, `feed` stands in its place and
+Invariant: `run` is main's call list and nothing else; where an input comes row by row, `feed` replaces it and
 makes the first call part by part, as the rows come. A program with states has `reset`, which makes every state as it
 is before the first inference of a stream and is all it needs to begin anew; one without has none. A program with
 constants in writable pools has `init`, which puts them there.

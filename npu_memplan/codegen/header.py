@@ -152,7 +152,7 @@ def _row_lines(prefix: str, streamed: StreamedInput) -> list[str]:
 
 
 def _npu_lines(interface: Interface) -> list[str]:
-    """What a driver compares with the NPU, and what it writes beside the base pointers."""
+    """What a driver compares with the NPU, and what it writes in addition to the base pointers."""
     npu, upper = interface.npu, interface.name.upper()
     if npu is None:
         return []

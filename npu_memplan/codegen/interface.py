@@ -1,4 +1,4 @@
-"""What the caller of a compiled model sees: its pools, and where its tensors lie in them.
+"""What the caller of a compiled model sees: its pools, and where its tensors are in them.
 
 Invariant: every name that ends up in C is a C identifier and carries the model's name, so
 that the sources of two models link into one program.
@@ -16,7 +16,7 @@ from ..names import identifier
 from . import CodegenError
 
 C_LINKAGE = ('#ifdef __cplusplus\nextern "C" {\n#endif\n', "#ifdef __cplusplus\n}\n#endif\n")
-"""What stands around functions that C++ may call, with an empty line behind each."""
+"""What surrounds functions that C++ may call, with an empty line after each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Interface:
     """Pools in the order of `<name>_run`'s argument, and the tensors at their planned offsets.
 
     `constant_pools` are the read-only ones: arrays of the generated code, or with `constants_passed`
-    the caller's too, behind the other pools. `symbols` are shape symbols with their greatest values:
+    the caller's too, after the other pools. `symbols` are shape symbols with their greatest values:
     further arguments of the run function.
     """
 
@@ -70,8 +70,8 @@ class Interface:
     constants_passed: bool = False
     symbols: Mapping[str, int] = field(default_factory=dict)
     npu: NpuTarget | None = None
-    payloads: bool = False  # streams lie behind the header that Arm's driver wants
-    incbin: bool = False  # large constants are files beside the C
+    payloads: bool = False  # streams follow the header that Arm's driver expects
+    incbin: bool = False  # large constants are files next to the C
     streamed: StreamedInput | None = None
     host_kernels: str = ""  # the option of that name
 

@@ -17,7 +17,7 @@ from .c_names import comment, member
 from .interface import C_LINKAGE, PoolSpec
 
 _BYTES_A_LINE = 24
-_DEVICE = ("Activate", "Open", "Close", "Deactivate")  # two before a launch, two behind it
+_DEVICE = ("Activate", "Open", "Close", "Deactivate")  # two before a launch, two after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ModuleInterface:
     pools: tuple[PoolSpec, ...]  # of the workspace: the first entries of the pools array, in order
     internal: bool  # the workspace is arrays of the generated code; else the caller supplies it
     devices: tuple[str, ...]  # "ethos_u", when an NPU is used
-    workspace_io: bool  # inputs and outputs lie in the workspace
+    workspace_io: bool  # inputs and outputs are in the workspace
     constant_pools: tuple[PoolSpec, ...] = ()  # the last entries of the pools array; the caller's
 
     @property

@@ -21,7 +21,7 @@ class Sources:
     constants_bytes: int
     stream_bytes: int
     launches: dict[str, NpuLaunch]  # by the name of the function in the module
-    files: dict[str, bytes] = field(default_factory=dict)  # constants beside the texts, where requested
+    files: dict[str, bytes] = field(default_factory=dict)  # constants in files next to the texts, where requested
 
     def write(self, directory: Path | str) -> tuple[Path, ...]:
         """Write the files into an existing `directory`; returns their paths, sorted by name."""

@@ -62,7 +62,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
         raise CodegenError(f"pools of model {interface.name}: {fault}; rename one")
     program = read_program(module, interface.name)
     expected = tuple(pool.size_bytes for pool in interface.pools)
-    # A pool that nothing lies in is still an argument; it has one byte in the module.
+    # A pool that nothing is in is still an argument; it has one byte in the module.
     if tuple(max(1, size) for size in expected) != tuple(max(1, size) for size in program.pool_bytes):
         raise CodegenError(
             f"model {interface.name}: main takes pools of {list(program.pool_bytes)} bytes, "
@@ -101,7 +101,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
 def _constant_arrays(
     program: PlannedProgram, interface: Interface, calls: Iterable[FunctionCall], prefix: str, files: dict[str, bytes]
 ) -> tuple[str, dict[int, tuple[str, int]], int]:
-    """C of the constants of `calls` that lie in no pool, index -> (array, true size in bytes) of all, their bytes.
+    """C of the constants of `calls` that are in no pool, index -> (array, true size in bytes) of all, their bytes.
 
     Into `files` goes what is taken in from files.
     """

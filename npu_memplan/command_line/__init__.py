@@ -1,1 +1,1 @@
-"""What all commands share: options in groups, names that the shell completes, how much is said."""
+"""What all commands share: options in groups, names that the shell completes, how much is printed."""

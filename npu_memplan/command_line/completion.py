@@ -1,4 +1,4 @@
-"""What the shell completes beside choices and files: names of accelerators, boards, configurations, planners.
+"""What the shell completes in addition to choices and files: names of accelerators, boards, configurations, planners.
 
 Invariant: nothing heavy is imported; a name that is not there is no error here: the option's reader reports it.
 Click's own completion is switched on by the shell: `eval "$(_NPU_MEMPLAN_COMPLETE=bash_source npu-memplan)"`.

@@ -1,4 +1,4 @@
-"""Options in groups: the heading stands with the option, and `--help` has one section a heading.
+"""Options in groups: the heading is part of the option, and `--help` has one section a heading.
 
 Invariant: every option is shown once by `--help-all`, and those that most users want by `--help`; headings come in the
 order of the options, those without one last.

@@ -21,7 +21,7 @@ from .groups import group
 
 
 class Verbosity(IntEnum):
-    """How much is said beside the result."""
+    """How much is printed in addition to the result."""
 
     QUIET = 0  # errors, and of the result the verdict alone
     USUAL = 1

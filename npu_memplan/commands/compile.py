@@ -315,7 +315,7 @@ def parse_options(arguments: Sequence[str]) -> CompileOptions:
 
 
 def _times(artifact: Artifact) -> dict[str, Any]:
-    """Milliseconds by the estimate, and Vela's stream beside: its own figure, and ours of it."""
+    """Milliseconds by the estimate, and of Vela's stream: its own figure, and ours of it."""
     timing, cycles, host = artifact.timing, artifact.estimated_cycles, artifact.host_cycles
     return {
         "estimated_ms": None if timing is None or cycles is None else timing.milliseconds(cycles),

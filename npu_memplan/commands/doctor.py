@@ -142,7 +142,7 @@ def _print(findings: tuple[Finding, ...], usable: dict[str, str | None], command
     click.echo("")
     for name, reason in usable.items():
         note = "can run here" + (" (the automatic choice)" if name == best else "")
-        why = (reason or "").partition("; ")[0]  # what to do about it stands below
+        why = (reason or "").partition("; ")[0]  # what to do about it is printed below
         click.echo(f"runner {name:8} {note if reason is None else f'cannot run: {why}'}")
     click.echo("")
     if commands:

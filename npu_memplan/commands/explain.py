@@ -1,4 +1,4 @@
-"""`npu-memplan explain`: where the peak is, or where one buffer lies and why.
+"""`npu-memplan explain`: where the peak is, or where one buffer is and why.
 
 Invariant: reads the artifact only; prints text, or the same facts as one JSON object.
 """

@@ -330,7 +330,7 @@ def _document(
 
 
 def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, reference: str) -> str:
-    """The line that stands first."""
+    """The first line."""
     if result is None:
         suffix = Path(artifact.source).suffix or ".tflite"
         return f"not compared with any reference: give --reference MODEL{suffix}"

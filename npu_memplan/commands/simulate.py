@@ -1,6 +1,6 @@
 """`npu-memplan simulate`: run a Vela-compiled network on the NPU model.
 
-Invariant: "bit-exact" is said only after every element of every output was compared. Exit codes: 0 right,
+Invariant: "bit-exact" is printed only after every element of every output was compared. Exit codes: 0 right,
 1 wrong result, 2 bad use or input (or a stream that breaks a rule).
 """
 

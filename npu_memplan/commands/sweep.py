@@ -276,7 +276,7 @@ def merge(parts: tuple[Path, ...], output: Path) -> None:
 
 @contextlib.contextmanager
 def shown(verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
-    """A progress bar on stderr, where that is a terminal, or a line a case; None where nothing is to be said."""
+    """A progress bar on stderr, where that is a terminal, or a line a case; None where nothing is to be printed."""
     from ..sweep import Outcome
 
     if verbosity is Verbosity.VERBOSE:

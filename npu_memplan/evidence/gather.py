@@ -93,7 +93,7 @@ def _of_micro(
 
 
 def _empty(runner: str, target: str, runner_version: str, board: str, adapters_set: bool) -> EvidenceRecord:
-    """What a record says beside its rows."""
+    """What a record has in addition to its rows."""
     return EvidenceRecord(
         runner=runner,
         runner_version=runner_version,

@@ -25,7 +25,7 @@ _SHA256 = {
 }
 NETWORKS = tuple(_SHA256)
 
-# What is made of each network: `CompileOptions` beside the accelerator, with its usual memories.
+# What is made of each network: `CompileOptions` other than the accelerator, with its usual memories.
 PROGRAMS: dict[str, dict[str, Any]] = {
     "lifted": {"npu_compiler": "vela"},
     "prefetch": {"npu_compiler": "vela", "prefetch": True},
@@ -57,7 +57,7 @@ def networks(only: Iterable[str] = ()) -> Iterator[ListedNetwork]:
 
 
 def _file(name: str) -> Path:
-    """In an installed package beside this module, in a checkout where the repository keeps it."""
+    """In an installed package next to this module, in a checkout where the repository keeps it."""
     repository = Path(__file__).resolve().parents[2]
     beside = Path(str(resources.files(__package__))) / "networks" / f"{name}.tflite"
     places = (beside, *(repository / folder / f"{name}.tflite" for folder in ("tests/models", "examples/digits")))

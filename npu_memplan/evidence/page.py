@@ -59,7 +59,7 @@ def _row(run: ProgramRun) -> str:
 
 
 def _micro(runs: Sequence[MicroRun]) -> str:
-    """The micro-streams: what was counted beside what each model says."""
+    """The micro-streams: what was counted compared with what each model predicts."""
     models = list(dict.fromkeys(model for run in runs for model in run.predicted))
     heads = ("stream", "decides", "outputs", "cycles", *models, "AXI0 read", "AXI0 written", "AXI1 read")
     rows = []

@@ -1,7 +1,7 @@
 """The list of files that we wrote into a directory, so that nothing else in it is ever removed.
 
 Invariant: a file is ours only if it is listed and still has the bytes that we gave it; a directory is ours only if one
-of our files is in it. The list is a text that `sha256sum -c` reads, beside the files.
+of our files is in it. The list is a text that `sha256sum -c` reads, next to the files.
 """
 
 from __future__ import annotations

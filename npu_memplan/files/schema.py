@@ -60,7 +60,7 @@ def _short(value: object) -> str:
 
 
 def _at(value: Any, path: str, schema: dict[str, Any]) -> tuple[object, dict[str, Any]]:
-    """What stands at `path` of `value`, and what the schema says of it as far as that can be followed."""
+    """What is at `path` of `value`, and its schema as far as that can be followed."""
     definitions, node = schema.get("$defs", {}), schema
     for key, index in re.findall(r"([^.\[\]]+)(?=[.\[]|$)|\[(\d+|\.\.\.)\]", path):
         node = _resolved(node, definitions)

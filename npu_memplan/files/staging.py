@@ -1,6 +1,6 @@
 """Output directories that are complete or absent, and that replace nothing but what we wrote.
 
-Invariant: the final directory is never seen half-written: files go to a staging folder beside it, and take its place
+Invariant: the final directory is never seen half-written: files go to a staging folder next to it, and take its place
 in one rename that cannot replace anything. With `force` an earlier output is moved aside first, and only if every file
 in it is one that we wrote (`manifest`); another output that was put there meanwhile stays. A staging folder whose
 writer was killed is cleared away by the next one (`owned_folder`).

@@ -1,7 +1,7 @@
 """What is left in Relax for the host becomes PrimFuncs, as TVM's own legalisation writes them.
 
 Invariant: `main` afterwards holds calls that the planner understands and no others. NPU functions have the constants
-that they were lowered with: whatever else they take lies in a pool, even where all of it is known.
+that they were lowered with: whatever else they take is in a pool, even where all of it is known.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _listed(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
 
 
 def _with_copies(before: Any, folded: Any) -> Any:
-    """`folded` is `before` with constants folded; what has to lie in a pool is a copy of a constant.
+    """`folded` is `before` with constants folded; what has to be in a pool is a copy of a constant.
 
     That are results, and arguments of NPU functions that were no constants.
     """

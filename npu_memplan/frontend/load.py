@@ -1,6 +1,6 @@
 """The stage `read`: a model file to one IRModule, by the backend that the user chose.
 
-Invariant: whatever made the module, the stages behind it see the same form.
+Invariant: whatever made the module, the stages after it see the same form.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read(path: Path, request: Request) -> Loaded:
 
 
 def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaResult) -> Loaded:
-    """A lifted module, with Vela's own arena and time beside it."""
+    """A lifted module, with Vela's own arena and time."""
     loaded = Loaded(request, path, data, module, _comparable_arenas(vela), vela_cycles=vela.cycles)
     memory_map = request.options.memory_map()
     if memory_map is None:
@@ -149,7 +149,7 @@ def lowered_for(request: Request) -> LoweringTarget:
 
 def _comparable_arenas(vela: VelaResult) -> Mapping[str, int]:
     """Vela's own figures where they count all that a plan counts: not the scratch of host operators, nor states that
-    lie outside Vela's arena.
+    are outside Vela's arena.
     """
     network = vela.parsed
     homeless = any(network.tensors[i].arena_offset < 0 for i in network.states)

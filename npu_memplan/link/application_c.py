@@ -19,7 +19,7 @@ from ..problem import Plan
 def c_texts(
     name: str, networks: Mapping[str, Artifact], joint: Plan, npus: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """File name -> text of what stands in `src`; networks lie in the folders of their names beside it.
+    """File name -> text of the files of `src`; networks are in the folders of their names next to it.
 
     `npus`: the NPU of each network, where there are several.
     """

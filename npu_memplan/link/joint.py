@@ -91,7 +91,7 @@ def plan_of(problem: Problem, placements: Sequence[Placement], like: Plan) -> Pl
 def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tuple[str, str]] = ()) -> list[Placement]:
     """Placements of the joint problem: each network's own plan, moved as a whole, with what is kept above all of them.
 
-    Networks that run together lie one above the other. What is fixed stays.
+    Networks that run together are one above the other. What is fixed stays.
     """
     pools = next(iter(networks.values()))[0].pools
     bases: dict[str, dict[str, int]] = {}
@@ -124,7 +124,7 @@ def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tup
 
 
 def _length(problem: Problem) -> int:
-    """Points of a network: its own, and those of the caller before and behind them."""
+    """Points of a network: its own, and those of the caller before and after them."""
     return max(1, len(problem.points)) + 2
 
 

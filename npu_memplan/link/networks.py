@@ -2,7 +2,7 @@
 
 Invariant: every network's plan is its part of one verified joint plan. Each network's own placement is kept as a whole
 where the memory has room for that, since its copies were timed for it; otherwise all are planned anew. An artifact,
-which was compiled before, stays where it lies.
+which was compiled before, stays where it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .connections import connect, ends_of
 from .joint import KEPT, Connection, join, plan_of, stack, take
 from .npus import AUTO, choose_npus, named_npu, npus_of
 
-FOLDER = "src"  # of the application's own C, beside the networks'
+FOLDER = "src"  # of the application's own C, next to the networks'
 _SLACK = 1.01  # of the fewest cycles: within these, fewer bytes are better
 _NODES = 20_000  # of a joint plan
 _ROUNDS = 4  # of compiling for smaller pools, where networks that are as large as the pool have no room together

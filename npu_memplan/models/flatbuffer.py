@@ -1,4 +1,4 @@
-"""Every offset, table, vector and string of a TFLite flatbuffer lies inside the file, before anything follows one.
+"""Every offset, table, vector and string of a TFLite flatbuffer is inside the file, before anything follows one.
 
 Invariant: after `verify_flatbuffer` no accessor of the `tflite` package reads outside of the file, whatever the file
 says, as long as vectors are read within their lengths and unions as what they say they are. FlatBuffers has such a
@@ -25,7 +25,7 @@ _UNIONS = {"ArraySegments": "SparseIndexVector", "ArrayIndices": "SparseIndexVec
 
 
 class FlatbufferError(NpuMemplanError):
-    """Something of the file lies outside of it; the message says what and where."""
+    """Something of the file is outside of it; the message says what and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def target_at(data: bytes, place: int) -> int:
 
 
 def span_at(data: bytes, start: int, width: int, what: str = "{} elements") -> range:
-    """Where elements of `width` bytes lie, of which the number stands at `start`; `what` they are, for a message."""
+    """Where elements of `width` bytes are, whose number is at `start`; `what` they are, for a message."""
     count = number_at(data, "<I", start)
     if start + 4 + count * width > len(data):
         raise FlatbufferError(f"{what.format(count)} at byte {start} of {len(data)}")
@@ -103,7 +103,7 @@ class FlatTable:
         return FlatTable(self.data, target_at(self.data, place)) if place else None
 
     def byte_span(self, slot: int) -> range:
-        """Where the bytes of a vector of bytes lie in the file."""
+        """Where the bytes of a vector of bytes are in the file."""
         return self.elements(slot, 1)
 
     def tables(self, slot: int) -> Iterator[FlatTable]:
@@ -121,7 +121,7 @@ class FlatTable:
 
 
 def verify_flatbuffer(data: bytes) -> None:
-    """Raise `FlatbufferError` unless every table of the model in `data` lies inside it."""
+    """Raise `FlatbufferError` unless every table of the model in `data` is inside it."""
     if len(data) < 8:
         raise FlatbufferError(f"{len(data)} bytes hold no flatbuffer")
     _Verifier(data).follow("Model", struct.unpack_from("<I", data)[0])

@@ -117,7 +117,7 @@ class Network:
         )
 
 
-_READ_AS_64_BITS = {"DEPTHWISE_CONV_2D": 2, "TRANSPOSE_CONV": 3}  # by tflite-micro, beside int16; the bias's place
+_READ_AS_64_BITS = {"DEPTHWISE_CONV_2D": 2, "TRANSPOSE_CONV": 3}  # by tflite-micro, and int16; the bias's place
 
 
 def without_reference(network: Network, operator: CpuOperator) -> str:

@@ -1,6 +1,6 @@
 """A TFLite file as a `Network`, whatever wrote it: a converter, or Vela with its NPU calls; or Vela's raw output.
 
-Invariant: everything is checked while reading, so code behind this module never meets an index out of range.
+Invariant: everything is checked while reading, so callers of this module never meet an index out of range.
 """
 
 from __future__ import annotations

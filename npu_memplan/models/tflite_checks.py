@@ -1,7 +1,7 @@
 """What a readable network can still say wrong: shapes, element counts, quantisation, the writers of tensors.
 
 Invariant: a network that passes has tensors of a possible size with all their constant bytes, scales that are finite,
-zero points of their type, and operators whose tensors exist. So code behind the reader does not check them again;
+zero points of their type, and operators whose tensors exist. So callers of the reader do not check them again;
 what concerns one kind of operator (that its shapes fit each other) is its lowering's to refuse.
 """
 

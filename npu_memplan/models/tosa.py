@@ -1,6 +1,6 @@
 """A TOSA file (`.tosa`, version 1): the tensors and operators of its main block as a `Network`.
 
-Invariant: every offset, vector and string that is followed lies inside the file. Tables and slots are those of
+Invariant: every offset, vector and string that is followed is inside the file. Tables and slots are those of
 `tosa.fbs` of tosa-tools 2026.8, which keeps them for all of version 1; attributes of operators are left to Vela.
 """
 

@@ -8,7 +8,7 @@ the low byte of the zero point.
 For Ethos-U85 Vela takes VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE into its streams: such a variable is left as an
 input and as an output of one call with the same name and place, and what CALL_ONCE calls, if anything, is a stream too,
 which makes what they start with. Each of them is a variable tensor here that a READ_VARIABLE copies into the arena
-before the NPU call that uses it, and an ASSIGN_VARIABLE out of it behind the call.
+before the NPU call that uses it, and an ASSIGN_VARIABLE out of it after the call.
 """
 
 from __future__ import annotations

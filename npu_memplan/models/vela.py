@@ -49,7 +49,7 @@ class NpuCall:
     input_addresses: tuple[tuple[int, int], ...] = ()
     output_addresses: tuple[tuple[int, int], ...] = ()
     parts: Mapping[int, HeldBytes] = field(default_factory=dict)  # of arguments that no file lists, by tensor index
-    resident: NDArray[np.uint8] | None = field(default=None, repr=False)  # region 3: constants that lie by themselves
+    resident: NDArray[np.uint8] | None = field(default=None, repr=False)  # region 3: constants apart from the others
 
     @property
     def accelerator(self) -> Architecture:

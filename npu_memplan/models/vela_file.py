@@ -23,7 +23,7 @@ OFFLINE_PLAN = "OfflineMemoryAllocation"
 _OPTIONS = bytes((1, 4, 1))  # the flexbuffer of the integer 1: "an Ethos-U's"
 _CUSTOM, _UINT8, _VERSION = 32, 3, 3  # BuiltinOperator.CUSTOM, TensorType.UINT8, of TFLite's schema
 _PLAN_HEADER = (0, 1)  # version of the metadata, number of subgraphs
-_RESIDENT = 1  # the buffer behind the empty one, where there are resident constants
+_RESIDENT = 1  # the buffer after the empty one, where there are resident constants
 _NOTHING = bytes(BUFFER_ALIGNMENT)  # the constants of a stream without any: a tensor must have bytes
 
 
@@ -39,7 +39,7 @@ class NpuOperator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArenaPlan:
-    """Where tensors lie: `offsets` in the arena by index in the source file, the others are the run time's to place."""
+    """Where tensors are: `offsets` in the arena by index in the source file, the others are the run time's to place."""
 
     arena_bytes: int
     fast_bytes: int = 0  # of the NPU's own memory; 0: there is none
@@ -59,7 +59,7 @@ def rebuilt(
     """The .tflite with these steps: operators of the `source`, and new ones for the NPU.
 
     `source` was read by `read_network`. `inputs` and `outputs` are tensors of it; `added` are tensors of bytes that it
-    does not have, by an index behind its own. Without a `plan` the file has none. `resident`: constants that are a base
+    does not have, by an index after its own. Without a `plan` the file has none. `resident`: constants that are a base
     pointer of their own, of all NPU operators.
     """
     writer = _Writer(source, added, resident)
@@ -101,7 +101,7 @@ class _Writer:
         self.write, self.added = TableWriter(source), added
         self.model = tflite.Model.GetRootAsModel(source, 0)
         self.graph = self.model.Subgraphs(0)
-        # a file is written from its end, where resident constants lie
+        # a file is written from its end, where resident constants are
         held = self.write.data_vector(resident, alignment=BUFFER_ALIGNMENT) if resident else 0
         self.buffers: list[int] = [self.write.table("Buffer", {})]  # the first one is empty, by convention
         if resident:

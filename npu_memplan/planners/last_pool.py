@@ -25,7 +25,7 @@ def plan(problem: Problem, planner: str, seed: int) -> Plan:
 
 
 def lower(problem: Problem, answer: Plan, last: str) -> Plan:
-    """`answer` with what lies in the pool `last` packed on its own."""
+    """`answer` with what is in the pool `last` packed on its own."""
     homes = {p.buffer: p for p in answer.placements}
     kept = tuple(
         replace(b, pools=(last,))
@@ -55,6 +55,6 @@ def _better(problem: Problem, answer: Plan, placements: tuple[Placement, ...], l
 
 
 def _only(problem: Problem, buffer: Buffer, last: str) -> Buffer:
-    """`buffer` in the last pool where it may lie there."""
+    """`buffer` in the last pool where it may be there."""
     able = buffer.fixed is None and last in [p.name for p in problem.candidates(buffer)]
     return replace(buffer, pools=(last,)) if able else buffer

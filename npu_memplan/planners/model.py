@@ -1,7 +1,7 @@
 """A problem restated for planners: items with origins, and the distances they forbid each other.
 
 Invariant: an item is one buffer or one alias group. Choosing a pool and an origin for
-every item says where every buffer lies. Items `i` and `j` of one pool are in each
+every item says where every buffer is. Items `i` and `j` of one pool are in each
 other's way exactly when `origin[i] - origin[j]` is inside one of the open intervals
 `zones(i, j)`; alias offsets, in-place and partial overlaps are all folded into these.
 Items are sorted canonically, so nothing depends on the order of the problem's buffers.

@@ -1,8 +1,8 @@
 """The planning problem and its answer, as pure data (`model`), and whether a problem is one (`validation`).
 
-Invariant: imports neither TVM, Vela nor numpy, and what stands here imports nothing else of this package but its
-error. Problems and plans as text are beside it: `json` and MiniMalloc's CSV (`csv`, `rows`); `artifact.files` reads and
-writes files.
+Invariant: imports neither TVM, Vela nor numpy, and what is here imports nothing else of this package but its
+error. Their text formats are in this folder: `json` and MiniMalloc's CSV (`csv`, `rows`); `artifact.files` reads
+and writes files.
 """
 
 from .model import LARGEST_BYTES as LARGEST_BYTES

@@ -1,7 +1,7 @@
 """Rows of MiniMalloc's CSV as buffers, and back: lifetimes with gaps, some of which keep a window of bytes.
 
 Invariant: a row is one buffer; each window `c:d` of its gaps is one more buffer of `d - c` bytes, an alias
-`c` bytes behind it that lives during the gaps of that window. So one offset says where all of them lie,
+`c` bytes after it that lives during the gaps of that window. So one offset says where all of them are,
 and `rows_of` finds in a problem the rows it was made from.
 """
 

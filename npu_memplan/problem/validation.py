@@ -38,7 +38,7 @@ def validate(problem: Problem) -> None:
     Checked: unique names, known names, whole and finite numbers, ascending disjoint
     lifetimes, positive alignments, a reachable pool for every buffer, fixed places that
     exist, alias groups that do not share members and can be aligned, overlap ranges
-    that are not empty, accesses inside their buffers, and branches that lie inside or behind one another.
+    that are not empty, accesses inside their buffers, and branches that are inside or after one another.
     """
     pools = _validate_pools(problem)
     buffers: dict[str, Buffer] = {}

@@ -1,6 +1,6 @@
 """What a long command is doing now: the stages say it, a command line may show it.
 
-Invariant: there is no listener unless `listening` is entered, and what is said changes no result.
+Invariant: there is no listener unless `listening` is entered, and what is reported changes no result.
 """
 
 from __future__ import annotations

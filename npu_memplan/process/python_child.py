@@ -1,7 +1,7 @@
 """Python processes that this one starts: they import what it imports, and nothing from the working directory.
 
 Invariant: no module is imported before the import path is the caller's, without the working directory, unless the user
-named it in PYTHONPATH or this package lies there.
+named it in PYTHONPATH or this package is there.
 """
 
 from __future__ import annotations

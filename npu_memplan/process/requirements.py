@@ -1,6 +1,6 @@
 """The packages that npu_memplan's own metadata requires, and the command that installs those that are missing.
 
-Invariant: names and versions are read from the metadata of what is installed, so they stand in pyproject.toml alone.
+Invariant: names and versions are read from the metadata of what is installed, so they are in pyproject.toml alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plain files beside report.html: tables for spreadsheets, a trace for Perfetto, pictures.
+"""The plain files next to report.html: tables for spreadsheets, a trace for Perfetto, pictures.
 
 Invariant: every number is one of `plan.json` or follows from it; a file is complete or absent
 (written to a temporary sibling, then renamed); the same plan gives the same bytes.

@@ -6,7 +6,7 @@ live tensors share a byte: its kernels store before they have read everything, s
 and overlap freedoms of our own programs do not hold there. Scratch that kernels ask for stays
 with its online planner (-1 for everything that is not planned here).
 The model's own bytes stay in the file, unchanged and equally aligned: FlatBuffers offsets are relative and point
-forward, so a new root table in front of the old file can refer to everything in it, and add to it.
+forward, so a new root table before the old file can refer to everything in it, and add to it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def write(compiled: Compiled, folder: Path) -> Artifact:
 
 
 def record(artifact: Artifact, folder: Path) -> Artifact:
-    """Write what is said of the program in `folder`: memory.txt and plan.json."""
+    """Write the description of the program in `folder`: memory.txt and plan.json."""
     (folder / "memory.txt").write_text(memory_text(artifact), encoding="utf-8")
     artifact.save(folder)
     return artifact

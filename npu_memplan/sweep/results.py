@@ -67,7 +67,7 @@ class Cost:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     memory_bytes: Count = 0  # most that was seen
-    said: str = ""  # last words of a process that crashed
+    said: str = ""  # the last output of a process that crashed
 
 
 @dataclass(frozen=True, slots=True)

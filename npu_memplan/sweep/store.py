@@ -53,7 +53,7 @@ class Store:
             while written < len(line):  # a signal came, or the disk is nearly full
                 written += os.write(self._file, line[written:])
         except OSError as error:
-            self.close()  # behind half a line nothing may follow
+            self.close()  # after half a line nothing may follow
             raise OutputError(f"cannot write to {self.folder}: {error.strerror}; what is there is whole") from None
 
     @property

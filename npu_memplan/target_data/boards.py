@@ -37,7 +37,7 @@ class MemorySpeed(Struct, frozen=True):
     source: str = ""
 
 
-_NAME = Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")  # they stand in C and in linker scripts
+_NAME = Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")  # they are part of C and of linker scripts
 _MEMORY_NAME = Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")
 
 
@@ -141,10 +141,10 @@ class BoardFile(Struct, frozen=True, kw_only=True, rename=_TABLES):
     uart: Uart = Uart(0)
     firmware: FirmwarePlace = FirmwarePlace("", "", "", 0)
     clock: BoardClock = BoardClock()
-    system_config: str = ""  # what stands for speeds and clock that are not here; empty: the accelerator's
+    system_config: str = ""  # the source of speeds and clock that are not here; empty: the accelerator's
     memory_mode: str = ""  # empty: the accelerator's
-    sources: tuple[str, ...] = ()  # of what is said here
-    unknown: tuple[str, ...] = ()  # what no public text was found for, and what stands in its place
+    sources: tuple[str, ...] = ()  # of the data here
+    unknown: tuple[str, ...] = ()  # what no public text was found for, and what is assumed
     placements: Mapping[str, MemoryPlacement] = field(default_factory=dict)
     vectors: Vectors = Vectors()
     timing_adapters: tuple[TimingAdapter, ...] = ()  # of an FVP or FPGA
@@ -167,7 +167,7 @@ class Board(BoardFile, frozen=True, kw_only=True):
         return self.accelerators[-1]
 
     def others(self) -> tuple[Board, ...]:
-        """Those that describe the other NPUs of this chip; a file (.toml) is looked for beside this board's."""
+        """Those that describe the other NPUs of this chip; a file (.toml) is looked for next to this board's."""
         return tuple(load_board(self.path.parent / b if b.endswith(".toml") else b) for b in self.beside)
 
     @property

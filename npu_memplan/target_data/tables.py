@@ -1,6 +1,6 @@
 """The tables of `targets/` that are not boards: memory modes, and what is assumed around an accelerator.
 
-Invariant: data only, checked when it is read. The files lie in `targets/` of the repository and in
+Invariant: data only, checked when it is read. The files are in `targets/` of the repository and in
 `npu_memplan/targets` of an installed wheel.
 """
 
@@ -34,7 +34,7 @@ class MemoryMode:
     pools: tuple[str, ...]
     like: str = ""
     capacity_bytes: Mapping[str, Count] = field(default_factory=dict, hash=False)
-    constants_port: int = 1  # AXI port of the memory that constants and command streams lie in
+    constants_port: int = 1  # AXI port of the memory that constants and command streams are in
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class _Classes:
         self.parents: dict[Any, Any] = {}
 
     def of(self, var: Any) -> Any:
-        """What stands for the class of `var`."""
+        """The representative of the class of `var`."""
         while var in self.parents:
             var = self.parents[var]
         return var

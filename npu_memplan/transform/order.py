@@ -100,7 +100,7 @@ class _Reorder:
         return found
 
     def best(self, segment: Sequence[Any], last_use: dict[Any, int], end: int) -> list[Any]:
-        """The segment in its best order; `end` is the index of the binding behind it."""
+        """The segment in its best order; `end` is the index of the binding after it."""
         if len(segment) < 3:
             return list(segment)
         number: dict[Any, int] = {}

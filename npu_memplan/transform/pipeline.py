@@ -73,7 +73,7 @@ def pipeline(
 
 
 def lowering() -> Any:
-    """The passes behind the plan: those of TVM's default pipeline without its planner."""
+    """The passes after the plan: those of TVM's default pipeline without its planner."""
     passes = relax.transform
     return tvm.ir.transform.Sequential(
         [

@@ -1,6 +1,6 @@
 """A Relax module as plain C on planned pools, without an NPU and without TVM's runtime.
 
-Invariant: the C does what the same planned module does on the Relax VM; inputs and outputs lie in
+Invariant: the C does what the same planned module does on the Relax VM; inputs and outputs are in
 the pools, at the offsets that the header names.
 """
 
@@ -27,19 +27,19 @@ def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any
     name : str
         Prefix of the C functions and files.
     **plan
-        As for `PlanMemory`; inputs and outputs always lie in the pools.
+        As for `PlanMemory`; inputs and outputs are always in the pools.
 
     Returns
     -------
     IRModule
-        The planned module; `Workspace` and `map_inputs` say where its tensors lie.
+        The planned module; `Workspace` and `map_inputs` say where its tensors are.
 
     Raises
     ------
     CodegenError
         A packed call has no plain C form, or a symbol's name is taken.
     ExtractionError
-        An input or output cannot lie in a pool.
+        An input or output cannot be in a pool.
     """
     from ..codegen import CodegenError
     from ..codegen.interface import Interface, PoolSpec

@@ -50,11 +50,11 @@ class PlanMemory(TypedPass):
     Parameters
     ----------
     pools : iterable of Pool, optional
-        Where tensors may lie, best first; one pool `workspace` without a limit when left out.
+        Where tensors may be, best first; one pool `workspace` without a limit when left out.
     planner : str, optional
         Name of a registered planner.
     constant_pools : iterable of Pool, optional
-        Where constants lie, best first; without any they stay wherever the run time keeps them.
+        Where constants are, best first; without any they stay wherever the run time keeps them.
     use_workspace_io : bool, optional
         Functions take the pools (uint8 tensors) and find inputs and outputs in them; otherwise they keep their
         signature and make the pools themselves.
@@ -63,7 +63,7 @@ class PlanMemory(TypedPass):
     reorder : bool, optional
         Let independent calls change places when that lowers the peak.
     recompute : bool, optional
-        Where pools with sizes are too small, compute values again in front of later readers, at the least extra cost
+        Where pools with sizes are too small, compute values again before later readers, at the least extra cost
         that is found; results are the same bit for bit.
     alignment : int, optional
         Least alignment of a buffer, in bytes: a power of two. Left out, a buffer has what is required: the size of its

@@ -41,11 +41,11 @@ Bytes = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SymbolicPlan:
-    """What `main` computes before it makes its pools, and where everything lies.
+    """What `main` computes before it makes its pools, and where everything is.
 
     `definitions` are computed level by level: (variable, expression of symbols and of variables of earlier levels).
     `offsets` and `sizes` (of the pools without a size that hold sizes not known before) are ints or such variables;
-    offsets are multiples of `unit`. What lies in other pools is where `plan` has it.
+    offsets are multiples of `unit`. What is in other pools is where `plan` has it.
     """
 
     plan: Plan
@@ -141,7 +141,7 @@ class _Search:
         return found
 
     def fix(self, plan: Plan) -> None:
-        """What lies in a pool with a size stays there in all later plans; pools are chosen once."""
+        """What is in a pool with a size stays there in all later plans; pools are chosen once."""
         homes = {p.buffer: p for p in plan.placements}
         buffers = []
         for b in self.problem.buffers:
@@ -198,7 +198,7 @@ class _Writer:
     """Formulas as definitions of variables: sizes, then formulas level by level, heights, the choice, offsets.
 
     What stands for a number of bytes is an int or an expression of symbols and variables; a variable is defined one
-    level behind those that it needs.
+    level after those that it needs.
     """
 
     def __init__(self, formulas: Formulas) -> None:

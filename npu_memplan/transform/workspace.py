@@ -1,4 +1,4 @@
-"""Inputs and outputs inside the pools: where they lie, and pools to run with.
+"""Inputs and outputs inside the pools: where they are, and pools to run with.
 
 Invariant: everything is read off the attributes of the planned function; a `Workspace` hands out
 views of the pool bytes, never copies.
@@ -50,7 +50,7 @@ class Place:
 
 
 def map_inputs(module: Any, function: str = "main") -> dict[str, Place]:
-    """Where the inputs (and states) of a function planned with `use_workspace_io` lie.
+    """Where the inputs (and states) of a function planned with `use_workspace_io` are.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def map_inputs(module: Any, function: str = "main") -> dict[str, Place]:
 
 
 def map_outputs(module: Any, function: str = "main") -> dict[str, Place]:
-    """Where the outputs of a function planned with `use_workspace_io` lie.
+    """Where the outputs of a function planned with `use_workspace_io` are.
 
     Parameters
     ----------

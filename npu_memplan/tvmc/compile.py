@@ -79,7 +79,7 @@ def _planned(options: TvmcOptions, pools: Sequence[Pool]) -> Planned:
 
 
 def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOptions:
-    """Options of `npu-memplan compile` that ask for the same, resolved. Without a size, what leaves one program only
+    """The same options of `npu-memplan compile`, resolved. Without a size, what leaves one program only
     asks for the fewest bytes.
     """
     compared = options.planner in prefetch.SEARCHING and not options.striping
@@ -142,7 +142,7 @@ def _check_stateless(module: Any, options: TvmcOptions) -> None:
 
 
 def _own_io_pools(problem: Problem, count: int) -> Problem:
-    """The caller's input and output arrays as pools of one tensor each, behind the workspace pools."""
+    """The caller's input and output arrays as pools of one tensor each, after the workspace pools."""
     workspace = tuple(pool.name for pool in problem.pools[:count])
     extra, buffers = [], []
     for buffer in problem.buffers:

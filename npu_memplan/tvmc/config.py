@@ -1,6 +1,6 @@
 """`--config`: boards as JSON files that stand for options.
 
-Invariant: a configuration is a list of options put in front of the command line's own, so whatever the command
+Invariant: a configuration is a list of options put before the command line's own, so whatever the command
 line says counts last. Unknown keys are errors.
 """
 

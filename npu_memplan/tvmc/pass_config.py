@@ -26,7 +26,7 @@ _ALWAYS = {
 
 
 def parse_pass_config(settings: Iterable[str]) -> tuple[str, bool]:
-    """Planner, and whether inputs and outputs lie in the workspace; the last of a name counts, as in tvmc."""
+    """Planner, and whether inputs and outputs are in the workspace; the last of a name counts, as in tvmc."""
     values: dict[str, str] = {}
     for text in settings:
         name, equals, value = text.partition("=")

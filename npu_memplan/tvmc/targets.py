@@ -74,7 +74,7 @@ def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bo
         return switch(f"--target-ethos-u-{name}", attributes.pop(name, usual))
 
     cascader, striping = requested("enable_cascader", "0"), requested("enable_striping", "0")
-    # weights are read where they lie, never copied to the workspace: both values describe that truthfully
+    # weights are read where they are, never copied to the workspace: both values describe that truthfully
     requested("disable_copying_constants", "1")
     for name in attributes:
         if name.startswith("dev_"):
@@ -84,7 +84,7 @@ def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bo
 
 
 def switch(option: str, value: str) -> bool:
-    """What an option that is on or off says."""
+    """The value of an option that is on or off."""
     values = {"0": False, "1": True, "false": False, "true": True}
     if value.lower() not in values:
         raise TvmcError(f"{option}={value} is neither 0 nor 1")

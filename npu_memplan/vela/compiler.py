@@ -43,7 +43,7 @@ class VelaResult:
 def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str = "model") -> VelaResult:
     """Compile `model` (TFLite flatbuffer) for an NPU.
 
-    When the compiled core refuses a sound model, the legacy core is tried, which is told (`process.incidents`).
+    When the compiled core refuses a sound model, the legacy core is tried, which is reported (`process.incidents`).
     Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and for what Vela rejects.
     """
     options = options or VelaOptions()

@@ -39,7 +39,7 @@ class _Memories:
             self.write_tensor(index)
 
     def bytes_of(self, index: int) -> Ranges | None:
-        """Where a tensor lies in the arena; None where it has no place there, or keeps one for itself."""
+        """Where a tensor is in the arena; None where it has no place there, or keeps one for itself."""
         tensor = self._tensors[index]
         if tensor.arena_offset < 0 or not tensor.size_bytes or tensor.is_variable or tensor.data is not None:
             return None
@@ -274,7 +274,7 @@ def _arena_accesses(network: Network, call: NpuCall) -> Iterator[tuple[int, Rang
 def _memory(network: Network, call: NpuCall, region: int) -> tuple[int, int] | None:
     """The memory behind a call's region, and the place there of its address 0; None: it is no part of any arena.
 
-    Regions 1 and 2 are one memory unless the NPU has its own; those of single arguments lie in the arena, too.
+    Regions 1 and 2 are one memory unless the NPU has its own; those of single arguments are in the arena, too.
     """
     if region in _ARENAS:
         return 1 if region == 2 and not call.scratch_fast_bytes else region, 0
@@ -315,7 +315,7 @@ def _needs(
         if NOBODY not in seen:
             continue
         runs = [(a, b) for a, b, owner in own[memory].segments(ranges) if owner == NOBODY]
-        # bytes at the end, behind an input, that only a rounded length reads are none
+        # bytes at the end, after an input, that only a rounded length reads are none
         if seen == {NOBODY} or sum(b - a for a, b in runs) >= ALIGNMENT or runs[-1][1] != ranges[-1, 1]:
             unknown = merge_ranges(run(a, b - a) for a, b in runs)
             missing.append((memory, unknown, (int(ranges[0, 0]), int(ranges[-1, 1]))))

@@ -56,7 +56,7 @@ def _runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
 
 
 def _continues(first: Operation, second: Operation) -> bool:
-    """Whether `second` is the same kernel over the rows behind those of `first`."""
+    """Whether `second` is the same kernel over the rows after those of `first`."""
     if (first.op, first.parameter) != (second.op, second.parameter) or first.op not in _KINDS:
         return False
     if first.language is not Language.U55_U65 or not _by_rows(first):

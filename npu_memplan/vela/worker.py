@@ -40,7 +40,7 @@ class VelaOptions:
     core: str = "regor"  # or "legacy"
     ignore_operators: tuple[str, ...] = ()  # TFLite operator names that stay on the CPU
     ini: str = ""  # a vela.ini of the user's own; what it lacks is taken from Vela's
-    sections: str = ""  # text of a vela.ini that stands before both, such as a board's
+    sections: str = ""  # text of a vela.ini that precedes both, such as a board's
 
 
 def _ini_path() -> Path:

@@ -2,5 +2,5 @@
 
 Invariant: what TFLite Micro does is planned for, not what our own C would do: its kernels run the CPU operators, store
 before they have read everything, and know no memory but the arena. So nothing that such an operator writes lies on
-what it reads, and what reaches it lies in the arena; inside the NPU's operators all freedoms of our own plans hold.
+what it reads, and what reaches it is in the arena; inside the NPU's operators all freedoms of our own plans hold.
 """

@@ -1,6 +1,6 @@
 """`compile --emit vela-tflite`: one file for firmware that has TFLite Micro and Arm's driver already.
 
-Invariant: the file appears whole or not at all; what is said is what its firmware has to provide.
+Invariant: the file appears whole or not at all; what is printed is what its firmware has to provide.
 """
 
 from __future__ import annotations

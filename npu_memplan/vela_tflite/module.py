@@ -1,8 +1,8 @@
 """The steps of a network as one IRModule, in which TFLite Micro's operators only say what they touch.
 
-Invariant: such an operator touches all it reads and all it writes at one point of time, so what it writes never lies
-on what it reads; what it needs besides is TFLite Micro's to find around the plan. A reshape of TFLite Micro copies
-nothing when both its tensors are the same bytes, so they are.
+Invariant: such an operator touches all it reads and all it writes at one point of time, so what it writes never
+overlaps what it reads; what it needs besides is TFLite Micro's to find around the plan. A reshape of TFLite Micro
+copies nothing when both its tensors are the same bytes, so they are.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class NpuPart:
 
     primfunc: Any
     constants: bytes
-    reads: tuple[int, ...]  # of its parameters in front of the constants: inputs and states
+    reads: tuple[int, ...]  # of its parameters before the constants: inputs and states
     writes: tuple[int, ...]  # of its last parameters
     inputs: tuple[int, ...]  # as the operator in the file lists them; versions of a state come several times
     outputs: tuple[int, ...]

@@ -1,8 +1,8 @@
 """Resident constants of a file for TFLite Micro: a second tensor of constants, which firmware may place by itself.
 
-Invariant: the kernel `ethos-u` hands every input behind the arena to the driver as a base pointer of its own, so what
-the first of them holds is base pointer 3, wherever its bytes lie. The file alone is whole: it runs from one memory,
-too. The assembly source beside it makes the same file of two sections, whose distance the linker puts into the file.
+Invariant: the kernel `ethos-u` hands every input after the arena to the driver as a base pointer of its own, so what
+the first of them holds is base pointer 3, wherever its bytes are. The file alone is whole: it runs from one memory,
+too. The assembly source next to it makes the same file of two sections, whose distance the linker puts into the file.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..rewrite.pools import pools_of
 from ..stages import Planned
 from ..tuning.ranking import Ranking
 
-REGION = 3  # of the first input behind the arena
+REGION = 3  # of the first input after the arena
 _POOL, _UNUSED = "resident", "scratch_fast"
 _NODES = 20_000  # of the plan of an arena without them
-_LENGTH_BYTES = 4  # of a vector, in front of its bytes
+_LENGTH_BYTES = 4  # of a vector, before its bytes
 
 
 def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Planned, bytes, int]:
@@ -62,7 +62,7 @@ def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Plann
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Where a file says how far behind that place its vector of resident bytes, the last of the file, begins."""
+    """Where a file says how far after that place its vector of resident bytes, the last of the file, begins."""
 
     at: int  # of the 32-bit number
     start: int  # of the vector: its length, then its bytes

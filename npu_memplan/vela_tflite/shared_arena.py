@@ -2,7 +2,7 @@
 
 Invariant: a file is what `compile` writes of its network alone, resident constants too. The planned part of the shared
 arena is the largest of theirs: TFLite Micro's allocator reserves as much as the largest plan that it is given, and
-every interpreter's tensors lie from its start.
+every interpreter's tensors begin at its start.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def write_files(models: Sequence[Path], options: CompileOptions, folder: Path) -
 
 
 def _check_states(content: bytes, model: Path) -> None:
-    """`EmitError` where states lie in the planned part, which the next interpreter overwrites."""
+    """`EmitError` where states are in the planned part, which the next interpreter overwrites."""
     states = [t.name for t in read_network(content, model.name).tensors if t.is_variable and t.arena_offset >= 0]
     if states:
         raise EmitError(

@@ -2,7 +2,7 @@
 
 Invariant: shares no code with the planners or the extraction; it reads `problem` and
 `plan` only, so a fault there cannot hide here. No pair of buffers is compared unless
-both are live at one point and lie in one pool, so a million buffers are checked by a
+both are live at one point and are in one pool, so a million buffers are checked by a
 sweep over time.
 """
 

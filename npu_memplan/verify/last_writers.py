@@ -53,7 +53,7 @@ class LastWriters:
         self.pieces = list(pieces)
 
     def write(self, run: ByteRun, writer: int) -> None:
-        """`writer` writes the bytes of `run`, which lie in the pool."""
+        """`writer` writes the bytes of `run`, which are in the pool."""
         start, size, pieces, stride = run
         stop = start + stride * (pieces - 1) + size
         if pieces == 1:
@@ -147,7 +147,7 @@ class LastWriters:
         return found
 
     def _window(self, start: int, stop: int) -> tuple[int, int]:
-        """The pieces that reach into `[start, stop)`: their first place, and the place behind the last."""
+        """The pieces that reach into `[start, stop)`: their first place, and the place after the last."""
         low, high = bisect_left(self.pieces, (start,)), bisect_left(self.pieces, (stop,))
         return low - bool(low and self.pieces[low - 1][1] > start), high
 

@@ -1,6 +1,6 @@
 """The generated NPU calls on Arm's driver (ethos-u-core-driver): what `--launch arm-core-driver` adds.
 
-Invariant: the payload that the driver is given begins `HEADER_BYTES` in front of the stream that is launched, so the
+Invariant: the payload that the driver is given begins `HEADER_BYTES` before the stream that is launched, so the
 same sources run on a driver that takes bare streams. The calls are those of the driver's public header
 (`ethosu_driver.h`), the same in its releases 0.16 to 2.0; `ethosu_invoke` takes a writable array, because later ones
 remap it in place, and a driver for several variants hands out no handle (NULL) and finds the NPU by the payload.

@@ -15,7 +15,7 @@ REQUIRED_FLAGS = ("-ffp-contract=off", "-fno-strict-aliasing")
 
 
 def fragments(interface: Interface, sources: Sequence[str]) -> dict[str, str]:
-    """File name -> text: `<name>.cmake` and `<name>.mk`, for `sources`, C files beside them."""
+    """File name -> text: `<name>.cmake` and `<name>.mk`, for `sources`, C files next to them."""
     name, upper = interface.name, interface.name.upper()
     files = "\n".join(f'  "${{CMAKE_CURRENT_LIST_DIR}}/{source}"' for source in sources)
     flags = " ".join(REQUIRED_FLAGS)

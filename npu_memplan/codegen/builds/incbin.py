@@ -1,4 +1,4 @@
-"""Large constants as files beside the C, taken in by the assembler: `--incbin`.
+"""Large constants as files next to the C, included by the assembler: `--incbin`.
 
 Invariant: the array has the same name, type, bytes, alignment and section as without; only its text is elsewhere. A C
 file of megabytes of constants is slow to write, to compile and to look at.

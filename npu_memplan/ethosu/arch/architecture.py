@@ -113,7 +113,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class BlockRams:
-    """Memories inside an NPU that has one for each use, and the units in which blocks of the input lie in theirs."""
+    """Memories inside an NPU that has one for each use, and the units in which blocks of the input are in theirs."""
 
     input_bytes: int
     accumulator_bytes: int
@@ -121,7 +121,7 @@ class BlockRams:
     chaining_bytes: int
     input_units: tuple[Shape, ...]  # of depths up to 128 bits, up to 256 and beyond; depths in units of 128 bits
     row_units: tuple[Shape, ...]  # the same for micro-blocks of one row and four columns
-    depthwise_gaps: tuple[int, int]  # zeros behind ten weights of a depthwise kernel: of 8 and of 16 bits
+    depthwise_gaps: tuple[int, int]  # zeros after ten weights of a depthwise kernel: of 8 and of 16 bits
 
     def input_unit(self, micro: Shape, depth: int, bits: int) -> Shape:
         """What blocks of input elements, `depth` channels deep, are filled up to."""

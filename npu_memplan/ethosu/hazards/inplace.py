@@ -1,7 +1,7 @@
 """When an operation may write its output over one of its inputs.
 
 Invariant: permission is given only when output element e depends on input element e alone and both
-lie at the same place of the same address map, so that no element is overwritten before it is read.
+are at the same place of the same address map, so that no element is overwritten before it is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..stream.isa import Op, PoolMode, Register
 def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Hashable, int]:
     """Input holders over which `op` may write its output: holder -> address(input) - address(output).
 
-    `holder` says which buffer "IFM", "IFM2" and "OFM" lie in (views in no buffer are left out);
+    `holder` says which buffer "IFM", "IFM2" and "OFM" are in (views in no buffer are left out);
     addresses in `op` count from the start of their buffer, or are absolute throughout.
     """
     if not is_pointwise(op):
@@ -33,7 +33,7 @@ def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Ha
         distance = same_map(view, output)
         if distance is None or source == holder["OFM"]:
             continue
-        # Whatever else is read from the same buffer must be the same map, or lie elsewhere.
+        # Whatever else is read from the same buffer must be the same map, or be elsewhere.
         moved = output.ranges() + distance
         others = [v for v in views if holder[v.name] == source and v is not view]
         if all(same_map(o, output) == distance or not share_byte(o.ranges(), moved) for o in others):

@@ -1,7 +1,7 @@
 """What the NPU can do, one file for each kind of layer: limits, storage, operations, and how Relax programs write it.
 
 Invariant: everything about a layer is in its record; no other module branches on a layer's kind, but for `lower.fold`.
-The records stand in the order of their priority, lowest first: where the calls of two composites overlap, the later one
+The records are in the order of their priority, lowest first: where the calls of two composites overlap, the later one
 has them.
 """
 

@@ -111,7 +111,7 @@ def in_runs(sums: Sums, ofm: Operand) -> Sums | None:
         return None
     if window.dilation[1] > 1 or window.upscale is not Upscale.NONE:
         return None
-    before = -window.padding.left % stride  # columns of the first run that are in front of the window
+    before = -window.padding.left % stride  # columns of the first run that are before the window
     runs = ceil_div(before + window.kernel[1], stride)
     weights = np.zeros((len(sums.weights), window.kernel[0], stride * runs, depth), sums.weights.dtype)
     weights[:, :, before : before + window.kernel[1]] = sums.weights
@@ -180,7 +180,7 @@ def transposed_padding(
     right = result[1] - 1 + kernel[1] - left - source[1]
     if min(top, left) < 0:
         raise RejectedError("its padding is wider than its kernel")
-    # the upscaled image ends in a zero row and column that may lie outside of what is read
+    # the upscaled image ends in a zero row and column that may be outside of what is read
     return Padding(top, left, max(bottom, 0), max(right, 0))
 
 

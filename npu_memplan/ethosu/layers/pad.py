@@ -23,7 +23,7 @@ class Pad(Layer):
 
     padding: Padding
     value: int = 0
-    channels: tuple[int, int] = (0, 0)  # in front of the input's and behind them
+    channels: tuple[int, int] = (0, 0)  # before the input's and after them
 
     limits: ClassVar[Limits] = Limits(one_image=True)
 

@@ -47,7 +47,7 @@ class Prelu(Layer):
     def emit(self, context: EmitContext) -> None:
         """Positive values rescaled plus negative values times slopes: one of the two is the output's zero.
 
-        Both are of the output's type, so each step may lie over what it reads last: one map beside input and output.
+        Both are of the output's type, so each step may overwrite what it reads last: one map besides input and output.
         """
         x, slopes, out = (context.tensors[n] for n in (*self.inputs, self.output))
         above = quantise_multiplier(double(x.scale) / double(out.scale))

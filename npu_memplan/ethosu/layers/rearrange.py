@@ -101,7 +101,7 @@ def batch_and_space(
     image: tuple[int, ...], batch: tuple[int, ...], block: tuple[int, int], before: tuple[int, int]
 ) -> Iterator[Move]:
     """Boxes of images, in which places of a block lie next to each other, and of a batch that has images of each such
-    place; `before`: rows and columns that the batch has in front of the images.
+    place; `before`: rows and columns that the batch has before the images.
     """
     for place, phase in enumerate(product(*map(range, block))):
         spans = [_inside(phase[i] - before[i], block[i], image[1 + i], batch[1 + i]) for i in range(2)]

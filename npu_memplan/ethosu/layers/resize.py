@@ -97,7 +97,7 @@ class Resize(Layer):
             kind = ResizeKind.BILINEAR if self.mixes else ResizeKind.REPLICATE
             emit_u85.resize(builder, kind, ifm, ofm, axes, rounding)
         elif self.rows == self.columns == _BILINEAR_BY_2 and not self.halves_up:
-            # behind the last row and column there is nothing: the NPU averages what is there
+            # after the last row and column there is nothing: the NPU averages what is there
             window = Window((2, 2), padding=Padding(bottom=1, right=1), upscale=Upscale.NEAREST)
             builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(limits, UNITY))
         else:

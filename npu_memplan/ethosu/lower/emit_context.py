@@ -33,7 +33,7 @@ class EmitContext:
     table: NDArray[np.int64] | None = None  # looked up by the operation of a layer that `takes_tables`
 
     def view(self, name: str) -> TensorView:
-        """Where a tensor's bytes lie; those of constants are added to the program."""
+        """Where a tensor's bytes are; those of constants are added to the program."""
         tensor = self.tensors[name]
         if tensor.data is not None:
             return self.builder.constant_view(tensor.data.astype(tensor.dtype))

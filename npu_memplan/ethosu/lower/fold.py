@@ -139,7 +139,7 @@ def _padded(pad: Pad, reader: Layer) -> Conv | None:
     kernel_width = (reader.weights.shape[2] - 1) * reader.dilation[1] + 1
     if too_wide(padding):
         return None
-    # a window that lies wholly in the padding is not what the hardware's padding is made for
+    # a window that is wholly in the padding is not what the hardware's padding is made for
     if max(padding.top, padding.bottom) >= kernel_height or max(padding.left, padding.right) >= kernel_width:
         return None
     return replace(reader, inputs=(pad.inputs[0], *reader.inputs[1:]), padding=padding)

@@ -48,15 +48,15 @@ class _Axis:
 
     group: int  # elements gathered
     step: int  # of the gathering window
-    before: int  # padding in front of the gathered
+    before: int  # padding before the gathered
     size: int  # positions that are gathered
     taps: int  # of the second convolution
     stride: int
     dilation: int
-    front: int  # padding in front of the second
+    front: int  # padding before the second
 
     def fits(self, made: int) -> bool:
-        """No window of the second lies wholly in its padding: that is not what the hardware's padding is made for."""
+        """No window of the second is wholly in its padding: that is not what the hardware's padding is made for."""
         extent = (self.taps - 1) * self.dilation + 1
         behind = (made - 1) * self.stride + extent - self.front - self.size
         return self.front < extent and behind < extent

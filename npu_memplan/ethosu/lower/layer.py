@@ -26,7 +26,7 @@ ANY_TYPES = frozenset(_TYPES)
 class Limits:
     """What of the NPU's limits concerns a layer."""
 
-    mixed: frozenset[str] = frozenset()  # types that may stand beside one another
+    mixed: frozenset[str] = frozenset()  # types that may be mixed with one another
     results: frozenset[str] = frozenset()  # types that only its output may have
     tables: bool = False  # it looks values up: 8 bits only
     one_image: bool = False  # windows do not cross from one image of a batch to the next
@@ -34,7 +34,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StorageTraits:
-    """How a layer's tensors may lie in memory: by itself, each densely in a buffer of its own."""
+    """How a layer's tensors may be stored in memory: by itself, each densely in a buffer of its own."""
 
     bricks: tuple[str, ...] = ()  # tensors that it reads or writes in NHCWB16 as well
     dense: bool = False  # it sees its tensors in another shape: their bytes may have no gaps
@@ -73,7 +73,7 @@ class Layer(ABC):
 
     @abstractmethod
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """How its tensors, which are among `tensors`, may lie in memory."""
+        """How its tensors, which are among `tensors`, may be stored in memory."""
 
     @abstractmethod
     def emit(self, context: EmitContext) -> None:

@@ -1,7 +1,7 @@
 """Stored values in another order of their dimensions, by operations of Ethos-U85 that store results in another order.
 
 Invariant: `axes` of the target are those of the source in their order, neither is in bricks, and both have their last
-dimension's elements one behind the other; each value is moved once.
+dimension's elements one after the other; each value is moved once.
 """
 
 from __future__ import annotations

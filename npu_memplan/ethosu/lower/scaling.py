@@ -31,7 +31,7 @@ class Scale:
 
     @property
     def register(self) -> int:
-        """Value of OFM_SCALE/OPA_SCALE: the shift stands above the multiplier."""
+        """Value of OFM_SCALE/OPA_SCALE: the shift is above the multiplier."""
         return ScaleWord.SHIFT.at(self.shift) | ScaleWord.MULTIPLIER.at(self.multiplier)
 
 

@@ -1,6 +1,6 @@
 """Quantised tensors, and the arithmetic between them.
 
-Invariant: a tensor is a value with one scale and one zero point, wherever its bytes will lie.
+Invariant: a tensor is a value with one scale and one zero point, wherever its bytes will be.
 """
 
 from __future__ import annotations

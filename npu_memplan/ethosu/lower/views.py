@@ -1,4 +1,4 @@
-"""Where a tensor's elements lie in a buffer: offset, strides, layout.
+"""Where a tensor's elements are in a buffer: offset, strides, layout.
 
 Invariant: a `TensorView` never copies; taking a box, a reshape or a place inside a larger tensor gives a
 new view of the same bytes or `None` when no strides can express it. Strides and offsets are bytes.

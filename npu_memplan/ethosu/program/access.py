@@ -75,7 +75,7 @@ def lut_index(op: Operation) -> int | None:
 
 
 def lut_span(op: Operation) -> tuple[int, int] | None:
-    """(first byte behind slot 0, bytes) of the table that a kernel's activation reads; None when it uses none."""
+    """(first byte after slot 0, bytes) of the table that a kernel's activation reads; None when it uses none."""
     word = op.get(Register.ACTIVATION)
     if op.language is Language.U85:
         kind = TableWord.FUNCTION.of(word)

@@ -1,4 +1,4 @@
-"""Feature maps of an operation: where every element of IFM, IFM2 and OFM lies.
+"""Feature maps of an operation: where every element of IFM, IFM2 and OFM is.
 
 Invariant: an address is a pure function of one operation's registers; tiles, strides and the
 NHCWB16 brick layout are honoured exactly, so two views with equal fields touch equal bytes.

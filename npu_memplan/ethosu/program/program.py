@@ -1,7 +1,7 @@
 """An NPU program over named buffers: what a command stream says once its addresses are taken out.
 
 Invariant: every address register of an operation is a (buffer, byte offset); no register holds an
-absolute address, a region or a block dependency, so a program is the same wherever its buffers lie.
+absolute address, a region or a block dependency, so a program is the same wherever its buffers are.
 Lifting a stream and lowering Relax composites both end here.
 """
 

@@ -22,7 +22,7 @@ class FeatureMapError(NpuMemplanError):
 
 
 def run(start: int, length: int) -> Ranges:
-    """Bytes one behind the other."""
+    """Bytes one after the other."""
     return np.array([[start, start + length]], np.int64)
 
 

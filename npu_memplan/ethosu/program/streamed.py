@@ -1,7 +1,7 @@
 """When the caller has to write which rows of a streamed input: the parts of a program between such writes.
 
-Invariant: row y of the input lies in row `y % kept` of its buffer. Before part k runs, the rows up to `rows` of feed k
-are there, and none that it or a later part still reads was overwritten.
+Invariant: row y of the input is stored in row `y % kept` of its buffer. Before part k runs, the rows up to `rows` of
+feed k are there, and none that it or a later part still reads was overwritten.
 """
 
 from __future__ import annotations

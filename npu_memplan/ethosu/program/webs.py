@@ -94,7 +94,7 @@ class Writers:
         return found
 
     def _between(self, start: int, stop: int) -> tuple[int, int]:
-        """The segments that bytes [start, stop) lie in, half-open."""
+        """The segments that bytes [start, stop) are in, half-open."""
         return bisect.bisect_right(self._starts, start) - 1, bisect.bisect_left(self._starts, stop)
 
     def _columns(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

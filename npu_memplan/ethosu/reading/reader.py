@@ -133,7 +133,7 @@ class Reader:
         return float(values.reshape(-1)[0])
 
     def constant(self, expression: Any) -> Constant:
-        """A dequantised constant behind reshapes and transposes on either side of the dequantisation."""
+        """A dequantised constant after reshapes and transposes on either side of the dequantisation."""
         call = self.call(expression, "reshape", "permute_dims", "expand_dims", "squeeze")
         if call is not None:
             inner = self.constant(call.args[0])
@@ -174,7 +174,7 @@ class Reader:
         return self.need(clip.args[0], name), (int(number(clip.args[1])), int(number(clip.args[2])))
 
     def quantised(self, expression: Any) -> tuple[LayerTensor, Any, tuple[int, int]]:
-        """A quantised result behind an optional integer clip: tensor "out", the float below, the clamp."""
+        """A quantised result after an optional integer clip: tensor "out", the float below, the clamp."""
         call, (low, high) = self.clipped(expression, "quantize")
         scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
         tensor = LayerTensor("out", shape_of(call.ty), str(call.ty.dtype), scale, int(zero))

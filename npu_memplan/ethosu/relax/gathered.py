@@ -51,7 +51,7 @@ class ChainsToGathers(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def _channels(moves: Sequence[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[np.int32] | None:
-    """Which channel of [1, H, W, C] each channel behind `moves` is; None where they do something else, too."""
+    """Which channel of [1, H, W, C] each channel after `moves` is; None where they do something else, too."""
     if len(before) != 4 or len(after) != 4 or before[0] != 1 or before[:3] != after[:3]:
         return None
     numbers = np.arange(np.prod(before), dtype=np.int32).reshape(before)
@@ -88,7 +88,7 @@ def _moved(move: Any, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
 
 
 def _taken(source: Any, channels: NDArray[np.int32]) -> Any:
-    """`channels` of `source`, as a view where they lie together."""
+    """`channels` of `source`, as a view where they are together."""
     first, depth = int(channels[0]), len(channels)
     if not np.array_equal(channels, np.arange(first, first + depth)):
         return relax.op.take(source, relax.const(channels), axis=3)

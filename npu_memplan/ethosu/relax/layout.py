@@ -183,7 +183,7 @@ class _Converter:
         return self.values[expression].source if isinstance(expression, relax.Var) else None
 
     def _move_stored(self, variable: Any, call: Any) -> None:
-        """Reshape and transpose stored values, and dequantise behind it."""
+        """Reshape and transpose stored values, and dequantise after it."""
         value = self.values[call.args[0]]
         moved = ir.Call(call.op, [self.nchw(value.source), *call.args[1:]], call.attrs)
         stored = relax.Var(f"{variable.name}_stored", relax.TensorType(variable.ty.shape, value.source.ty.dtype))
@@ -212,7 +212,7 @@ class _Converter:
         return {"strided_slice": self._strided_slice, "nn.conv2d_transpose": self._conv2d_transpose}.get(name)
 
     def _becomes_stored(self, variable: Any) -> bool:
-        """Whether a product is of stored values and goes to a quantisation alone, behind its bias and activation."""
+        """Whether a product is of stored values and goes to a quantisation alone, after its bias and activation."""
         product = self.bindings[variable]
         operands = [self.bindings.get(a) for a in product.args[:2]]
         if any(name_of(o) != "dequantize" for o in operands):

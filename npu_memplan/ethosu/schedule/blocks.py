@@ -1,6 +1,6 @@
 """Choice of an operation's OFM block and of the order of its weights: those with the fewest estimated cycles.
 
-Invariant: the choice is a function of the operation's registers, the NPU and the memories its regions lie in, and no
+Invariant: the choice is a function of the operation's registers, the NPU and the memories its regions are in, and no
 block that was looked at takes fewer cycles by the estimate that reports use (`ethosu/time`), a part of the cycles in
 which it keeps memories busy added where transfers want those too. Looked at are, for each depth, the blocks that cut
 the plane least and the lowest; ties go to less traffic, then to the larger block.
@@ -52,7 +52,7 @@ _NAMES = {
     BlockKind.REDUCE_SUM: "a sum over channels",
     BlockKind.ELEMENTWISE: "an element-wise operation",
 }
-BESIDE = 1 / 8  # what a memory's cycle is worth where transfers run beside kernels: the best of 1/16, 1/8 and 1/4
+BESIDE = 1 / 8  # what a memory's cycle is worth where transfers run during kernels: the best of 1/16, 1/8 and 1/4
 _PLANES = 5  # ways to cut a plane that are looked at for each depth
 _SHARES = 8  # parts of an extent; also of a depth
 _TIMED = 6  # most candidates whose cycles are worked out: those that could be best by what they need
@@ -92,7 +92,7 @@ class Blocks:
     def choose(self, operation: Operation, encoded: bool = False) -> BlockChoice:
         """The cheapest block for `operation`, whose own block is not looked at; `BlockError` when none fits.
 
-        Its regions say where its maps and weights lie. `encoded`: its weights are, so their order and the depth of
+        Its regions say where its maps and weights are. `encoded`: its weights are, so their order and the depth of
         blocks stay.
         """
         if operation.language is Language.U85 and is_fixed(operation):
@@ -113,7 +113,7 @@ class Blocks:
             return operation
 
     def priced(self, cycles: float, needs: ResourceUse) -> float:
-        """Cycles, and what it is worth to leave memories to transfers beside the kernel."""
+        """Cycles, and what it is worth to leave memories to transfers during the kernel."""
         return cycles + self._beside * sum(load.cycles for load in needs.loads)
 
     def _cheapest(self, operation: Operation, found: Sequence[_Candidate]) -> BlockChoice:

@@ -1,4 +1,4 @@
-"""Where a program's buffers lie before a plan says so: what choices of a schedule are weighed with.
+"""Where a program's buffers are before a plan says so: what choices of a schedule are weighed with.
 
 Invariant: constants are in region 0, tables inside the NPU, everything else in the last region, the NPU's own memory.
 """

@@ -1,5 +1,5 @@
-"""Feature maps that leave the fast memory between two uses: a transfer takes them to slower memory behind the last
-early use, another brings them back in front of the next one.
+"""Feature maps that leave the fast memory between two uses: a transfer takes them to slower memory after the last
+early use, another brings them back before the next one.
 
 Invariant: the program computes the same: whatever reads a map reads the bytes that its writers wrote, and those in
 slower memory are written and read by transfers alone. Source of the idea: tensor replacement of COSMA
@@ -18,13 +18,13 @@ from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ..stream.isa import Op, Register
 
 _UNIT = 16  # bytes of which a transfer moves a whole number
-_SHORTEST = 4  # operations between two uses: two transfers take about as long as the kernels they run beside
+_SHORTEST = 4  # operations between two uses: two transfers take about as long as the kernels during which they run
 _EARLIER = 1  # operations by which a map is back before it is needed
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """No operation touches `buffer` behind `after` and in front of `before`, which reads it."""
+    """No operation between `after` and `before`, which reads it, touches `buffer`."""
 
     buffer: NpuBuffer
     after: int
@@ -88,7 +88,7 @@ def chosen(program: NpuProgram, limit_bytes: int) -> tuple[Absence, ...]:
 
 
 def replaced(program: NpuProgram, away: tuple[Absence, ...], slow_region: int) -> NpuProgram:
-    """`program` in which the maps of `away` lie in the memory of `slow_region` meanwhile."""
+    """`program` in which the maps of `away` are in the memory of `slow_region` meanwhile."""
     names = Names(b.name for b in program.buffers)
     chains = chain_bounds(program.operations)
     buffers = list(program.buffers)

@@ -1,6 +1,6 @@
 """A command stream in words people can read: what each operation does, with which registers.
 
-Invariant: everything printed is computed from the stream; a register's raw value is always shown beside
+Invariant: everything printed is computed from the stream; a register's raw value is always shown with
 its meaning, so nothing is lost when the meaning is not known.
 """
 

@@ -110,7 +110,7 @@ class DmaRegion:
     """DMA0_SRC_REGION and DMA0_DST_REGION."""
 
     REGION = Field(0, 3)
-    INTERNAL = Field(8, 1)  # the address lies inside the NPU: in SHRAM, or the LUT RAM
+    INTERNAL = Field(8, 1)  # the address is inside the NPU: in SHRAM, or the LUT RAM
     DIMENSIONS = Field(9, 2)  # 0: one run of bytes; 1: DMA0_SIZE0 of them; 2: DMA0_SIZE1 planes; the same on both sides
     INDEXED = Field(11, 1)  # Ethos-U85: DMA0_IDX says which row
 

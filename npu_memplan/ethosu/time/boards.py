@@ -1,4 +1,4 @@
-"""Which memory of a board each region lies in, and how fast the NPU reaches it there.
+"""Which memory of a board each region is in, and how fast the NPU reaches it there.
 
 Invariant: a memory's speed is the board file's own; where that has none it is that of a memory of the system
 configuration, which the board file names (`like`), and nothing else is assumed.
@@ -25,7 +25,7 @@ class Needs:
 
 
 def homes(board: Board, memory_mode: str, pools: Iterable[str], needs: Needs) -> dict[str, BoardMemory]:
-    """The memory that each of `pools` lies in: the first of its places that is large enough, or the largest."""
+    """The memory that each of `pools` is in: the first of its places that is large enough, or the largest."""
     placement = board.placement(memory_mode)
     return {p: board.room(placement.pools[p], needs.pools.get(p, 0)) for p in pools if p in placement.pools}
 

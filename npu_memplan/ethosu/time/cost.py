@@ -199,7 +199,7 @@ def ordered(needs: ResourceUse, accelerator: Architecture) -> ResourceUse:
 
 
 def _in_order(needs: ResourceUse, load: Load, ahead_bytes: int) -> Load:
-    """What a kernel does before and behind a load. It writes block by block, and reads no further ahead of what it
+    """What a kernel does before and after a load. It writes block by block, and reads no further ahead of what it
     writes than two blocks, so of a memory that it reads and writes the last block's output comes last.
     """
     if load.role not in (*_INPUTS, *_WEIGHTS):

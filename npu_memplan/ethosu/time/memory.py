@@ -131,7 +131,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMap:
-    """Which memory each region of the base pointers lies in, and the command stream."""
+    """Which memory each region of the base pointers is in, and the command stream."""
 
     regions: Mapping[int, Memory]
     stream: Memory

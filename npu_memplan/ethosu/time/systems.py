@@ -30,7 +30,7 @@ class System:
     """One system configuration."""
 
     name: str
-    vela: str  # what Vela is told
+    vela: str  # Vela's name for it
     clock_hz: float  # of the NPU
     memories: Mapping[str, Memory] = field(hash=False)
 
@@ -42,9 +42,9 @@ class System:
         raise SystemDataError(f"system configuration {self.name!r} has no memory behind AXI port {port}")
 
     def memory_map(self, memory_mode: str, regions: Mapping[int, str], constants: Iterable[str] = ()) -> MemoryMap:
-        """Which memory each region lies in: `regions` are pools by region, `constants` names of read-only pools.
+        """Which memory each region is in: `regions` are pools by region, `constants` names of read-only pools.
 
-        A pool or read-only pool with a memory's name lies there; other constants and the command stream lie where the
+        A pool or read-only pool with a memory's name is there; other constants and the command stream are where the
         memory mode has them, other pools in the first memory of the mode.
         """
         mode = load_memory_mode(memory_mode)
@@ -170,7 +170,7 @@ def _number(path: Path, name: str, values: Mapping[str, str], key: str, default:
 
 
 def default_memory_map(accelerator: Architecture) -> MemoryMap:
-    """Where things lie when only the NPU is known: its default system and memory mode."""
+    """Where things are when only the NPU is known: its default system and memory mode."""
     system = accelerator_system(accelerator.name)
     pools = load_memory_mode(system.memory_mode).pools
     return load_system(system.system_config).memory_map(system.memory_mode, dict(enumerate(pools, start=1)))

@@ -72,7 +72,7 @@ class TimingModel:
     """The NPU's time while a stream runs: give it the stream's parts in order."""
 
     accelerator: Architecture
-    stream: Memory  # where commands lie
+    stream: Memory  # where commands are
     now: float = 0  # when the next command is read
     launch: float = 0  # cycles before a kernel's first request
     engines: _Engines = field(default_factory=_Engines)
@@ -265,7 +265,7 @@ def played(steps: Iterable[Step], accelerator: Architecture, memory_map: MemoryM
 
 
 def _put_off(slots: Iterable[Slot], clock: TimingModel) -> None:
-    """Each operation ends when the clock said in the end: those behind it may have made it later."""
+    """Each operation ends when the clock said in the end: those after it may have made it later."""
     kernels, transfers = iter(clock.kernels), iter(clock.transfers)
     for slot in slots:
         slot.stop = next(transfers if slot.resource_use.is_transfer else kernels)

@@ -72,7 +72,7 @@ def _reader(role: Role, operation: Operation) -> Channel:
 
 
 def dma_flows(operation: Operation, accelerator: Architecture) -> Iterator[Flow]:
-    """What a transfer moves; the side that lies inside the NPU crosses no port."""
+    """What a transfer moves; the side that is inside the NPU crosses no port."""
     r = Register
     source, target = operation[r.DMA0_SRC_REGION], operation[r.DMA0_DST_REGION]
     dimensions = max(DmaRegion.DIMENSIONS.of(source), DmaRegion.DIMENSIONS.of(target))

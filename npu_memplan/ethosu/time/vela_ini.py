@@ -21,7 +21,7 @@ def board_ini(
 ) -> str:
     """`[System_Config.Board]` and the section of `memory_mode`, for a program in the memories `memory_map`.
 
-    `usual` is the memory behind each port that no region lies in; `pool_bytes` what Vela has for what it calls the
+    `usual` is the memory behind each port that no region is in; `pool_bytes` what Vela has for what it calls the
     arena's cache, the NPU's last region.
     """
     arena, cache = memory_map.regions[1], memory_map.regions[max(memory_map.regions)]
@@ -49,7 +49,7 @@ def _slowest(memory_map: MemoryMap, port: int) -> Memory | None:
 
 
 def _area(port: int, arena: int, cache: int) -> str:
-    """What Vela calls the memory behind `port`: its caches lie in Sram, its arenas in Sram or Dram."""
+    """What Vela calls the memory behind `port`: its caches are in Sram, its arenas in Sram or Dram."""
     if port == cache:
         return "Sram"
     return "Dram" if port == arena else "OffChipFlash"

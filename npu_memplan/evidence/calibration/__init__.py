@@ -1,6 +1,6 @@
 """Memories from measurements: named figures of a memory system fitted to the counters of a record.
 
-Invariant: a figure is given only where the record decides it, to a twentieth, beside all others that are fitted.
+Invariant: a figure is given only where the record decides it, to a twentieth, together with all others that are fitted.
 """
 
 from .advice import explain_undecided as explain_undecided

@@ -41,7 +41,7 @@ _FIRST = 1 << 20  # kernels before which a copy starts: all of them
 
 
 def _shared_flash(name: str, npu: Architecture, memory_map: MemoryMap, copy_bytes: int) -> MicroStream:
-    """Eight times two kernels with their weights in place, and one whose weights come beside them, or came first."""
+    """Eight times two kernels with their weights in place, and one whose weights come meanwhile, or came first."""
     writer = StreamWriter(name, npu, memory_map, (10, 10, 64))
     wide, narrow, near = writer.weights(128, 1, 1, 64), writer.weights(64, 1, 1, 128), writer.weights(64, 1, 1, 64)
     at, early = "given", 2 if copy_bytes else _FIRST
@@ -52,7 +52,7 @@ def _shared_flash(name: str, npu: Architecture, memory_map: MemoryMap, copy_byte
 
 
 def _full_sram(name: str, npu: Architecture, memory_map: MemoryMap, copy_bytes: int) -> MicroStream:
-    """Eight dependent 1x1 convolutions whose weights are in SRAM first, or come with a copy beside each."""
+    """Eight dependent 1x1 convolutions whose weights are in SRAM first, or are copied during each."""
     writer = StreamWriter(name, npu, memory_map, (25, 5, 144))
     at, near, early = "given", writer.weights(144, 1, 1, 144), 1 if copy_bytes else _FIRST
     for turn in range(8):

@@ -1,4 +1,4 @@
-"""The writer of a micro-stream: kernels and copies of one program, beside what they compute.
+"""The writer of a micro-stream: kernels and copies of one program, and what they compute.
 
 Invariant: maps are [H, W, C] of int8; a convolution's result is `(sum + 2**(SHIFT - 1)) >> SHIFT`, clamped, so that
 numpy's integers say all of them. A copy brings the bytes of one kernel's weights, padded to a size requested;
@@ -165,7 +165,7 @@ def _with_copies(program: NpuProgram, constants: bytes, copies: list[_Copy]) -> 
     operations: list[NpuOperation] = list(program.operations)
     content, buffers, names = bytearray(constants), list[NpuBuffer](), list[str]()
     starts: dict[int, list[NpuOperation]] = {}
-    shared: dict[object, dict[R, tuple[str, int]]] = {}  # where the weights of copies that come first lie
+    shared: dict[object, dict[R, tuple[str, int]]] = {}  # where the weights of copies that come first are
     parts = [part for core in range(program.accelerator.cores) for part in (SCALES[core], WEIGHTS[core])]
     for copy in copies:
         kernel = operations[copy.kernel]

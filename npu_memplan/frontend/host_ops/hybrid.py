@@ -186,7 +186,7 @@ def _require_weights(weights: Tensor) -> None:
 
 
 def _limits(options: Any) -> tuple[float, float]:
-    """(least, largest) float32 behind the fused activation."""
+    """(least, largest) float32 after the fused activation."""
     activation = int(options.FusedActivationFunction())
     require(activation in _LIMITS, f"fused activation number {activation} is not supported")
     largest = float(np.finfo(np.float32).max)

@@ -118,7 +118,7 @@ class Products:
     def __init__(
         self, work: Lowering, channels: int, *, data: int = 0, wide: bool = False, dense: bool = False
     ) -> None:
-        """Weights are input 1, the bias (if any) the one behind the data and them; `wide`: int16 sums are int64."""
+        """Weights are input 1, the bias (if any) the one after the data and them; `wide`: int16 sums are int64."""
         self.work, self.dense = work, dense
         self.data, self.weights, self.output = work.tensor(data), work.tensor(1), work.output()
         bias = bias_of(work, max(data, 1) + 1, channels)

@@ -64,7 +64,7 @@ def reshape(work: Lowering) -> None:
 
 
 def _before(work: Lowering, data: Tensor) -> list[int]:
-    """What a padding puts in front of each axis."""
+    """What a padding puts before each axis."""
     amounts, rank = flat_values(work, 1), len(data.shape)
     require(len(amounts) == 2 * rank, f"it pads {len(amounts) // 2} dimensions, its input has {rank}")
     return amounts[::2]
@@ -227,7 +227,7 @@ def _parts(
 ) -> Iterator[tuple[list[Expr], list[Expr]]]:
     """A place of each part, in a loop over all of its places, and that place of the whole that the parts make.
 
-    They lie behind each other along `axis`, which is one that only the whole has where they are `stacked`.
+    They are one after the other along `axis`, which is one that only the whole has where they are `stacked`.
     """
     start = 0
     for part in parts:

@@ -51,7 +51,7 @@ def host_operator(
     """Let the C function `function`, which the file `source` defines, run the operator `name` on the host.
 
     `name` is the custom code in the TFLite file. `scratch_bytes` and `state_bytes` are what it needs while it runs and
-    from one inference to the next (zeros at first), `numbers` what it gets behind the pointers (int as int32_t, float
+    from one inference to the next (zeros at first), `numbers` what it gets after the pointers (int as int32_t, float
     as double): values, or functions of an `OperatorCall`. What is returned decorates a NumPy reference, if there is
     one: a function of the inputs as arrays and of the options by name, which returns the outputs.
     """

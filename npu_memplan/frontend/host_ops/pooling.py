@@ -73,6 +73,6 @@ def pool_2d(work: Lowering) -> None:
 
 
 def _extent_inside(window: Expr, axis: ImageAxis) -> Expr:
-    """Number of window rows (or columns) that lie inside the image."""
+    """Number of window rows (or columns) that are inside the image."""
     origin = window * axis.stride - axis.before
     return smallest(const(axis.kernel), const(axis.size) - origin) - largest(const(0), const(0) - origin)

@@ -1,6 +1,6 @@
 """MEAN, SUM, REDUCE_MAX, REDUCE_MIN, ARG_MAX, ARG_MIN, CUMSUM, ADD_N, and of plain numbers REDUCE_PROD, _ANY and _ALL.
 
-Invariant: elements are met in the order in which they lie in memory. Sums of stored numbers are exact int32; the
+Invariant: elements are met in the order in which they are in memory. Sums of stored numbers are exact int32; the
 division by the number of elements is part of the one multiplier that also rescales. What ADD_N and CUMSUM add is
 brought to twice the scale with 20 more bits, and rescaled once.
 """

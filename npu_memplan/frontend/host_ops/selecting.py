@@ -170,7 +170,7 @@ def tile(work: Lowering) -> None:
 
 @lowering("DYNAMIC_UPDATE_SLICE")
 def update_slice(work: Lowering) -> None:
-    """Input 0 with input 1 in it, from the place that input 2 says; it is moved so that all of it lies inside."""
+    """Input 0 with input 1 in it, from the place that input 2 says; it is moved so that all of it is inside."""
     data, update, at, output = work.tensor(0), work.tensor(1), work.tensor(2), work.output()
     same_type((data, update, output))
     rank = len(data.shape)

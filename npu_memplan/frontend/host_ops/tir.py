@@ -1,7 +1,7 @@
 """A small typed builder of TIR statements.
 
 Invariant: what it builds is plain: serial loops from zero, stores, loads, binds and ifs over
-whole buffers, in int32 unless stated otherwise. Scratch is allocated in front of everything,
+whole buffers, in int32 unless stated otherwise. Scratch is allocated before everything,
 in global memory, so that it is planned with the rest of the program; `LocalScalar` is a scalar
 that stays in registers and is never planned.
 """
@@ -132,7 +132,7 @@ class Function:
         self.add(tirx.While(condition, self._end()))
 
     def copy(self, source: Buffer, target: Buffer) -> None:
-        """The elements of `source` to `target`, in the order in which they lie, whatever the shapes."""
+        """The elements of `source` to `target`, in the order in which they are, whatever the shapes."""
         here, there = ([int(n) for n in buffer.shape] for buffer in (source, target))
         with self.loop(math.prod(here)) as i:
             self.store(target, raw_load(source, unflatten(i, here)), *unflatten(i, there))

@@ -1,4 +1,4 @@
 """ONNX models (QDQ exports) to one IRModule, through TVM's frontend.
 
-Invariant: what TVM gets wrong is repaired here (`repairs`), so modules behind this folder are right.
+Invariant: what TVM gets wrong is repaired here (`repairs`), so modules that leave this folder are right.
 """

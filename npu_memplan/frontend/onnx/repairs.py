@@ -1,7 +1,7 @@
 """Conversions of ONNX nodes of which TVM 0.27 makes something that no NPU pattern can see.
 
 Invariant: a repair computes the same real values as TVM's own conversion; None where it does not apply, and TVM
-converts the node. Unnecessary when TVM's importer emits `relax.clip`, `relax.nn.pad`, a division behind the product of
+converts the node. Unnecessary when TVM's importer emits `relax.clip`, `relax.nn.pad`, a division after the product of
 a hard swish, and stored weights for quantised constants (`test_tvm_still_expands_what_is_repaired` then fails).
 """
 
@@ -50,7 +50,7 @@ def _hard_swish(inputs: Any, _: Mapping[str, Any]) -> Any:
 
 
 def _quantise_linear(inputs: Any, attributes: Mapping[str, Any]) -> Any:
-    """Weights that a file keeps in float in front of a quantisation, as quantisation-aware training exports them."""
+    """Weights that a file keeps in float before a quantisation, as quantisation-aware training exports them."""
     values, scale = _constant(inputs, 0), _constant(inputs, 1)
     zero = np.zeros((), np.uint8) if len(inputs) < 3 or inputs[2] is None else _constant(inputs, 2)
     if values is None or scale is None or zero is None or attributes.get("block_size") or zero.dtype.kind not in "iu":

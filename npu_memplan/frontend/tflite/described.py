@@ -119,7 +119,7 @@ _WINDOWS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", *_POOLS_AND_RESIZE
 def _sliced_images(network: Network, operator: CpuOperator) -> bool:
     """Whether it takes a part of each of several images for an operator that Vela runs image by image.
 
-    Vela 5.2 lets that operator read where the part lies (behind a PAD, too), and finds no image but the first there.
+    Vela 5.2 lets that operator read where the part is (after a PAD, too), and finds no image but the first there.
     """
     if operator.name not in _SLICING:
         return False

@@ -1,7 +1,7 @@
 """A TFLite file to one IRModule by TVM's frontend, our partitioning and our lowering: no Vela stream.
 
 Invariant: the module has the same form and the same attributes as the one that `tflite.import_tflite` lifts
-from Vela's stream, so nothing behind this module depends on which compiler made it.
+from Vela's stream, so nothing that uses this module depends on which compiler made it.
 """
 
 from __future__ import annotations

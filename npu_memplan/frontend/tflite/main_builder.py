@@ -1,7 +1,7 @@
 """`main` of a TFLite network while it grows, one operator after another; every TFLite import builds it here.
 
 Invariant: `values` holds the Relax value of every tensor made so far, by tensor index, in the shape and type that
-the file declares (scalars are [1]). Variable tensors are parameters behind the inputs; the caller of a function
+the file declares (scalars are [1]). Variable tensors are parameters after the inputs; the caller of a function
 with one lets it update the state in place.
 """
 
@@ -54,7 +54,7 @@ class MainBuilder:
     ) -> Any:
         """The finished module; `emit` adds one operator and leaves its outputs in `values`.
 
-        `return_updates`: what states become is returned too, behind the outputs, until `settled` ends that.
+        `return_updates`: what states become is returned too, after the outputs, until `settled` ends that.
         """
         builder = self.block_builder
         branches = self._branches and any(operator.name == "IF" for operator in self.network.cpu_operators)
@@ -74,7 +74,7 @@ class MainBuilder:
         return module
 
     def _result(self, index: int) -> Any:
-        """The value of an output; of one that is a constant, a copy, since results lie in pools."""
+        """The value of an output; of one that is a constant, a copy, since results are in pools."""
         if self.network.tensors[index].data is None or isinstance(self.values.get(index), relax.Var):
             return self.value(index)
         self.host_call(CpuOperator(-1, "RESHAPE", -1, (index,), (index,)))  # which copies

@@ -33,7 +33,7 @@ class RelaxImport:
     module: Any  # tvm.IRModule
     on_host: Mapping[int, str]  # operators that are calls of host code, and why
     operator_of: Mapping[str, int]  # variable of main -> the operator it is part of
-    updates: int = 0  # results of main, behind the outputs, that are what states become
+    updates: int = 0  # results of main, after the outputs, that are what states become
 
 
 def import_operators(

@@ -99,7 +99,7 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
         return self.get_tensor_expr(constant)
 
     def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
-        """The value of a constant; bytes behind it are padding.
+        """The value of a constant; bytes after it are padding.
 
         TVM 0.27 wants as many bytes as the shape needs. Unnecessary when `test_padded_constants` passes without it.
         """

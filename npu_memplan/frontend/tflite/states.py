@@ -1,6 +1,6 @@
 """States that are updated in place, in a `main` that other passes have ordered.
 
-Invariant: an update comes behind every binding that uses what the state held before; nothing else moves. Where
+Invariant: an update comes after every binding that uses what the state held before; nothing else moves. Where
 passes look for dead code, main returns the updates as its last results until `settled` takes these away.
 """
 
@@ -43,7 +43,7 @@ def _without_results(bindings: Sequence[Any], whole: Any, count: int) -> tuple[l
 
 
 def _moved(bindings: Sequence[Any], update: Any) -> list[Any]:
-    """`update` behind the last binding that looks at the bytes as they were before it."""
+    """`update` after the last binding that looks at the bytes as they were before it."""
     arguments = update.value.args[1].fields
     old = {arguments[int(i)] for i in update.value.attrs.inplace_indices if int(i) >= 0}
     place = next(i for i, b in enumerate(bindings) if b is update)

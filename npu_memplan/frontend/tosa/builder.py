@@ -107,7 +107,7 @@ class GraphBuilder:
         return count > 1 and all(len(shape) == MOST and shape[0] in (1, count) for shape in shapes)
 
     def _append_images(self, operator: TosaOperator, layer: Layer) -> None:
-        """The layer once for each image, and the results one behind the other."""
+        """The layer once for each image, and the results one after the other."""
         made = self.tensors[layer.output]
         images = [self._image(made, index, None) for index in range(made.shape[0])]
         for index, image in enumerate(images):

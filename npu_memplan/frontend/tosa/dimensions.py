@@ -24,7 +24,7 @@ def image_shape(shape: Shape) -> Shape:
 
 
 def around(shape: Shape, axes: Sequence[int]) -> Shape:
-    """In three dimensions: those in front of `axes`, which are neighbours, these, and those behind."""
+    """In three dimensions: those before `axes`, which are neighbours, these, and those after."""
     first, behind = min(axes), max(axes) + 1
     return prod(shape[:first]), prod(shape[first:behind]), prod(shape[behind:])
 

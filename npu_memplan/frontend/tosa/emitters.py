@@ -296,7 +296,7 @@ def _reduced(
         made = builder.producer(index, "REDUCE_SUM", "RESCALE")
     source, zero, bits = shifted(builder, index)
     name, shape = builder.read(source, zero), builder.shape(source)
-    if len(axes) > 1 and axes == set(range(min(axes), len(shape))):  # they are one behind the other in memory
+    if len(axes) > 1 and axes == set(range(min(axes), len(shape))):  # they are one after the other in memory
         shape = (*shape[: min(axes)], math.prod(shape[min(axes) :]))
         name, axes = builder.reshaped(name, shape), {len(shape) - 1}
     name, made_shape, kernel, across = reduced(builder, name, shape, axes)

@@ -38,7 +38,7 @@ class ByteFunction:
 
 
 def byte_function(builder: GraphBuilder, index: int, before: int) -> ByteFunction | None:
-    """How the 32-bit tensor `index` follows from one int8 tensor, element by element, in operators in front of number
+    """How the 32-bit tensor `index` follows from one int8 tensor, element by element, in operators before number
     `before`; None where it does not.
     """
     made = builder.made_by.get(index)

@@ -1,4 +1,4 @@
-"""What operators of TOSA say beside their tensors: rescalings, zero points, windows.
+"""What operators of TOSA have in addition to their tensors: rescalings, zero points, windows.
 
 Invariant: nothing is assumed: what is no constant, or has a form that no layer takes, is a `RejectedError`.
 """

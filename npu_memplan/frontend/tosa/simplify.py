@@ -21,7 +21,7 @@ _STORED = frozenset(("int8", "int16"))
 
 
 def moved_behind_rescales(graph: TosaGraph) -> TosaGraph:
-    """`graph` with a RESCALE of moved sums in front of the move, where each element keeps its scale."""
+    """`graph` with a RESCALE of moved sums before the move, where each element keeps its scale."""
     made_by = {index: operator for operator in graph.operators for index in operator.outputs}
     tensors, operators = list(graph.network.tensors), []
     for operator in graph.operators:
@@ -50,7 +50,7 @@ def _move(rescale: TosaOperator, tensors: Sequence[Tensor], made_by: Mapping[int
 
 
 def moved_before_rescales(graph: TosaGraph) -> TosaGraph:
-    """`graph` with a move of stored values that are widened for it in front of that RESCALE, which has one scale."""
+    """`graph` with a move of stored values that are widened for it before that RESCALE, which has one scale."""
     made_by = {index: operator for operator in graph.operators for index in operator.outputs}
     tensors, operators = list(graph.network.tensors), []
     for operator in graph.operators:

@@ -1,4 +1,4 @@
-"""The layers of TOSA's TABLE and NEGATE: of int8 256 results, of int16 the ends of 512 lines with a RESCALE behind.
+"""The layers of TOSA's TABLE and NEGATE: of int8 256 results, of int16 the ends of 512 lines with a RESCALE after.
 
 Invariant: results of int16 are those of TOSA's TABLE and RESCALE for every one of 65,536 values, which are all tried.
 """

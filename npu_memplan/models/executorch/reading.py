@@ -1,6 +1,6 @@
 """The bytes of a `.pte` file as an `ExecutorchProgram`.
 
-Invariant: every offset, vector and string that is followed lies inside the file, and every index is in range; what is
+Invariant: every offset, vector and string that is followed is inside the file, and every index is in range; what is
 wrong is a `NetworkError`.
 """
 

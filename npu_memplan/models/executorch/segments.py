@@ -1,6 +1,6 @@
-"""Where the parts of an ExecuTorch file lie: its flatbuffer, its segments, its data by name; a program in its bundle.
+"""Where the parts of an ExecuTorch file are: its flatbuffer, its segments, its data by name; a program in its bundle.
 
-Invariant: every span that is given lies inside the file.
+Invariant: every span that is given is inside the file.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class FileParts:
     root: FlatTable
     view: memoryview
     base: int  # byte of the file that offsets of segments count from
-    end: int  # behind the last byte of a segment
+    end: int  # after the last byte of a segment
 
     def segments(self, slot: int) -> tuple[range, ...]:
-        """Where the segments lie that are listed in the vector of DataSegment in `slot`."""
+        """Where the segments are that are listed in the vector of DataSegment in `slot`."""
         found = []
         for number, table in enumerate(self.root.tables(slot)):
             start, size = self.base + table.number("<Q", 0), table.number("<Q", 1)

@@ -1,6 +1,6 @@
-"""The blocks of a delegate of `EthosUBackend`: Vela's stream and constants, and where inputs and outputs lie.
+"""The blocks of a delegate of `EthosUBackend`: Vela's stream and constants, and where inputs and outputs are.
 
-Invariant: blocks have known names and lie inside the delegate's bytes; what is external was found by its key. Blocks:
+Invariant: blocks have known names and are inside the delegate's bytes; what is external was found by its key. Blocks:
 a header of 32 bytes (name, size, whether the data is a key of named data), then the data, padded to 16 bytes.
 """
 
@@ -31,7 +31,7 @@ SCRATCH_LIMIT_BYTES = (1 << 31) - 1  # of the scratch: a slot's offset is a sign
 
 @dataclass(frozen=True, slots=True)
 class BlockSlot:
-    """An input or output of a delegate, as the stream has it; the runtime ignores `region`: all lie in the scratch."""
+    """An input or output of a delegate, as the stream has it; the runtime ignores `region`: all are in the scratch."""
 
     shape: tuple[int, ...]
     element_bytes: int

@@ -1,7 +1,7 @@
 """The calls of Ethos-U delegates in an ExecuTorch program, each as a network of one NPU call.
 
 Invariant: tensors have the types of the method and the shapes that the stream sees, so their bytes are in its order;
-they lie in the scratch where the delegate's blocks say, which is where the runtime copies them.
+they are in the scratch where the delegate's blocks say, which is where the runtime copies them.
 """
 
 from __future__ import annotations

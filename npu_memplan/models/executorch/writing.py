@@ -1,7 +1,7 @@
 """A `.pte` file with other delegate data and another memory plan: everything else of it stays, byte for byte.
 
 Invariant: what is written is read back as the same program with the changes. What has no room where it was stands
-behind the flatbuffer, and its offset leads there; segments keep their order and alignment.
+after the flatbuffer, and its offset leads there; segments keep their order and alignment.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Rewriter:
             struct.pack_into("<I", self._head, place, at + 12 - place)
 
     def _append(self, size: int, alignment: int, before: int = 0) -> int:
-        """Where `size` new bytes begin, of which those behind the first `before` are aligned."""
+        """Where `size` new bytes begin, of which those after the first `before` are aligned."""
         start = len(self._head) + -(len(self._head) + before) % alignment
         self._head.extend(bytes(start + size - len(self._head)))
         return start

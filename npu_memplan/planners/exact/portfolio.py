@@ -15,7 +15,7 @@ class Order:
     """Which section is filled next, and which of its items is tried first.
 
     An item's score is `duration * log(sections it covers) + size * log(bytes)`, high ones first; with
-    `follow` items come as they lie in the best placement so far, lowest first.
+    `follow` items come as they are in the best placement so far, lowest first.
     """
 
     rule: int  # of `section_key` in choices.c

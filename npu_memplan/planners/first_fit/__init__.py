@@ -7,7 +7,7 @@ and every other planner begins with one.
 
 The order decides everything. No single one is good for all problems: largest first packs well where sizes differ,
 longest-lived first where lifetimes do, those live at the peak first where the peak is narrow. So `best_first_fit` tries
-eight and keeps the best, stopping at a proven bound. `hill_climb` goes on from there: what stands at the top of the
+eight and keeps the best, stopping at a proven bound. `hill_climb` goes on from there: what is at the top of the
 layout is to blame for its height, so it changes places with a neighbour that comes earlier in the order, or is pulled
 forward; equal steps are taken too, since plateaus are wide, and now and then a worse one.
 

@@ -1,4 +1,4 @@
-"""Search over orders of first fit: bring forward what stands at the top.
+"""Search over orders of first fit: bring forward what is at the top.
 
 Invariant: the best layout so far is kept, so the answer is never worse than the best
 single order; the walk depends on the seed and the node budget only.

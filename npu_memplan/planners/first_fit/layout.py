@@ -35,7 +35,7 @@ def fixed_first(model: Model, order: Iterable[int]) -> list[int]:
 
 
 def lowest_place(model: Model, layout: Layout, item: Item, pool: int) -> int | None:
-    """Lowest origin of `item` in `pool` beside its placed neighbours; its fixed one, None where that is taken."""
+    """Lowest origin of `item` in `pool` among its placed neighbours; its fixed one, None where that is taken."""
     pools, origins, fixed = layout.pools, layout.origins, item.fixed
     near = model.neighbours[item.index]
     model.look(4 * len(near) + 10)

@@ -1,7 +1,7 @@
 """General: searches over distances, for aliases, overlaps, fixed places, alignments and any conflicts alike.
 
 The idea. Whatever a problem says about two items comes down to *zones*: open intervals that the distance between their
-origins must not lie in (`Model.zones`). Two plain buffers live together have one zone; an allowed overlap cuts a piece
+origins must not be in (`Model.zones`). Two plain buffers live together have one zone; an allowed overlap cuts a piece
 out of it; views of an alias group make several. So a placement is a set of origins that breaks no zone, and a pair that
 does is branched on: one branch for every range of distances between its zones.
 

@@ -1,4 +1,4 @@
-"""Local search for a lower placement: what stands too high is taken out and put in again, what is in its way makes way.
+"""Local search for a lower placement: what is too high is taken out and put in again, what is in its way makes way.
 
 Invariant: `offsets` are a placement of all items whenever `below` says so. What was learned about items that are hard
 to place stays from call to call. Nothing is ever proven here.

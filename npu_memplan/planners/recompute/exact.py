@@ -85,7 +85,7 @@ class _Search:
         return None, True
 
     def _held_after(self, index: int, state: _State) -> list[_State]:
-        """The states behind a task: one for each least set of values that has to go for it."""
+        """The states after a task: one for each least set of values that has to go for it."""
         count, held = state
         count = max(count, index + 1)
         needed = self.reads[index] | self.makes[index]

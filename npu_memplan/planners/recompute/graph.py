@@ -1,6 +1,6 @@
 """Tasks that make and read values, and the bytes that are live while they run in some order, some of them again.
 
-Invariant: a schedule is a sequence of tasks in which each stands at least once, the first times in the given order. A
+Invariant: a schedule is a sequence of tasks in which each occurs at least once, the first times in the given order. A
 task reads what was made last of each value; between its last read and the next time that it is made, a value is not
 live.
 """
@@ -29,7 +29,7 @@ class Task:
 class TaskGraph:
     """Tasks in their order. Value v has `sizes_bytes[v]`; those that no task makes are always there and not counted.
 
-    `kept` values live on behind the last task.
+    `kept` values live on after the last task.
     """
 
     tasks: tuple[Task, ...]

@@ -1,7 +1,7 @@
 """A schedule within a limit for graphs of any size: run again what saves most bytes for its cost.
 
 Invariant: every move lowers the bytes above the limit, summed over the schedule, so the search ends; what it gives is
-within the limit by `live_bytes`. A move makes a value again in front of a later reader. What its task reads, and is not
+within the limit by `live_bytes`. A move makes a value again before a later reader. What its task reads, and is not
 live there, is made again too, or lives on until there: both are tried, to a few depths.
 """
 
@@ -31,7 +31,7 @@ def evict(graph: TaskGraph, limit_bytes: int) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """Runs `tasks` in front of a reader."""
+    """Runs `tasks` before a reader."""
 
     tasks: tuple[int, ...]
     cost: float
@@ -105,7 +105,7 @@ class _Search:
         return found
 
     def _best(self, value: int, reader: int) -> _Move | None:
-        """The best way to make `value` again in front of `reader`, if that saves anything."""
+        """The best way to make `value` again before `reader`, if that saves anything."""
         moves = []
         self.looks += 1
         seen: set[tuple[int, ...]] = set()
@@ -167,7 +167,7 @@ class _Search:
         return saved - self._excess_of(value, at, tasks, longer)
 
     def _excess_of(self, value: int, at: int, tasks: Sequence[int], longer: int) -> int:
-        """Bytes above the limit while `tasks` run in front of a position, summed over them."""
+        """Bytes above the limit while `tasks` run before a position, summed over them."""
         graph, sizes = self.graph, self.graph.sizes_bytes
         reader = graph.tasks[self.task_of[self.runs[at]]]
         level = self.live[at] - reader.scratch_bytes - sum(sizes[v] for v in reader.makes) - sizes[value] + longer

@@ -57,7 +57,7 @@ class NpuFindings:
 
 
 def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
-    """What the streams beside plan.json show (nothing without `directory`), and host calls that no
+    """What the streams next to plan.json show (nothing without `directory`), and host calls that no
     operator of the model requested."""
     where = _Where(artifact)
     paddings: dict[str, BrickPadding] = {}
@@ -129,7 +129,7 @@ def kind_of(operation: Operation) -> str:
 
 
 class _Where:
-    """Which buffer lies at an address of a region at a point."""
+    """Which buffer is at an address of a region at a point."""
 
     def __init__(self, artifact: Artifact) -> None:
         placed = {p.buffer: p for p in artifact.plan.placements}

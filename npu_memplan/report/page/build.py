@@ -25,7 +25,7 @@ class Page:
     body: str
     footer: str  # after what made it
     sections: tuple[tuple[str, str], ...] = ()  # (id, label) of what the head links to
-    styles: tuple[str, ...] = ()  # assets beside style.css
+    styles: tuple[str, ...] = ()  # assets in addition to style.css
     scripts: tuple[str, ...] = ()  # assets that read `data`
     data: Mapping[str, Any] = field(default_factory=dict)
 

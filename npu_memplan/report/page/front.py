@@ -33,7 +33,7 @@ def front_page(front: ParetoFront) -> str:
 
 
 def _cards(front: ParetoFront) -> str:
-    """The ends of the front and the default compile, each beside Vela's Performance in bytes and time."""
+    """The ends of the front and the default compile, each compared with Vela's Performance in bytes and time."""
     ends = {"least memory": front.points[0], "fastest": front.points[-1], "default compile": front.default}
     if len(front.points) == 1:
         ends = {"least memory and fastest": front.points[0], "default compile": front.default}

@@ -52,7 +52,7 @@ AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
 
 def html_report(artifact: Artifact, directory: Path | None = None) -> str:
-    """The text of report.html; `directory` is where the command streams lie, for better labels."""
+    """The text of report.html; `directory` is where the command streams are, for better labels."""
     target = artifact.target
     on = "host only" if target.accelerator == NO_NPU else target.accelerator
     optimise = f"optimise {target.optimise}" if target.optimise else ""

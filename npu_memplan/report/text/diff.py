@@ -91,7 +91,7 @@ class PlanDiff:
 
 
 def diff(before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None] = (None, None)) -> PlanDiff:
-    """What it takes to go from `before` to `after`; `directories` are where their command streams lie."""
+    """What it takes to go from `before` to `after`; `directories` are where their command streams are."""
     return PlanDiff(
         _names(before, after, directories),
         tuple(_options(before, after)),
@@ -110,7 +110,7 @@ def _work(both: tuple[Artifact, Artifact], directories: tuple[Path | None, Path 
 
 
 def _names(before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None]) -> tuple[str, str]:
-    """Where each lies, with the model's name where the two have different ones."""
+    """Where each is, with the model's name where the two have different ones."""
     first, second = (
         a.name if d is None else str(d) if before.name == after.name else f"{d} ({a.name})"
         for a, d in zip((before, after), directories, strict=True)

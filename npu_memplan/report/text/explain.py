@@ -1,6 +1,6 @@
 """Why a pool is as high as it is: the peak, what is there, and what would lower it.
 
-Invariant: every sentence follows from numbers in the plan (or in the command streams beside
+Invariant: every sentence follows from numbers in the plan (or in the command streams next to
 it); advice names the bytes it could win at most, and is left out when that is nothing.
 """
 
@@ -75,7 +75,7 @@ class PeakExplanation:
 
 
 def explain_peak(artifact: Artifact, directory: Path | None = None) -> PeakExplanation:
-    """The peaks of `artifact`; `directory` is where its command streams lie."""
+    """The peaks of `artifact`; `directory` is where its command streams are."""
     findings = npu_findings(artifact, directory)
     view = memory_view(artifact.problem, artifact.plan)
     what = npu_labels(artifact, directory)

@@ -1,4 +1,4 @@
-"""One buffer, operator or call by its name: where it lies, when it lives, and why there.
+"""One buffer, operator or call by its name: where it is, when it lives, and why there.
 
 Invariant: "why" is read off the finished plan (what lies below it, what it shares bytes with),
 so the answer is true for any planner, also for one the user wrote.

@@ -1,4 +1,4 @@
-"""What a compile prints: the verdict, bytes and time beside Vela's, what was selected and why.
+"""What a compile prints: the verdict, bytes and time compared with Vela's, what was selected and why.
 
 Invariant: at most `LINES` lines, whatever the path; what does not fit is in memory.txt, and its notes are counted. What
 makes results doubtful is never left out.

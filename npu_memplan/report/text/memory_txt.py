@@ -1,4 +1,4 @@
-"""All that is said of a compiled model in text: the verdict, pools, kinds of bytes, the largest buffers, a small map.
+"""The description of a compiled model in text: the verdict, pools, kinds of bytes, the largest buffers, a small map.
 
 Invariant: every size is shown in bytes and in KiB, columns are aligned, and the plain text
 (memory.txt, a pipe, NO_COLOR) carries the same characters as the coloured terminal.
@@ -45,7 +45,7 @@ def memory_text(artifact: Artifact) -> str:
 
 
 def print_memory(artifact: Artifact, console: Console | None = None) -> None:
-    """Print the whole table to `console` (default: stdout), behind its verdict; colour is its business (NO_COLOR)."""
+    """Print the whole table to `console` (default: stdout), after its verdict; colour is its business (NO_COLOR)."""
     console = console or terminal()
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target

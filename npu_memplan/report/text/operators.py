@@ -1,6 +1,6 @@
 """Every operator of TFLite and tflite-micro: what has code for it, of which types, and against which reference.
 
-Invariant: a cell is a row of `exactness`, which tests hold to the reference; nothing is said twice.
+Invariant: a cell is a row of `exactness`, which tests hold to the reference; nothing is printed twice.
 """
 
 from __future__ import annotations

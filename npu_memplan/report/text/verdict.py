@@ -1,6 +1,6 @@
 """The first line of a compile: whether it fits, in how many bytes, how long it takes on the NPU and on the host.
 
-Invariant: one line; what is estimated says so, and without a size to fit into nothing is said to fit.
+Invariant: one line; what is estimated says so, and without a size to fit into nothing "fits".
 """
 
 from __future__ import annotations

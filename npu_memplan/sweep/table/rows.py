@@ -46,7 +46,7 @@ class TableRow:
 
     @property
     def multipliers(self) -> int:
-        """Of the accelerator: what stands for its silicon. None: 0."""
+        """Of the accelerator: a measure of its silicon. None: 0."""
         npu = ACCELERATORS.get(self.label.accelerator)
         return npu.macs if npu else 0
 

@@ -187,7 +187,7 @@ def _how(code: int | None) -> str:
         return f"by signal {-code}"
 
 
-# -- what Linux says of a process and of all that it started; nothing fails because one has ended meanwhile
+# -- what Linux reports of a process and of all that it started; nothing fails because one has ended meanwhile
 
 
 def family(process: int) -> Iterator[int]:

@@ -23,7 +23,7 @@ class SentFile:
 
 @dataclass(frozen=True, slots=True)
 class CaseJob:
-    """A case without its model, which is sent beside it."""
+    """A case without its model, which is sent separately."""
 
     key: str
     options: CompileOptions

@@ -17,7 +17,7 @@ from .tasks import CallTasks
 
 ATTEMPTS = 6
 CLOSE = 1.02
-"""Limits of the search this near to each other are not told apart."""
+"""Limits of the search this near to each other count as equal."""
 
 
 QUICK = "first-fit"

@@ -134,7 +134,7 @@ class _Emitter:
         return relax.SeqExpr([relax.BindingBlock(self.emitted)], result)
 
     def current(self, value: Any) -> Any:
-        """An expression with every variable that it uses as it stands now."""
+        """An expression with every variable that it uses as it is now."""
         now = {var: self.of(var) for var in relax.analysis.free_vars(value)}
         if all(var.same_as(other) for var, other in now.items()):
             return value
@@ -159,6 +159,6 @@ def _callee(value: Any) -> str:
 
 
 def _is_known(call: Invoke) -> bool:
-    """Whether a PrimFunc does nothing but load, compute and store: it has no result beside its tensors."""
+    """Whether a PrimFunc does nothing but load, compute and store: it has no result other than its tensors."""
     called = {operator_of(found) for found in nodes_of(call.primfunc.body, ir.Call)}
     return bool(call.nodes) and not called & _OPAQUE

@@ -88,7 +88,7 @@ class FunctionWalk:
             self.state.read(place, f"{self.name}, the result")
 
     def placed(self, key: str) -> Iterator[OwnedBytes]:
-        """What the attributes say to lie in the caller's pools at the beginning, or at the end."""
+        """What the attributes say to be in the caller's pools at the beginning, or at the end."""
         for entry in self.attributes.get(key, ()):
             memory, offset, size = self.pools.get(str(entry["pool"])), entry["offset_bytes"], entry["size_bytes"]
             if memory is not None and isinstance(offset, int) and isinstance(size, int):

@@ -71,13 +71,13 @@ class State:
         self.fault(FaultKind.OVERWRITTEN, where, text)
 
     def adopt(self, place: OwnedBytes) -> None:
-        """What was written into a whole pool (its constants) belongs to what lies there."""
+        """What was written into a whole pool (its constants) belongs to what is there."""
         for start, stop, owner, _ in list(self.owners.within(place.memory, place.start, place.stop)):
             if owner is place.memory:
                 self.owners.write(place, start, stop)
 
     def within(self, place: OwnedBytes, where: str, before: int = 0) -> None:
-        """`place`, `before` bytes behind the beginning of its storage, lies in its memory, and where it lay before."""
+        """`place`, `before` bytes after the beginning of its storage, is in its memory, and where it was before."""
         size = place.memory.size_bytes
         if size is not None and place.stop > size:
             self.fault(FaultKind.OUTSIDE, where, f"{place}, which has {size} bytes")
@@ -132,7 +132,7 @@ class CallWalk:
                 self.places[buffer] = self.places[other]
 
     def at(self, buffer: Any, item_bytes: int, load: Any, name: str, before: int) -> None:
-        """`buffer`, `before` bytes within the storage `name`, lies where `load`'s element does."""
+        """`buffer`, `before` bytes within the storage `name`, is where `load`'s element is."""
         pool = self.pools.get(load.source)
         if pool is None:
             return

@@ -22,7 +22,7 @@ class OwnedMemory:
 
 @dataclass(frozen=True, slots=True)
 class OwnedBytes:
-    """Where a storage lies: bytes [start, stop) of `memory`; `shape` in elements, where it is known."""
+    """Where a storage is: bytes [start, stop) of `memory`; `shape` in elements, where it is known."""
 
     memory: OwnedMemory
     start: int

@@ -1,9 +1,9 @@
 """Closed forms: no access of one storage meets what an earlier access of another storage wrote.
 
 Invariant: "never" is proven for every execution that the loops allow, those that a condition hides included; where an
-index is not linear in the loops nothing is proven. Two executions are told apart by the outermost common loop in which
-they differ, as in dependence analysis: for each such loop the distance of the two elements is linear, so that its
-extremes lie at corners.
+index is not linear in the loops nothing is proven. Two executions are distinguished by the outermost common loop in
+which they differ, as in dependence analysis: for each such loop the distance of the two elements is linear, so that its
+extremes are at corners.
 """
 
 from __future__ import annotations

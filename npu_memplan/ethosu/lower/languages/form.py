@@ -35,7 +35,7 @@ Scales = Sequence[Scale]
 class Form:
     """The functions of one language.
 
-    `kernel`: an operation of Ethos-U55 in this language, with sums of 48 bits and sparse weights where that is said.
+    `kernel`: an operation of Ethos-U55 in this language, with sums of 48 bits and sparse weights where that is stated.
     `fitted`: weights and scales as the multipliers take them, and whether sums have more than 32 bits.
     `encode`: the streams of an operation whose blocks are chosen.
     `function_table`: what the table memory holds for a function of 16-bit values; None: the function is built in.

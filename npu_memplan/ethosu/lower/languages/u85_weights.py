@@ -1,7 +1,7 @@
 """Weights and scales of an Ethos-U85 operation.
 
 Invariant: sums of 32 bits have biases of 32 and multipliers of 31 bits, those of 48 bits have 48 and 15; what does not
-fit is said before anything is encoded.
+fit is reported before anything is encoded.
 """
 
 from __future__ import annotations

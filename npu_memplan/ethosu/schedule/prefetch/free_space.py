@@ -23,11 +23,11 @@ class OccupiedRange:
 
 
 class FreeCapacity:
-    """How many bytes are free below `limit_bytes`, in multiples of `grain`, wherever they lie: for copies that
+    """How many bytes are free below `limit_bytes`, in multiples of `grain`, wherever they are: for copies that
     are planned together with everything else. `used`: bytes at each operation.
     """
 
-    placed = False  # whether a copy has its place: around `held`, what lies where, by where it starts
+    placed = False  # whether a copy has its place: around `held`, what is where, by where it starts
 
     def __init__(self, held: Sequence[OccupiedRange], limit_bytes: int, operations: int, grain: int = 16) -> None:
         self.limit_bytes, self.grain = limit_bytes - limit_bytes % grain, grain

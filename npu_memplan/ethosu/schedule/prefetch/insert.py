@@ -21,7 +21,7 @@ from .timed_program import TimedProgram
 def insert(
     timed: TimedProgram, copies: tuple[Copy, ...], region: int, reblocked: bool
 ) -> tuple[NpuProgram, dict[str, int]]:
-    """The program with `copies`, and where their buffers lie in the pool that is NPU region `region`.
+    """The program with `copies`, and where their buffers are in the pool that is NPU region `region`.
 
     `reblocked`: kernels in the best blocks for where they read their constants; else in their own.
     """

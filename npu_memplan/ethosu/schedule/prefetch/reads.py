@@ -24,7 +24,7 @@ Span = tuple[int, int]  # first byte in the constants, and one past the last
 class ConstantBlock:
     """Constants that are copied together, because the same kernels read them."""
 
-    constants: str  # the buffer they lie in
+    constants: str  # the buffer they are in
     spans: tuple[Span, ...]  # ascending, apart; each is one transfer
     readers: tuple[int, ...]  # operations, ascending
 
@@ -33,7 +33,7 @@ class ConstantBlock:
         return sum(stop - start for start, stop in self.spans)
 
     def inner(self, offset: int) -> int:
-        """Where a byte of the constants lies in the copy."""
+        """Where a byte of the constants is in the copy."""
         at = 0
         for start, stop in self.spans:
             if start <= offset < stop:

@@ -1,7 +1,7 @@
-"""Which constants save most cycles when they lie in faster memory for good, and a program that reads them there.
+"""Which constants save most cycles when they are in faster memory for good, and a program that reads them there.
 
 Invariant: a program with resident constants computes what it computed without; no transfer is added. All resident
-constants of a program are one buffer, a parameter, whose bytes are the constants one behind the other.
+constants of a program are one buffer, a parameter, whose bytes are the constants one after the other.
 """
 
 from __future__ import annotations

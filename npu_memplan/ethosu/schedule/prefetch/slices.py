@@ -85,7 +85,7 @@ _Known = tuple[_Core, ...] | _WholeKernel | None
 
 
 class Slices:
-    """Constants, and behind them the slices of their weights: each is made once, however many programs read it."""
+    """Constants, and after them the slices of their weights: each is made once, however many programs read it."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -95,11 +95,11 @@ class Slices:
 
     @property
     def all(self) -> bytes:
-        """The constants with what is behind them."""
+        """The constants with what is after them."""
         return self.data + self.extended
 
     def encoded(self, key: object, weights: Callable[[], bytes]) -> tuple[int, int]:
-        """Where the encoded `weights` called `key` lie, and their bytes."""
+        """Where the encoded `weights` called `key` are, and their bytes."""
         if key not in self._encoded:
             data = weights()
             self._encoded[key] = (len(self.data) + len(self.extended), len(data))
@@ -279,7 +279,7 @@ def _read_stream(
     stream: bytes, sizes: tuple[tuple[int, int], ...], channels: int, block: int, depth: int
 ) -> _Weights | None:
     """The weights of a core by run; None where they are not as many as there should be. Programs that are compared have
-    the same streams, wherever those lie.
+    the same streams, wherever those are.
     """
     weights, count = weight_codec.decode_weights(stream), ceil_div(channels, depth)
     if sum(repeats * values for repeats, values in sizes) * count != len(weights) or (

@@ -35,7 +35,7 @@ class TimedOp:
 
 
 class TimedProgram:
-    """A program whose buffers have places. `constants` by first readers; `fast_region`: where copies would lie."""
+    """A program whose buffers have places. `constants` by first readers; `fast_region`: where copies would be."""
 
     arrays: Any = None  # as C sees it, once a search has made them
 

@@ -1,7 +1,7 @@
 """A program with some of its operations made in stripes.
 
 Invariant: the program computes the same outputs from the same inputs and constants; buffers that became rolling buffers
-keep their names and lie in fewer bytes.
+keep their names and are in fewer bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What it costs, in bytes and cycles, to make some successive operations some channels at a time.
 
-Invariant: behind the first operation that sums over channels, all are made of the same channels of what the group
+Invariant: after the first operation that sums over channels, all are made of the same channels of what the group
 makes; so no map between them is ever there in full, and no weight is read twice for it.
 """
 

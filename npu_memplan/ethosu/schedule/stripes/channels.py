@@ -30,7 +30,7 @@ class DeepMap:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the buffer begins with it, and its elements lie one behind the other."""
+        """Whether the buffer begins with it, and its elements are one after the other."""
         view = self.layout
         return self.offset == 0 and (view.stride_y, view.stride_x, view.stride_c) == self.strides(view.depth)
 

@@ -44,7 +44,7 @@ def choose(groups: CascadeSpace, limit_bytes: int) -> tuple[Group, ...]:
     """The cheapest groups with which at most `limit_bytes` are alive, or as few more as can be."""
     count = len(groups.chains.layers)
     best: list[tuple[int, int, tuple[Group, ...]]] = [(0, 0, ())]  # (bytes above the limit, cycles, groups)
-    options: list[list[Group]] = [[] for _ in range(count + 1)]  # by the operation behind the group
+    options: list[list[Group]] = [[] for _ in range(count + 1)]  # by the operation after the group
     for first in range(count):
         for last in range(first, min(first + _LONGEST, count)):
             if max(groups.chains.whole_bytes[first : last + 1]) > limit_bytes >= groups.least_bytes(first, last):

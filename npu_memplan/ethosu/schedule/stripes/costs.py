@@ -32,7 +32,7 @@ class Costs:
         self._kept: dict[int, Kept | None] = {}
 
     def rows(self, index: int, rows: int, near: bool = False) -> int:
-        """Cycles of `rows` rows of operation `index`; `near`: its weights lie with the feature maps."""
+        """Cycles of `rows` rows of operation `index`; `near`: its weights are with the feature maps."""
         rows = round_up(rows, self.micro_rows)
         key = (index, rows, near)
         if key not in self._cycles:
@@ -66,7 +66,7 @@ class Costs:
         """Cycles of operation `index` made at once; `near` as for `rows`."""
         operation = self.program.operations[index]
         if operation.op is Op.DMA_START:
-            return 0  # it runs beside kernels
+            return 0  # it runs at the same time as kernels
         return self.rows(index, operation.registers[Register.OFM_HEIGHT_M1] + 1, near)
 
     def kept(self, index: int) -> Kept | None:

@@ -123,7 +123,7 @@ class Chains:
             producers.append(layer.output)
         inner = {layer.output.buffer for layer in layers[:-1]}
         if not inner <= self.live.keys():
-            return None  # an output that is read, and lies in another pool
+            return None  # an output that is read, and is in another pool
         complete = all(len(made[name]) == self.writers[name] and self.live[name][0] >= first for name in inner)
         return tuple(layers) if complete and inner <= read else None
 

@@ -37,7 +37,7 @@ def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[
         producers.setdefault(layer.output.buffer, []).append(position)
     done = np.zeros((len(cuts) + 1, len(layers)), np.int64)
     done[1:, -1] = [stop for _, stop in cuts]
-    for position in range(len(layers) - 1, -1, -1):  # readers come behind writers
+    for position in range(len(layers) - 1, -1, -1):  # readers come after writers
         layer, made = layers[position], done[:, position]
         if layer.output.buffer in whole:
             made[-1] = layer.output.height
@@ -75,7 +75,7 @@ def rolling_buffer_rows(layers: Sequence[Sliced], done: Done, buffer: str) -> in
 
 @dataclass(frozen=True, slots=True)
 class RollingBuffer:
-    """The last `rows` rows of a map: row y lies in row `(y - shift) % rows`."""
+    """The last `rows` rows of a map: row y is stored in row `(y - shift) % rows`."""
 
     rows: int
     shift: int = 0
@@ -127,7 +127,7 @@ def even_cuts(height: int, rows: int) -> tuple[Rows, ...]:
 
 
 def fewest_cuts(layer: Sliced, source: Map, distance: int, grain: int) -> tuple[Rows, ...] | None:
-    """The fewest stripes with which the output of `layer` may lie at `distance` bytes from `source`.
+    """The fewest stripes with which the output of `layer` may be at `distance` bytes from `source`.
 
     Each stripe is as high as it can be without writing what it reads, in multiples of `grain` rows where that many
     can be. None when even single rows cannot.

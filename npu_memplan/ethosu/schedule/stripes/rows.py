@@ -2,7 +2,7 @@
 
 Invariant: stripes that cover all rows of an operation compute, together, exactly its result: the same weights,
 scales and block; only bases, heights and the padding above and below follow the rows. Row y of a rolling buffer of n
-rows lies in its row y modulo n.
+rows is stored in its row y modulo n.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...stream.isa import Op, PoolMode, Upscale
 from ...stream.isa import Register as R
 
 Rows = tuple[int, int]  # half-open
-Many = NDArray[np.int64]  # first rows, or rows behind the last, one a turn
+Many = NDArray[np.int64]  # first rows, or rows after the last, one a turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class CapacityWindow:
 def capacity_windows(
     timed: TimedProgram, free_bytes: Sequence[int], stays: Collection[int]
 ) -> Iterator[CapacityWindow]:
-    """Crowds, each behind the one before. `stays`: constants that are never copied."""
+    """Crowds, each after the one before. `stays`: constants that are never copied."""
     constants = timed.constants
     kept = [k for k, constant in enumerate(constants) if len(constant.readers) > 1 and k not in stays]
     reach = [-1, *accumulate((constants[k].readers[-1] for k in kept), max)]
@@ -69,7 +69,7 @@ def _cover(items: list[tuple[float, int]], excess_bytes: int) -> float:
 def delay(timed: TimedProgram, window: CapacityWindow, clock: TimingModel, stays: Collection[int]) -> float:
     """Before the crowd: when, at least, the multipliers have done its last kernel.
 
-    Each multiplies when the one before has put out, behind what that multiplied; and is not done before its own
+    Each multiplies when the one before has put out, after what that multiplied; and is not done before its own
     weights are there, which it requests no sooner than that has multiplied.
     """
     multiplied, tail = clock.engines.multipliers, clock.engines.output - clock.engines.multipliers

@@ -4,7 +4,7 @@ Invariant: a bound of `course`'s clock, never an estimate, whether kernels run i
 where their constants are. It is the most of four, each of which holds by itself:
 the constants' port, each constant once; the kernels as if constants came from wherever they can sooner, and those that
 can be copied kept no memory busy; all memories at once, since what a copy spares one it writes to another; and what
-the port must still bring when an operation ends, because only what is free beside the maps can be there already.
+the port must still bring when an operation ends, because only what the maps leave free can be there already.
 Constants that have no room are read in place (`staying`), and as many of those that are read again as cannot all be
 kept (`capacity_windows`).
 """
@@ -116,7 +116,7 @@ def _brought_late(
     """When a kernel ends, at most the free bytes hold constants of later ones; the port brings the others then.
 
     Loads that begin at or after a time keep their memory busy from then on for as long as all of them take, and the
-    clock does not end before. (Kernels behind the last that is brought add nothing: which of two that share a memory is
+    clock does not end before. (Kernels after the last that is brought add nothing: which of two that share a memory is
     later depends on the schedule.)
     No load has begun, when a kernel ends, of what is read in place by kernels that cannot be in flight with it, nor of
     copies that hold no bytes while it runs: one that holds bytes from `_UNFINISHED` operations before it on waits for

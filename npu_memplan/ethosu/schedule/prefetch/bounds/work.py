@@ -20,7 +20,7 @@ def port_cycles(size_bytes: float, accelerator: Architecture, memory_map: Memory
 
 def unit_cycles(needs: ResourceUse) -> float:
     """No kernel puts out its last block sooner after the one before it has put out its own: it is multiplied from then
-    on, and put out block by block behind that.
+    on, and put out block by block after that.
     """
     if needs.is_transfer:
         return 0.0
