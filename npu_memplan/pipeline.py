@@ -76,7 +76,7 @@ def _built(planned: Planned) -> Compiled:
     extracted = planned.extracted
     module = rewrite(extracted.loaded.module, extracted.problem, planned.plan)
     artifact = describe(extracted.loaded, extracted.program, extracted.problem, planned.plan, module)
-    with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
-        script = beside.submit(module.script, show_meta=True)
+    with ThreadPoolExecutor(1) as executor:  # TVM prints without holding Python's lock
+        script = executor.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
     return Compiled(with_sources(artifact, sources, extracted.loaded), module, script.result(), sources)

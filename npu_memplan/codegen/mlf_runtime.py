@@ -171,8 +171,8 @@ def _header(guard: str, about: str, includes: Sequence[str], body: str = "", fun
     """A header; one that declares `functions` can be included from C++."""
     parts = [f"/* {about} */\n" if about else "", f"#ifndef {guard}\n#define {guard}\n\n"]
     parts += [*(f"#include <{name}>\n" for name in includes), "\n" if includes else ""]
-    before, behind = (f"{line}\n" if functions else "" for line in C_LINKAGE)
-    parts += [before, f"{body}\n" if body else "", behind]
+    before, after = (f"{line}\n" if functions else "" for line in C_LINKAGE)
+    parts += [before, f"{body}\n" if body else "", after]
     return "".join([*parts, "#endif\n"])
 
 

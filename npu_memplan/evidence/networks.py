@@ -59,9 +59,9 @@ def networks(only: Iterable[str] = ()) -> Iterator[ListedNetwork]:
 def _file(name: str) -> Path:
     """In an installed package next to this module, in a checkout where the repository keeps it."""
     repository = Path(__file__).resolve().parents[2]
-    beside = Path(str(resources.files(__package__))) / "networks" / f"{name}.tflite"
-    places = (beside, *(repository / folder / f"{name}.tflite" for folder in ("tests/models", "examples/digits")))
+    packaged = Path(str(resources.files(__package__))) / "networks" / f"{name}.tflite"
+    places = (packaged, *(repository / folder / f"{name}.tflite" for folder in ("tests/models", "examples/digits")))
     for path in places:
         if path.is_file():
             return path
-    raise EvidenceError(f"{beside} is missing; install the package again")
+    raise EvidenceError(f"{packaged} is missing; install the package again")

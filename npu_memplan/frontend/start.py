@@ -77,7 +77,7 @@ def _board_sections(options: CompileOptions, system: System) -> str:
     """The board as a vela.ini has it."""
     memory_map, pools = options.memory_map(), replace(options, pools={}).planned_pools()
     assert memory_map is not None
-    behind = {port: system.behind(port) for port in (0, 1)}
+    memories = {port: system.behind(port) for port in (0, 1)}
     size = pools[-1].size_bytes
     assert size is not None  # a board's pool has one
-    return board_ini(load_board(options.board), memory_map, options.memory_mode, behind, size)
+    return board_ini(load_board(options.board), memory_map, options.memory_mode, memories, size)

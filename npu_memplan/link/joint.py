@@ -97,8 +97,10 @@ def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tup
     bases: dict[str, dict[str, int]] = {}
     tops: dict[str, dict[str, int]] = {}
     for network, (problem, plan) in networks.items():
-        beside = {other for pair in together if network in pair for other in pair if other != network and other in tops}
-        bases[network] = {p.name: _aligned(max((tops[o][p.name] for o in beside), default=0), p) for p in pools}
+        partners = {
+            other for pair in together if network in pair for other in pair if other != network and other in tops
+        }
+        bases[network] = {p.name: _aligned(max((tops[o][p.name] for o in partners), default=0), p) for p in pools}
         passing = [p for p in plan.placements if problem.buffer(p.buffer).kind not in KEPT]
         heights = used_bytes(problem, passing)
         tops[network] = {name: bases[network][name] + height for name, height in heights.items()}

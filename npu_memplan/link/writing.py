@@ -40,7 +40,7 @@ def write_application(
         place.mkdir()
         artifacts[network] = write(build(made), place)
     written = {n: WrittenNetwork(artifact, folder / n, linked.npus.get(n, "")) for n, artifact in artifacts.items()}
-    beside = contention(written, linked.plan, together)
+    contentions = contention(written, linked.plan, together)
     application = Application(
         name,
         tuple(
@@ -51,7 +51,7 @@ def write_application(
                 dict(linked.alone_bytes[network]),
                 kept_bytes(artifact.problem),
                 linked.npus.get(network, ""),
-                beside.get(network),
+                contentions.get(network),
             )
             for network, artifact in artifacts.items()
         ),

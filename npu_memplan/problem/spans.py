@@ -40,13 +40,13 @@ def subtract(a: Spans, b: Spans) -> Spans:
     for start, stop in a:
         while position < len(b) and b[position][1] <= start:
             position += 1
-        behind = position
-        while behind < len(b) and b[behind][0] < stop:
-            low, high = b[behind]
+        after = position
+        while after < len(b) and b[after][0] < stop:
+            low, high = b[after]
             if low > start:
                 rest.append((start, low))
             start = max(start, high)
-            behind += 1
+            after += 1
         if start < stop:
             rest.append((start, stop))
     return tuple(rest)

@@ -25,8 +25,8 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
         raise EmitError(
             f"--emit vela-tflite writes one file: give --output a name that ends in .tflite, not {output.name!r}"
         )
-    beside = output.with_suffix(".S")
-    files = (output, beside) if options.resident != "none" else (output,)
+    assembly_path = output.with_suffix(".S")
+    files = (output, assembly_path) if options.resident != "none" else (output,)
     for path in files:
         _check_free(path, force)
     emitted = emit(model, options)
@@ -34,10 +34,10 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
         _check_free(path, force)  # it has taken a while
     if emitted.resident:
         text = assembly(model_name(output.stem), output.name, emitted.content, emitted.resident)
-        write_whole(beside, text.encode())
+        write_whole(assembly_path, text.encode())
     write_whole(output, emitted.content)
     if as_json:
-        files_written = {"file": str(output), **({"assembly": str(beside)} if emitted.resident else {})}
+        files_written = {"file": str(output), **({"assembly": str(assembly_path)} if emitted.resident else {})}
         return json.dumps({**summary(emitted), **files_written})
     return "\n".join(_lines(emitted, output))
 

@@ -111,7 +111,7 @@ class LastWriters:
         """Bytes [start, stop) are one piece; joined with neighbours of the same writer."""
         low, high = self._window(start - 1, stop + 1)
         before: list[_Piece] = []
-        behind: list[_Piece] = []
+        after: list[_Piece] = []
         first, last = start, stop
         for begin, end, writer in self.pieces[low:high]:
             if writer == owner:
@@ -120,8 +120,8 @@ class LastWriters:
             if begin < start:
                 before.append((begin, min(end, start), writer))
             if end > stop:
-                behind.append((max(begin, stop), end, writer))
-        self.pieces[low:high] = [*before, (first, last, owner), *behind]
+                after.append((max(begin, stop), end, writer))
+        self.pieces[low:high] = [*before, (first, last, owner), *after]
 
     def _mosaic(self, start: int, stop: int) -> _Mosaic:
         """The bytes [start, stop) as a part of a mosaic."""
@@ -202,13 +202,13 @@ class _Walk:
         while at < end:
             if waiting and waiting[-1].first <= self.points[at]:
                 branch = waiting.pop()
-                middle, behind = (bisect_left(self.points, point) for point in (branch.middle, branch.last))
+                middle, after = (bisect_left(self.points, point) for point in (branch.middle, branch.last))
                 other = {pool: writers.copy() for pool, writers in state.items()}
                 self._follow(state, at, middle, waiting)
-                self._follow(other, middle, behind, waiting)
+                self._follow(other, middle, after, waiting)
                 for pool, writers in other.items():
                     state[pool] = state[pool].common(writers)
-                at = max(at, behind)
+                at = max(at, after)
                 continue
             point, (reads, writes) = self.steps[at]
             for name, access in reads:

@@ -99,11 +99,11 @@ def exact_window(window: Window, ifm: Operand, ofm: Operand) -> Window:
     scale = 1 if window.upscale is Upscale.NONE else 2
     padding = window.padding
 
-    def behind(axis: int, before: int) -> int:
+    def padding_after(axis: int, before: int) -> int:
         extent = (ofm.view.shape[axis] - 1) * window.stride[axis] + window.dilated[axis]
         return max(extent - before - scale * ifm.view.shape[axis], 0)
 
-    exact = Padding(padding.top, padding.left, behind(0, padding.top), behind(1, padding.left))
+    exact = Padding(padding.top, padding.left, padding_after(0, padding.top), padding_after(1, padding.left))
     return replace(window, padding=exact)
 
 

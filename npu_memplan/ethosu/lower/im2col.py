@@ -58,8 +58,8 @@ class _Axis:
     def fits(self, made: int) -> bool:
         """No window of the second is wholly in its padding: that is not what the hardware's padding is made for."""
         extent = (self.taps - 1) * self.dilation + 1
-        behind = (made - 1) * self.stride + extent - self.front - self.size
-        return self.front < extent and behind < extent
+        after = (made - 1) * self.stride + extent - self.front - self.size
+        return self.front < extent and after < extent
 
 
 def im2col(graph: LayerGraph, accelerator: Architecture, memory_map: MemoryMap) -> LayerGraph:

@@ -113,7 +113,7 @@ def replaced(program: NpuProgram, away: tuple[Absence, ...], slow_region: int) -
     return replace(program, buffers=tuple(buffers), operations=tuple(operations))
 
 
-def _transfer(beside: NpuOperation, buffer: NpuBuffer, source: str, target: str) -> NpuOperation:
+def _transfer(operation: NpuOperation, buffer: NpuBuffer, source: str, target: str) -> NpuOperation:
     addresses = {Register.DMA0_SRC: (source, 0), Register.DMA0_DST: (target, 0)}
     length = {Register.DMA0_LEN: buffer.size_bytes}
-    return NpuOperation(Op.DMA_START, 0, length, addresses, beside.operator, beside.language)
+    return NpuOperation(Op.DMA_START, 0, length, addresses, operation.operator, operation.language)

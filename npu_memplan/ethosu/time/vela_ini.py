@@ -44,8 +44,8 @@ def board_ini(
 
 def _slowest(memory_map: MemoryMap, port: int) -> Memory | None:
     """The memory behind `port`, the slowest where there are several: Vela has one for each port."""
-    behind = [memory for memory in memory_map.regions.values() if memory.port == port]
-    return min(behind, key=lambda memory: memory.clock_scale, default=None)
+    memories = [memory for memory in memory_map.regions.values() if memory.port == port]
+    return min(memories, key=lambda memory: memory.clock_scale, default=None)
 
 
 def _area(port: int, arena: int, cache: int) -> str:

@@ -162,15 +162,15 @@ def gather(work: Lowering) -> None:
     wanted = (*data.shape[:axis], *indices.shape[shared:], *data.shape[axis + 1 :])
     require(output.shape == wanted, f"it gives shape {list(wanted)}, the output has {list(output.shape)}")
     source, places = work.read(0, "input"), work.read(1, "indices")
-    behind = axis + rank - shared
+    after = axis + rank - shared
     if indices.data is not None and rank == 1 and not shared:
         picked = [np.arange(extent) for extent in data.shape]
         picked[axis] = np.clip(flat_values(work, 1), 0, data.shape[axis] - 1)
         describe_picked(work, picked)
 
     def slice_of(place: list[Expr]) -> Expr:
-        index = chosen(places, [*place[:shared], *place[axis:behind]], data.shape[axis])
-        return raw_load(source, [*place[:axis], index, *place[behind:]])
+        index = chosen(places, [*place[:shared], *place[axis:after]], data.shape[axis])
+        return raw_load(source, [*place[:axis], index, *place[after:]])
 
     work.fill(slice_of)
 

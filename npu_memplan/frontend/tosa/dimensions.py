@@ -25,8 +25,8 @@ def image_shape(shape: Shape) -> Shape:
 
 def around(shape: Shape, axes: Sequence[int]) -> Shape:
     """In three dimensions: those before `axes`, which are neighbours, these, and those after."""
-    first, behind = min(axes), max(axes) + 1
-    return prod(shape[:first]), prod(shape[first:behind]), prod(shape[behind:])
+    first, after = min(axes), max(axes) + 1
+    return prod(shape[:first]), prod(shape[first:after]), prod(shape[after:])
 
 
 def joined(shape: Shape, axes: Shape) -> tuple[Shape, Shape]:

@@ -44,13 +44,13 @@ def rescale_numbers(builder: GraphBuilder, operator: TosaOperator) -> RescaleNum
     """The numbers of a RESCALE of signed values."""
     if operator.flag(3) or operator.flag(4):
         raise RejectedError("it rescales unsigned numbers")
-    _, multipliers, shifts, before, behind = operator.inputs
+    _, multipliers, shifts, before, after = operator.inputs
     pairs = zip(builder.constant(multipliers).reshape(-1), builder.constant(shifts).reshape(-1), strict=True)
     scales = tuple(Scale(int(m), int(s)) for m, s in pairs)
     if not scales or any(not 0 <= s.multiplier < 1 << 31 or not 2 <= s.shift <= 62 for s in scales):
         raise RejectedError("its multipliers or shifts are beyond 31 bits and 2..62")
     twice = operator.number(1) == _DOUBLE and any(s.shift > 31 for s in scales)
-    return RescaleNumbers(scales, builder.scalar(before), builder.scalar(behind), twice)
+    return RescaleNumbers(scales, builder.scalar(before), builder.scalar(after), twice)
 
 
 def widened(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:

@@ -80,23 +80,23 @@ def _places(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
 def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """Stored values are averaged; with zero points, which halves are rounded away from, it is a sum with a scale."""
     kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
-    before, behind = (builder.scalar(operator.inputs[i]) for i in (1, 2))
+    before, after = (builder.scalar(operator.inputs[i]) for i in (1, 2))
     window, step, pads = (kernel[0], kernel[1]), stride_of(builder, operator, stride), window_padding(padding)
-    if not before and not behind:
+    if not before and not after:
         names = (builder.moved(operator.inputs[0]),)
         add_pool(builder, operator, PoolLayer("average", names, "", PoolKind.AVERAGE, window, clamp, step, pads))
         return
     if pads.any:
         names = (builder.read(operator.inputs[0], before),)
         layer = PoolLayer("average", names, "", PoolKind.VALID, window, clamp, step, pads)
-        add_pool(builder, operator, layer, behind)
+        add_pool(builder, operator, layer, after)
         return
     count = kernel[0] * kernel[1]
     bits = (count - 1).bit_length()
     scale = Scale((((1 << 30) + 1) << bits) // count, 30 + bits)  # as the specification has it
     names = (builder.read(operator.inputs[0], before),)
     layer = PoolLayer("average", names, "", PoolKind.SUM, window, clamp, step, NO_PADDING, stated=scale)
-    add_pool(builder, operator, layer, behind)
+    add_pool(builder, operator, layer, after)
 
 
 POOLS: dict[str, Emitter] = {

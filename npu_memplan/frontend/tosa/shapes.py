@@ -81,7 +81,7 @@ def _moved(builder: GraphBuilder, operator: TosaOperator, shapes: list[Shape]) -
     if operator.kind == "PAD":
         (widths,) = operator.shapes
         pairs = zip(shapes[0], widths[::2], widths[1::2], strict=True)
-        return tuple(extent + before + behind for extent, before, behind in pairs)
+        return tuple(extent + before + after for extent, before, after in pairs)
     return None
 
 

@@ -25,13 +25,13 @@ def moved_behind_rescales(graph: TosaGraph) -> TosaGraph:
     made_by = {index: operator for operator in graph.operators for index in operator.outputs}
     tensors, operators = list(graph.network.tensors), []
     for operator in graph.operators:
-        rescale, behind = operator, []
+        rescale, after = operator, []
         while (move := _move(rescale, tensors, made_by)) is not None:
             source, result = tensors[move.inputs[0]], tensors[rescale.outputs[0]]
             index = _added(tensors, result, source.shape)
-            behind.append(replace(move, inputs=(index, *move.inputs[1:]), outputs=rescale.outputs))
+            after.append(replace(move, inputs=(index, *move.inputs[1:]), outputs=rescale.outputs))
             rescale = replace(rescale, inputs=(source.index, *rescale.inputs[1:]), outputs=(index,))
-        operators += [rescale, *reversed(behind)]
+        operators += [rescale, *reversed(after)]
     return _changed(graph, tensors, operators)
 
 

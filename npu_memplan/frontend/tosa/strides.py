@@ -93,7 +93,7 @@ def add_transposed(
         "bias": np.tile(fields["bias"], phases),
         "stated": scales * phases if len(scales) > 1 else scales,
     }
-    padding = Padding(rows.before, columns.before, rows.behind, columns.behind)
+    padding = Padding(rows.before, columns.before, rows.after, columns.after)
     layer = Conv("transpose_conv", weights=kernel, padding=padding, **fields)
     name = builder.between(operator, layer, zero, (1, rows.count, columns.count, phases * channels))
     name = builder.reshaped(name, (rows.count, columns.count, stride_y, stride_x * channels))
@@ -111,7 +111,7 @@ class _Phases:
         first = min(-added // step, self.taps - 1)
         last = max((wanted - added - 1) // step, extent - 1)
         self.count = last - first + 1
-        self.before, self.behind = self.taps - 1 - first, last - extent + 1
+        self.before, self.after = self.taps - 1 - first, last - extent + 1
         self.begin = -added - first * step
 
 

@@ -28,9 +28,9 @@ def negated(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
     """NEGATE of int8, as a table."""
     if builder.dtype(operator.inputs[0]) != "int8":
         raise RejectedError(f"it negates {builder.dtype(operator.inputs[0])}, not int8")
-    before, behind = (builder.scalar(zero) for zero in operator.inputs[1:])
-    table = tuple(int(v) for v in np.clip(behind + before - EVERY_BYTE, *clamp))
-    builder.add(operator, Lookup("negate", (builder.moved(operator.inputs[0]),), "", table), behind)
+    before, after = (builder.scalar(zero) for zero in operator.inputs[1:])
+    table = tuple(int(v) for v in np.clip(after + before - EVERY_BYTE, *clamp))
+    builder.add(operator, Lookup("negate", (builder.moved(operator.inputs[0]),), "", table), after)
 
 
 def word_table(

@@ -1,13 +1,13 @@
 /* The exact search: fill sections from below until all items lie under a ceiling.
  *
- * A state is a floor for every section and the set of items not yet placed; it stands for all placements of these at
+ * A state is a floor for every section and the set of items not yet placed; it represents all placements of these at
  * or above the floors. The search is complete: INFEASIBLE is a proof. What makes it fast:
  *
  *   floors.c    floors rise to the least start of the items that still cover them, until nothing moves;
  *   parts.c     the state splits at points that no remaining item crosses, and the parts are solved one by one: a part
  *               that fails returns to the choice made before the split; states that failed are remembered by the
  *               headroom above each floor, so a nogood holds for every ceiling of the same phase and across restarts;
- *   choices.c   only canonical placements: an item lies on the floor of a section whose candidates cover nothing lower,
+ *   choices.c   only canonical placements: an item is on the floor of a section whose candidates cover nothing lower,
  *               or the section's floor is raised to where one could next begin; of equal items only the first unplaced
  *               one is tried; the section with the fewest candidates comes first;
  *   moves.c     what a choice does, and its taking back.

@@ -38,7 +38,7 @@ typedef struct {
   int64_t next; /* the part after it, -1 for none */
 } Part;
 
-/* A choice: what lies on the floor of `section`, and all that takes it back. */
+/* A choice: what is on the floor of `section`, and all that takes it back. */
 typedef struct {
   Part part; /* in which it is; part.next is the agenda at that time */
   int64_t parts, floor_trail, start_trail, placed;

@@ -1,4 +1,4 @@
-/* Floors rise: no section's floor lies lower than the least start of an item that still covers it.
+/* Floors rise: no section's floor is lower than the least start of an item that still covers it.
  *
  * An item starts at or above the floors of all its sections, on its alignment. Each pass raises the starts of items in
  * sections whose floor moved, then the floors of sections whose items moved, until nothing does.

@@ -110,7 +110,7 @@ static int64_t meet(Eject *e, int32_t b, int64_t step) {
   return met;
 }
 
-/* What item c costs an item of `size` bytes that lies where c can neither end below it nor begin above it. */
+/* What item c costs an item of `size` bytes that is where c can neither end below it nor begin above it. */
 static int64_t price(const Eject *e, int32_t c, int64_t size) {
   return e->high[c] - size + 1 < e->top[c] ? e->memory->penalty[c] : 0;
 }

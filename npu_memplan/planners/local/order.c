@@ -1,4 +1,4 @@
-/* The partial order of the placed items (which lies below which), as linked lists, one a section; and what it leaves each
+/* The partial order of the placed items (which is below which), as linked lists, one a section; and what it leaves each
  * of them: `low`, its least offset, and `high`, its greatest one under the ceiling. */
 #include "eject.h"
 
@@ -9,7 +9,7 @@ void link_item(Eject *e, int32_t b, int64_t at) {
   for (int32_t q = g->cover_at[b]; q < g->cover_at[b + 1]; q++) {
     int32_t s = g->cover[q], over = e->bottom[s];
     if (under + 1 < nobody && e->owner[under + 1] == e->owner[under] && g->cover[under + 1] == s) {
-      under++; /* what lies below in the section before mostly does here */
+      under++; /* what is below in the section before mostly does here */
       over = e->above[under];
     } else {
       under = nobody;

@@ -77,7 +77,7 @@ static void sort_by_low(Range *range, int64_t count) {
   }
 }
 
-/* Lowest offset for item i beside `count` ranges of bytes, sorted by their start. */
+/* Lowest offset for item i outside `count` ranges of bytes, sorted by their start. */
 static int64_t lowest_gap(const Items *items, int64_t i, const Range *range, int64_t count) {
   int64_t at = 0;
   for (int64_t q = 0; q < count && range[q].low < at + items->size[i]; q++) {

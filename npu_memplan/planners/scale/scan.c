@@ -58,15 +58,15 @@ static void measure(Blocks *block) {
   }
 }
 
-/* The upper half of a full block moves to a new one behind it. */
+/* The upper half of a full block moves to a new one after it. */
 static void split(Scan *s, Blocks *block) {
   int64_t half = BLOCK / 2;
-  Blocks *behind = &s->block[s->used];
-  memcpy(behind->placed, block->placed + half, (size_t)half * sizeof *block->placed);
-  behind->next = block->next;
+  Blocks *added = &s->block[s->used];
+  memcpy(added->placed, block->placed + half, (size_t)half * sizeof *block->placed);
+  added->next = block->next;
   block->next = s->used++;
-  behind->count = block->count = half;
-  measure(behind);
+  added->count = block->count = half;
+  measure(added);
   measure(block);
 }
 

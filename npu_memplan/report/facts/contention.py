@@ -47,9 +47,9 @@ def contention(
     made = {}
     for name in maps:
         pairs = [{*pair} for pair in together if name in pair]
-        beside = [n for n in maps if {name, n} in pairs and networks[n].npu != networks[name].npu]
-        if beside:
-            made[name] = _beside(name, beside, networks, maps)
+        partners = [n for n in maps if {name, n} in pairs and networks[n].npu != networks[name].npu]
+        if partners:
+            made[name] = _beside(name, partners, networks, maps)
     return made
 
 

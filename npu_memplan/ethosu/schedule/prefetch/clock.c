@@ -55,7 +55,7 @@ double clock_total(const Clock *clock) {
   return last;
 }
 
-/* How long another transfer can start without making the kernels behind it late; negative: it would. */
+/* How long another transfer can start without making the kernels after it late; negative: it would. */
 double clock_idle(const Clock *clock) {
   const Moment *m = &clock->moment;
   int64_t before = m->transfers - clock->line->most_transfers;
@@ -221,8 +221,8 @@ void clock_send(Clock *clock, int32_t constant, int64_t unfinished) {
 }
 
 static bool waited_for(const Line *line, int32_t operation, int32_t tag) {
-  for (int32_t i = line->behind_at[operation]; i < line->behind_at[operation + 1]; i++) {
-    if (line->behind[i] == tag) {
+  for (int32_t i = line->awaited_at[operation]; i < line->awaited_at[operation + 1]; i++) {
+    if (line->awaited[i] == tag) {
       return true;
     }
   }

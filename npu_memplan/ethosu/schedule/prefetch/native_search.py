@@ -119,7 +119,7 @@ def _timed(timed: TimedProgram) -> Struct:
         slow=int32s([needs.index(step.slow) for step in steps]),
         fast=int32s([needs.index(step.fast) for step in steps]),
         **_lists("wait", [step.kernels for step in steps]),
-        **_lists("behind", [sorted(step.transfers) for step in steps]),
+        **_lists("awaited", [sorted(step.transfers) for step in steps]),
         size=int64s(constant.size_bytes for constant in timed.constants),
         first=int32s(constant.readers[0] for constant in timed.constants),
         last=int32s(constant.readers[-1] for constant in timed.constants),

@@ -28,7 +28,7 @@ typedef struct {
   const int32_t *reads;                /* [operations]: the constant, or -1 */
   const int32_t *slow, *fast;          /* [operations]: what it needs with constants in place, and from a copy */
   const int32_t *wait_at, *wait;       /* [operations + 1]: how many kernels may be unfinished */
-  const int32_t *behind_at, *behind;   /* [operations + 1]: operations whose transfers must be over */
+  const int32_t *awaited_at, *awaited; /* [operations + 1]: operations whose transfers must be over */
   const int64_t *size;                 /* [constants]: bytes */
   const int32_t *first, *last, *readers; /* [constants]: operations, and how many */
   const int32_t *span_at, *span;       /* [constants + 1]: what each transfer of a constant needs */
@@ -49,7 +49,7 @@ typedef struct {
 typedef struct {
   int64_t limit, grain, placed, rows;
   const int64_t *used; /* [operations] */
-  const int64_t *held; /* [rows][4], if `placed`: first and last operation, first byte and the one behind; by `start` */
+  const int64_t *held; /* [rows][4], if `placed`: first and last operation, first byte and the one after; by `start` */
 } Free;
 
 /* Parameters of the greedy rule; `Choice` of greedy.py. */
@@ -66,7 +66,7 @@ typedef struct {
   int64_t *at;
 } Sent;
 
-/* Where the local search stands: at a wish that takes `cycles`, with so many operations left to be run on the clock. */
+/* Where the local search is: at a wish that takes `cycles`, with so many operations left to be run on the clock. */
 typedef struct {
   int64_t cycles, left;
   uint64_t *chance; /* [1] */
@@ -145,7 +145,7 @@ typedef struct {
   Sent *sent;
   Clock clock;
   Room room;
-  int32_t *next;       /* [constants + 1]: what is waiting behind a constant, by first readers; the last entry is the head */
+  int32_t *next;       /* [constants + 1]: what is waiting after a constant, by first readers; the last entry is the head */
   int32_t *not_before; /* [constants]: no copy is found before this operation */
   int8_t *copied;      /* [constants] */
   double left;         /* cycles of the memory of constants for constants that are neither sent nor read */

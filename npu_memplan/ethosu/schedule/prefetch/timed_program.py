@@ -78,8 +78,8 @@ class TimedProgram:
                 words = stream_words(command.registers, before) + len(waits)
                 before.update(command.registers)
                 kernels = tuple(w.outstanding for w in waits if w.op is Op.KERNEL_WAIT)
-                behind = frozenset(started[-1 - w.outstanding] for w in waits if w.op is Op.DMA_WAIT)
-                steps.append(TimedOp(words, slow, fast, kernels, behind))
+                awaited = frozenset(started[-1 - w.outstanding] for w in waits if w.op is Op.DMA_WAIT)
+                steps.append(TimedOp(words, slow, fast, kernels, awaited))
                 if command.op is Op.DMA_START:
                     started.append(index)
                 waits = []

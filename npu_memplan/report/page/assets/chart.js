@@ -79,7 +79,7 @@ function along(points) {
   return found;
 }
 
-// `text` beside x, y: over no mark and no other name where there is such a place
+// `text` next to x, y: over no mark and no other name where there is such a place
 function writeBeside(text, x, y, taken, left, edge, first = [], onlyFree = false) {
   const w = (innerWidth <= 560 ? 7.6 : 6.3) * text.length, places = [];
   for (const t of [...first, y - 17, y + 5, y - 6, y - 29, y + 17]) for (const l of [x + 7, x - 7 - w]) if (l >= left && l + w <= edge && t >= 0) places.push([l, t]);

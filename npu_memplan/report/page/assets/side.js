@@ -22,7 +22,7 @@ function makeCards() {
     element("div", { class: "quiet" }, `read-only: ${kib(data.constants_bytes)} weights, ${kib(data.stream_bytes)} streams`)));
 }
 
-// What Vela's own placement and stream take, beside ours.
+// What Vela's own placement and stream take, compared with ours.
 function makeVelaCard(host) {
   const used = new Map(data.pools.map((p) => [p.name, p.used]));
   const rows = Object.entries(data.vela.bytes).filter(([name]) => used.has(name)).map(([name, theirs]) => [name + ", KiB", used.get(name), theirs, inKib]);
