@@ -1,7 +1,8 @@
 """A compile that checks what it claims: compared with its reference, and made otherwise where results differ.
 
 Invariant: what is written has the check of that very program in its plan.json. A program is replaced only by one whose
-check found no more than it claims; where there is none, the first one is written and reported to differ.
+check found no more than it claims and no unproven operator of the NPU off by more than a step; where there is none, the
+first one is written and its difference stated.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ..report.text.checked import difference, why_given_up
 from ..report.writing import record, write
 from ..stages import Compiled
 from .budget import LIMIT, LIMIT_OF_SEARCHES, too_much
-from .judge import judge, suspects, with_result
+from .judge import is_right, judge, suspects, with_result
 from .mode import CheckMode, check_mode
 
 INPUTS = ("random:0", "extreme")
@@ -93,11 +94,12 @@ def write_checked(
         return check_results(folder, artifact, model, mode, limit)
 
     result = check() if cache is None else cache.checked(artifact, (mode.value, limit), check)
-    if result.verdict is not CheckVerdict.DIFFERS:
+    if is_right(artifact, result):
         return record(with_result(artifact, result), folder)
     found = _other(model, options, artifact, result, mode, limit)
     if found is None:
-        report_fault(artifact.name, InternalError(difference(result)))
+        if result.verdict is CheckVerdict.DIFFERS:
+            report_fault(artifact.name, InternalError(difference(result)))
         return record(with_result(artifact, result), folder)
     shutil.rmtree(folder / "src")
     (folder / "layers.csv").unlink(missing_ok=True)
@@ -151,9 +153,9 @@ def _other(
         with contained(shlex.join(_flags(requested))), scratch_folder("check") as folder, suppress(RefusalError):
             compiled = plan_model(model, requested)
             other = check_results(folder, write(compiled, folder), model, mode, limit)
-        if other.verdict in (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED):
+        if other.verdict in (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED) and is_right(compiled.artifact, other):
             return compiled, replace(other, given_up=tuple(gone))
-        if other.verdict is CheckVerdict.DIFFERS:
+        if other.first is not None:
             gone.append(_gone(compiled.artifact, other))
             alternatives.learn(compiled.artifact, other)
     return None

@@ -105,6 +105,20 @@ def _covered(operators: Sequence[Operator], run: InputFacts, row: OperatorResult
     return level is Exactness.UNPROVEN
 
 
+def is_right(artifact: Artifact, result: CheckResult) -> bool:
+    """Whether no other program need be tried: nothing differs further than claimed, and of what is claimed nothing is
+    an unproven operator of the NPU that is off by more than a step.
+    """
+    first = result.first
+    if result.verdict is CheckVerdict.DIFFERS:
+        return False
+    if first is None or first.operator < 0:
+        return True
+    found = artifact.operators[first.operator]
+    unproven = found.agent is Agent.NPU and found.claim.exactness is Exactness.UNPROVEN
+    return not (unproven and first.unit == "LSB" and (first.max_abs_diff or 0) > 1)
+
+
 def _unit(artifact: Artifact) -> str:
     """Of the differences of outputs."""
     return "" if any(slot.dtype.startswith("float") for slot in artifact.outputs) else "LSB"

@@ -25,6 +25,7 @@ from npu_memplan.frontend.tflite import described
 from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.report.text.checked import results
+from tests.exactness.test_doubts import select_of_reshaped
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
@@ -91,6 +92,16 @@ def test_a_named_producer_is_kept_and_the_operator_goes_to_the_host(wrong_stream
     assert made.check.verdict is CheckVerdict.EQUAL
     assert (made.target.npu_compiler, made.target.host_ops) == ("vela", ("CONV_2D",))
     assert [o.agent.value for o in made.operators if o.kind == "CONV_2D"] == ["host"]
+
+
+def test_an_unproven_operator_that_is_wrong_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is claimed of Vela's SELECT_V2, but a result that is right is better."""
+    monkeypatch.setattr(described, "_selects_reshaped", lambda *_: False)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(select_of_reshaped(1))
+    made = nm.compile(path, tmp_path / "out", accelerator="ethos-u85-256", check=True)
+    assert (made.check.verdict, made.target.npu_compiler) == (CheckVerdict.EQUAL, "tvm")
+    assert made.check.given_up[0].difference.kind == "SELECT_V2"
 
 
 def _table_then(images: int) -> bytes:

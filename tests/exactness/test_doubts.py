@@ -12,6 +12,7 @@ import npu_memplan as nm
 from npu_memplan.artifact.check import CheckVerdict
 from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import Exactness
+from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from tests.support.in_steps import equals_reference
@@ -92,6 +93,27 @@ def test_vela_sums_no_words(axes: list[int], npu: str, tmp_path: Path) -> None:
     options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
     (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options).operators
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+
+
+def select_of_reshaped(place: int) -> bytes:
+    """SELECT_V2 whose input number `place` is reshaped for another result."""
+    b, shape = ModelBuilder(), (2, 3, 4, 5, 6)
+    inputs = [b.tensor(shape, "bool"), *(b.tensor(shape, "int8", 0.1, 0) for _ in range(2))]
+    selected = b.tensor(shape, "int8", 0.1, 0)
+    flat = b.tensor((2, 360), "int8" if place else "bool", *((0.1, 0) if place else ()))
+    b.operator("SELECT_V2", inputs, [selected], "SelectV2Options")
+    b.operator("RESHAPE", [inputs[place], b.constant(np.array([2, 360], np.int32))], [flat], "ReshapeOptions")
+    return b.made(inputs, [flat, selected]).finish()
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_selecting_from_what_is_also_reshaped_is_not_left_to_vela(place: int, tmp_path: Path) -> None:
+    """For Ethos-U85 it takes the reshaped tensor in its place, for an operator of the host too."""
+    model = select_of_reshaped(place)
+    made = equals_reference(model, tmp_path, 1, CompileOptions("ethos-u85-256"))
+    assert [o.claim.exactness for o in made.operators if o.kind == "SELECT_V2"] == [Exactness.EXACT]
+    with pytest.raises(UnsupportedModelError, match="reads an input in the shape that a reshape gives it"):
+        equals_reference(model, tmp_path, 1, CompileOptions("ethos-u85-256", npu_compiler="vela"))
 
 
 @pytest.mark.parametrize("zero_point", [0, 100, 231])

@@ -23,6 +23,7 @@ from ...exactness import (
 )
 from ...models.network import CpuOperator, Network, is_hybrid, without_reference
 from ...models.tensor import Tensor
+from ...vocabulary import TFLITE_RESHAPING
 from ..attributes import Quantised, SourceOperator, main_attributes
 from .branches import subgraphs_of
 from .on_host import refusals, unsupported_reason
@@ -86,11 +87,21 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         return "the reference computes it at its own output scale, Vela's stream at the file's"
     if code is Code.LIFTED and _sliced_images(network, operator):
         return "Vela's stream for it reads wrong elements of all images but one where a window operator follows"
+    if code is Code.LIFTED and _selects_reshaped(network, operator):
+        return "Vela's stream for it reads an input in the shape that a reshape gives it"
     if code is Code.LIFTED and _exceeds_words(network, operator):
         return "Vela's table for it wraps where a result has more than 31 bits"
     if code in (Code.LIFTED, Code.LOWERED):
         return _rescaled(network, operator) or _beyond(network, operator)
     return ""
+
+
+def _selects_reshaped(network: Network, operator: CpuOperator) -> bool:
+    """Whether it selects from a tensor that is also reshaped (Vela 5.2, Ethos-U85; others do not select at all)."""
+    if operator.name not in ("SELECT", "SELECT_V2"):
+        return False
+    reshaped = (o.inputs[0] for o in network.cpu_operators if o.name in TFLITE_RESHAPING)
+    return not set(operator.inputs).isdisjoint(reshaped)
 
 
 def _exceeds_words(network: Network, operator: CpuOperator) -> bool:
