@@ -4,8 +4,9 @@
         [--windows]
 
 A row a model and accelerator: Vela's bytes (its arena; "planned": the best plan of its stream, where its arena counts
-other things), ours, Vela's cycles and ours by the nominal model, their ratio, the worst ratio of all timing models (the
-same one on both sides of each), and CPU seconds of a compile in this process. With `--results`, rows are appended to a
+other things), ours, Vela's cycles and ours by the nominal model, their ratio, ours from model to model, the worst ratio
+of all timing models (the same one on both sides of each), CPU seconds of a compile in this process, and which program
+was taken. With `--results`, rows are appended to a
 file, and what it has is not computed again: a long run can be ended and continued. With `--windows`, rows also say by
 how many cycles, at most, the operations of ours inside a window of time need more of a memory than the window's length,
 under any timing model: 0 unless the models are wrong. The last lines have, by accelerator, the geometric means and the
@@ -48,6 +49,9 @@ class Row:
     worst: float = math.nan  # ratio of cycles, of all timing models
     seconds: float = math.nan
     excess: float = math.nan  # cycles of a memory above a window's length; NaN: not looked at
+    least: int = 0  # cycles by the timing model that has the fewest
+    most: int = 0
+    taken: str = ""  # which program
     message: str = ""
 
     @property
@@ -65,8 +69,9 @@ class Row:
             return f"{self.model[-40:]:40} {self.accelerator:15} {self.message}"
         return (
             f"{self.model[-40:]:40} {self.accelerator:15} {self.whose:8} {self.vela_bytes:>9,} ours {self.bytes:>9,}  "
-            f"Vela {self.vela_cycles:>10,} ours {self.cycles:>10,} {self.cycles / self.vela_cycles:.3f} worst "
-            f"{self.worst:.3f} {self.seconds:5.1f} s{'  ABOVE' if self.above else ''}"
+            f"Vela {self.vela_cycles:>10,} ours {self.cycles:>10,} {self.cycles / self.vela_cycles:.3f} "
+            f"({self.least:,} to {self.most:,}) worst {self.worst:.3f} {self.seconds:5.1f} s, {self.taken}"
+            f"{'  ABOVE' if self.above else ''}"
             f"{'' if math.isnan(self.excess) else f'  excess {self.excess:.3f}'}"
         )
 
@@ -93,6 +98,12 @@ def excess_by_windows(compiled: Compiled) -> float:
     return most if most >= ROUNDING else 0.0
 
 
+def taken_of(compiled: Compiled) -> str:
+    """What the note of a search calls its program."""
+    notes = compiled.artifact.notes
+    return next((note.removeprefix("taken: ").split(",")[0] for note in notes if note.startswith("taken: ")), "")
+
+
 def measure(model: Path, name: str, options: CompileOptions, windows: bool) -> Row:
     """One row; whatever ends it is its message."""
     row = Row(name, options.accelerator, options.effort)
@@ -117,7 +128,7 @@ def measure(model: Path, name: str, options: CompileOptions, windows: bool) -> R
     worst = max(our / their for our, their in zip(ours, theirs, strict=True))
     return replace(
         row, whose=whose, vela_bytes=size, bytes=used, vela_cycles=theirs[0], cycles=ours[0], worst=worst,
-        seconds=round(seconds, 2), excess=excess,
+        seconds=round(seconds, 2), excess=excess, least=min(ours), most=max(ours), taken=taken_of(made),
     )  # fmt: skip
 
 
