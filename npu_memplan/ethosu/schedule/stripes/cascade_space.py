@@ -61,7 +61,9 @@ class CascadeSpace:
     def _weigh(self, memory_map: MemoryMap, again: MemoryMap | None) -> None:
         self._again = again and self._costs_in(again)
         self.costs = self._costs_in(memory_map)
-        self.by_channels = self.slicer and ChannelCascades(self.costs, self.sizes, self.live, self.slicer)
+        self.by_channels: ChannelCascades | None = (
+            ChannelCascades(self.costs, self.sizes, self.live, self.slicer) if self.slicer else None
+        )
         self._worth: dict[RowGroup, list[_Worth]] = {}
         self._keeping: dict[tuple[RowGroup, frozenset[int]], RowGroup] = {}
         self._groups: dict[InterleavedRows, RowGroup] = {}
