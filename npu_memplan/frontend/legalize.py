@@ -26,7 +26,7 @@ def legalize_host(
     from tvm import relax
 
     try:
-        folded = _with_copies(module, relax.transform.FoldConstant()(module))
+        folded = _with_copies(module, _folded(module))
         legal = relax.transform.LegalizeOps()(folded)
     except Exception as error:  # of one operator; TVM does not say which
         listed, message = _listed(_unplanned(module), left), describe_error(error)
@@ -56,6 +56,18 @@ def _listed(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
+def _folded(module: Any) -> Any:
+    """`module` with what the host computes of constants alone as constants; the functions of the NPU cannot be run."""
+    from tvm import IRModule, relax
+
+    npu = {variable: function for variable, function in module.functions.items() if is_npu(function)}
+    host = {variable: function for variable, function in module.functions.items() if variable not in npu}
+    folded = relax.transform.FoldConstant()(IRModule(host, attrs=module.attrs))
+    for variable, function in npu.items():
+        folded[variable] = function
+    return folded
+
+
 def _with_copies(before: Any, folded: Any) -> Any:
     """`folded` is `before` with constants folded; what has to be in a pool is a copy of a constant.
 
@@ -66,7 +78,9 @@ def _with_copies(before: Any, folded: Any) -> Any:
     known = [_constant_arguments(b.value) for b in bindings_of(before["main"]) if _is_npu_call(before, b.value)]
     calls = {b.value: None for b in bindings_of(folded["main"]) if _is_npu_call(folded, b.value)}
     body = folded["main"].body
+    values = {binding.var: binding.value for binding in bindings_of(folded["main"])}
     results = body.body.fields if isinstance(body.body, relax.Tuple) else [body.body]
+    results = [_constant_of(result, values) or result for result in results]
     computed = not any(isinstance(result, ir.GenericConst) for result in results)
     if computed and [_constant_arguments(call) for call in calls] == known:
         return folded
@@ -102,6 +116,20 @@ def _with_copies(before: Any, folded: Any) -> Any:
     main = mutator.visit_expr(folded["main"])
     mutator.builder_.update_func(folded.get_global_var("main"), main)
     return mutator.builder_.get()
+
+
+def _constant_of(result: Any, values: Mapping[Any, Any]) -> Any | None:
+    """The constant that `result` is, by its variable or as a part of a tuple of constants; None: it is computed."""
+    from tvm import ir, relax
+
+    while result in values:
+        result = values[result]
+    if isinstance(result, relax.TupleGetItem):
+        whole = result.tuple_value
+        while whole in values:
+            whole = values[whole]
+        return _constant_of(whole.fields[result.index], values) if isinstance(whole, relax.Tuple) else None
+    return result if isinstance(result, ir.GenericConst) else None
 
 
 def _is_npu_call(module: Any, value: Any) -> bool:

@@ -75,8 +75,9 @@ class MainBuilder:
 
     def _result(self, index: int) -> Any:
         """The value of an output; of one that is a constant, a copy, since results are in pools."""
-        if self.network.tensors[index].data is None or isinstance(self.values.get(index), relax.Var):
-            return self.value(index)
+        value = self.value(index)
+        if isinstance(value, relax.Var):
+            return value
         self.host_call(CpuOperator(-1, "RESHAPE", -1, (index,), (index,)))  # which copies
         return self.values[index]
 
@@ -152,7 +153,11 @@ class MainBuilder:
         looks = operator.name == "READ_VARIABLE" and may_look(self.network, operator)
         if looks or (operator.name in TFLITE_RESHAPING and self.network.keeps_bytes(operator)):
             target, source = operator.outputs[0], self.value(operator.inputs[0])
-            self.bind(target, relax.op.reshape(source, self.network.tensors[target].shape or (1,)))
+            shape = self.network.tensors[target].shape or (1,)
+            if isinstance(source, relax.Var):
+                self.bind(target, relax.op.reshape(source, shape))
+            else:
+                self.values[target] = relax.const(source.value.numpy().reshape(shape))
             return
         self.host_call(operator, for_good)
 
