@@ -37,7 +37,7 @@ KWS = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
 @pytest.fixture
 def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose stream by Vela is wrong, and nothing that keeps it from Vela."""
-    monkeypatch.setattr(described, "_sliced_images", lambda *_: False)
+    monkeypatch.setattr(described, "_sliced_elsewhere", lambda *_: "")
     path = tmp_path / "wrong.tflite"
     path.write_bytes(split_then("CONV_2D", batch=2))
     return path
@@ -125,7 +125,7 @@ def test_what_is_behind_a_claimed_difference_is_judged(
     images: int, given_up: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step that LOGISTIC claims does not excuse the convolution behind it."""
-    monkeypatch.setattr(described, "_sliced_images", lambda *_: False)
+    monkeypatch.setattr(described, "_sliced_elsewhere", lambda *_: "")
     path = tmp_path / "m.tflite"
     path.write_bytes(_table_then(images))
     made = nm.compile(path, tmp_path / "out", check=True, npu_compiler="vela")

@@ -138,6 +138,15 @@ def test_parts_of_several_images_are_made_on_the_host(slicer: str, consumer: str
     assert [(o.kind, o.agent) for o in made.operators] == [(slicer, Agent.HOST), (consumer, Agent.NPU)]
 
 
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
+@pytest.mark.parametrize("consumer", ["REDUCE_MAX", "REDUCE_MIN"])
+def test_parts_whose_extremes_are_taken_are_made_on_the_host(consumer: str, npu: str, tmp_path: Path) -> None:
+    """Where a reduction joins dimensions, Vela's stream reads what the part was taken from."""
+    options = CompileOptions(npu, npu_compiler="vela", objective="bytes")
+    made = equals_reference(split_then(consumer, 1, 2), tmp_path, 1, options)
+    assert made.operators[0].agent is Agent.HOST
+
+
 @pytest.mark.parametrize(("consumer", "batch", "axis"), [("CONV_2D", 1, 3), ("ADD", 2, 2), ("CONV_2D", 2, 0)])
 def test_other_parts_stay_on_the_npu(consumer: str, batch: int, axis: int, tmp_path: Path) -> None:
     made = equals_reference(split_then(consumer, batch, axis), tmp_path, 1, CompileOptions(objective="bytes"))

@@ -43,6 +43,10 @@ def _consumer(b: ModelBuilder, rng: np.random.Generator, kind: str, part: int, s
         out = b.tensor(shape, "int8", 0.1, 3)
         b.operator(kind, [part], [out], "Pool2DOptions", **_WINDOW, FilterHeight=2, FilterWidth=3)
         return out
+    if kind in ("REDUCE_MAX", "REDUCE_MIN"):
+        out = b.tensor((*shape[:3], 1), "int8", 0.1, 3)
+        b.operator(kind, [part, b.constant(np.array([3], np.int32))], [out], "ReducerOptions", 2, KeepDims=True)
+        return out
     if kind == "ADD":
         out, other = b.tensor(shape, "int8", 0.2, -5), b.constant(rng.integers(-99, 99, shape).astype(np.int8), 0.1, 2)
         b.operator("ADD", [part, other], [out], "AddOptions")

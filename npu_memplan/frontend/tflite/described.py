@@ -85,8 +85,8 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
             return "Vela's stream for it takes the axes that are left for others"
     if code is Code.LIFTED and operator.name in _OUTPUT_SCALES and _other_output_scale(network, operator):
         return "the reference computes it at its own output scale, Vela's stream at the file's"
-    if code is Code.LIFTED and _sliced_images(network, operator):
-        return "Vela's stream for it reads wrong elements of all images but one where a window operator follows"
+    if code is Code.LIFTED and (why := _sliced_elsewhere(network, operator)):
+        return why
     if code is Code.LIFTED and _selects_reshaped(network, operator):
         return "Vela's stream for it reads an input in the shape that a reshape gives it"
     if code is Code.LIFTED and _exceeds_words(network, operator):
@@ -124,30 +124,40 @@ def _other_output_scale(network: Network, operator: CpuOperator) -> bool:
 
 _SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "UNPACK")
 _POOLS_AND_RESIZES = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+_EXTREMES = ("REDUCE_MAX", "REDUCE_MIN")
 _WINDOWS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", *_POOLS_AND_RESIZES)
 
 
-def _sliced_images(network: Network, operator: CpuOperator) -> bool:
-    """Whether it takes a part of each of several images for an operator that Vela runs image by image.
+def _sliced_elsewhere(network: Network, operator: CpuOperator) -> str:
+    """Why an operator that takes a part cannot be Vela's, where others read that part; "" if it can.
 
-    Vela 5.2 lets that operator read where the part is (after a PAD, too), and finds no image but the first there.
+    Vela 5.2 lets them read where the part lies (behind a PAD, too): an operator that it runs image by image finds no
+    image but the first there, and a reduction that joins dimensions what the part was taken from.
     """
     if operator.name not in _SLICING:
-        return False
+        return ""
     data = network.tensors[operator.inputs[1 if operator.name == "SPLIT" else 0]].shape
-    parts = [index for index in operator.outputs if _images_of(network.tensors[index].shape, data) > 1]
-    seen: set[int] = set()
-    while parts:
-        part = parts.pop()
-        seen.add(part)
+    for part in operator.outputs:
+        readers = _readers_of_part(network, part)
+        if _images_of(network.tensors[part].shape, data) > 1 and not readers.isdisjoint(_WINDOWS):
+            return "Vela's stream for it reads wrong elements of all images but one where a window operator follows"
+        if not readers.isdisjoint(_EXTREMES):
+            return "Vela's stream for it reads wrong elements where REDUCE_MAX or REDUCE_MIN follows"
+    return ""
+
+
+def _readers_of_part(network: Network, part: int) -> set[str]:
+    """Kinds of operators that read a part, also behind parts of it and paddings."""
+    found, seen, waiting = set[str](), {part}, [part]
+    while waiting:
+        source = waiting.pop()
         for reader in network.cpu_operators:
-            if part not in reader.inputs:
-                continue
-            if reader.name in _WINDOWS:
-                return True
-            if reader.name in (*_SLICING, "PAD", "PADV2"):
-                parts += [index for index in reader.outputs if index not in seen]
-    return False
+            if source in reader.inputs:
+                found.add(reader.name)
+                if reader.name in (*_SLICING, "PAD", "PADV2"):
+                    waiting += [index for index in reader.outputs if index not in seen]
+                    seen.update(reader.outputs)
+    return found
 
 
 def _images_of(part: tuple[int, ...], whole: tuple[int, ...]) -> int:
