@@ -236,7 +236,8 @@ def reduce_numbers(work: Lowering) -> None:
     dtype = same((work.tensor(0), work.output()), allowed)
 
     def join(total: Expr, element: Expr) -> Expr:
-        return wrapped(combine, total, work.function.bind(element, "element", dtype))
+        element = work.function.bind(element, "element", dtype)
+        return wrapped(combine, total, element) if combine in (of.add, of.mul) else combine(total, element)
 
     def result(total: Expr) -> Expr:
         if work.operator.name != "MEAN":

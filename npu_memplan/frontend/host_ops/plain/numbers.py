@@ -74,7 +74,9 @@ def pair_by_pair(work: Lowering, compute: Callable[[Function, Expr, Expr], Expr]
 
 
 def wrapped(compute: Callable[[Expr, Expr], Expr], x: Expr, y: Expr) -> Expr:
-    """compute(x, y), where int32 wraps around instead of being undefined in C."""
-    if dtype_of(x) != "int32":
+    """compute(x, y), where int32 and int64 wrap around instead of being undefined in C."""
+    dtype = dtype_of(x)
+    if dtype not in ("int32", "int64"):
         return compute(x, y)
-    return cast(compute(cast(x, "int64"), cast(y, "int64")), "int32")
+    wide = "int64" if dtype == "int32" else "uint64"
+    return cast(compute(cast(x, wide), cast(y, wide)), dtype)
