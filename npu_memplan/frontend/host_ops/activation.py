@@ -206,7 +206,7 @@ def function_by_table(work: Lowering) -> None:
     data, output = ends(work, _TYPES_OF_TABLES.get(work.operator.name, ("int8",)))
     if data.dtype == "int16":
         least = float(f32(output.scale) * f32(LIMITS["int16"][0]))
-        return store_function16(work, data, output, lambda x: max(function(x), least))
+        return store_function16(work, data, output, lambda x: least if function(x) == -math.inf else function(x))
     options = work.operator.options("GeluOptions") if function is _gelu else None
     if options is not None and options.Approximate():
         function = _gelu_by_tanh
