@@ -152,6 +152,8 @@ class _Lifter:
                     continue
                 ranges = access.ranges
                 if not len(ranges):
+                    if access.role is Role.IFM:
+                        raise LiftError(f"{self._where(time)} reads no byte of its IFM")
                     continue
                 self._check_bounds(time, access, ranges)
                 space = self._space(access.region)

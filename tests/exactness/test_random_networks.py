@@ -56,6 +56,7 @@ def test_right_or_announced_or_refused(seed: int, how: str) -> None:
         (9510596, "tvm", Verdict.EXACT),
         (9501040, "none", Verdict.EXACT),
         (9501120, "none", Verdict.EXACT),
+        (9511109, "vela", Verdict.REFUSED),
         (9510756, "vela", Verdict.EXACT),
         (9510030, "u85", Verdict.EXACT),
         (9510036, "stripes", Verdict.EXACT),
@@ -74,7 +75,7 @@ def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:
     rows. Of 9500760 and 9510596: a result is a reshaped constant, or a part of one. Of 9500855: an operation of the NPU
     has constants alone. Of 9510756: REDUCE_MAX of a part. Of 9501040: the table of a LOG of int16
     starts below its type. Of 9501120: squares of int64
-    overflow, which C left undefined.
+    overflow, which C left undefined. Of 9511109: a kernel of Vela's reads nothing.
     """
     outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how], run_options=SANITIZED)
     assert outcome.verdict is verdict, outcome.message
