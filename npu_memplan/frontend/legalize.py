@@ -125,9 +125,7 @@ def _constant_of(result: Any, values: Mapping[Any, Any]) -> Any | None:
     while result in values:
         result = values[result]
     if isinstance(result, relax.TupleGetItem):
-        whole = result.tuple_value
-        while whole in values:
-            whole = values[whole]
+        whole = values.get(result.tuple_value, result.tuple_value)
         return _constant_of(whole.fields[result.index], values) if isinstance(whole, relax.Tuple) else None
     return result if isinstance(result, ir.GenericConst) else None
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -129,9 +128,8 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
 
 def _bools_across(network: Network) -> list[int]:
     """Tensors of bool that the NPU leaves to the host or the host to the NPU: they are no bools of C."""
-    made, read = (
-        {i for call in network.npu_calls for i in side(call)} for side in (attrgetter("outputs"), attrgetter("inputs"))
-    )
+    made = {i for call in network.npu_calls for i in call.outputs}
+    read = {i for call in network.npu_calls for i in call.inputs}
     found = {i for operator in network.cpu_operators for i in operator.inputs if i in made}
     found |= {i for operator in network.cpu_operators for i in operator.outputs if i in read}
     return sorted(i for i in found if network.tensors[i].dtype == "bool")
@@ -231,8 +229,8 @@ def _check_calls(network: Network) -> None:
     for tensor in _bools_across(network):
         raise LiftError(
             f"{network.name}: Vela's streams store true as -1, and an operator on the host has tensor "
-            f"{described(network.tensors[tensor])} too. Compile the source model "
-            "with --npu-compiler tvm"
+            f"{described(network.tensors[tensor])} too. Compile the source model with "
+            "--npu-compiler tvm"
         )
     for call in network.npu_calls:
         if not call.outputs and not any(part.updated for part in call.parts.values()):

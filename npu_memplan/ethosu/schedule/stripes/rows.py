@@ -88,11 +88,11 @@ class Sliced:
 
         Rows of another length are other rows: a buffer may be written as one map and read as another.
         """
-        source = self.inputs[0] if self.window is not None else None
-        whole = source and written.get(source.buffer)
-        if self.window is None or source is None or whole is None or whole.stride != source.stride:
+        if self.window is None:
             return self
-        unread = whole.height - source.height
+        source = self.inputs[0]
+        whole = written.get(source.buffer, source)
+        unread = whole.height - source.height if whole.stride == source.stride else 0
         if unread <= 0 or not source.fills_rows:
             return self
         window = replace(self.window, pad_bottom=self.window.pad_bottom - unread)
