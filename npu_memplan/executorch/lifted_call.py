@@ -20,7 +20,8 @@ from ..models.executorch.vela_blocks import ALIGNMENT, SCRATCH_LIMIT_BYTES, slot
 from ..models.executorch.vela_network import EthosUCall
 from ..models.network import Network
 from ..models.vela import NpuCall
-from ..vela.lift import LiftError, arguments, lift
+from ..vela.arguments import LiftError, arguments
+from ..vela.lift import lift
 from .lowered_for import memories_for
 
 SCRATCH, FAST = 1, 2  # regions

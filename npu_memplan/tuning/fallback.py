@@ -17,7 +17,7 @@ from ..models.torch import is_torch
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..process.incidents import Fallback, fall_back
 from ..request import Loaded, request
-from ..vela.lift import LiftError
+from ..vela.arguments import LiftError
 from ..vela.worker import VelaError
 
 

@@ -20,7 +20,7 @@ from ..ethosu.program.webs import ALIGNMENT, NOBODY, Writers
 from ..models.network import Network
 from ..models.tensor import Tensor
 from ..models.vela import HeldBytes, NpuCall
-from .lift import LiftError
+from .arguments import LiftError
 from .runs import operations_of
 
 _ARENAS = (1, 2)

@@ -12,16 +12,15 @@ operation, graph outputs and states are reads after the last.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
-from ..errors import RefusalError
 from ..ethosu.arch import Language
 from ..ethosu.hazards.inplace import in_place_distances
 from ..ethosu.program.access import Access, Role, accesses
 from ..ethosu.program.chains import beside_regions, chain_bounds
+from ..ethosu.program.extents import has_ifm_in_memory
 from ..ethosu.program.featuremap import FeatureMap
 from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ..ethosu.program.ranges import Ranges, merge_ranges
@@ -30,61 +29,13 @@ from ..ethosu.stream.commands import Operation
 from ..ethosu.stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
 from ..ethosu.stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from ..models.network import Network
-from ..models.vela import HeldBytes, NpuCall, check_scratch
+from ..models.vela import NpuCall, check_scratch
+from .arguments import Argument, LiftError, arguments
 from .runs import operations_of
-
-
-class LiftError(RefusalError):
-    """A command stream cannot be read as a program over buffers."""
-
 
 CONSTANTS = "constants"
 _DROPPED = ADDRESS_REGISTERS | REGION_REGISTERS | {Register.BLOCKDEP}
 _ROLE_OF_NAME = {Role.IFM: "IFM", Role.IFM2: "IFM2", Role.OFM: "OFM"}
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A parameter of an NPU call: the tensor behind it and where the stream expects it."""
-
-    name: str
-    role: BufferRole
-    tensor: int
-    region: int
-    address: int
-    size_bytes: int
-    part: HeldBytes  # which of its bytes hold something before the call and after it, by the stream's addresses
-
-
-def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
-    """The call's parameters: inputs and states in its order, then outputs.
-
-    Each state comes once, however many versions of it the compiler lists among its outputs.
-    """
-    found: list[Argument] = []
-    seen: set[tuple[BufferRole, int, int, int]] = set()
-    counts: dict[BufferRole, int] = {}
-    listed = [(i, a, True) for i, a in zip(call.inputs, call.input_addresses, strict=True)]
-    listed += [(i, a, False) for i, a in zip(call.outputs, call.output_addresses, strict=True)]
-    for index, (region, address), is_input in listed:
-        tensor = network.tensors[index]
-        role = BufferRole.INPUT if is_input else BufferRole.OUTPUT
-        whole = ((address, address + tensor.size_bytes),)
-        part = call.parts.get(index) or HeldBytes(whole, whole, updated=False)
-        if tensor.is_variable or part.updated:
-            role = BufferRole.STATE
-        key = (role, region, address, tensor.size_bytes)
-        if key in seen:
-            continue
-        seen.add(key)
-        if address < 0:
-            raise LiftError(
-                f"{network.name}: tensor {index} {tensor.name!r} is an argument of NPU call {call.index} "
-                "but has no arena offset; compile the network with Vela again"
-            )
-        number = counts[role] = counts.get(role, -1) + 1
-        found.append(Argument(f"{role.value}{number}", role, index, region, address, tensor.size_bytes, part))
-    return tuple(found)
 
 
 def lift(
@@ -152,7 +103,7 @@ class _Lifter:
                     continue
                 ranges = access.ranges
                 if not len(ranges):
-                    if access.role is Role.IFM:
+                    if access.role is Role.IFM and has_ifm_in_memory(self._operations[time]):
                         raise LiftError(f"{self._where(time)} reads no byte of its IFM")
                     continue
                 self._check_bounds(time, access, ranges)

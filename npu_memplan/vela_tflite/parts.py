@@ -27,8 +27,9 @@ from ..models.tflite import read_network
 from ..models.vela import NpuCall
 from ..models.vela_file import rebuilt
 from ..request import Request
+from ..vela.arguments import arguments
 from ..vela.cross_call import with_cross_call_tensors
-from ..vela.lift import arguments, lift
+from ..vela.lift import lift
 from ..vocabulary import OPERATORS, TFLITE_RESHAPING, is_npu
 
 

@@ -19,7 +19,8 @@ from npu_memplan.models.network import Network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
-from npu_memplan.vela.lift import arguments, lift
+from npu_memplan.vela.arguments import arguments
+from npu_memplan.vela.lift import lift
 from npu_memplan.verify import verify
 from tests.support.provenance import Memory, execute, same
 

@@ -12,8 +12,8 @@ from npu_memplan.frontend.tflite.lifted import from_network, import_host_only, i
 from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
+from npu_memplan.vela.arguments import LiftError
 from npu_memplan.vela.compiler import compile_tflite
-from npu_memplan.vela.lift import LiftError
 from tests.support.operator_table import ROWS, row
 from tests.support.real_data import shared_folder
 from tests.support.tflite_builder import ModelBuilder

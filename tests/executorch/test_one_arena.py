@@ -21,7 +21,7 @@ from npu_memplan.executorch.one_arena import OneArenaError, plan_one_arena
 from npu_memplan.executorch.replanning import replan_tensors
 from npu_memplan.models.executorch.reading import read_program
 from npu_memplan.models.executorch.vela_network import npu_calls
-from npu_memplan.vela.lift import LiftError
+from npu_memplan.vela.arguments import LiftError
 from tests.executorch.test_running import REFERENCE, method, ramp, real_delegate
 from tests.support.pte_file import Calls, Tensor, pte_file
 

@@ -83,8 +83,13 @@ def _u85_ofm(op: Operation) -> Extents:
     return made[axes[0]], made[axes[1]], made[axes[2]]
 
 
+def has_ifm_in_memory(op: Operation) -> bool:
+    """Whether a kernel's first operand is in memory, and not a scalar or in a chaining buffer."""
+    return op.language is not Language.U85 or InputWord.STORAGE.of(op[Register.IFM_PRECISION]) not in _ABSENT
+
+
 def _u85_ifm(op: Operation) -> Extents:
-    if InputWord.STORAGE.of(op[Register.IFM_PRECISION]) in _ABSENT:
+    if not has_ifm_in_memory(op):
         return NOWHERE
     if op.op is Op.ELEMENTWISE:
         return _spread(op, Register.IFM_BROADCAST)

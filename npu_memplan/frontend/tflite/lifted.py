@@ -26,9 +26,10 @@ from ...models.tflite import read_network
 from ...models.variables import reads_first, starting_as
 from ...models.vela import NpuCall
 from ...options import NO_NPU
+from ...vela.arguments import LiftError, arguments
 from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...vela.cross_call import with_cross_call_tensors
-from ...vela.lift import LiftError, arguments, lift
+from ...vela.lift import lift
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
 from .completion import NONE, completed, external_builtins, with_constant_outputs, with_omitted_inputs

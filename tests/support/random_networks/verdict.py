@@ -44,7 +44,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.process.incidents import strictly
 from npu_memplan.report.text.checked import difference
-from npu_memplan.vela.lift import LiftError
+from npu_memplan.vela.arguments import LiftError
 from npu_memplan.vela.worker import VelaError
 
 # What says of a network that it is not taken; every other error of a compile or a run is a defect.
