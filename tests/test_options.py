@@ -65,7 +65,7 @@ def parsed(words: tuple[str, ...]) -> CompileOptions:
     return options_of(**requested)
 
 
-def test_every_option_is_said_in_one_line() -> None:
+def test_every_option_is_described_in_one_line() -> None:
     assert not [f.name for f in dataclasses.fields(CompileOptions)
                 if getattr(EVERYTHING, f.name) == getattr(CompileOptions(), f.name)]  # fmt: skip
     assert shlex.join(EVERYTHING.to_cli_args()) == (
@@ -83,7 +83,7 @@ def test_every_option_is_said_in_one_line() -> None:
     assert parsed(EVERYTHING.to_cli_args()) == EVERYTHING
 
 
-def test_what_is_the_default_is_not_said() -> None:
+def test_defaults_are_not_printed() -> None:
     assert CompileOptions().to_cli_args() == CompileOptions().resolved().to_cli_args() == ()
     assert CompileOptions("none").resolved().to_cli_args() == ("--accelerator", "none")
 

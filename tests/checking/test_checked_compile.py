@@ -218,7 +218,7 @@ def test_what_cannot_be_checked_says_why(tmp_path: Path, monkeypatch: pytest.Mon
     assert "no C compiler found" in _reason(tmp_path / "compiler", KWS)
 
 
-def test_a_reference_that_is_not_installed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_that_is_not_installed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     hidden = tmp_path / "hidden" / "tflite_micro"

@@ -172,7 +172,7 @@ def test_inputs_of_another_shape_or_no_npy_are_two(run, digits, tmp_path):
     assert "cannot read input" in err
 
 
-def test_what_is_no_array_is_told_in_our_words(run, digits, tmp_path):
+def test_what_is_no_array_is_reported_in_our_words(run, digits, tmp_path):
     (slot,) = Artifact.load(digits()).inputs
     (tmp_path / "README.md").write_text("# hello")
     np.save(tmp_path / "objects.npy", np.array([{}, None], dtype=object), allow_pickle=True)

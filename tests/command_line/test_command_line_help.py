@@ -123,7 +123,7 @@ def test_all_boards_writes_nothing_and_says_so(words: tuple[str, ...], tmp_path:
     assert err.endswith(f"Error: --all-boards writes nothing and chooses nothing; leave {flag} out\n")
 
 
-def test_how_much_is_said(tmp_path: Path) -> None:
+def test_verbosity(tmp_path: Path) -> None:
     """Quiet: the verdict. Usual: nothing on stderr, which is no terminal here. Verbose: the phases, with seconds."""
     compile_ = ("compile", DIGITS, "-o", tmp_path / "d", "--force", "--accelerator", "none", "--pool", "sram=32KiB")
     _, quiet, said = invoke(*compile_, "--quiet")

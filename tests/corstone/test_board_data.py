@@ -61,7 +61,7 @@ def test_every_figure_of_a_board_has_a_source_or_says_that_none_was_found(name: 
         assert memory.speed is None or memory.speed.source
 
 
-def test_only_those_that_emulators_have_run_are_said_to_have_run() -> None:
+def test_only_those_that_emulators_have_run_are_marked_as_run() -> None:
     run = ("corstone-300-u55", "corstone-300-u65", "corstone-320")
     for board in map(load_board, board_names()):
         assert board.state == ("emulated" if board.name in run else "described")
@@ -126,7 +126,7 @@ def test_a_users_board_is_a_file(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_board_file_is_told_exactly(tmp_path: Path, pattern: str, new: str, message: str) -> None:
+def test_a_wrong_board_file_is_reported_exactly(tmp_path: Path, pattern: str, new: str, message: str) -> None:
     with pytest.raises(TargetDataError, match=message):
         load_board(own_board(tmp_path, (pattern, new)))
 

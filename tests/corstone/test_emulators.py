@@ -205,7 +205,7 @@ def test_each_fault_of_the_npu_has_a_name(
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_failing_step_is_told(runner: str, tmp_path: Path) -> None:
+def test_a_failing_step_is_reported(runner: str, tmp_path: Path) -> None:
     directory = toy(tmp_path / "toy", "int32_t toy_step(uint8_t *const pools[]) { (void)pools; return -3; }\n")
     with pytest.raises(FirmwareError, match=r"(?s)reported an error.*the program returned an error"):
         start(runner, directory).run([np.zeros((1, 16), np.int8)])
@@ -277,7 +277,7 @@ def test_no_emulator_outlives_us(how: signal.Signals, tmp_path: Path) -> None:
     ("*(volatile uint32_t *)0x0F000000u = 1;", "(BusFault|HardFault)"),
     ('__asm__ volatile("udf #1");', "UsageFault"),
 ])  # fmt: skip
-def test_a_fault_of_the_cpu_is_told_by_name(step: str, fault: str, tmp_path: Path) -> None:
+def test_a_fault_of_the_cpu_is_reported_by_name(step: str, fault: str, tmp_path: Path) -> None:
     directory = toy(tmp_path / "toy", f"int32_t toy_step(uint8_t *const pools[]) {{ (void)pools; {step} return 0; }}\n")
     with pytest.raises(FirmwareError, match=f"cpu fault: {fault} cfsr="):
         start("qemu", directory).run([np.zeros((1, 16), np.int8)])
@@ -319,7 +319,7 @@ def test_states_start_at_their_zero_point_and_the_rest_is_poison(runner: str, tm
     assert data[8:] == b"\xa5" * 8
 
 
-def test_long_runs_tell_their_progress(tmp_path: Path) -> None:
+def test_long_runs_report_their_progress(tmp_path: Path) -> None:
     told: list[str] = []
     machine = start("qemu", toy(tmp_path / "toy", HANG), timeout_s=5.0, progress=told.append)
     with pytest.raises(RunTimeoutError):
@@ -367,7 +367,7 @@ def test_a_users_board_file_decides_where_the_pool_lies(
     np.testing.assert_array_equal(result.pools_after[0], expected[1][0])
 
 
-def test_a_machine_that_qemu_does_not_know_is_told_in_its_words(kws_by_hand: tuple[Path, Any], tmp_path: Path) -> None:
+def test_a_machine_unknown_to_qemu_is_reported_in_its_words(kws_by_hand: tuple[Path, Any], tmp_path: Path) -> None:
     text = (targets_folder() / "boards" / "corstone-300-u55.toml").read_text()
     (tmp_path / "mine.toml").write_text(text.replace('machine = "mps3-an547"', 'machine = "mps9"'))
     directory, artifact = kws_by_hand

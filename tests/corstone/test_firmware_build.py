@@ -169,7 +169,7 @@ def test_every_board_that_ships_can_be_linked_for(name: str, tmp_path: Path, arm
     ([], "has 1 inputs, 0 were given"),
     ([np.zeros((1, 16), np.uint8)], r"input 'in' of toy is int8\[1, 16\], but uint8\[1, 16\] was given"),
 ])  # fmt: skip
-def test_wrong_inputs_are_told(tmp_path: Path, arm_gcc: None, given: list[Any], message: str) -> None:
+def test_wrong_inputs_are_reported(tmp_path: Path, arm_gcc: None, given: list[Any], message: str) -> None:
     write(toy(), tmp_path / "toy", COPY)
     firmware = build(tmp_path / "toy", RunOptions())
     with pytest.raises(RunnerError, match=message):
@@ -215,7 +215,7 @@ def test_the_firmware_is_pedantic_c11(tmp_path: Path, arm_gcc: None) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_a_damaged_elf_is_told(tmp_path: Path) -> None:
+def test_a_damaged_elf_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ElfError, match="is no 32-bit little-endian ELF file"):
         Elf.parse(b"\x7fELF\x02\x01\x01" + bytes(60))
     with pytest.raises(ElfError, match="is for machine EM_X86_64, not for Arm"):

@@ -176,7 +176,7 @@ def test_a_binary_that_stays_after_the_end_mark_is_ended(
     np.testing.assert_array_equal(result.outputs[0], VALUES + 1)
 
 
-def test_an_unknown_placeholder_is_told(toy: Path, tmp_path: Path) -> None:
+def test_an_unknown_placeholder_is_reported(toy: Path, tmp_path: Path) -> None:
     text = load_board("corstone-300-u55").path.read_text().replace("{timeout_s}", "{patience}")  # type: ignore[union-attr]
     board = tmp_path / "mine.toml"
     board.write_text(text)

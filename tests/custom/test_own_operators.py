@@ -84,7 +84,7 @@ def test_a_reference_that_differs_is_noticed(folder):
     assert "NOT bit-exact" in say("run", "made", "--on", "local", *DESCRIBED, "--reference", "model.tflite", code=1)
 
 
-def test_a_reference_that_fails_is_said_to(folder):
+def test_a_reference_that_fails_is_reported(folder):
     text = (folder / "operators.py").read_text()
     (folder / "operators.py").write_text(text.replace(", **options", ""))
     say("compile", "model.tflite", "-o", "made", "--accelerator", "none", *DESCRIBED)
@@ -138,7 +138,7 @@ def test_an_operator_of_tflites_own_may_be_external(folder):
         (("--operators", "broken.py"), "cannot load operators from broken.py: ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_is_wrong_is_said(folder, words, message):
+def test_what_is_wrong_is_reported(folder, words, message):
     (folder / "broken.py").write_text("1 / 0\n")
     assert message in say("compile", "model.tflite", "-o", "made", "--accelerator", "none", *words, code=2)
 

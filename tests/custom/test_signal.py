@@ -220,7 +220,7 @@ def test_what_does_not_fit_is_refused(name, data, constants, outputs, options, r
     assert reason in (_one(name, data, constants, outputs, **options) or "")
 
 
-def test_frames_that_are_not_complete_are_said_to_be(tmp_path):
+def test_incomplete_frames_are_reported(tmp_path):
     """Without a prefill, the flag is the reference's from the first inference on."""
     models = Models()
     options = {"frame_size": 400, "frame_step": 160, "prefill": False}

@@ -33,7 +33,7 @@ def cycles(model: bytes, vela: VelaOptions, options: CompileOptions) -> int:
     return sum(estimate(decode(c.words, c.accelerator.language), c.accelerator, memory_map).total for c in calls)
 
 
-def test_renesas_figures_are_what_vela_is_told() -> None:
+def test_vela_gets_renesas_figures() -> None:
     assert vela_options(on("renesas-ra8p1")).sections == (
         "[System_Config.Board]\ncore_clock=500000000\naxi0_port=Sram\naxi1_port=OffChipFlash\n"
         "Sram_clock_scale=0.5\nSram_ports_used=1\nSram_burst_length=128\nSram_read_latency=8\nSram_write_latency=8\n"
@@ -66,7 +66,7 @@ def test_vela_reads_the_figures_that_the_estimate_uses(board: str, mode: str, tm
     assert size == options.planned_pools()[-1].size_bytes
 
 
-def test_vela_makes_a_faster_stream_for_a_board_that_it_is_told_of(shared_model: Callable[[str], Path]) -> None:
+def test_vela_makes_a_faster_stream_for_a_board_that_it_knows(shared_model: Callable[[str], Path]) -> None:
     """Renesas measured 54,000 cycles of kws with its own vela.ini; for Vela's generic speeds it takes a third more."""
     options, model = on("renesas-ra8p1"), shared_model("kws_ref_model").read_bytes()
     told = vela_options(options)

@@ -183,7 +183,7 @@ def test_a_raw_network_with_parts_missing_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"abc", b"\0" * 100, b"<html></html>"])
-def test_what_is_no_tflite_file_is_said(data: bytes) -> None:
+def test_what_is_no_tflite_file_is_reported(data: bytes) -> None:
     with pytest.raises(NetworkError, match=r"x\.tflite is not a TFLite file: bytes 4 to 8 must be TFL3"):
         read_network(data, "x.tflite")
 

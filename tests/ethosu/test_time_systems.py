@@ -51,7 +51,7 @@ def test_every_configuration_of_vela_is_shipped() -> None:
     assert theirs == VELAS
 
 
-def test_a_configuration_of_our_own_names_the_one_that_vela_is_told() -> None:
+def test_a_configuration_of_our_own_names_the_one_that_vela_gets() -> None:
     names = tuple(read_toml(targets_folder() / "systems.toml"))
     assert len(VELAS) < len(names)
     for name in names:

@@ -109,7 +109,7 @@ def test_figures_that_make_up_for_each_other_are_refused(record: EvidenceRecord,
     assert "sram.read_latency makes up for it" in str(done.exception)
 
 
-def test_bad_use_is_told(record: EvidenceRecord, tmp_path: Path) -> None:
+def test_bad_use_is_reported(record: EvidenceRecord, tmp_path: Path) -> None:
     path = written(record, tmp_path)
     done = CliRunner().invoke(cli, ["calibrate", str(path), "--fit", "dram.speed"])
     assert "no figure is called 'dram.speed'; there are: sram.bytes_per_cycle" in str(done.exception)

@@ -105,7 +105,7 @@ def test_they_run_bit_exact_as_firmware(runner: str, record: EvidenceRecord) -> 
     assert [run.words for run in found.micro] == [run.words for run in record.micro]
 
 
-def test_a_wrong_output_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_output_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     written = MICRO_STREAMS["sums apart"].write
 
     def spoiled(*given: object) -> object:

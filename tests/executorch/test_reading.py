@@ -134,7 +134,7 @@ def test_external_blocks_are_found_by_their_key() -> None:
         read_blocks(outside.methods[0].delegates[0], {}, "x")
 
 
-def test_files_are_told_by_their_bytes() -> None:
+def test_files_are_recognised_by_their_bytes() -> None:
     assert is_program(two_methods())
     assert is_program(bundle(two_methods()))
     assert not is_program(b"\0\0\0\0TFL3")
@@ -154,7 +154,7 @@ def test_files_are_told_by_their_bytes() -> None:
         (pte_file([Calls([Tensor("int8", (9,), constant=1)], [], [], [], [0])], constants=[b"ab"]), "at byte 9 of 2"),
     ],
 )
-def test_what_cannot_be_read_is_said(data: bytes, text: str) -> None:
+def test_what_cannot_be_read_is_reported(data: bytes, text: str) -> None:
     with pytest.raises(NetworkError, match=text):
         read_program(data, "x")
 

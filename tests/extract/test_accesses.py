@@ -75,7 +75,7 @@ def without(problem: Problem, buffer: str, *points: int) -> Problem:
     return replace(problem, accesses=tuple(kept))
 
 
-def test_loops_are_one_step_and_branches_are_told():
+def test_loops_are_one_step_and_branches_are_known():
     problem = extract(Chosen, POOLS)
     known = {a.buffer: a for a in problem.accesses}
     # points: 0 zero, 1 and 2 the loop, 3 copy, 4 the condition, 5 and 6 one side, 7 the other one, 8 behind

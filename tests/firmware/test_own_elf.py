@@ -189,7 +189,7 @@ def test_every_way_to_end(program: Callable[..., Path]) -> None:
     assert "NPU: no job was started" in done.output
 
 
-def test_what_cannot_be_run_is_said(program: Callable[..., Path], tmp_path: Path) -> None:
+def test_what_cannot_be_run_is_reported(program: Callable[..., Path], tmp_path: Path) -> None:
     text = tmp_path / "text.elf"
     text.write_text("no program")
     with pytest.raises(ElfError, match="is no 32-bit little-endian ELF file"):

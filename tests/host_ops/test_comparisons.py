@@ -21,7 +21,7 @@ def test_every_pair_of_values(compiled, name):
     np.testing.assert_array_equal(got, reference(model, [data])[0][0])
 
 
-def test_what_the_fixed_point_cannot_tell_is_equal(compiled):
+def test_what_the_fixed_point_cannot_distinguish_is_equal(compiled):
     tiny = TensorSpec((256,), "int8", 2.0**-13, 0)
     model = write_model("EQUAL", [tiny, TensorSpec((1,), "int8", 2.0**-13, 0)], [TensorSpec((256,), "bool")])
     data = [every_int8, np.array([3], np.int8)]

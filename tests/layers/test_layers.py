@@ -175,6 +175,6 @@ def test_the_command_prints_every_operator_and_keeps_the_tensors(folder: Path, t
         (("--on", "qemu"), "--layers looks into one inference of the local runner: leave --on and --steps out"),
     ],
 )
-def test_what_it_cannot_look_into_is_said(folder: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_it_cannot_look_into_is_reported(folder: Path, words: tuple[str, ...], said: str) -> None:
     compiled("kws_ref_model", "tvm", folder)
     assert str(layers(folder / "kws_ref_model-tvm", *words).exception) == said

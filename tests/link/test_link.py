@@ -207,7 +207,7 @@ def test_names_that_are_one_in_c_are_refused(names: tuple[str, str], output: str
         (("--options", "--name x"), "leave them out"),
     ],
 )
-def test_what_cannot_be_linked_is_said(
+def test_what_cannot_be_linked_is_reported(
     tmp_path: Path, options: tuple[str, ...], words: str, capfd, monkeypatch
 ) -> None:
     from tests.support.entry import exit_code

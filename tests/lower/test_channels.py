@@ -58,7 +58,7 @@ def test_random_slices_of_random_networks_compute_the_same(seed: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
-def test_weights_are_read_once_and_as_few_bytes_are_needed_as_said(dtype: str) -> None:
+def test_weights_are_read_once_and_the_stated_bytes_suffice(dtype: str) -> None:
     chain = Chain(3, (12, 12, 16), dtype)
     chain.conv(96, 1, 1)
     chain.conv(0, 3, 2, depthwise=True)

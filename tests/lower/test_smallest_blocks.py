@@ -64,7 +64,7 @@ def test_equals_the_reference(name: str, npu: str) -> None:
     equals_reference(Case(name, "smallest_blocks", MODELS[name]), npu, 3)
 
 
-def test_what_fits_nothing_is_said() -> None:
+def test_what_fits_nothing_is_reported() -> None:
     graph = only_graph(partition_for_ethosu(import_relax(Case("any", "", MODELS["softmax_48x16"]).build()), U85_256))
     target = accelerator(U85_256)
     assert target.rams is not None

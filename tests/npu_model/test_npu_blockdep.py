@@ -93,7 +93,7 @@ def test_a_wait_for_a_transfer_that_started_before_the_kernel_is_no_excuse_eithe
         NpuModel(U55).prepare((*early, *after_a_copy("DMA_WAIT 0")))
 
 
-def test_a_wait_for_a_transfer_relies_on_timing_and_is_said() -> None:
+def test_a_wait_for_a_transfer_relies_on_timing_and_is_reported() -> None:
     memory = [np.zeros(64, np.uint8), np.arange(0x200, dtype=np.int64).astype(np.uint8)]
     stats = NpuModel(U55).run(after_a_copy("KERNEL_WAIT 1", "transfer", "DMA_WAIT 0"), memory)
     assert memory[1][0x180 : 0x180 + SIZE].tolist() == list(range(SIZE))

@@ -239,7 +239,7 @@ def test_roundings_of_the_output(rounding: ScaleRounding, expected: list[int]) -
         assert Scale.of(1 << 22, 63, rounding).exact(wide).tolist() == expected
 
 
-def test_what_no_reference_confirms_is_said() -> None:
+def test_what_no_reference_confirms_is_reported() -> None:
     call, commands = _call()
     assert unconfirmed(commands) == ()
     place = next(i for i, c in enumerate(commands) if isinstance(c, Operation) and c.op is Op.ELEMENTWISE)
@@ -261,7 +261,7 @@ def test_what_no_reference_confirms_is_said() -> None:
     ("scale", "pad", "is_said"), [((1 << 30) + 1 | 36 << 32, 0, True), (1 << 30 | 30 << 32, 0, False),
                                   ((1 << 30) + 1 | 36 << 32, 1, False)]
 )  # fmt: skip
-def test_averages_whose_scale_divides_too_are_said_to_be_unconfirmed(scale: int, pad: int, is_said: bool) -> None:
+def test_averages_whose_scale_divides_too_are_marked_unconfirmed(scale: int, pad: int, is_said: bool) -> None:
     """Vela 4.5 and 5.0 write 1/64 for a window of 8x8 without padding, Vela 5.2 writes 1."""
     window = {Register.KERNEL_HEIGHT_M1: 7, Register.KERNEL_WIDTH_M1: 7, Register.IFM_PAD_TOP: pad}
     registers = {**window, Register.OFM_PRECISION: 0x101, Register.OFM_SCALE: scale | 1 << 45}

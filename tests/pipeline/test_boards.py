@@ -75,7 +75,7 @@ def test_a_pool_moves_to_the_place_that_has_room() -> None:
     assert imx.clock_hz == 1e9
 
 
-def test_what_does_not_fit_is_said_before_anything_is_written(
+def test_what_does_not_fit_is_reported_before_anything_is_written(
     cli, shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = shared_model("tf2_mobilenet_v2_1.0_224_ptq")
@@ -161,7 +161,7 @@ def test_a_row_that_fits_otherwise_names_the_flag(monkeypatch: pytest.MonkeyPatc
     assert (row.verdict, fit_cells(row)[1]) == ("fits", "yes")
 
 
-def test_a_fault_on_one_board_is_told_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_on_one_board_is_reported_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(STRICT)
     plan = compiler.plan_model
 

@@ -44,7 +44,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     library.compiled.cache_clear()
 
 
-def test_searches_in_python_are_told_of(no_compiler: None, cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_searches_in_python_are_reported(no_compiler: None, cli: Callable[..., Any], tmp_path: Path) -> None:
     made = cli("compile", MODEL, "--accelerator", "none", "-q", "-o", tmp_path / "made", "--planner", "optimal")
     assert made.code == 0, made.err
     (line,) = made.err.splitlines()
@@ -59,7 +59,7 @@ def test_a_time_limit_ends_the_comparison_of_programs(cli: Callable[..., Any], t
     assert line in Artifact.load(tmp_path / "made").notes
 
 
-def test_the_legacy_core_is_told_of(monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_legacy_core_is_reported(monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path) -> None:
     def refuse(*_: object) -> None:
         raise VelaError("it cannot parse the model")
 

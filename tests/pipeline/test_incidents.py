@@ -43,7 +43,7 @@ def broken_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "_ours", ours)
 
 
-def test_a_plan_that_violates_a_constraint_is_told_and_recorded(
+def test_a_plan_that_violates_a_constraint_is_reported_and_recorded(
     lenient: None, wrong_copies: None, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     made = cli("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
@@ -80,7 +80,7 @@ def test_a_producer_that_fails_is_not_one_that_refuses(
     assert cli("compile", MODEL, *POOL, "--strict", "-o", tmp_path / "strict").code == 3
 
 
-def test_a_producer_that_refuses_is_told_of(
+def test_a_producer_that_refuses_is_reported(
     monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Also with -q, and no test fails for it: a refusal is none of our faults."""

@@ -71,7 +71,7 @@ def test_nothing_is_fast_enough(cli: Callable[..., Any], tmp_path: Path) -> None
         (("--emit", "vela-tflite"), "chooses one program by its time, --emit by something else; leave one out"),
     ],
 )
-def test_what_cannot_be_asked_together_is_said(
+def test_what_cannot_be_asked_together_is_reported(
     options: tuple[str, ...], part: str, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     made = cli("compile", DIGITS, "--max-ms", "1", *options, "-o", tmp_path / "out")

@@ -146,7 +146,7 @@ def test_a_float_model_becomes_plain_c(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_wrong_result_is_told_from_the_reference(tmp_path: Path) -> None:
+def test_a_wrong_result_differs_from_the_reference(tmp_path: Path) -> None:
     compile_model(floating(tmp_path / "f.onnx"), CompileOptions(accelerator="none"), tmp_path / "out")
     g = Graph()
     w = g.constant("w", np.ones((5, 192), np.float32))

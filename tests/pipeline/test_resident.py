@@ -105,7 +105,9 @@ def test_auto_uses_the_room_that_a_pool_has(cli: Callable, tmp_path: Path) -> No
         (("--resident", "all", "--pool", "sram=8KiB"), "--resident all needs"),
     ],
 )
-def test_what_cannot_be_resident_is_said(cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_resident_is_reported(
+    cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
     made = cli("compile", MODEL, *options, *QUICK, "-o", tmp_path / "out.tflite")
     assert made.code == 2
     assert words in " ".join(made.err.split())

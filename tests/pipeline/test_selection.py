@@ -15,7 +15,7 @@ from tests.support.single_operators import all_cases
 MODELS = Path(__file__).resolve().parents[1] / "models"
 
 
-def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_better_producer_is_taken_and_reported(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "kws_ref_model.tflite"
     cycles = {}
     for compiler in ("vela", "tvm", "auto"):
@@ -119,7 +119,7 @@ def test_without_a_size_auto_is_velas_stream_with_the_fewest_bytes(cli: Callable
     assert one.json["estimated_cycles"] == other.json["estimated_cycles"]
 
 
-def test_what_fits_nowhere_is_said_as_ever(cli: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_fits_nowhere_is_reported(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "kws_ref_model.tflite"
     made = cli("compile", model, "--npu-compiler", "auto", "--pool", "sram=2KiB", "-o", tmp_path / "out")
     assert made.code == 2

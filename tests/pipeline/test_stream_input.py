@@ -116,14 +116,16 @@ def test_a_pool_with_a_size_and_copies_of_weights(cli: Callable, tmp_path: Path)
         (("--stream-input", "image", "--emit", "vela-tflite"), "leave --stream-input out"),
     ],
 )
-def test_what_cannot_be_streamed_is_said(cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_streamed_is_reported(
+    cli: Callable, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
     made = cli("compile", MODEL, *options, "-o", tmp_path / "out.tflite")
     assert made.code == 2
     assert words in " ".join(made.err.split())
     assert not (tmp_path / "out.tflite").exists()
 
 
-def test_too_small_a_pool_is_said(cli: Callable, tmp_path: Path) -> None:
+def test_too_small_a_pool_is_reported(cli: Callable, tmp_path: Path) -> None:
     """Ways to need less that cannot be had with a streamed input are not proposed, and are no error of their own."""
     made = cli("compile", MODEL, "--stream-input", "image", "--pool", "sram=512", *QUICK, "-o", tmp_path / "out")
     assert made.code == 2
@@ -168,7 +170,7 @@ def test_tables_are_loaded_in_every_part(tmp_path: Path, seed: int, pools: dict[
     assert len(made.stream[1].feeds) > 1
 
 
-def test_an_input_without_rows_is_said(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
+def test_an_input_without_rows_is_reported(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
     made = cli("compile", shared_model("ad01_int8"), "--stream-input", "input_1", "-o", tmp_path / "out")
     assert made.code == 2
     assert "it is int8[1, 640], and rows are of" in " ".join(made.err.split())
@@ -185,7 +187,7 @@ def test_a_person_detector_needs_less_than_its_input(cli: Callable, tmp_path: Pa
     assert re.search(r"#define \w+_KEPT_ROWS \d+", (tmp_path / "out" / "src" / "vww_96_int8.h").read_text())
 
 
-def test_rows_that_save_nothing_are_said(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
+def test_rows_that_save_nothing_are_reported(cli: Callable, tmp_path: Path, shared_model: Callable) -> None:
     """The peak of one of two networks of one architecture is behind its first layers: its input has a channel only."""
     found = []
     for name, tensor in (("person_detect", "input"), ("vww_96_int8", "input_1_int8")):

@@ -101,7 +101,7 @@ def test_real_models_need_less_than_on_the_host_alone(
         (("--stripes", *OURS, "--no-overlap"), "which --no-overlap forbids; leave one of them out"),
     ],
 )
-def test_what_stripes_cannot_do_is_said(options: tuple[str, ...], part: str, cli, tmp_path: Path) -> None:
+def test_what_stripes_cannot_do_is_reported(options: tuple[str, ...], part: str, cli, tmp_path: Path) -> None:
     made = cli("compile", DIGITS, *options, "-o", tmp_path / "out")
     assert made.code == 2
     assert part in made.err

@@ -228,7 +228,7 @@ def test_a_users_planner_is_a_decorated_function() -> None:
         plan(Problem(chain(16, 32), (Pool("m"),)), "mine")
 
 
-def test_a_users_planner_that_invents_or_forgets_is_told_so() -> None:
+def test_a_users_planner_that_invents_or_forgets_is_reported() -> None:
     problem = Problem(chain(16, 32), (Pool("m"),))
     for placements, message in (
         ([], "'t0' has no placement"),

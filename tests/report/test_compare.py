@@ -152,7 +152,7 @@ def test_page_of_both_producers(both: Any, browser: Any, tmp_path: Path) -> None
     assert browser.run("getComputedStyle(document.body).backgroundColor") != before
 
 
-def test_what_is_not_there_is_said_before_anything_is_written(both: Any, tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported_before_anything_is_written(both: Any, tmp_path: Path) -> None:
     (_, first), _ = both
     out = tmp_path / "out"
     ran = CliRunner().invoke(cli, ["report", str(first), "--against", str(tmp_path / "none"), "-o", str(out)])

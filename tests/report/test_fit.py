@@ -149,7 +149,7 @@ def test_a_second_memory_is_tried_where_the_system_has_one() -> None:
     assert not any("Dedicated" in t.options.memory_mode for t in fitted(sizes, 64)[0].trials)
 
 
-def test_what_cannot_compile_is_said_and_passed_over() -> None:
+def test_what_cannot_compile_is_reported_and_passed_over() -> None:
     def made(o: CompileOptions) -> Made:
         if o.npu_compiler == "tvm":
             raise RefusalError("no such operator:\n  and more lines")
@@ -171,7 +171,7 @@ def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(STRICT)
 
 
-def test_a_fault_in_one_trial_is_told_and_ends_no_other(lenient: None) -> None:
+def test_a_fault_in_one_trial_is_reported_and_ends_no_other(lenient: None) -> None:
     def made(o: CompileOptions) -> Made:
         if o.npu_compiler == "tvm":
             raise NpuMemplanError("no such error") if o.stripes else KeyError("no such view")
@@ -187,7 +187,7 @@ def test_a_fault_in_one_trial_is_told_and_ends_no_other(lenient: None) -> None:
     assert [bool(faults) for faults in told] == [True, True]
 
 
-def test_a_fault_in_the_first_trial_is_told_and_ends_no_other(lenient: None) -> None:
+def test_a_fault_in_the_first_trial_is_reported_and_ends_no_other(lenient: None) -> None:
     def made(o: CompileOptions) -> Made:
         if o.to_cli_args() == ("--npu-compiler", "vela", "--pool", "sram=64"):
             raise KeyError("no such view")
@@ -206,7 +206,7 @@ def test_a_fault_in_every_trial_is_raised_as_one(lenient: None) -> None:
         fitted(made, 64)
 
 
-def test_a_fault_inside_a_trial_is_told_in_its_row(lenient: None) -> None:
+def test_a_fault_inside_a_trial_is_reported_in_its_row(lenient: None) -> None:
     def made(o: CompileOptions) -> Made:
         with contained("one candidate"):
             raise KeyError("no such view")

@@ -76,7 +76,7 @@ def test_the_colour_at_a_buffer_is_its_kinds(browser: Any, small: Artifact, tmp_
     assert pixel(browser, "sram", c["x"] + 4, c["y"] + 4) == [0xE8, 0xA3, 0x3D]  # NPU
 
 
-def test_hover_tells_name_size_lifetime_and_both_ends(browser: Any, small: Artifact, tmp_path: Path) -> None:
+def test_hover_shows_name_size_lifetime_and_both_ends(browser: Any, small: Artifact, tmp_path: Path) -> None:
     opened(browser, small, tmp_path)
     browser.mouse("mouseMoved", *middle(browser, "image"))
     browser.frame()

@@ -113,7 +113,7 @@ def test_explain_of_a_real_model_adds_up(compiled: Compiled) -> None:
     assert (folder / "memory.txt").read_text(encoding="utf-8") == memory_text(artifact)
 
 
-def test_too_small_a_pool_is_told_in_full(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+def test_too_small_a_pool_is_reported_in_full(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     model = shared_model("vww_96_int8")
     result = CliRunner().invoke(
         cli, ["compile", str(model), "-o", str(tmp_path / "out"), "--pool", "sram=64KiB", "--npu-compiler", "vela"]

@@ -152,7 +152,7 @@ def test_either_branch_runs(case, options, tmp_path):
         (assigning(), HOST, "operator 0 VAR_HANDLE of subgraph 2: it stands in a branch or a loop"),
     ],
 )
-def test_what_cannot_be_said_is_refused(made, options, message, tmp_path):
+def test_what_cannot_be_expressed_is_refused(made, options, message, tmp_path):
     (tmp_path / "m.tflite").write_bytes(made)
     with pytest.raises(UnsupportedModelError, match=message):
         compile_model(tmp_path / "m.tflite", options, tmp_path / "artifact")

@@ -86,7 +86,7 @@ def test_files_that_options_name_are_content(tmp_path: Path) -> None:
     assert case(vela_ini=str(first)).key != case(vela_ini=str(second)).key
 
 
-def test_names_tell_models_apart(tmp_path: Path) -> None:
+def test_names_distinguish_models(tmp_path: Path) -> None:
     places = ["a/net.tflite", "b/net.tflite", "b/other.tflite", "b/other.onnx"]
     for place in places:
         (tmp_path / place).parent.mkdir(exist_ok=True)
@@ -145,7 +145,7 @@ def test_boards_are_those_of_compile() -> None:
         ("--help", "npu-memplan compile --help lists them"),
     ],
 )
-def test_what_is_no_option_of_a_target_is_said(words: str, said: str) -> None:
+def test_what_is_no_option_of_a_target_is_reported(words: str, said: str) -> None:
     with pytest.raises(OptionError, match=said.replace("(", r"\(")):
         targets("", "", [words])
 

@@ -113,7 +113,7 @@ def refused(*words: object) -> str:
     return done.output
 
 
-def test_bad_use_is_said(swept: Path, tmp_path: Path) -> None:
+def test_bad_use_is_reported(swept: Path, tmp_path: Path) -> None:
     out = ("-o", tmp_path / "x")
     told = {
         ("report", tmp_path / "none"): "is no sweep: cannot read",

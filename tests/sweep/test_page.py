@@ -121,7 +121,7 @@ def test_the_cheapest_is_pythons_answer(browser: Any, made_table: Any, tmp_path:
     assert len(browser.run(names)) > 3
 
 
-def test_a_picked_result_tells_all_and_shows_its_front(browser: Any, made_table: Any, tmp_path: Path) -> None:
+def test_a_picked_result_has_every_figure_and_its_front(browser: Any, made_table: Any, tmp_path: Path) -> None:
     table = synthetic(made_table, 3, 2)
     opened(browser, tmp_path, table)
     row = next(row for row in table.rows if row.result.outcome is Outcome.CRASHED)

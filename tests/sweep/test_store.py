@@ -99,7 +99,7 @@ def test_writers_at_once_and_killed_leave_whole_lines(tmp_path: Path) -> None:
     assert all(one.reason == "r" * 5000 for one in found.values())
 
 
-def test_half_a_line_is_told_and_its_case_is_computed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_a_line_is_reported_and_computed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", str(DIGITS), "--accelerator", "none", "-o", str(tmp_path / "sweep"), "--executor", "processes:1"]
     assert cli.main(words, standalone_mode=False) in (None, 0)
     (kept,) = (tmp_path / "sweep" / "results").glob("*.jsonl")

@@ -20,7 +20,7 @@ def test_a_graph_is_its_tensors_operators_inputs_and_outputs() -> None:
     assert (network.inputs, network.outputs, network.name) == ((0, 1), (2,), "two")
 
 
-def test_files_are_told_by_their_bytes() -> None:
+def test_files_are_recognised_by_their_bytes() -> None:
     assert is_tosa(tosa_file())
     assert not is_tosa(b"\0\0\0\0TFL3")
 
@@ -35,7 +35,7 @@ def test_files_are_told_by_their_bytes() -> None:
         (tosa_file()[:60], NetworkError, r"x is a damaged or truncated TOSA file \(60 bytes\)"),
     ],
 )
-def test_what_cannot_be_read_is_said(data: bytes, error: type[Exception], text: str) -> None:
+def test_what_cannot_be_read_is_reported(data: bytes, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         read_tosa(data, "x")
 

@@ -240,7 +240,7 @@ def test_where_c_cannot_be_built_no_copies_are_searched(monkeypatch: pytest.Monk
     assert search.best == without_copies(timed)
 
 
-def test_who_has_no_compiler_is_told(tmp_path: Path) -> None:
+def test_a_missing_compiler_is_reported(tmp_path: Path) -> None:
     model = Path(__file__).resolve().parents[1] / "models" / "micro_speech_quantized.tflite"
     requested = ["compile", str(model), "-o", str(tmp_path / "made"), "--npu-compiler", "tvm", "--pool", "sram=8192"]
     environment = {
