@@ -13,7 +13,8 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.executorch.fitting import PoolNeed, fit_pools
 from npu_memplan.executorch.lifetimes import live_bytes, placed_tensors
 from npu_memplan.executorch.lowered_for import memories_for, options_for
-from npu_memplan.models.executorch.program import ExecutorchProgram, Method
+from npu_memplan.executorch.one_arena import ARENA, require_own_scratch
+from npu_memplan.models.executorch.program import ExecutorchProgram, Method, PlannedPlace
 from npu_memplan.models.executorch.vela_blocks import ALIGNMENT, BACKEND
 from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
 from npu_memplan.models.network import Network
@@ -23,6 +24,8 @@ from ..npu_model.errors import NpuModelError
 from ..npu_model.model import NpuModel
 from ..vela_check import container, memory
 from ..vela_check.remark import Level, Remark
+from .inputs import method_inputs
+from .model import ExecutorchModel, same_outputs
 from .simulation import Given, fast_scratch_bytes, simulate
 
 PLANNED, TEMP, FAST = "planned", "temp", "fast"  # names of the firmware's pools
@@ -30,10 +33,12 @@ PLANNED, TEMP, FAST = "planned", "temp", "fast"  # names of the firmware's pools
 
 @dataclass(frozen=True, slots=True)
 class FirmwarePools:
-    """A user's description of the firmware: operators that it registers (none: unknown), sizes of its pools by name."""
+    """A user's description of the firmware: operators that it registers (none: unknown), sizes of its pools by name,
+    whether the scratch lies in planned buffer 1 (`compile --one-arena`)."""
 
     registered: Sequence[str] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    one_arena: bool = False
 
 
 def check_program(program: ExecutorchProgram, board: Board, requested: FirmwarePools, given: Given) -> list[Remark]:
@@ -42,9 +47,10 @@ def check_program(program: ExecutorchProgram, board: Board, requested: FirmwareP
     found = [*_backends(program), *_operators(program, requested)]
     for one in calls:
         found += [*container.accelerators(one.network, board), *_delegate(one)]
-    found += [*_planned(program), *_pools(program, calls, requested, board), *_copies(calls)]
+    found += [*_planned(program), *_pools(program, calls, requested, board), *_copies(calls, requested.one_arena)]
     for method in program.methods:
         if any(one.method is method for one in calls):
+            found += _in_one_arena(program, method, given) if requested.one_arena else ()
             found += _run(program, method, board, given)
     return found
 
@@ -123,17 +129,19 @@ def _planned(program: ExecutorchProgram) -> Iterator[Remark]:
                              f"at most {live[buffer]:,} are needed at one time")  # fmt: skip
 
 
-def _needs(program: ExecutorchProgram, calls: Sequence[EthosUCall], board: Board) -> list[PoolNeed]:
+def _needs(program: ExecutorchProgram, calls: Sequence[EthosUCall], board: Board, one_arena: bool) -> list[PoolNeed]:
     """The pools that a firmware needs for all methods, which share them."""
     pools, constants = _preferred(calls[0], board) if calls else ((), ())
+    scratch = max((c.blocks.scratch_bytes for c in calls), default=0)
     needs = [
-        PoolNeed(TEMP, max((c.blocks.scratch_bytes for c in calls), default=0), True, preferred=pools[:1]),
+        PoolNeed(TEMP, 0 if one_arena else scratch, True, preferred=pools[:1]),
         PoolNeed(FAST, max((fast_scratch_bytes(c) for c in calls), default=0), True, preferred=pools[1:2]),
     ]
     buffers = sorted({buffer for method in program.methods for buffer in method.planned_bytes})
     for buffer in buffers:
-        size = max(method.planned_bytes.get(buffer, 0) for method in program.methods)
-        needs.append(PoolNeed(PLANNED if len(buffers) == 1 else f"{PLANNED}{buffer}", size, preferred=pools[:1]))
+        size, shared = max(m.planned_bytes.get(buffer, 0) for m in program.methods), one_arena and buffer == ARENA
+        name = PLANNED if len(buffers) == 1 else f"{PLANNED}{buffer}"
+        needs.append(PoolNeed(name, max(size, scratch) if shared else size, shared, preferred=pools[:1]))
     needs.append(PoolNeed("file", program.file_bytes, bool(calls), True, constants))
     return [need for need in needs if need.size_bytes]
 
@@ -152,11 +160,12 @@ def _preferred(one: EthosUCall, board: Board) -> tuple[tuple[str, ...], tuple[st
 def _pools(
     program: ExecutorchProgram, calls: Sequence[EthosUCall], requested: FirmwarePools, board: Board
 ) -> Iterator[Remark]:
-    needs = _needs(program, calls, board)
+    needs = _needs(program, calls, board, requested.one_arena)
     what = {TEMP: "the temporary allocator (scratch of the delegates)", FAST: "ethosu_fast_scratch", "file": "the file"}
     for need in needs:
         has = requested.sizes.get(need.name, requested.sizes.get(PLANNED) if need.name.startswith(PLANNED) else None)
-        named = what.get(need.name, f"planned buffer {need.name.removeprefix(PLANNED) or 1}")
+        inside = ", the scratch inside," if requested.one_arena and need.npu else ""
+        named = what.get(need.name, f"planned buffer {need.name.removeprefix(PLANNED) or 1}{inside}")
         if has is None:
             yield Remark(Level.NOTE, "pools", f"{need.name}: {named} needs {need.size_bytes:,} bytes")
         elif has < need.size_bytes:
@@ -182,13 +191,40 @@ def _pools(
                      "firmware itself come on top")  # fmt: skip
 
 
-def _copies(calls: Sequence[EthosUCall]) -> Iterator[Remark]:
+def _copies(calls: Sequence[EthosUCall], one_arena: bool) -> Iterator[Remark]:
     if calls:
-        tensors = [(c.network.tensors, c.call) for c in calls]
-        inside = sum(t[i].size_bytes for t, call in tensors for i in call.inputs)
-        outside = sum(t[i].size_bytes for t, call in tensors for i in call.outputs)
+        inside = sum(_copied_bytes(c, c.inputs, c.call.inputs, one_arena) for c in calls)
+        outside = sum(_copied_bytes(c, c.outputs, c.call.outputs, one_arena) for c in calls)
         yield Remark(Level.NOTE, "copies", f"{len(calls)} calls of delegates copy {inside:,} bytes into the scratch, "
                      f"{outside:,} out of it")  # fmt: skip
+
+
+def _copied_bytes(one: EthosUCall, values: Sequence[int], numbers: Sequence[int], one_arena: bool) -> int:
+    """Of the tensors `values` of the method, which are `numbers` of the delegate; one arena: but where they lie so."""
+    copied = 0
+    for value, number in zip(values, numbers, strict=True):
+        tensor, known = one.network.tensors[number], one.method.tensor(value)
+        lies_there = known is not None and known.place == PlannedPlace(ARENA, tensor.arena_offset)
+        copied += 0 if one_arena and lies_there else tensor.size_bytes
+    return copied
+
+
+def _in_one_arena(program: ExecutorchProgram, method: Method, given: Given) -> Iterator[Remark]:
+    """Whether the method gives the same where its scratch lies over planned tensors, whatever its kernels do."""
+    try:
+        require_own_scratch(program, method)
+        models = [ExecutorchModel(program, method, one_arena=inside, stand_ins=True) for inside in (False, True)]
+        values = given(program.name, method_inputs(method, [*models[0].calls.values()]))
+        apart, inside = (model.run(values).outputs for model in models)
+    except NpuMemplanError as error:
+        yield Remark(Level.WRONG, "one arena", f"method {method.name!r}: {error}")
+        return
+    if same_outputs(apart, inside):
+        yield Remark(Level.RIGHT, "one arena", f"method {method.name!r} gives the same outputs with its "
+                     "scratch in planned buffer 1")  # fmt: skip
+    else:
+        yield Remark(Level.WRONG, "one arena", f"method {method.name!r} gives other outputs with its scratch in "
+                     "planned buffer 1; write it with compile --one-arena")  # fmt: skip
 
 
 def _run(program: ExecutorchProgram, method: Method, board: Board, given: Given) -> Iterator[Remark]:

@@ -33,7 +33,7 @@ from npu_memplan.models.file import read_file
 
 from ..npu_model.model import NpuModel
 from .inputs import MissingKernelError, delegate_inputs, method_inputs
-from .model import ExecutorchModel, run_delegate
+from .model import ExecutorchModel, run_delegate, same_outputs
 
 HEADER = "npu_memplan_one_arena.h"
 _SEEDS = (0, 1)
@@ -209,17 +209,12 @@ def _run_whole(
         generator = np.random.default_rng(seed)
         given = [random_array(wanted, generator) for wanted in inputs]
         ran = [model.run(given) for model in models]
-        for left, right in zip(ran[0].outputs, ran[1].outputs, strict=True):
-            if not _same(left, right):
-                raise InternalError(f"{old.name}: method {methods[0].name!r} gives another output once planned")
+        if not same_outputs(ran[0].outputs, ran[1].outputs):
+            raise InternalError(f"{old.name}: method {methods[0].name!r} gives another output once planned")
         if same_kernels and ran[0].kernels != ran[1].kernels:
             raise InternalError(f"{old.name}: a kernel of {methods[0].name!r} writes something else once planned")
     before, after = (sum(stats.cycles for stats in one.stats) for one in ran)
     return before, after
-
-
-def _same(left: Any, right: Any) -> bool:
-    return np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
 
 
 def _where(program: ExecutorchProgram, method: Method) -> Any:

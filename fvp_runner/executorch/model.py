@@ -278,6 +278,12 @@ class ExecutorchModel:
         held.defined[:] = True
 
 
+def same_outputs(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) -> bool:
+    """Whether two runs of a method gave the same, NaN where the other has NaN."""
+    pairs = zip(left, right, strict=True)
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
+
+
 def shaped(data: Bytes, tensor: ValueTensor) -> NDArray[Any]:
     """The bytes of a tensor in its own shape, whatever the order of its dimensions in memory."""
     order = tensor.dim_order or tuple(range(len(tensor.shape)))

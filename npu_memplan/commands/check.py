@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 @click.option("--arena", type=parse_size, metavar="SIZE", help="Bytes of the firmware's arena; KiB, MiB.")
 @click.option("--pool", "pools", multiple=True, type=parse_named_size, metavar="NAME=SIZE", help="Bytes of a pool of "
               "the firmware, for a .pte: planned (planned2 for the second buffer), temp, fast.")  # fmt: skip
+@click.option("--one-arena", is_flag=True, help="Of a .pte: scratch and planned buffer 1 in one arena, as the "
+              "firmware has them.")  # fmt: skip
 @click.option("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
 @click.option("--reference", type=FILE, metavar="MODEL.tflite",
               help="The network before Vela: compare outputs, and name the first layer that differs.")  # fmt: skip
@@ -50,6 +52,7 @@ def command(
     registered: tuple[str, ...],
     arena: int | None,
     pools: tuple[tuple[str, int], ...],
+    one_arena: bool,
     external: tuple[Path, ...],
     reference: Path | None,
     inputs: tuple[str, ...],
@@ -63,10 +66,11 @@ def command(
     data, description = read_file(network), load_board(board)
     if is_program(data):
         check_unused(network.name, "a .pte", {"--arena": arena, "--reference": reference})
-        remarks = _program_remarks(network.name, data, description, (registered, dict(pools)), external, inputs)
+        verbosity = registered, dict(pools), one_arena
+        remarks = _program_remarks(network.name, data, description, verbosity, external, inputs)
         work: dict[str, Any] = {}
     else:
-        check_unused(network.name, "no .pte", {"--pool": pools, "--data": external})
+        check_unused(network.name, "no .pte", {"--pool": pools, "--one-arena": one_arena, "--data": external})
         remarks, work = _network_remarks(network, data, board, (registered, arena, reference), inputs)
     wrong = sum(remark.level is Level.WRONG for remark in remarks)
     if as_json:
@@ -145,7 +149,7 @@ def _program_remarks(
     name: str,
     data: bytes,
     board: Board,
-    verbosity: tuple[Any, Any],
+    verbosity: tuple[Any, Any, bool],
     external: tuple[Path, ...],
     inputs: tuple[str, ...],
 ) -> list[Remark]:

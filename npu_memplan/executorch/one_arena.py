@@ -66,7 +66,7 @@ class _Call:
 
 def plan_one_arena(program: ExecutorchProgram, method: Method, objective: str = "auto") -> SharedArena:
     """The fewest bytes within the cycles that the `objective` allows (as `replan_scratch`)."""
-    _check(program, method)
+    require_own_scratch(program, method)
     calls = [one for one in npu_calls(program) if one.method is method]
     usage = Counter(one.method.delegates[one.delegate] for one in npu_calls(program))
     lifted = {one.position: _lifted(one) for one in calls}
@@ -80,7 +80,8 @@ def plan_one_arena(program: ExecutorchProgram, method: Method, objective: str = 
     return min(found, key=lambda one: (one.arena_bytes, one.cycles, one.copied_bytes))
 
 
-def _check(program: ExecutorchProgram, method: Method) -> None:
+def require_own_scratch(program: ExecutorchProgram, method: Method) -> None:
+    """`OneArenaError` where something else than an Ethos-U delegate may use the temporary allocator."""
     kernels = [i.name for i in method.instructions if isinstance(i, KernelCall) and i.name.startswith(_TEMPORARY)]
     foreign = [one.backend for one in method.delegates if one.backend != BACKEND]
     if kernels or foreign:

@@ -99,6 +99,52 @@ def test_a_program_that_was_not_planned_so_fails_in_one_arena() -> None:
             assert model.run([ramp()]).outputs[0].ravel().tolist() == list(REFERENCE)
 
 
+def copied_over() -> bytes:
+    """A program whose delegate's input is copied over a tensor that is needed later: all its bytes stay written."""
+    image = (1, 3, 64, 64)
+    values = [
+        Tensor("float32", image, (1, 16384)), 0.0290738046169281, 2, -128, 127, 1, Tensor("int8", image, (1, 65536)),
+        Tensor("int8", (1, 10), (1, 77824)), None, 7, Tensor("int8", image, (1, 1024)),
+    ]  # fmt: skip
+    calls = [
+        ("kernel", QUANTISE, [0, 1, 2, 3, 4, 5, 6, 6]), ("kernel", QUANTISE, [0, 1, 9, 3, 4, 5, 10, 10]),
+        ("delegate", 0, [6, 7]),
+    ]  # fmt: skip
+    whole = Calls(values, [0], [7, 10], calls, [0, 77840], [("EthosUBackend", 0)])
+    return pte_file([whole], [real_delegate()])
+
+
+def checked(path: Path) -> tuple[int, str]:
+    words = ["check", str(path), "--board", "corstone-320", "--one-arena"]
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    return done.exit_code, done.output
+
+
+def test_check_counts_one_arena_once(tmp_path: Path) -> None:
+    out = tmp_path / "o.pte"
+    compile_program(MODELS / "three_convolutions_u85.pte", out, one_arena=True)
+    code, text = checked(out)
+    assert code == 0
+    assert "planned: planned buffer 1, the scratch inside, needs 81,920 bytes" in text
+    assert "temp:" not in text
+    assert "1 calls of delegates copy 0 bytes into the scratch, 0 out of it" in text
+    assert "method 'forward' gives the same outputs with its scratch in planned buffer 1" in text
+
+
+def test_check_finds_what_was_not_compiled_for_one_arena(tmp_path: Path) -> None:
+    (tmp_path / "m.pte").write_bytes(twice(True, 0, 73856))
+    code, text = checked(tmp_path / "m.pte")
+    assert code == 1
+    assert "reads value 6, but nothing wrote" in text
+    (tmp_path / "m.pte").write_bytes(copied_over())
+    code, text = checked(tmp_path / "m.pte")
+    assert code == 1
+    assert "method 'forward' gives other outputs with its scratch in planned buffer 1" in text
+    code, text = checked(MODELS / "three_convolutions_u85.pte")
+    assert code == 1
+    assert "has 81,920 bytes, the planned buffer that it lies in 61,440: 20,480 too few" in text
+
+
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("objective", ["auto", "bytes"])
 def test_several_delegates_and_a_tensor_that_outlives_its_call(tmp_path: Path, kept: bool, objective: str) -> None:
