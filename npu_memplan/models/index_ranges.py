@@ -13,6 +13,8 @@ from .network import CpuOperator, Network
 from .tensor import Tensor
 
 Range = tuple[int, int]
+# operator -> (position of its indices, what they have to be below)
+Indexing = Mapping[str, tuple[int, Callable[[CpuOperator, Sequence[Tensor], Tensor], int]]]
 _LARGEST = 1 << 31  # of constants that are added to indices
 
 # Positions of the inputs whose elements an operator hands on; None: all of them.
@@ -20,7 +22,7 @@ _HANDS_ON: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(
         ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "TILE", "BROADCAST_TO",
          "REVERSE_V2", "UNPACK", "SPLIT_V", "GATHER", "GATHER_ND", "PAD", "MIRROR_PAD", "FLOOR", "CEIL", "ROUND",
-         "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"),
+         "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", "IDENTITY"),
         (0,),
     ),
     "SPLIT": (1,),
@@ -31,9 +33,9 @@ _HANDS_ON: dict[str, tuple[int, ...] | None] = {
 }  # fmt: skip
 
 
-def with_index_ranges(network: Network) -> Network:
-    """`network`, whose inputs say which values they may have."""
-    found = index_ranges(network)
+def with_index_ranges(network: Network, indexing: Indexing | None = None) -> Network:
+    """`network`, whose inputs say which values they may have; `indexing`: operators that index, None: TFLite's."""
+    found = index_ranges(network, indexing)
     if not found:
         return network
     tensors = list(network.tensors)
@@ -52,11 +54,12 @@ def ranged_as(network: Network, source: Network) -> Network:
     return replace(network, tensors=tuple(tensors))
 
 
-def index_ranges(network: Network) -> dict[int, Range]:
+def index_ranges(network: Network, indexing: Indexing | None = None) -> dict[int, Range]:
     """Input tensor -> the values that it may have, of the inputs that are used as an index."""
     ranges: dict[int, Range] = {}
+    indexing = _INDEXING if indexing is None else indexing
     for operator in reversed(network.cpu_operators):
-        for index, limits in _demands(network, operator, ranges):
+        for index, limits in _demands(network, operator, ranges, indexing):
             if index >= 0 and network.tensors[index].data is None:
                 low, end = ranges.get(index, limits)
                 both = max(low, limits[0]), min(end, limits[1])
@@ -64,12 +67,14 @@ def index_ranges(network: Network) -> dict[int, Range]:
     return {index: ranges[index] for index in network.inputs if index in ranges}
 
 
-def _demands(network: Network, operator: CpuOperator, made: Mapping[int, Range]) -> list[tuple[int, Range]]:
+def _demands(
+    network: Network, operator: CpuOperator, made: Mapping[int, Range], indexing: Indexing
+) -> list[tuple[int, Range]]:
     """What `operator` demands of its inputs: because it indexes with them, or because its results have ranges."""
     inputs = operator.inputs
     demands: list[tuple[int, Range]] = []
-    if operator.name in _INDEXING and len(inputs) > 1:
-        position, extent = _INDEXING[operator.name]
+    if operator.name in indexing and len(inputs) > 1:
+        position, extent = indexing[operator.name]
         tensors = [network.tensors[i] for i in inputs]  # -1 is none of these operators' inputs
         if position < len(inputs) and operator.outputs:
             end = extent(operator, tensors, network.tensors[operator.outputs[0]])
@@ -154,8 +159,7 @@ def _depth(_: CpuOperator, inputs: Sequence[Tensor], __: Tensor) -> int:
     return int(inputs[1].array().reshape(-1)[0]) if inputs[1].data is not None and inputs[1].data.nbytes else 0
 
 
-# operator -> (position of its indices, what they have to be below)
-_INDEXING: dict[str, tuple[int, Callable[[CpuOperator, Sequence[Tensor], Tensor], int]]] = {
+_INDEXING: Indexing = {
     "GATHER": (1, _along_axis),
     "GATHER_ND": (1, lambda _, inputs, __: _smallest(inputs[0].shape, inputs[1])),
     "SCATTER_ND": (0, lambda _, inputs, made: _smallest(made.shape, inputs[0])),

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from .file import NetworkError, UnsupportedModelError
 from .flatbuffer import FlatbufferError, FlatTable, number_at
+from .index_ranges import Indexing, with_index_ranges
 from .network import CpuOperator, Network
 from .tensor import Tensor
 from .tflite_checks import DamagedError, check_tensor
@@ -33,6 +34,8 @@ OPERATORS = (
 # enum DType -> numpy's name. 48 bits are stored in 64 (as in the reference model's .npy files), 4 bits in 8.
 _TYPES = {1: "bool", 2: "int8", 3: "int8", 4: "int16", 5: "int32", 6: "int64", 7: "float32", 8: "float16",
           17: "int64"}  # fmt: skip
+# Both index the rows of [images, rows, channels].
+_INDEXING: Indexing = dict.fromkeys(("GATHER", "SCATTER"), (1, lambda _, inputs, __: (*inputs[0].shape, 0, 0)[1]))
 _CONSTANTS = frozenset(("CONST", "CONST_SHAPE"))  # operators that compute nothing
 
 
@@ -54,7 +57,7 @@ def read_tosa(data: bytes, name: str) -> Network:
         blocks = list(regions[0].tables(1)) if regions else []
         if not blocks:
             raise NetworkError(f"{name} has no block: there is nothing to run")
-        return _network(blocks[0], name)
+        return with_index_ranges(_network(blocks[0], name), _INDEXING)
     except (FlatbufferError, DamagedError, UnicodeDecodeError) as error:
         raise NetworkError(
             f"{name} is a damaged or truncated TOSA file ({len(data)} bytes): {error}; get the file again"
@@ -78,7 +81,8 @@ def named_as(raw: Network, source: Network) -> Network:
                     f"{known.name!r} of {source.name} is {known.dtype}{list(known.shape)}, but has "
                     f"{tensor.size_bytes} bytes in Vela's stream"
                 )
-            tensors[index] = replace(tensor, name=known.name, dtype=known.dtype, shape=known.shape)
+            stated = {"dtype": known.dtype, "shape": known.shape, "index_range": known.index_range}
+            tensors[index] = replace(tensor, name=known.name, **stated)
     return replace(raw, name=source.name, tensors=tuple(tensors))
 
 

@@ -35,7 +35,8 @@ _PARTS = frozenset(("SPLIT", "SPLIT_V", "UNPACK", "EXPAND_DIMS", "RESHAPE", "SQU
 
 _IMPORTED_AGAIN = frozenset((("GATHER", "int16"),))  # TVM's operator is not the NPU's, its host code is
 
-_ONLY_U85, _NEWER = frozenset(("ARG_MAX", "ARG_MIN", "BATCH_MATMUL", "REDUCE_MIN", "REVERSE_V2")), "ethos-u85-512"
+_ONLY_U85 = frozenset(("ARG_MAX", "ARG_MIN", "BATCH_MATMUL", "EMBEDDING_LOOKUP", "REDUCE_MIN", "REVERSE_V2"))
+_NEWER = "ethos-u85-512"
 
 
 def rows(code: Code) -> Iterator[tuple[str, str]]:

@@ -38,7 +38,8 @@ def test_layers_equal_the_reference_model(kind: str, seed: int) -> None:
     graph = read_tosa_graph(data, "random")
     tensors = [graph.tensor(index) for index in graph.network.inputs]
     info = [np.iinfo(t.dtype) for t in tensors]
-    values = [rng.integers(i.min, i.max + 1, t.shape).astype(t.dtype) for i, t in zip(info, tensors, strict=True)]
+    ranges = [t.index_range or (i.min, i.max + 1) for i, t in zip(info, tensors, strict=True)]
+    values = [rng.integers(*r, t.shape).astype(t.dtype) for r, t in zip(ranges, tensors, strict=True)]
     expected = TosaReference(data, "random").run(values)
     for name in NPUS if kind in CASES else EVERY_U85:
         layers, _ = build_layers(graph, accelerator(name), "npu")

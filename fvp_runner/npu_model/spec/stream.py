@@ -168,7 +168,8 @@ def _unconfirmed(steps: list[DecodedStep]) -> list[str]:
     for step in steps:
         spec, where = step.spec, step.registers.where
         if isinstance(spec, DmaSpec):
-            if spec.shape[:2] != (1, 1):  # which compilers do not emit
+            old = step.registers.operation.language is Language.U55_U65
+            if old and spec.shape[:2] != (1, 1):  # which compilers do not emit
                 found.setdefault("2D/3D DMA", where)
             continue
         roundings = {spec.output.rounding}

@@ -17,6 +17,7 @@ from . import (
     elementwise,
     fully_connected,
     gather,
+    indexed,
     leaky_relu,
     lstm,
     pad,
@@ -37,7 +38,7 @@ __all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
 
 _RECORDS = (
     *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
-    *(gather.RECORD, argmax.RECORD, reverse.RECORD, rearrange.RECORD),
+    *(gather.RECORD, indexed.RECORD, argmax.RECORD, reverse.RECORD, rearrange.RECORD),
     *(activation.RECORD, leaky_relu.RECORD, softmax.RECORD, pool.RECORD),
     *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
     *(fully_connected.RECORD, batch_matmul.RECORD, convolution.RECORD, lstm.RECORD),

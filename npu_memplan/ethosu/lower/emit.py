@@ -319,9 +319,13 @@ class Builder:
                 LUT, size, BufferRole.LUT, original_region=SHRAM_REGION, original_offset=self.accelerator.lut_address
             )
         addresses = {R.DMA0_SRC: (CONSTANTS, self.constant(data)), R.DMA0_DST: (LUT, slot * _LUT_SLOT_BYTES)}
-        length, language = {R.DMA0_LEN: len(data)}, self.accelerator.language
-        self._operations.append(NpuOperation(Op.DMA_START, 0, length, addresses, self.operator, language))
+        self.transfer({R.DMA0_LEN: len(data)}, addresses)
         return slot
+
+    def transfer(self, registers: dict[R, int], addresses: dict[R, tuple[str, int]]) -> None:
+        """DMA_START."""
+        language = self.accelerator.language
+        self._operations.append(NpuOperation(Op.DMA_START, 0, registers, addresses, self.operator, language))
 
     def add(
         self,

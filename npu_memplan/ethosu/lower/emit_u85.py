@@ -5,9 +5,13 @@ Invariant: as in `emit`; layers of these kernels say so in `Layer.unsupported_by
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from ..program.access import INDEX_BYTES
 from ..schedule.rams import resize_layout
+from ..stream.fields import DmaRegion
 from ..stream.fields_u85 import OutputWord, ScaledWord
 from ..stream.groups import IFM2
 from ..stream.isa import Op, PoolMode
@@ -16,6 +20,7 @@ from ..stream.isa_u85 import BY_MAP, PLACE_BITS, RESIZE_BITS, ResizeKind, ScaleR
 from .emit import Builder
 from .operands import Operand, Output, Positions, Window
 from .scaling import UNITY, Scale
+from .views import TensorView
 
 
 def multiply_maps(builder: Builder, ifm: Operand, rows: Operand, ofm: Operand, output: Output) -> None:
@@ -71,6 +76,44 @@ def resize(
     registers |= {R.IFM2_ZERO_POINT: 0}
     registers |= columns.registers("X", fits.block.width) | rows.registers("Y", fits.block.height)
     builder.add(Op.RESIZE, kind, registers, addresses, scale=scale, layout=fits.registers)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Planes of rows of `row` bytes that follow each other, from the start of `view` on."""
+
+    view: TensorView
+    row: int
+    plane: int  # bytes from plane to plane
+
+
+def take_rows(
+    builder: Builder, source: Rows, chosen: tuple[TensorView, int, int], made: Rows, counts: tuple[int, int]
+) -> None:
+    """DMA of planes of rows (`counts`), one of `source` for each index of `chosen`: the indices, which are below a
+    number, and the bytes of one. Those after the lower four are 0.
+    """
+    (indices, extent, index_bytes), (planes, rows) = chosen, counts
+    registers = {
+        R.DMA0_SRC_REGION: DmaRegion.INDEXED.at(1) | DmaRegion.DIMENSIONS.at(2 if planes > 1 else 1),
+        R.DMA0_SIZE0: rows,
+        R.DMA0_LEN: source.row,
+        R.DMA0_SRC_STRIDE0: source.row,
+        R.DMA0_DST_STRIDE0: made.row,
+        R.DMA0_IDX_MAX: extent - 1,
+    }
+    if planes > 1:
+        registers |= {
+            R.DMA0_SIZE1: planes,
+            R.DMA0_SRC_STRIDE1: source.plane,
+            R.DMA0_DST_STRIDE1: made.plane,
+            R.DMA0_IDX_SKIP1: rows * (index_bytes - INDEX_BYTES),
+        }
+    addresses = {
+        register: (view.buffer, view.offset)
+        for register, view in ((R.DMA0_SRC, source.view), (R.DMA0_DST, made.view), (R.DMA0_IDX, indices))
+    }
+    builder.transfer(registers, addresses)
 
 
 def _stored(ofm: Operand) -> Output:

@@ -28,6 +28,7 @@ class Limits:
 
     mixed: frozenset[str] = frozenset()  # types that may be mixed with one another
     results: frozenset[str] = frozenset()  # types that only its output may have
+    indices: frozenset[str] = frozenset()  # types that its second input has, where that chooses elements
     tables: bool = False  # it looks values up: 8 bits only
     one_image: bool = False  # windows do not cross from one image of a batch to the next
 
@@ -83,14 +84,17 @@ class Layer(ABC):
 def problem(layer: Layer, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
     """Why `layer` cannot run on the NPU; None when it can."""
     tensors, limits = (*inputs, output), layer.limits
-    for tensor in tensors:
-        if tensor.dtype not in _TYPES and not (tensor is output and tensor.dtype in limits.results):
+    if limits.indices and inputs[1].dtype not in limits.indices:
+        return f"its indices are {inputs[1].dtype}; the NPU reads {' and '.join(sorted(limits.indices))}"
+    for place, tensor in enumerate(tensors):
+        others = limits.results if tensor is output else limits.indices if place == 1 else frozenset[str]()
+        if tensor.dtype not in _TYPES and tensor.dtype not in others:
             return f"its tensor of type {tensor.dtype} is neither 8 nor 16 bits"
         if len(tensor.shape) > 4:
             return f"its tensor has {len(tensor.shape)} dimensions; the NPU walks at most 4"
         if any(extent < 1 or extent > _MAX_EXTENT for extent in tensor.shape):
             return f"an extent of its shape {list(tensor.shape)} is outside 1..65536"
-    types = {t.dtype for t in tensors} - limits.results
+    types = {t.dtype for t in tensors} - limits.results - limits.indices
     if len(types) > 1 and not types <= limits.mixed:
         return f"its tensors are of different types: {', '.join(sorted(types))}"
     if "int16" in types and limits.tables:

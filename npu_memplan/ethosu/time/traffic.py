@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..arch import Architecture, Channel
-from ..program.access import Role, constant_streams
+from ..program.access import INDEX_BYTES, Role, constant_streams
 from ..program.featuremap import FeatureMap
 from ..stream.commands import Operation
 from ..stream.fields import DmaRegion
@@ -80,6 +80,9 @@ def dma_flows(operation: Operation, accelerator: Architecture) -> Iterator[Flow]
     planes = operation[r.DMA0_SIZE1] if dimensions > 1 else 1
     moved = run(operation[r.DMA0_LEN], rows * planes, accelerator)
     yield Flow(Role.DMA_SRC, DmaRegion.REGION.of(source), False, moved, Channel.TRANSFER)
+    if DmaRegion.INDEXED.of(source) or DmaRegion.INDEXED.of(target):
+        indices = run(INDEX_BYTES * rows, planes, accelerator)
+        yield Flow(Role.DMA_INDEX, operation[r.DMA0_IDX_REGION], False, indices)
     inside = bool(DmaRegion.INTERNAL.of(target))
     yield Flow(Role.DMA_DST, -1 if inside else DmaRegion.REGION.of(target), True, moved)
 

@@ -48,6 +48,13 @@ def describe_picked(work: Lowering, places: Sequence[npt.NDArray[np.integer]]) -
         work.describe("picked", places=[[int(p) for p in axis] for axis in places])
 
 
+def describe_taken(work: Lowering, data: Tensor, indices: Tensor, axis: int, shared: int = 0) -> None:
+    """Say that `indices` choose slices of `data` along an axis; the first `shared` dimensions are of both."""
+    computed = data.data is None or indices.data is None
+    if data.scales and computed and 0 not in work.output().shape:
+        work.describe("taken_rows", axis=axis, shared=shared)
+
+
 def _axis(axis: int, rank: int) -> int:
     found = axis + rank if axis < 0 else axis
     require(0 <= found < max(rank, 1), f"axis {axis} does not exist in {rank} dimensions")
@@ -167,6 +174,8 @@ def gather(work: Lowering) -> None:
         picked = [np.arange(extent) for extent in data.shape]
         picked[axis] = np.clip(flat_values(work, 1), 0, data.shape[axis] - 1)
         describe_picked(work, picked)
+    else:
+        describe_taken(work, data, indices, axis, shared)
 
     def slice_of(place: list[Expr]) -> Expr:
         index = chosen(places, [*place[:shared], *place[axis:after]], data.shape[axis])

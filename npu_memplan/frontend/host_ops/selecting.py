@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ...models.tensor import Tensor
 from .common import flat_values
 from .elementwise import broadcast
-from .movement import chosen, describe_picked, move, pair, same_type
+from .movement import chosen, describe_picked, describe_taken, move, pair, same_type
 from .operator import Lowering, lowering, require
 from .tir import Expr, both, cast, const, first_of, floor_mod, number, raw_load
 
@@ -65,7 +65,9 @@ def gather_slices(work: Lowering) -> None:
 @lowering("EMBEDDING_LOOKUP")
 def look_up(work: Lowering) -> None:
     """Rows of input 1 by the indices of input 0."""
-    same_type((work.tensor(1), work.output()))
+    data = work.tensor(1)
+    same_type((data, work.output()))
+    describe_taken(work, data, work.tensor(0), axis=0)
     work.fill(row_lookup(work))
 
 

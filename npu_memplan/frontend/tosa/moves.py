@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ethosu.layers.concat import Concat
+from ...ethosu.layers.indexed import TakenRows
 from ...ethosu.layers.pad import Pad
 from ...ethosu.layers.pool import PoolKind, PoolLayer
 from ...ethosu.layers.reshape import Reshape
@@ -118,6 +119,22 @@ def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add_reshaped(operator, Pad("pad", (image,), "", padding, value, (widths[6], widths[7])), made)
 
 
+def _taken_rows(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """GATHER of each image's rows, which also are of a constant."""
+    values, indices = operator.inputs
+    chosen = builder.reshaped(_indices(builder, indices), builder.shape(indices))
+    builder.add(operator, TakenRows("gather", (builder.read(values), chosen), "", axis=1, shared=1))
+
+
+def _indices(builder: GraphBuilder, index: int) -> str:
+    """The name of a tensor with the indices in their order, before it got its shape."""
+    made = builder.made_by.get(index)
+    while made is not None and made.kind in ("RESHAPE", "IDENTITY"):
+        index = made.inputs[0]
+        made = builder.made_by.get(index)
+    return builder.read(index)
+
+
 MOVES: dict[str, Emitter] = {
     "CLAMP": _clamp,
     "RESHAPE": _reshape,
@@ -128,4 +145,5 @@ MOVES: dict[str, Emitter] = {
     "PAD": _pad,
     "TILE": _tile,
     "RESIZE": _resize,
+    "GATHER": _taken_rows,
 }

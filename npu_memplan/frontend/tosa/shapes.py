@@ -75,6 +75,11 @@ def _moved(builder: GraphBuilder, operator: TosaOperator, shapes: list[Shape]) -
         if any(s[:axis] + s[axis + 1 :] != stated[:axis] + stated[axis + 1 :] for s in shapes):
             raise RejectedError("its inputs have shapes that do not go together")
         return (*stated[:axis], sum(s[axis] for s in shapes), *stated[axis + 1 :])
+    if operator.kind == "GATHER":
+        (n, _, channels), (images, count) = shapes
+        if images != n:
+            raise RejectedError(f"it takes rows of {list(shapes[0])} by indices of {list(shapes[1])}")
+        return n, count, channels
     if operator.kind == "TILE":
         (times,) = operator.shapes
         return tuple(extent * count for extent, count in zip(shapes[0], times, strict=True))
