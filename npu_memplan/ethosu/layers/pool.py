@@ -83,6 +83,11 @@ class PoolLayer(Layer):
     def emit(self, context: EmitContext) -> None:
         ifm = context.operand(self.inputs[0], raw=self._picks)
         ofm = context.operand(self.output, raw=self._picks)
+        by_channels = context.builder.accelerator.language is Language.U85 and self.kind not in _EXTREMES
+        if self.across and by_channels:
+            ofm = reshaped(ofm, (ifm.shape.height, ifm.shape.width, 1))
+            context.builder.pool(PoolMode.REDUCE_SUM, ifm, ofm, Window(), self._output(context))
+            return
         if self.across:
             pixels, depth = ifm.shape.height * ifm.shape.width, ifm.shape.depth
             ifm, ofm = reshaped(ifm, (pixels, depth, 1)), reshaped(ofm, (pixels, 1, 1))
@@ -93,6 +98,10 @@ class PoolLayer(Layer):
         if self.kind in _EXTREMES:
             context.builder.pool(_EXTREMES[self.kind], ifm, ofm, window, Output(self.clamp, UNITY))
             return
+        context.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, self._output(context))
+
+    def _output(self, context: EmitContext) -> Output:
+        """Sums with the scale that makes of them what the kind is."""
         count = self.kernel[0] * self.kernel[1]
         source, result = context.tensors[self.inputs[0]], context.tensors[self.output]
         if self.kind is PoolKind.AVERAGE:
@@ -104,7 +113,7 @@ class PoolLayer(Layer):
             scale = (real_mean_scale if context.real else mean_scale)(source.scale, result.scale, count)
         else:
             scale = self.stated or quantise_multiplier(double(source.scale) / double(result.scale))
-        context.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, context.output(self.clamp, scale))
+        return context.output(self.clamp, scale)
 
 
 # ---------------------------------------------------------------------- in Relax
