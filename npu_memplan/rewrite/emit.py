@@ -37,6 +37,7 @@ from ..names import Names
 from ..problem import Agent
 from ..vocabulary import RESULT, VIEW
 from .aliasing import Apart
+from .definitions import Definitions, evaluation, symbols_needed_by, used_by
 from .pools import PlannedPool, PoolSlot, fill, initialiser
 from .primfunc import Placer, Rewritten, places_of, storages_of
 
@@ -139,17 +140,25 @@ class Emitter:
             limit = tirx.LE(symbol, tirx.IntImm(str(symbol.ty.dtype), bound))
             self.builder.emit(relax.op.assert_op(relax.prim_value(limit), [relax.prim_value(symbol)], format=text))
 
-    def define(self, levels: Sequence[Sequence[tuple[Any, Any]]]) -> None:
-        """Computes variables of expressions, all of one level at once.
+    def define(self, definitions: Definitions, used: Sequence[Any]) -> None:
+        """Computes the variables of `definitions` that are `used`, by one PrimFunc on the host."""
+        wanted = used_by(used, definitions)
+        if not wanted:
+            return
+        function = evaluation(definitions, wanted)
+        tensors = [self.host_tensor(int(parameter.shape[0])) for parameter in function.params[:2]]
+        symbols = [relax.prim_value(symbol) for symbol in symbols_needed_by(definitions)]
+        self.run("npu_memplan_offsets", function, *tensors, *symbols)
+        as_shape = relax.ExternFunc("vm.builtin.tensor_to_shape")
+        found = relax.Call(as_shape, [tensors[0]], ty_args=[relax.ShapeType(ndim=len(wanted))])
+        self.builder.match_cast(self.builder.emit(found), relax.ShapeType(wanted))
 
-        TVM puts an expression that it sees in place of the variable, and nested ones grow beyond all bounds.
-        """
-        for level in levels:
-            shape = relax.ShapeExpr([expr for _, expr in level])
-            unseen = relax.Call(
-                relax.ExternFunc("vm.builtin.copy"), [shape], ty_args=[relax.ShapeType(ndim=len(level))]
-            )
-            self.builder.match_cast(self.builder.emit(unseen), relax.ShapeType([var for var, _ in level]))
+    def host_tensor(self, count: int) -> Any:
+        """`count` int64 on the host, made as the run time makes memory for its own shape symbols."""
+        allocate = relax.ExternFunc("vm.builtin.alloc_shape_heap")
+        counts = [relax.prim_value(tirx.IntImm("int64", count))]
+        made = relax.op.call_builtin_with_ctx(allocate, counts, ty_args=[relax.TensorType((count,), "int64")])
+        return self.builder.emit(made)
 
     def take_inputs(self) -> None:
         """Parameters stand for themselves; fields of tuple parameters are taken out."""

@@ -34,6 +34,7 @@ from ..vocabulary import (
     SYMBOLS,
 )
 from .aliasing import Apart, settled
+from .definitions import Definitions
 from .emit import Emitter
 from .formula import formula
 from .pools import PlannedPool, PoolSlot, pools_of
@@ -62,7 +63,7 @@ def rewrite_program(
     slots: Mapping[str, PoolSlot],
     *,
     poison: int | None = None,
-    definitions: Sequence[Sequence[tuple[Any, Any]]] = (),
+    definitions: Definitions = (),
     apart: Apart = lambda first, second: False,
     kept: bool = False,
 ) -> Any:
@@ -87,7 +88,7 @@ def rewrite_program(
     parameters = [*given, *shape] if given is not None else [*function.params, *(larger or ())]
     with builder.function(program.name, parameters, pure=False):
         emitter.check_bounds()
-        emitter.define(definitions)
+        emitter.define(definitions, [*(pool.size for pool in pools), *(slot.offset for slot in slots.values())])
         emitter.make_pools(given, poison, larger)
         if not io_in_pools:
             emitter.share()

@@ -77,24 +77,34 @@ def places_of(call: Invoke, slots: Mapping[str, PoolSlot]) -> list[PoolSlot | No
 def distances_of(calls: Sequence[Invoke], slots: Mapping[str, PoolSlot]) -> dict[int, tuple[int | None, int]]:
     """Storages that lie at a constant distance from another one in all calls -> (that one, bytes from it).
 
-    Those that lie at one known place in all calls have None, and their offset. Of storages whose offsets have symbols
-    only those at the same place are seen.
+    Those that lie at one known place in all calls have None, and their offset. Offsets with symbols are at a known
+    distance where they are one variable and numbers.
     """
     found: dict[int, tuple[int | None, int]] = {}
-    leaders: dict[tuple[Any, ...], int] = {}
-    table = list(zip(*(places_of(call, slots) for call in calls), strict=True))
-    for storage, places in enumerate(table):
-        offsets = [place.offset for place in places if place is not None]
+    leaders: dict[tuple[Any, ...], tuple[int, int]] = {}  # variables and moves -> the first such storage, its number
+    for storage, places in enumerate(zip(*(places_of(call, slots) for call in calls), strict=True)):
+        offsets = [_parts(place.offset) for place in places if place is not None]
         if len(offsets) < len(calls):
             continue
-        if all(isinstance(offset, int) for offset in offsets):
-            moves = tuple(offset - offsets[0] for offset in offsets)
-            leader = leaders.setdefault(moves, storage)
-            found[storage] = (leader, offsets[0] - table[leader][0].offset) if any(moves) else (None, offsets[0])
+        start = offsets[0][1]
+        moves = tuple((variable, constant - start) for variable, constant in offsets)
+        if any(variable is not None or move for variable, move in moves):
+            leader, first = leaders.setdefault(moves, (storage, start))
+            found[storage] = (leader, start - first)
         else:
-            same = tuple((type(offset).__name__, offset) for offset in offsets)
-            found[storage] = (leaders.setdefault(same, storage), 0)
+            found[storage] = (None, start)
     return found
+
+
+def _parts(offset: Any) -> tuple[Any, int]:
+    """An offset as a variable, or whatever it is (None where it is a number), and what is added to it."""
+    known = static_extent(offset)
+    if known is not None:
+        return None, known
+    if isinstance(offset, tirx.Add) and (added := static_extent(offset.b)) is not None:
+        variable, constant = _parts(offset.a)
+        return variable, constant + added
+    return offset, 0
 
 
 class Placer:

@@ -6,7 +6,7 @@ pass is idempotent. Every plan is verified before it is written into the module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..planners import last_pool
 from ..problem import Pool
 from ..request import Loaded, Request
 from ..rewrite.aliasing import Apart
+from ..rewrite.definitions import Definitions
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..stages import Extracted, extract_problem
@@ -36,8 +37,6 @@ from .legalize import legalize
 from .lower import lower
 from .symbolic import plan_symbolic
 from .typed_pass import TypedPass, typed_pass
-
-Definitions = Sequence[Sequence[tuple[Any, Any]]]
 
 
 @typed_pass
@@ -189,7 +188,8 @@ def _lay(extracted: Extracted) -> tuple[list[PlannedPool], dict[str, PoolSlot], 
         plan = last_pool.plan(problem, options.planner, options.seed)
         verify.check_own(problem, plan)
         return *pools_of(problem, plan, extracted.program), (), lambda first, second: False
-    found = plan_symbolic(problem, extracted.sample, options.planner, options.seed)
+    kernels = [[internal.name for internal in call.internals] for call in extracted.program.calls]
+    found = plan_symbolic(problem, extracted.sample, options.planner, options.seed, kernels)
     pools, slots = pools_of(problem, found.plan, extracted.program)
     index = {p.name: i for i, p in enumerate(pools)}
     pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]

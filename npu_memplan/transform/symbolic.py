@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError
 from typing import Any
@@ -24,6 +24,7 @@ from ..extract.tir import nodes_of
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Plan, Problem
+from .joined_buffers import JoinedBuffers, join_small_buffers
 
 MOST_PLANS, MOST_FAILURES, MOST_FORMULAS = 8, 2, 4
 """Plans that are made, plans in a row that are no better than what was known, and formulas that are kept."""
@@ -66,15 +67,26 @@ class _Candidate:
     bytes_at: list[int] = field(default_factory=list)
 
 
-def plan_symbolic(problem: Problem, sample: Sample, planner: str, seed: int) -> SymbolicPlan:
-    """The plan of a problem, built at the `sample`, for all values."""
-    search = _Search(problem, sample, planner, seed)
+def plan_symbolic(
+    problem: Problem, sample: Sample, planner: str, seed: int, kernels: Iterable[Sequence[str]] = ()
+) -> SymbolicPlan:
+    """The plan of a problem, built at the `sample`, for all values.
+
+    `kernels` are the names of each kernel's own buffers.
+    """
+    unit = sample.extents.alignment  # sizes and offsets are multiples of it
+    blocks = join_small_buffers(problem, kernels, {storage.name for storage in sample.numbers}, unit)
+    search = _Search(blocks.problem, sample, planner, seed)
     candidates = search.run()
     chosen = _choose(candidates)
     changing = {p.pool for p in candidates[0].plan.placements if p.buffer in search.dynamic}
     offsets, sizes, levels = _Writer(search.formulas).write(chosen, [p for p in search.pools if p in changing])
-    unit, apart = sample.extents.alignment, functools.partial(_apart, search, chosen)
-    return SymbolicPlan(candidates[0].plan, offsets, sizes, levels, unit, apart)
+    for name, (block, start) in blocks.inner.items():
+        if block in offsets:
+            offsets[name] = offsets[block] + start if start else offsets[block]
+    plan = blocks.split(candidates[0].plan, problem)
+    apart = functools.partial(_apart, search, chosen, blocks)
+    return SymbolicPlan(plan, offsets, sizes, levels, unit, apart)
 
 
 class _Search:
@@ -164,8 +176,11 @@ class _Search:
         return result
 
 
-def _apart(search: _Search, chosen: Sequence[_Candidate], first: str, second: str) -> bool:
+def _apart(search: _Search, chosen: Sequence[_Candidate], blocks: JoinedBuffers, first: str, second: str) -> bool:
     """Whether each candidate has one of two buffers behind the last byte of the other by its formulas."""
+    if blocks.share(first, second):
+        return True
+    first, second = blocks.of(first), blocks.of(second)
 
     def behind(candidate: _Candidate, low: str, high: str) -> bool:
         if low not in candidate.offsets or high not in candidate.offsets:

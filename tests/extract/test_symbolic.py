@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -22,9 +23,11 @@ from npu_memplan.extract.sizes import lower_bound, number
 from npu_memplan.extract.symbolic.dynamic import dynamic_sizes, sampled
 from npu_memplan.extract.symbolic.extents import Extents
 from npu_memplan.extract.symbolic.formulas import Formulas, orient
+from npu_memplan.extract.tir import nodes_of
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.request import Request
+from npu_memplan.transform.joined_buffers import join_small_buffers
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.symbolic import plan_symbolic
 
@@ -64,8 +67,20 @@ class Halved:
         return R.exp(f)
 
 
+@I.ir_module
+class Normed:
+    """A kernel with small buffers of its own, some of which are dead while others live."""
+
+    @R.function
+    def main(x: R.Tensor((1, 8, "h", "w"), "float32"), g: R.Tensor((8,), "float32"), b: R.Tensor((8,), "float32")):
+        a = R.nn.relu(x)
+        c = R.nn.group_norm(a, g, b, num_groups=4, channel_axis=1, axes=[2, 3])
+        d = R.add(c, a)
+        return R.exp(d)
+
+
 def planned(module):
-    """(problem, sample, plan) of a module's main."""
+    """(problem, sample, symbols, plan) of a module's main."""
     program = walk(legalize(module), "main")
     sample = sampled(program, (Pool("any"),))
     assert sample is not None
@@ -75,10 +90,11 @@ def planned(module):
         Request(CompileOptions(NO_NPU, objective="bytes"), (Pool("any"),), io_in_pools=False, alignment=1),
         sample,
     )
-    return problem, sample, symbols, plan_symbolic(problem, sample, "auto", 0)
+    kernels = [[internal.name for internal in call.internals] for call in program.calls]
+    return problem, sample, symbols, plan_symbolic(problem, sample, "auto", 0, kernels)
 
 
-@pytest.fixture(scope="module", params=[Mixed, Halved], ids=lambda m: m.__name__)
+@pytest.fixture(scope="module", params=[Mixed, Halved, Normed], ids=lambda m: m.__name__)
 def plan(request):
     """A planned program."""
     return planned(request.param)
@@ -98,7 +114,7 @@ def test_live_buffers_are_apart_and_inside_the_pool(plan, h, w):
         b.name: extents.value(extents.unrounded(numbers[b.name]), values) if b.name in numbers else b.size_bytes
         for b in problem.buffers
     }
-    at = {b: o if isinstance(o, int) else values[o] for b, o in found.offsets.items()}
+    at = {b: number(o, values) for b, o in found.offsets.items()}
     pool = values[found.sizes["any"]]
     assert len(at) == len(problem.buffers) >= 5
     assert all(0 <= at[b] <= at[b] + size[b] <= max(pool, 64) for b in at)
@@ -121,6 +137,27 @@ def test_what_lives_together_is_known_to_be_apart():
     pairs = [pair for pair in pairs if frozenset(pair) not in allowed]
     assert pairs
     assert all(found.apart(*pair) and found.apart(*pair[::-1]) for pair in pairs)
+
+
+def test_small_buffers_of_a_kernel_lie_side_by_side():
+    problem, sample, _, found = planned(Normed)
+    changing = {storage.name for storage in sample.numbers}
+    small = [b for b in problem.buffers if b.name not in changing]
+    assert len(small) >= 4
+    variables = {v for b in small for v in nodes_of(found.offsets[b.name], ir.Var)}
+    assert len(variables) == 1
+    assert all(found.apart(a.name, b.name) for a, b in itertools.combinations(small, 2))
+    assert {p.buffer for p in found.plan.placements} == {b.name for b in problem.buffers}
+
+
+def test_pools_with_a_size_have_no_blocks():
+    problem, sample, _, _ = planned(Normed)
+    changing = {storage.name for storage in sample.numbers}
+    names = [b.name for b in problem.buffers]
+    assert join_small_buffers(problem, [names], changing, 4).inner
+    hard = replace(problem, pools=(Pool("sram", 1 << 20), *problem.pools))
+    assert join_small_buffers(hard, [names], changing, 4).inner == {}
+    assert join_small_buffers(hard, [names], changing, 4).problem.buffers == problem.buffers
 
 
 def comparer(*shapes, bounds=None):

@@ -139,6 +139,17 @@ def test_a_changed_text_is_noticed(name, pattern, replacement, kind, text, zoo):
     assert text in str(caught.value)
 
 
+def test_a_changed_formula_is_noticed(zoo):
+    planned = PlanMemory()(zoo.ZOO["dynamic_convs"]().module)
+    stored = r"results\[T.int64\((\d+)\)\] = (?!T.int64\(0\))(.*)"
+    noticed = []
+    for match in re.finditer(stored, planned.script()):
+        other = shifted(planned, re.escape(match[0]), f"results[T.int64({match[1]})] = T.int64(0)")
+        noticed.append({f.kind.name for f in memory_plan_faults(other)[0]})
+    assert len(noticed) >= 2
+    assert all(noticed)
+
+
 @I.ir_module
 class Freed:
     @R.function(pure=False)

@@ -28,6 +28,7 @@ from ...vocabulary import (
     is_npu,
 )
 from .faults import FaultKind
+from .host_function import is_host_function, run
 from .kernel import CallWalk, State
 from .memory import OwnedBytes, OwnedMemory
 from .numbers import Undecided, element_bytes, number
@@ -35,6 +36,10 @@ from .trace import called
 
 POISON = "npu_memplan_poison"
 """Beginning of the name of the PrimFunc that fills a pool before its first use: nothing is defined after it."""
+
+
+_SHAPE_HEAP = "vm.builtin.alloc_shape_heap"
+"""Makes a tensor on the host, of numbers that become shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +225,10 @@ class FunctionWalk:
         if name in RELAX_VIEWS:
             return self.view(expr, self.expression(expr.args[0]))
         symbol = expr.op.global_symbol if isinstance(expr.op, relax.ExternFunc) else ""
-        if symbol == "vm.builtin.copy":
-            return self.expression(expr.args[0])
+        if symbol == "vm.builtin.tensor_to_shape":
+            return self.shape_from(self.expression(expr.args[0]), expr.ty)
+        if called(expr) == "relax.call_builtin_with_ctx" and getattr(expr.args[0], "global_symbol", "") == _SHAPE_HEAP:
+            return dict[int, int]()
         if symbol == "vm.builtin.reshape":  # as TVM's DispatchSortScan makes it before planning
             return self.view(expr, self.expression(expr.args[0]))
         if name == "relax.make_closure":
@@ -310,6 +317,9 @@ class FunctionWalk:
         arguments = [self.expression(a) for a in expr.args]
         if not isinstance(callee, tirx.PrimFunc):
             return self.opaque(expr)
+        if is_host_function(callee) and len(arguments) == len(callee.params):
+            run(callee, arguments)
+            return None
         name = expr.op.name_hint
         if name.startswith(POISON):
             for place in arguments:
@@ -340,6 +350,12 @@ class FunctionWalk:
                 pools = [a for a in arguments if isinstance(a, OwnedBytes) and a.memory in self.planned]
                 self.touch([p for p in call.places.values() if p not in pools or p.owner is not p.memory], where)
         return None
+
+    def shape_from(self, elements: Any, ty: Any) -> KnownShape | None:
+        """The shape whose extents are the elements of a tensor of the host, where all are known."""
+        found = elements if isinstance(elements, dict) else {}
+        known = all(i in found for i in range(ty.ndim))
+        return KnownShape(tuple(found[i] for i in range(ty.ndim))) if known else None
 
     def opaque(self, expr: Any) -> Any:
         """A call that is not looked into: it reads what is defined, and writes what is not."""

@@ -45,6 +45,8 @@ def value(expr: Any, known: Mapping[Any, Any]) -> Any:
         return known[expr]
     if isinstance(expr, tirx.Cast):
         return value(expr.value, known)
+    if isinstance(expr, ir.TensorLoad):
+        return _element(expr, known)
     if isinstance(expr, tirx.Not):
         return np.logical_not(value(expr.a, known))
     if meaning := _MEANING.get(type(expr)):
@@ -56,6 +58,14 @@ def value(expr: Any, known: Mapping[Any, Any]) -> Any:
     if isinstance(expr, int | np.integer | np.ndarray):
         return expr
     raise Undecided(type(expr).__name__)
+
+
+def _element(load: Any, known: Mapping[Any, Any]) -> int:
+    """An element of a tensor of one dimension whose elements are `known`, by their places."""
+    elements = known.get(load.source)
+    if elements is None or len(load.indices) != 1 or (place := number(load.indices[0], known)) not in elements:
+        raise Undecided(load.source.name)
+    return int(elements[place])
 
 
 def _choose(parts: tuple[Any, Any, Any], known: Mapping[Any, Any]) -> Any:
