@@ -62,6 +62,7 @@ def outside_bytes(problem: Problem) -> int:
         buffers=tuple(b for b in problem.buffers if b.name not in moved),
         overlaps=tuple(o for o in problem.overlaps if not {o.first, o.second} & moved),
         conflicts=tuple(c for c in problem.conflicts if not set(c) & moved),
+        accesses=tuple(a for a in problem.accesses if a.buffer not in moved),
     )
     return sum(u.used_bytes for u in plan(rest).usage)
 

@@ -60,7 +60,7 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
     if best is not None:
         return make_resident(best, lambda: tune(options, load, model.name, extract_problem, constants_near=True))
     with paused():
-        extracted = extract_problem(lower(read_by_one(model, options, beyond)))
+        extracted = extract_problem(_lowered(model, options, beyond))
     try:
         planned = plan(extracted)
         if options.stream_input:
@@ -73,3 +73,18 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
         raise does_not_fit(
             error, replace(extracted.problem, name=loaded.name), str(model), loaded.request.options
         ) from None
+
+
+def _lowered(model: Path, options: CompileOptions, beyond: str) -> Loaded:
+    """By the one backend that is taken; stripes that need more than they may, with sums by rows if that is less."""
+    loaded = lower(read_by_one(model, options, beyond))
+    stripes = loaded.request.stripes if options.stripes else None
+    if stripes is None or stripes.capacity_bytes is None:
+        return loaded
+    from .transform.lower import required_bytes
+
+    needed = required_bytes(loaded)
+    if needed <= stripes.capacity_bytes:
+        return loaded
+    by_rows = lower(read(model, replace(loaded.request, sums_by_rows=True)))
+    return by_rows if required_bytes(by_rows) < needed else loaded

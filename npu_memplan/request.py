@@ -51,6 +51,7 @@ class Request:
     worst_case: bool = True  # sizes with bounds are the greatest ones
     run_time: bool = False  # what cannot be planned is allocated at run time; sizes may depend on shape symbols
     kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call is there
+    sums_by_rows: bool = False  # sums over whole maps are made by rows, for stripes
 
     def with_options(self, options: CompileOptions) -> Request:
         """The same for other options, with the sizes that those give to pools."""
@@ -68,6 +69,8 @@ def request(options: CompileOptions, beyond: str = "") -> Request:
     if options.cut:
         # feature maps prefer the last pool; with two, inputs and outputs do not
         capacity, alone = pools[-1].size_bytes, len(pools) == 1
+        if capacity is None and options.objective == "bytes":
+            capacity = 0  # the fewest
         stripes = StripeOptions(capacity, alone, options.reuse_inputs, options.memory_map())
     return Request(
         options,

@@ -143,7 +143,10 @@ def lowered_for(request: Request) -> LoweringTarget:
     options = request.options
     memory_map, near = options.memory_map(), options.sized and options.for_cycles
     return LoweringTarget(
-        request.fast_region, memory_map.with_constants_near() if memory_map and near else memory_map, options.for_cycles
+        request.fast_region,
+        memory_map.with_constants_near() if memory_map and near else memory_map,
+        options.for_cycles,
+        request.sums_by_rows,
     )
 
 

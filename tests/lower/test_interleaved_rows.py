@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from npu_memplan import planners
@@ -18,7 +19,7 @@ from npu_memplan.ethosu.schedule.stripes.order import Part, interleave, parts, r
 from npu_memplan.ethosu.schedule.stripes.rows import Rows, Sliced
 from npu_memplan.problem import Problem
 from npu_memplan.tuning.cascades import best_choice
-from tests.support.chains import random_chain
+from tests.support.chains import Chain, random_chain
 
 
 def made_late(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> list[Part]:
@@ -87,6 +88,60 @@ def test_interleaved_rows_are_the_rows_that_are_needed(seed: int) -> None:
                     uses.append(((low, high), write))
             begin = next(i for i, (_, write) in enumerate(uses) if write != NOTHING)
             assert list(zip(map(tuple, reads.tolist()), map(tuple, writes.tolist()), strict=True)) == uses[begin:]
+
+
+def ready(layer: Sliced, rows: Rows, layers: Sequence[Sliced], done: Sequence[int]) -> bool:
+    """Whether the rows that `rows` of `layer` need are there."""
+    return all(
+        done[i] >= layer.needs(source, rows)[1]
+        for source in layer.inputs
+        for i, producer in enumerate(layers)
+        if producer.output.buffer == source.buffer
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_layers_in_step_make_a_few_rows_each(seed: int) -> None:
+    """Every row once, after what it needs, and those of the last layer as early as they can be."""
+    rng = random.Random(seed)
+    groups = CascadeSpace(lower(random_chain(seed), accelerator("ethos-u55-128")).program)
+    count = len(groups.chains.layers)
+    for first in range(count):
+        for last in range(first, min(first + 6, count)):
+            layers = groups.chains.chain(first, last)
+            if layers is None:
+                continue
+            rows = rng.choice((1, 2, 3))
+            whole = frozenset(x.output.buffer for x in layers[:-1] if rng.random() < 0.3)
+            done = interleave(layers, rows, whole)
+            assert not done[0].any()
+            assert done[-1].tolist() == interleave(layers, ((0, layers[-1].output.height),), whole)[-1].tolist()
+            assert (np.diff(done, axis=0) <= rows).all()
+            there = [0] * len(layers)
+            for part in parts(done):
+                assert part.rows[0] == there[part.member]
+                assert ready(layers[part.member], part.rows, layers, there)
+                there[part.member] = part.rows[1]
+            earliest = [0] * len(layers)
+            for turn in done[1:, -1].tolist():
+                for i, layer in enumerate(layers):
+                    step = (earliest[i], min(earliest[i] + rows, int(done[-1, i])))
+                    if step[0] < step[1] and ready(layer, step, layers, earliest):
+                        earliest[i] = step[1]
+                assert turn == earliest[-1]
+
+
+def test_in_step_no_map_has_more_rows_than_windows_read() -> None:
+    """Stripes of the last layer make five rows of the first for its first row."""
+    chain = Chain(3, (40, 6, 16))
+    for _ in range(4):
+        chain.conv(16, 3, 1)
+    chain.conv(16, 3, 3)
+    groups = CascadeSpace(lower(chain.graph(), accelerator("ethos-u55-128")).program)
+    layers = groups.chains.chain(0, 4)
+    assert layers is not None
+    assert set(groups.group(layers, 1).rolling_buffers.values()) == {3}
+    assert max(groups.even(layers, 1).rolling_buffers.values()) > 3
 
 
 @pytest.mark.parametrize("seed", range(3))

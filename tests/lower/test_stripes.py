@@ -50,7 +50,8 @@ def _random_groups(groups: CascadeSpace, rng: random.Random) -> tuple[Group, ...
         height = layers[-1].output.height
         edges = sorted(rng.sample(range(1, height), rng.randint(0, height - 1)))
         cuts = tuple(zip([0, *edges], [*edges, height], strict=True))
-        group = groups.group(layers, cuts, upwards=rng.random() < 0.5)
+        turns = cuts if rng.random() < 0.7 else rng.choice((1, 2, 3))
+        group = groups.group(layers, turns, upwards=rng.random() < 0.5)
         found.append(groups.keeping(group, rng.choice((0, 1 << 10, 1 << 20))))
         index = layers[-1].index + 1
     return tuple(found)

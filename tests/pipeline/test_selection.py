@@ -73,6 +73,17 @@ def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: 
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
+@pytest.mark.parametrize("options", [("--objective", "bytes"), ("--pool", "sram=3KiB")])
+def test_sums_by_rows_need_less_than_the_map(cli: Callable[..., Any], tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The map in front of the FULLY_CONNECTED alone has 4,000 bytes."""
+    model = MODELS / "micro_speech_quantized.tflite"
+    made = cli("compile", model, "--npu-compiler", "tvm", "--stripes", *options, "--json", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    assert made.json["pools"][0]["used_bytes"] <= 3 * 1024
+    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
 def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "micro_speech_quantized.tflite"
     made = {}

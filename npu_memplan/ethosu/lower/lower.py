@@ -20,6 +20,7 @@ from .fold import fold_gathers, fold_pads, fold_tables, fold_transposes, fold_ty
 from .graph import LayerGraph
 from .im2col import im2col
 from .storage import assign
+from .sums_by_rows import sum_by_rows
 from .tensors import Arithmetic
 
 OperatorOf = Callable[[str, tuple[int, ...]], int]
@@ -29,12 +30,13 @@ OperatorOf = Callable[[str, tuple[int, ...]], int]
 class LoweringTarget:
     """What a program is lowered for: feature maps inside would rather be in `fast_region` (-1: no preference),
     `memory_map` are the memories around the NPU (None: its default system's), of which the last region's has the maps;
-    `for_cycles`: time is worth more than bytes.
+    `for_cycles`: time is worth more than bytes; `sums_by_rows`: sums over whole maps are made by rows.
     """
 
     fast_region: int = -1
     memory_map: MemoryMap | None = None
     for_cycles: bool = False
+    sums_by_rows: bool = False
 
 
 FEW_BYTES = LoweringTarget()
@@ -61,6 +63,7 @@ def lower(
     """
     memory_map = lowering_target.memory_map or default_memory_map(accelerator)
     graph = fold_transposes(fold_types(fold_gathers(fold_pads(graph))))
+    graph = sum_by_rows(graph) if lowering_target.sums_by_rows else graph
     graph = fold_tables(im2col(graph, accelerator, memory_map) if lowering_target.for_cycles else graph)
     builder = Builder(accelerator, memory_map, lowering_target.fast_region)
     storage = assign(builder, graph, lowering_target.for_cycles)

@@ -20,8 +20,8 @@ from .costs import Costs
 from .group import Group, RowGroup
 from .interleaved import ALIGNMENT, Chains, InterleavedRows
 from .kept import Kept
-from .order import even_cuts, fewest_cuts
-from .rows import Rows, Sliced
+from .order import RowOrder, even_cuts, fewest_cuts
+from .rows import Sliced
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ class CascadeSpace:
         channels = self.by_channels and self.by_channels.least_bytes(first, last)
         return min(self.chains.least_bytes(first, last), channels or sum(self.sizes.values()))
 
-    def group(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> RowGroup:
-        """`layers` made in turn, the last of them in the stripes `cuts`; `upwards`: rows count from the last one."""
-        return self._interleaved_rows(self.chains.interleaved(layers, cuts, upwards))
+    def group(self, layers: tuple[Sliced, ...], turns: RowOrder, upwards: bool = False) -> RowGroup:
+        """`layers` made in `turns`; `upwards`: rows count from the last one."""
+        return self._interleaved_rows(self.chains.interleaved(layers, turns, upwards))
 
     def _interleaved_rows(self, interleaved: InterleavedRows) -> RowGroup:
         if interleaved not in self._groups:
@@ -193,5 +193,5 @@ class CascadeSpace:
         """The same group upwards; of channels, which have no direction, and of rows that the caller brings, itself."""
         if not isinstance(group, RowGroup) or (self.chains.streamed and group.first == 0):
             return group
-        upwards = self.chains.interleaved(group.layers, group.interleaved.cuts, upwards=True)
+        upwards = self.chains.interleaved(group.layers, group.interleaved.turns, upwards=True)
         return replace(group, interleaved=upwards, overlaps=upwards.overlaps, upwards=True)

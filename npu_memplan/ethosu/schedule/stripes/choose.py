@@ -32,7 +32,7 @@ def least_bytes(groups: CascadeSpace) -> int:
                 break
             layers = groups.chains.chain(-first, last)
             if layers is not None:
-                reached = min(reached, max(best[-first], groups.even(layers, 1).size_bytes))
+                reached = min(reached, max(best[-first], _lowest(groups, layers).size_bytes))
             channels = groups.by_channels and groups.by_channels.least_bytes(-first, last)
             if channels:
                 reached = min(reached, max(best[-first], channels))
@@ -68,6 +68,12 @@ def choose(groups: CascadeSpace, limit_bytes: int) -> tuple[Group, ...]:
     return best[count][2]
 
 
+def _lowest(groups: CascadeSpace, layers: tuple[Sliced, ...]) -> RowGroup:
+    """The layers a row at a time: of the last layer, or, where that needs fewer bytes, of every layer."""
+    even = groups.even(layers, 1)
+    return min(even, groups.group(layers, 1), key=lambda g: g.size_bytes) if len(layers) > 1 else even
+
+
 def _cheapest(groups: CascadeSpace, layers: tuple[Sliced, ...], limit_bytes: int) -> RowGroup | None:
     """The layers in turn, at the fewest cycles within the limit; where none fits, in the lowest stripes."""
     if len(layers) == 1:
@@ -81,7 +87,7 @@ def _cheapest(groups: CascadeSpace, layers: tuple[Sliced, ...], limit_bytes: int
         group = groups.within(layers, rows, limit_bytes)
         if group is None:
             if rows == 1 and best is None:
-                return groups.even(layers, rows)
+                return _lowest(groups, layers)
             continue
         lower += 1
         group = groups.keeping(group, limit_bytes - group.size_bytes)

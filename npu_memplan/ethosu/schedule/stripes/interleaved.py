@@ -18,7 +18,7 @@ from ...program.overlap import span_distances
 from ...program.overlap_search import Overlap, find_overlaps
 from ...program.program import BufferRole, NpuProgram
 from ..shram import round_up
-from .order import RollingBuffer, interleave, rolling_buffer_rows, spans
+from .order import RollingBuffer, RowOrder, interleave, rolling_buffer_rows, spans
 from .rows import Map, Rows, Sliced, sliced
 from .tables import may_lie_beside, transfers
 
@@ -42,7 +42,7 @@ class Chains:
         self._chains: dict[Rows, tuple[Sliced, ...] | None] = {}
         self._least: dict[Rows, int] = {}
         self._exact: dict[int, Mapping[Hashable, int]] = {}
-        self._interleaved: dict[tuple[int, int, tuple[Rows, ...], bool], InterleavedRows] = {}
+        self._interleaved: dict[tuple[int, int, RowOrder, bool], InterleavedRows] = {}
 
     def _lifetimes(self) -> dict[str, Rows]:
         """First and last operation, inclusive; inputs live from the start, outputs to the end."""
@@ -152,11 +152,11 @@ class Chains:
             inner += self._least_rolling_buffer.get(name, 0) if not given and end <= last else 0
         return max(before, after) + inner
 
-    def interleaved(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> InterleavedRows:
-        """`layers` made in turn, the last of them in the stripes `cuts`; `upwards`: rows count from the last one."""
-        key = (layers[0].index, layers[-1].index, cuts, upwards)
+    def interleaved(self, layers: tuple[Sliced, ...], turns: RowOrder, upwards: bool = False) -> InterleavedRows:
+        """`layers` made in `turns`; `upwards`: rows count from the last one."""
+        key = (layers[0].index, layers[-1].index, turns, upwards)
         if key not in self._interleaved:
-            self._interleaved[key] = InterleavedRows(self, layers, cuts, upwards)
+            self._interleaved[key] = InterleavedRows(self, layers, turns, upwards)
         return self._interleaved[key]
 
     def alive(self, first: int, last: int) -> list[str]:
@@ -188,15 +188,14 @@ class Chains:
 
 
 class InterleavedRows:
-    """Layers in turn, the last of them in the stripes `cuts`; `upwards`: planned upside down, rows and distances count
-    from the ends.
+    """Layers in `turns`; `upwards`: planned upside down, rows and distances count from the ends.
 
     `done`: rows of each layer before each turn, counted in the direction of work; `rolling buffers`: rows kept of
     buffers between the layers; `alive_bytes`: of all buffers, without any overlap.
     """
 
-    def __init__(self, chains: Chains, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool) -> None:
-        self.layers, self.cuts, self.upwards, self._chains = layers, cuts, upwards, chains
+    def __init__(self, chains: Chains, layers: tuple[Sliced, ...], turns: RowOrder, upwards: bool) -> None:
+        self.layers, self.turns, self.upwards, self._chains = layers, turns, upwards, chains
         self.first, self.last = layers[0].index, layers[-1].index
         self._ordered = tuple(x.upside_down(chains.true_sizes) for x in layers) if upwards else layers
         inner = {layer.output.buffer: layer.output for layer in self._ordered[:-1]}
@@ -205,7 +204,7 @@ class InterleavedRows:
             for name, made in inner.items()
             if chains.live[name][1] <= self.last and chains.program.buffer(name).role is BufferRole.FEATURE_MAP
         }
-        self.done = interleave(self._ordered, cuts, frozenset(inner.keys() - kept.keys()))
+        self.done = interleave(self._ordered, turns, frozenset(inner.keys() - kept.keys()))
         rows = {name: rolling_buffer_rows(self._ordered, self.done, name) for name in kept}
         self.rolling_buffers = {name: n for name, n in rows.items() if n < kept[name].height}
         self._rolling_buffer_sizes = {

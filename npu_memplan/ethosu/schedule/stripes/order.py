@@ -1,10 +1,11 @@
 """In which order the rows of some layers are made, and how many rows of the maps between them must be kept.
 
 Invariant: every row is made once, after the rows it needs and as late as possible: a layer goes on only when the
-stripe of the last layer that is being made needs more of it.
+stripe of the last layer that is being made needs more of it, or, in step, when the rows of a later turn do.
 
-Layers are interleaved, one turn a stripe of the last layer. `Done[k, i]` is how many rows of layer i are there before
-turn k; in turn k layer i makes rows `Done[k, i]` to `Done[k + 1, i]`, if any, after the layers before it.
+Layers are interleaved, one turn a stripe of the last layer, or a few rows of every layer. `Done[k, i]` is how many rows
+of layer i are there before turn k; in turn k layer i makes rows `Done[k, i]` to `Done[k + 1, i]`, if any, after the
+layers before it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...program.overlap import NOTHING
 from .rows import Map, Rows, Sliced
 
 Done = NDArray[np.int64]
+RowOrder = tuple[Rows, ...] | int  # stripes of the last layer, or the most rows of every layer in a turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,13 @@ class Part:
     rows: Rows
 
 
-def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> Done:
-    """The turns. `cuts` are the stripes of the last layer; buffers in `whole` are made to their last row."""
+def interleave(layers: Sequence[Sliced], turns: RowOrder, whole: frozenset[str]) -> Done:
+    """The order; buffers in `whole` are made to their last row."""
+    return _in_step(layers, turns, whole) if isinstance(turns, int) else _stripe_by_stripe(layers, turns, whole)
+
+
+def _stripe_by_stripe(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> Done:
+    """A turn for each stripe of the last layer."""
     producers: dict[str, list[int]] = {}  # several make some channels each
     for position, layer in enumerate(layers):
         producers.setdefault(layer.output.buffer, []).append(position)
@@ -46,6 +53,44 @@ def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[
                 needed = np.where(made > 0, layer.stops(source, made), 0)
                 np.maximum(done[:, producer], needed, out=done[:, producer])
     return done
+
+
+def _in_step(layers: Sequence[Sliced], rows: int, whole: frozenset[str]) -> Done:
+    """An order in which every layer makes at most `rows` rows: the last one as early as it can, the others as late as
+    that lets them. So no map needs more rows at the start, at the end, or for a layer that reads many at a time.
+    """
+    every_row = ((0, layers[-1].output.height),)
+    ends = [np.minimum(np.arange(rows, n + rows, rows), n) for n in _stripe_by_stripe(layers, every_row, whole)[-1]]
+    read: list[tuple[int, int, Done]] = []  # a reader, whom it reads, and the last step it needs for each of its own
+    for reader, layer in enumerate(layers):
+        for source in layer.inputs:
+            last = (layer.stops(source, ends[reader]) - 1) // rows
+            read += [(reader, i, last) for i in range(reader) if layers[i].output.buffer == source.buffer]
+    turns: list[Done] = []  # of each layer's steps
+    for position, made in enumerate(ends):
+        ready = np.zeros(len(made), np.int64)
+        for reader, producer, last in read:
+            if reader == position:
+                np.maximum(ready, turns[producer][last], out=ready)
+        steps = np.arange(len(made))
+        turns.append(np.maximum.accumulate(ready - steps) + steps)
+    count = max(int(found[-1]) for found in turns if len(found)) + 1
+    for position in range(len(layers) - 2, -1, -1):
+        steps = np.arange(len(ends[position]))
+        latest = np.full(len(steps), count - 1)
+        for reader, producer, last in read:
+            if producer == position:
+                first = np.searchsorted(last, steps)  # step of the reader that needs it
+                there = first < len(last)
+                latest[there] = np.minimum(latest[there], turns[reader][first[there]])
+        turns[position] = np.minimum.accumulate((latest - steps)[::-1])[::-1] + steps
+    return np.stack([_done(made, found, count) for made, found in zip(ends, turns, strict=True)], axis=1)
+
+
+def _done(ends: Done, turns: Done, count: int) -> Done:
+    """Rows of a layer before each of `count` turns and after the last; its step i ends at row `ends[i]`."""
+    steps = np.searchsorted(turns, np.arange(count + 1), side="left")
+    return np.concatenate(([0], ends))[steps]
 
 
 def parts(done: Done) -> Iterator[Part]:
