@@ -35,7 +35,12 @@ _PARTS = frozenset(("SPLIT", "SPLIT_V", "UNPACK", "EXPAND_DIMS", "RESHAPE", "SQU
 
 _IMPORTED_AGAIN = frozenset((("GATHER", "int16"),))  # TVM's operator is not the NPU's, its host code is
 
-_ONLY_U85 = frozenset(("ARG_MAX", "ARG_MIN", "BATCH_MATMUL", "EMBEDDING_LOOKUP", "REDUCE_MIN", "REVERSE_V2"))
+_ONLY_U85 = frozenset(
+    (
+        *("ARG_MAX", "ARG_MIN", "BATCH_MATMUL", "EMBEDDING_LOOKUP", "REDUCE_MIN", "REVERSE_V2", "SELECT", "SELECT_V2"),
+        *("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"),
+    )
+)
 _NEWER = "ethos-u85-512"
 
 

@@ -145,7 +145,7 @@ def test_constant_indices_of_several_dimensions() -> None:
         (
             gather((30, 16), (8,), index="int16"),
             "ethos-u85-256",
-            "its indices are int16; the NPU reads int32 and int64",
+            "its input 1 is int16; the NPU chooses by int32 and int64",
         ),
         (gather((65, 16), (8,), 1), "ethos-u85-256", "it takes 65 transfers; at most 64 pay on the NPU"),
         (

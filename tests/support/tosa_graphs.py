@@ -16,7 +16,7 @@ from npu_memplan.models.tosa import OPERATORS
 from .tosa_file import table, texts, vector
 
 SINGLE, DOUBLE = 1, 3  # RoundingMode
-_TYPES = {"int8": 3, "int16": 4, "int32": 5, "int48": 6}
+_TYPES = {"bool": 1, "int8": 3, "int16": 4, "int32": 5, "int48": 6}
 _VECTOR_BYTES = 8  # alignment of bytes
 
 Attribute = dict[int, "int | bool | tuple[int, ...] | bytes"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .tosa_choosing import chosen, taken_rows
 from .tosa_graphs import DOUBLE, SINGLE, TosaFile
 from .tosa_numbers import Random
 from .tosa_numbers import limits as _limits
@@ -363,30 +364,12 @@ def _places(rng: Random) -> bytes:
     return file.finish(file.operator("ARGMAX", [limited], made, "int32", {0: axis, 1: 1}))
 
 
-def _taken_rows(rng: Random) -> bytes:
-    """Rows of a constant by given indices in another shape, rows of what is made of those, and rows at maxima."""
-    file = TosaFile()
-    images, rows, count, channels = (int(v) for v in rng.integers(2, 20, 4))
-    dtype = str(rng.choice(["int8", "int16"]))
-    info = np.iinfo(dtype)
-    words = file.constant(rng.integers(info.min, info.max + 1, (images, rows, channels)), dtype)
-    flat = file.operator("RESHAPE", [file.input(images * count, dtype="int32"), file.shape(images, count)],
-                         (images, count), "int32")  # fmt: skip
-    shape = (images, count, channels)
-    taken = file.operator("GATHER", [words, flat], shape, dtype)
-    turned = file.operator("CLAMP", [taken], shape, dtype, _limits(-100, 90, info.bits // 8))
-    again = file.operator("GATHER", [turned, file.input(images, 1, dtype="int32")], (images, 1, channels), dtype)
-    x = file.input(images, count, 5)
-    most = file.operator("ARGMAX", [x], (images, 5), "int32", {0: 1, 1: 1})
-    last = file.operator("GATHER", [turned, most], (images, 5, channels), dtype)
-    return file.finish(again, last)
-
-
 _WEIGHTED = ("CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D")
 ONLY_U85: dict[str, Callable[[Random], bytes]] = {
     "MATMUL of stacks": _matmul_of_stacks,
     "ARGMAX": _places,
-    "GATHER": _taken_rows,
+    "GATHER": taken_rows,
+    **{k: lambda rng, k=k: chosen(rng, k) for k in ("EQUAL", "GREATER", "GREATER_EQUAL")},  # type: ignore[misc]
 }
 CASES: dict[str, Callable[[Random], bytes]] = {
     **{k: lambda rng, k=k: _weighted(rng, k) for k in _WEIGHTED},

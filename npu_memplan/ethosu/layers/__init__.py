@@ -12,6 +12,7 @@ from . import (
     activation,
     argmax,
     batch_matmul,
+    comparison,
     concat,
     convolution,
     elementwise,
@@ -28,6 +29,7 @@ from . import (
     reshape,
     resize,
     reverse,
+    select,
     slice,
     softmax,
     squared_difference,
@@ -40,7 +42,7 @@ _RECORDS = (
     *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
     *(gather.RECORD, indexed.RECORD, argmax.RECORD, reverse.RECORD, rearrange.RECORD),
     *(activation.RECORD, leaky_relu.RECORD, softmax.RECORD, pool.RECORD),
-    *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
+    *(elementwise.RECORD, comparison.RECORD, select.RECORD, squared_difference.RECORD, prelu.RECORD),
     *(fully_connected.RECORD, batch_matmul.RECORD, convolution.RECORD, lstm.RECORD),
 )
 

@@ -36,7 +36,7 @@ class TakenRows(Layer):
     axis: int
     shared: int = 0
 
-    limits: ClassVar[Limits] = Limits(indices=frozenset(("int32", "int64")))
+    limits: ClassVar[Limits] = Limits(chooser=(1, frozenset(("int32", "int64"))))
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         taken = _Taken.of(self, *(tensor.shape for tensor in inputs))

@@ -28,7 +28,7 @@ class Limits:
 
     mixed: frozenset[str] = frozenset()  # types that may be mixed with one another
     results: frozenset[str] = frozenset()  # types that only its output may have
-    indices: frozenset[str] = frozenset()  # types that its second input has, where that chooses elements
+    chooser: tuple[int, frozenset[str]] = (-1, frozenset())  # the input that chooses elements, and what types it has
     tables: bool = False  # it looks values up: 8 bits only
     one_image: bool = False  # windows do not cross from one image of a batch to the next
 
@@ -84,17 +84,18 @@ class Layer(ABC):
 def problem(layer: Layer, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
     """Why `layer` cannot run on the NPU; None when it can."""
     tensors, limits = (*inputs, output), layer.limits
-    if limits.indices and inputs[1].dtype not in limits.indices:
-        return f"its indices are {inputs[1].dtype}; the NPU reads {' and '.join(sorted(limits.indices))}"
+    chooser, choosing = limits.chooser
+    if choosing and inputs[chooser].dtype not in choosing:
+        return f"its input {chooser} is {inputs[chooser].dtype}; the NPU chooses by {' and '.join(sorted(choosing))}"
     for place, tensor in enumerate(tensors):
-        others = limits.results if tensor is output else limits.indices if place == 1 else frozenset[str]()
+        others = limits.results if tensor is output else choosing if place == chooser else frozenset[str]()
         if tensor.dtype not in _TYPES and tensor.dtype not in others:
             return f"its tensor of type {tensor.dtype} is neither 8 nor 16 bits"
         if len(tensor.shape) > 4:
             return f"its tensor has {len(tensor.shape)} dimensions; the NPU walks at most 4"
         if any(extent < 1 or extent > _MAX_EXTENT for extent in tensor.shape):
             return f"an extent of its shape {list(tensor.shape)} is outside 1..65536"
-    types = {t.dtype for t in tensors} - limits.results - limits.indices
+    types = {t.dtype for t in tensors} - limits.results - choosing
     if len(types) > 1 and not types <= limits.mixed:
         return f"its tensors are of different types: {', '.join(sorted(types))}"
     if "int16" in types and limits.tables:

@@ -32,6 +32,9 @@ def select_elements(work: Lowering) -> None:
     same_type((output, yes, no))
     require(condition.dtype == "bool", f"input {condition.name!r} is {condition.dtype}, not bool")
     by_row = work.operator.name == "SELECT" and len(condition.shape) == 1 < len(output.shape)
+    computed = any(tensor.data is None for tensor in (condition, yes, no))
+    if output.scales and computed and 0 not in output.shape:
+        work.describe("select", by_row=int(by_row and condition.shape[0] > 1))
     function = work.function
     tests, first, second = work.read(0, "condition"), work.read(1, "first"), work.read(2, "second")
     target = work.write()

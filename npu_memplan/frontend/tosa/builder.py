@@ -190,6 +190,8 @@ class GraphBuilder:
 
     def limits(self, index: int) -> tuple[int, int]:
         """The least and the largest value of a tensor's type."""
+        if self.dtype(index) == "bool":
+            return 0, 1
         info = np.iinfo(self.dtype(index))
         return int(info.min), int(info.max)
 

@@ -30,6 +30,7 @@ from ...ethosu.reading.reader import RejectedError
 from ...ethosu.stream.isa import ElementwiseMode, Upscale
 from ...models.tosa_graph import TosaOperator
 from .builder import STORED, Clamp, Emitter, GraphBuilder
+from .choosing import CHOOSING
 from .functions import byte_function, constant_values
 from .moves import MOVES
 from .operands import (
@@ -335,6 +336,7 @@ EMITTERS: dict[str, Emitter] = {
     "NEGATE": negated,
     **POOLS,
     **MOVES,
+    **CHOOSING,
 }
-PLACES = frozenset(("ARGMAX",))  # whose results are int32
+PLACES = frozenset(("ARGMAX", "EQUAL", "GREATER", "GREATER_EQUAL"))  # whose results are int32 or bool
 LIMITED = frozenset(("RESCALE", "AVG_POOL2D", "MAX_POOL2D", "TABLE"))  # layers that do a CLAMP of their results

@@ -35,11 +35,10 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
         if kind == "RESCALE" and any(len(s) != 1 or s[0] not in (1, *shapes[0][-1:]) for s in shapes[1:3]):
             raise RejectedError("its scales are neither one nor one for each channel")
         return shapes[0]
-    if kind in ("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM"):
-        pairs = list(zip(*shapes[:2], strict=True))
-        if any(a != b and 1 not in (a, b) for a, b in pairs):
-            raise RejectedError(f"its operands have the shapes {list(shapes[0])} and {list(shapes[1])}")
-        return tuple(max(pair) for pair in pairs)
+    if kind in ("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "EQUAL", "GREATER", "GREATER_EQUAL"):
+        return _joined(shapes[:2])
+    if kind == "SELECT":
+        return _joined(shapes)
     if kind == "RESIZE":
         return resized_shape(operator, shapes[0])
     if kind == "ARGMAX":
@@ -54,6 +53,14 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
             raise RejectedError(f"it multiplies {list(shapes[0])} by {list(shapes[1])}")
         return n, rows, columns
     return _moved(builder, operator, shapes)
+
+
+def _joined(shapes: list[Shape]) -> Shape:
+    """Of operands that are broadcast."""
+    axes = list(zip(*shapes, strict=True))
+    if any(len({1, *extents}) > 2 for extents in axes):
+        raise RejectedError(f"its operands have the shapes {' and '.join(str(list(shape)) for shape in shapes)}")
+    return tuple(max(extents) for extents in axes)
 
 
 def _moved(builder: GraphBuilder, operator: TosaOperator, shapes: list[Shape]) -> Shape | None:
