@@ -30,6 +30,33 @@ def taken_rows(rng: Random) -> bytes:
     return file.finish(again, last)
 
 
+def placed_rows(rng: Random) -> bytes:
+    """Rows at places that do not repeat, of what is made and of a constant; then one at a given place."""
+    file, dtype = TosaFile(), str(rng.choice(["int8", "int16"]))
+    images, rows, channels = (int(v) for v in rng.integers(2, 12, 3))
+    count, info = int(rng.integers(1, rows + 1)), np.iinfo(dtype)
+    places = np.stack([rng.permutation(rows)[:count] for _ in range(images)])
+    shape = (images, rows, channels)
+    x = file.operator("CLAMP", [file.input(*shape, dtype=dtype)], shape, dtype, limits(-100, 90, info.bits // 8))
+    given = file.input(images, count, channels, dtype=dtype)
+    made = file.operator("SCATTER", [x, file.constant(places, "int32"), given], shape, dtype)
+    one = file.constant(rng.integers(info.min, info.max + 1, (images, 1, channels)), dtype)
+    last = file.operator("SCATTER", [made, file.input(images, 1, dtype="int32"), one], shape, dtype)
+    return file.finish(last, file.operator("CLAMP", [made], shape, dtype, limits(-50, 60, info.bits // 8)))
+
+
+def least_backwards(rng: Random) -> bytes:
+    """Values backwards along an axis, and the least along another, of int8 or int16 in one to six dimensions."""
+    file, dtype = TosaFile(), str(rng.choice(["int8", "int16"]))
+    shape = tuple(int(v) for v in rng.integers(2, 6, int(rng.integers(1, 7))))
+    axes = [int(axis) for axis in rng.integers(len(shape), size=2)]
+    flat = file.input(int(np.prod(shape)), dtype=dtype)
+    x = file.operator("RESHAPE", [flat, file.shape(*shape)], shape, dtype)
+    turned = file.operator("REVERSE", [x], shape, dtype, {0: axes[0]})
+    made = tuple(1 if place == axes[1] else extent for place, extent in enumerate(shape))
+    return file.finish(turned, file.operator("REDUCE_MIN", [turned], made, dtype, {0: axes[1], 1: 1}))
+
+
 def chosen(rng: Random, kind: str) -> bytes:
     """Numbers of two scales compared, and with constants; elements of maps and a constant that the flags choose."""
     file, shape = TosaFile(), tuple(int(v) for v in rng.integers(3, 9, int(rng.integers(2, 5))))

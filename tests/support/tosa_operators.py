@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .tosa_choosing import chosen, taken_rows
+from .tosa_choosing import chosen, least_backwards, placed_rows, taken_rows
 from .tosa_graphs import DOUBLE, SINGLE, TosaFile
 from .tosa_numbers import Random
 from .tosa_numbers import limits as _limits
@@ -369,6 +369,8 @@ ONLY_U85: dict[str, Callable[[Random], bytes]] = {
     "MATMUL of stacks": _matmul_of_stacks,
     "ARGMAX": _places,
     "GATHER": taken_rows,
+    "SCATTER": placed_rows,
+    "REVERSE": least_backwards,
     **{k: lambda rng, k=k: chosen(rng, k) for k in ("EQUAL", "GREATER", "GREATER_EQUAL")},  # type: ignore[misc]
 }
 CASES: dict[str, Callable[[Random], bytes]] = {

@@ -1,4 +1,4 @@
-"""Rows that computed indices choose: indexed transfers of Ethos-U85.
+"""Rows that computed indices choose, to be taken or to be written: indexed transfers of Ethos-U85.
 
 Invariant: a transfer moves whole rows, one for each index; an index of a row that does not exist is the caller's fault,
 as in TFLite and TOSA.
@@ -16,7 +16,7 @@ import numpy as np
 from ..arch import Architecture, Language
 from ..lower.emit import LoweringError
 from ..lower.emit_context import EmitContext
-from ..lower.emit_u85 import Rows, take_rows
+from ..lower.emit_u85 import Rows, move_rows
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
@@ -62,13 +62,49 @@ class TakenRows(Layer):
         taken = _Taken.of(self, data.shape, indices.shape)
         row, index_bytes = taken.inner * data.element_bytes, indices.element_bytes
         for transfer in taken.transfers(index_bytes):
-            take_rows(
+            move_rows(
                 context.builder,
                 Rows(_moved(source, transfer.source * row), row, transfer.source_plane * row),
                 (_moved(chosen, transfer.index * index_bytes), taken.extent, index_bytes),
                 Rows(_moved(made, transfer.made * row), row, transfer.made_plane * row),
                 (transfer.planes, transfer.rows),
             )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedRows(Layer):
+    """The first input, [images, rows, channels], with rows of the third in the places that the second says."""
+
+    limits: ClassVar[Limits] = Limits(chooser=(1, frozenset(("int32",))))
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        images, count = inputs[1].shape
+        if max(images, count) > _MOST_ROWS:
+            return f"it places {count} rows of each of {images}; a transfer places at most {_MOST_ROWS}"
+        return None
+
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        return None if target.language is Language.U85 else "its places are computed, which only Ethos-U85 follows"
+
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
+        """Its tensors are seen as rows."""
+        return StorageTraits(dense=True, keeps_scale=True)
+
+    def emit(self, context: EmitContext) -> None:
+        """A copy of all rows, and a transfer over some of them."""
+        data, indices, given = (context.tensors[name] for name in self.inputs)
+        whole, chosen, source, made = (context.view(name) for name in (*self.inputs, self.output))
+        (images, extent, channels), count = data.shape, indices.shape[1]
+        context.copy(whole, made, data.dtype)
+        row = channels * given.element_bytes
+        move_rows(
+            context.builder,
+            Rows(source, row, count * row),
+            (chosen, extent, indices.element_bytes),
+            Rows(made, row, extent * row),
+            (images, count),
+            scatters=True,
+        )
 
 
 def _moved(view: TensorView, count: int) -> TensorView:
@@ -141,4 +177,4 @@ def _within(indices: Input, call: DescribedCall, axis: int) -> Input:
     return replace(tensor, data=np.clip(tensor.data, 0, extent - 1)), variable
 
 
-RECORD = Record((TakenRows,), (Composite("taken_rows", host_call, _parse),))
+RECORD = Record((TakenRows, PlacedRows), (Composite("taken_rows", host_call, _parse),))

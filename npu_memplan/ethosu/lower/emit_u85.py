@@ -87,15 +87,21 @@ class Rows:
     plane: int  # bytes from plane to plane
 
 
-def take_rows(
-    builder: Builder, source: Rows, chosen: tuple[TensorView, int, int], made: Rows, counts: tuple[int, int]
+def move_rows(
+    builder: Builder,
+    source: Rows,
+    chosen: tuple[TensorView, int, int],
+    made: Rows,
+    counts: tuple[int, int],
+    scatters: bool = False,
 ) -> None:
-    """DMA of planes of rows (`counts`), one of `source` for each index of `chosen`: the indices, which are below a
-    number, and the bytes of one. Those after the lower four are 0.
+    """DMA of planes of rows (`counts`), one of `source` for each index of `chosen`, or to one of `made` where it
+    `scatters`. `chosen`: the indices, which are below a number, and the bytes of one; those after the lower four are 0.
     """
     (indices, extent, index_bytes), (planes, rows) = chosen, counts
     registers = {
-        R.DMA0_SRC_REGION: DmaRegion.INDEXED.at(1) | DmaRegion.DIMENSIONS.at(2 if planes > 1 else 1),
+        R.DMA0_SRC_REGION: DmaRegion.INDEXED.at(not scatters) | DmaRegion.DIMENSIONS.at(2 if planes > 1 else 1),
+        R.DMA0_DST_REGION: DmaRegion.INDEXED.at(scatters),
         R.DMA0_SIZE0: rows,
         R.DMA0_LEN: source.row,
         R.DMA0_SRC_STRIDE0: source.row,

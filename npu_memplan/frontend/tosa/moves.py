@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ethosu.layers.concat import Concat
-from ...ethosu.layers.indexed import TakenRows
+from ...ethosu.layers.indexed import PlacedRows, TakenRows
 from ...ethosu.layers.pad import Pad
 from ...ethosu.layers.pool import PoolKind, PoolLayer
 from ...ethosu.layers.reshape import Reshape
+from ...ethosu.layers.reverse import Reverse
 from ...ethosu.layers.slice import Slice
 from ...ethosu.layers.transpose import Transpose
 from ...ethosu.lower.tensors import Padding
@@ -119,11 +120,25 @@ def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add_reshaped(operator, Pad("pad", (image,), "", padding, value, (widths[6], widths[7])), made)
 
 
+def _reverse(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """Backwards along one axis, with what is before and after it as one axis each."""
+    shape, axis = around(builder.shape(operator.inputs[0]), (operator.number(0),)), 1
+    name = builder.reshaped(builder.moved(operator.inputs[0]), shape)
+    builder.add_reshaped(operator, Reverse("reverse", (name,), "", axis, axis), shape)
+
+
 def _taken_rows(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """GATHER of each image's rows, which also are of a constant."""
     values, indices = operator.inputs
     chosen = builder.reshaped(_indices(builder, indices), builder.shape(indices))
     builder.add(operator, TakenRows("gather", (builder.read(values), chosen), "", axis=1, shared=1))
+
+
+def _placed_rows(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    """SCATTER; its indices do not repeat."""
+    values, indices, rows = operator.inputs
+    chosen = builder.reshaped(_indices(builder, indices), builder.shape(indices))
+    builder.add(operator, PlacedRows("scatter", (builder.read(values), chosen, builder.read(rows)), ""))
 
 
 def _indices(builder: GraphBuilder, index: int) -> str:
@@ -145,5 +160,7 @@ MOVES: dict[str, Emitter] = {
     "PAD": _pad,
     "TILE": _tile,
     "RESIZE": _resize,
+    "REVERSE": _reverse,
     "GATHER": _taken_rows,
+    "SCATTER": _placed_rows,
 }

@@ -19,7 +19,22 @@ from .rescaling import Rescaling
 # Where these have the zero point of their input, and AVG_POOL2D that of its output.
 INPUT_ZERO = {"CONV2D": 3, "DEPTHWISE_CONV2D": 3, "TRANSPOSE_CONV2D": 3, "MATMUL": 2, "AVG_POOL2D": 1}
 _PICKS = ("MAX_POOL2D", "CLAMP", "REDUCE_MAX", "REDUCE_MIN")
-MOVES = frozenset(("RESHAPE", "TRANSPOSE", "SLICE", "CONCAT", "PAD", "TILE", "IDENTITY", "RESIZE", "GATHER", *_PICKS))
+MOVES = frozenset(
+    (
+        "RESHAPE",
+        "TRANSPOSE",
+        "SLICE",
+        "CONCAT",
+        "PAD",
+        "TILE",
+        "IDENTITY",
+        "RESIZE",
+        "REVERSE",
+        "GATHER",
+        "SCATTER",
+        *_PICKS,
+    )
+)
 _DOUBLE = 3  # RoundingMode
 
 

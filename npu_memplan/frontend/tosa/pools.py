@@ -5,6 +5,7 @@ Invariant: as that of `emitters`.
 
 from __future__ import annotations
 
+from ...ethosu.arch import Language
 from ...ethosu.layers.activation import Lookup
 from ...ethosu.layers.argmax import ArgMax
 from ...ethosu.layers.pool import PoolKind, PoolLayer
@@ -56,8 +57,13 @@ def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
 
 
 def _minimum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    """REDUCE_MIN: the largest of the values with all bits turned, turned back."""
+    """REDUCE_MIN: one pool on Ethos-U85; else the largest of the values with all bits turned, turned back."""
     index, turned = operator.inputs[0], tuple(range(127, -129, -1))
+    if builder.target.language is Language.U85:
+        name, made, kernel, across = reduced(builder, builder.moved(index), builder.shape(index), {operator.number(0)})
+        layer = PoolLayer("min", (name,), "", PoolKind.MIN, kernel, clamp, reduces=True, across=across)
+        builder.add_reshaped(operator, layer, made)
+        return
     if builder.dtype(index) != "int8":
         raise RejectedError(f"it looks for the least of {builder.dtype(index)}, not int8")
     zero = builder.zero_points.get(operator.outputs[0], 0)

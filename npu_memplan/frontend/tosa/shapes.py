@@ -41,6 +41,9 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
         return _joined(shapes)
     if kind == "RESIZE":
         return resized_shape(operator, shapes[0])
+    if kind == "REVERSE":
+        _axis(operator.number(0), shapes[0])
+        return shapes[0]
     if kind == "ARGMAX":
         axis = _axis(operator.number(0), shapes[0])
         return shapes[0][:axis] + shapes[0][axis + 1 :]
@@ -87,6 +90,11 @@ def _moved(builder: GraphBuilder, operator: TosaOperator, shapes: list[Shape]) -
         if images != n:
             raise RejectedError(f"it takes rows of {list(shapes[0])} by indices of {list(shapes[1])}")
         return n, count, channels
+    if operator.kind == "SCATTER":
+        (n, extent, channels), (images, count), given = shapes
+        if images != n or given != (n, count, channels):
+            raise RejectedError(f"it places rows of {list(given)} in {list(shapes[0])} by {list(shapes[1])}")
+        return n, extent, channels
     if operator.kind == "TILE":
         (times,) = operator.shapes
         return tuple(extent * count for extent, count in zip(shapes[0], times, strict=True))
