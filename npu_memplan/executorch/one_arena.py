@@ -122,6 +122,7 @@ class _Arena:
             start, stop = self.starts[one.position], self.starts[one.position + 1] - 1
             self.calls.append(_Call(one, lifted[one.position], start, stop, moves))
         self.first = {n: self._point(block.first) for n, block in enumerate(self.blocks)}
+        self.end = {n: self._point(block.last) for n, block in enumerate(self.blocks)}
         self.fixed: dict[int, int] = {}
         for call in self.calls if merges else ():
             self._merge(call)
@@ -149,10 +150,13 @@ class _Arena:
             call.merged[name] = (home, block.members[value])
             if not call.moves:
                 self.fixed[home] = offset
-            if number >= inputs and call.lifted is not None:
-                live = call.lifted.program.live_ranges().get(name)
-                if live is not None and len(block.members) == 1:
-                    self.first[home] = call.start + 1 + live[0]
+            live = None if call.lifted is None else call.lifted.program.live_ranges().get(name)
+            if live is None or len(block.members) > 1:
+                continue
+            if number >= inputs:
+                self.first[home] = call.start + 1 + live[0]
+            elif block.last == call.one.position + 1:  # the stream may overwrite it once it has read it
+                self.end[home] = min(call.start + 1 + live[1] + (self.slack or 0), call.stop) + 1
 
     def _fits_input(self, call: _Call, name: str, block: TensorBlock) -> bool:
         """Whether the tensor may lie in the scratch: it ends here, or the stream only reads it."""
@@ -189,7 +193,7 @@ class _Arena:
 
     def _tensor(self, number: int, merged: bool) -> Buffer:
         block, pool = self.blocks[number], _pool(self.blocks[number].memory)
-        life = Lifetime(self.first[number], max(self._point(block.last), self.first[number] + 1))
+        life = Lifetime(self.first[number], max(self.end[number], self.first[number] + 1))
         fixed = (pool, self.fixed[number]) if number in self.fixed else None
         return Buffer(f"t{number}", block.size_bytes, (life,), ALIGNMENT, (pool,), fixed=fixed)
 
