@@ -11,7 +11,7 @@ import numpy as np
 
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lower.lower import FEW_BYTES, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.on_model import only_graph, random_inputs, run_program
@@ -19,18 +19,19 @@ from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case, all_cases
 
 
-def equals_reference(case: Case, npu: str, seed: int) -> None:
-    """The whole model is on the NPU and equals the reference."""
+def equals_reference(case: Case, npu: str, seed: int, wanted: LoweringTarget = FEW_BYTES) -> list[Op]:
+    """The whole model is on the NPU and equals the reference; the operations that it takes."""
     model = case.build()
     module = partition_for_ethosu(import_relax(model), npu)
     assert host_operators(module) == ()
     graph = only_graph(module)
-    lowered = lower(graph, accelerator(npu))
+    lowered = lower(graph, accelerator(npu), wanted)
     inputs = random_inputs(graph, seed)
     found = run_program(lowered, inputs)
     given = [inputs[str(p.name)] for p in module["main"].params]
     for ours, theirs in zip(found, TFLiteReference(model, case.name).run(given), strict=True):
         assert np.array_equal(ours.reshape(-1), theirs.reshape(-1))
+    return [operation.op for operation in lowered.program.operations]
 
 
 def operations_of(case: Case, npu: str) -> list[Op]:

@@ -74,11 +74,17 @@ def convolution(
 
 
 def transpose_convolution(
-    rng: np.random.Generator, kernel: int = 3, stride: int = 2, padding: int = SAME, dtype: str = "int8", depth: int = 6
+    rng: np.random.Generator,
+    kernel: int = 3,
+    stride: int = 2,
+    padding: int = SAME,
+    dtype: str = "int8",
+    depth: int = 6,
+    size: int = 5,
 ) -> ModelBuilder:
     """TRANSPOSE_CONV."""
     b = ModelBuilder()
-    size, channels = 5, 9
+    channels = 9
     out = size * stride if padding == SAME else (size - 1) * stride + kernel
     s_in, s_w = random_scale(rng, dtype), rng.uniform(0.001, 0.01, channels).astype(np.float32)
     shape = b.constant(np.array([1, out, out, channels], np.int32))

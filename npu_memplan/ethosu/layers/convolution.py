@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -40,6 +41,7 @@ class Conv(Weighted):
     padding: Padding = NO_PADDING
     depthwise: bool = False
     upscale: Upscale = Upscale.NONE
+    in_parts: bool = False  # a transposed one: in four where that takes fewer cycles
 
     limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
 
@@ -68,7 +70,7 @@ class Conv(Weighted):
         return None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        return StorageTraits(bricks=(*self.inputs, self.output))
+        return StorageTraits(bricks=self.inputs if self.in_parts else (*self.inputs, self.output))
 
     def emit(self, context: EmitContext) -> None:
         source, result = context.tensors[self.inputs[0]], context.tensors[self.output]
@@ -81,7 +83,9 @@ class Conv(Weighted):
         sums = Sums(ifm, window, self.weights)
         if not self.depthwise:
             sums = _cheapest(context, sums, ofm, output)
-        self._emit_sums(context.builder, sums, ofm, scales, output, self.depthwise)
+        parts = _cheaper_parts(context, sums, ofm, output) if self.in_parts else []
+        for part, target in parts or [(sums, ofm)]:
+            self._emit_sums(context.builder, part, target, scales, output, self.depthwise)
 
 
 # ---------------------------------------------------------------------- few channels
@@ -93,10 +97,11 @@ def _cheapest(context: EmitContext, sums: Sums, ofm: Operand, output: Output) ->
     if runs is None:
         return sums
 
-    def cycles(way: Sums) -> float:
-        return context.builder.cycles_of_sums(way.ifm, ofm, way.window, output, way.weights)
+    return min(sums, runs, key=lambda way: _cycles(context, way, ofm, output))
 
-    return min(sums, runs, key=cycles)
+
+def _cycles(context: EmitContext, sums: Sums, ofm: Operand, output: Output) -> float:
+    return context.builder.cycles_of_sums(sums.ifm, ofm, sums.window, output, sums.weights)
 
 
 def in_runs(sums: Sums, ofm: Operand) -> Sums | None:
@@ -120,6 +125,38 @@ def in_runs(sums: Sums, ofm: Operand) -> Sums | None:
     padding = replace(window.padding, left=ceil_div(window.padding.left, stride))
     changed = replace(window, kernel=(window.kernel[0], runs), stride=(window.stride[0], 1), padding=padding)
     return Sums(seen, exact_window(changed, seen, ofm), weights.reshape(*weights.shape[:2], runs, stride * depth))
+
+
+# ---------------------------------------------------------------------- transposed
+
+
+def _cheaper_parts(context: EmitContext, sums: Sums, ofm: Operand, output: Output) -> list[tuple[Sums, Operand]]:
+    """`parts_of` where they take fewer estimated cycles than `sums`; else none."""
+    parts = parts_of(sums, ofm)
+    spent = sum(_cycles(context, part, target, output) for part, target in parts)
+    return parts if spent < _cycles(context, sums, ofm, output) else []
+
+
+def parts_of(sums: Sums, ofm: Operand) -> list[tuple[Sums, Operand]]:
+    """Sums over a map between whose elements are zeros, as four without them: for every second row and column of the
+    result. Every weight that met an element meets it still. None where a part has no weights, or begins further on.
+    """
+    padding, (height, width, depth) = sums.window.padding, ofm.view.shape
+    parts = []
+    for y, x in product(range(2), repeat=2):
+        first = (padding.top - y) % 2, (padding.left - x) % 2
+        before = (padding.top - y - first[0]) // 2, (padding.left - x - first[1]) // 2
+        weights = np.ascontiguousarray(sums.weights[:, first[0] :: 2, first[1] :: 2])
+        kernel = (weights.shape[1], weights.shape[2])
+        view = ofm.view.box((y, x, 0), (ceil_div(height - y, 2), ceil_div(width - x, 2), depth), (2, 2, 1))
+        if view is None or 0 in (*view.shape, *kernel) or min(before) < 0:
+            return []
+        target = replace(ofm, view=view)
+        window = exact_window(Window(kernel, padding=Padding(*before, 0, 0)), sums.ifm, target)
+        if window.padding.bottom >= kernel[0] or window.padding.right >= kernel[1]:
+            return []
+        parts.append((Sums(sums.ifm, window, weights), target))
+    return parts
 
 
 # ---------------------------------------------------------------------- in Relax

@@ -7,12 +7,14 @@ internal and free for the planner; the program computes exactly what TFLite's re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...fixed_point.multiplier import ScaleError
 from ..arch import Architecture
+from ..layers.convolution import Conv
 from ..program.program import NpuProgram
 from ..schedule.blocks import BlockError
+from ..stream.isa import Upscale
 from ..time import MemoryMap, default_memory_map
 from .emit import Builder, LayerRefusedError
 from .emit_context import EmitContext
@@ -64,7 +66,7 @@ def lower(
     memory_map = lowering_target.memory_map or default_memory_map(accelerator)
     graph = fold_transposes(fold_types(fold_gathers(fold_pads(graph))))
     graph = sum_by_rows(graph) if lowering_target.sums_by_rows else graph
-    graph = fold_tables(im2col(graph, accelerator, memory_map) if lowering_target.for_cycles else graph)
+    graph = fold_tables(_for_cycles(graph, accelerator, memory_map) if lowering_target.for_cycles else graph)
     builder = Builder(accelerator, memory_map, lowering_target.fast_region)
     storage = assign(builder, graph, lowering_target.for_cycles)
     context = EmitContext(
@@ -81,3 +83,12 @@ def lower(
             raise LayerRefusedError(f"layer {layer.name} of {graph.name} cannot be lowered: {error}") from error
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     return Lowered(program, constants)
+
+
+def _for_cycles(graph: LayerGraph, accelerator: Architecture, memory_map: MemoryMap) -> LayerGraph:
+    """Forms of convolutions that may take fewer cycles, whatever their maps' layout costs."""
+    layers = tuple(
+        replace(layer, in_parts=True) if isinstance(layer, Conv) and layer.upscale is Upscale.TRANSPOSE else layer
+        for layer in graph.layers
+    )
+    return im2col(replace(graph, layers=layers), accelerator, memory_map)
