@@ -22,6 +22,7 @@ from ..models.executorch.segments import is_program
 from ..sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:
+    from fvp_runner.executorch.check import FirmwarePools
     from fvp_runner.vela_check.remark import Remark
 
     from ..models.network import Network
@@ -58,6 +59,7 @@ def command(
     inputs: tuple[str, ...],
     as_json: bool,
 ) -> None:
+    from fvp_runner.executorch.check import FirmwarePools
     from fvp_runner.vela_check.remark import Level
 
     from ..models.file import read_file
@@ -66,8 +68,8 @@ def command(
     data, description = read_file(network), load_board(board)
     if is_program(data):
         check_unused(network.name, "a .pte", {"--arena": arena, "--reference": reference})
-        verbosity = registered, dict(pools), one_arena
-        remarks = _program_remarks(network.name, data, description, verbosity, external, inputs)
+        firmware = FirmwarePools(registered, dict(pools), one_arena)
+        remarks = _program_remarks(network.name, data, description, firmware, external, inputs)
         work: dict[str, Any] = {}
     else:
         check_unused(network.name, "no .pte", {"--pool": pools, "--one-arena": one_arena, "--data": external})
@@ -123,7 +125,7 @@ def _work_text(work: dict[str, Any]) -> Iterator[str]:
 
 
 def _network_remarks(
-    path: Path, data: bytes, where: str, verbosity: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
+    path: Path, data: bytes, where: str, firmware: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
 ) -> tuple[list[Remark], dict[str, Any]]:
     from fvp_runner.vela_check.check import FirmwareFacts, check_network
     from fvp_runner.vela_check.remark import Level, Remark
@@ -140,7 +142,7 @@ def _network_remarks(
         text = f"{error}: the driver refuses it; nothing else of the file was checked"
         return [Remark(Level.WRONG, "payload", text)], {}
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
-    registered, arena, reference = verbosity
+    registered, arena, reference = firmware
     requested = FirmwareFacts(registered, arena, None if reference is None else read_file(reference), str(path))
     return check_network(parsed, data, board, requested, values), _work_of(parsed, where)
 
@@ -149,15 +151,13 @@ def _program_remarks(
     name: str,
     data: bytes,
     board: Board,
-    verbosity: tuple[Any, Any, bool],
+    firmware: FirmwarePools,
     external: tuple[Path, ...],
     inputs: tuple[str, ...],
 ) -> list[Remark]:
-    from fvp_runner.executorch.check import FirmwarePools, check_program
+    from fvp_runner.executorch.check import check_program
 
     from ..models.executorch.vela_network import open_program
 
     program = open_program(name, data, external)
-    return check_program(
-        program, board, FirmwarePools(*verbosity), lambda what, wanted: read_inputs(what, wanted, inputs)
-    )
+    return check_program(program, board, firmware, lambda what, wanted: read_inputs(what, wanted, inputs))
