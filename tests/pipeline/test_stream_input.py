@@ -195,4 +195,4 @@ def test_rows_that_save_nothing_are_reported(cli: Callable, tmp_path: Path, shar
         assert made.code == 0, made.err
         found.append([note for note in Artifact.load(tmp_path / name).notes if "take no bytes of their own" in note])
     assert [len(notes) for notes in found] == [1, 0]
-    assert "the other buffers need 16,128 too" in found[0][0]
+    assert "the other buffers need 14,592 too" in found[0][0]
