@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from ...errors import NpuMemplanError
 from ..arch import Architecture, Language
-from ..stream.commands import MissingRegisterError, Operation
+from ..stream.commands import Content, MissingRegisterError, Operation
 from ..stream.fields import Activation, DmaRegion, OutputPrecision
 from ..stream.fields_u85 import AccumulatorWord, OutputWord, TableWord, WeightWord
 from ..stream.groups import ADDRESS_REGISTERS, SCALES, WEIGHTS, WeightRegisters
@@ -92,9 +92,8 @@ def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     """All accesses of one operation: reads first, then writes."""
     if op.op is Op.DMA_START:
         return _found(op, accelerator)
-    kind = frozenset([(r, 0 if r in ADDRESS_REGISTERS else value) for r, value in op.registers.items()])
     try:
-        at_zero = _kernel_at_zero(op.op, op.parameter, kind, op.language, accelerator)
+        at_zero = _kernel_at_zero(op.content(ADDRESS_REGISTERS), tuple(op.registers), accelerator)
     except AccessError:
         return _found(op, accelerator)  # which says where
     return tuple(
@@ -104,11 +103,12 @@ def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
 
 
 @lru_cache(1 << 13)
-def _kernel_at_zero(
-    op: Op, parameter: int, registers: frozenset[tuple[Register, int]], language: Language, accelerator: Architecture
-) -> tuple[Access, ...]:
-    """Of a kernel with every base address 0: programs that are compared have most of their kernels in common."""
-    return _found(Operation(op, parameter, dict(registers), language=language), accelerator)
+def _kernel_at_zero(content: Content, names: tuple[Register, ...], accelerator: Architecture) -> tuple[Access, ...]:
+    """Of a kernel that sets `names`, with every base address 0, which is not in `content`: programs that are compared
+    have most of their kernels in common.
+    """
+    kernel = Operation.of(content)
+    return _found(kernel.with_registers({name: 0 for name in names if name not in kernel.registers}), accelerator)
 
 
 def _found(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:

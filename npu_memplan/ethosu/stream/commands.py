@@ -6,8 +6,10 @@ operation starts, so each operation can be read, checked, moved and re-encoded a
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
 
 from ...errors import NpuMemplanError
 from ..arch.architecture import Language
@@ -48,19 +50,30 @@ class Operation:
     def with_registers(self, changes: Mapping[Register, int]) -> Operation:
         return Operation(self.op, self.parameter, {**self.registers, **changes}, self.offset_bytes, self.language)
 
-    def content(self, without: Container[Register] = ()) -> Content:
-        """What it says, but for some registers, wherever it stood: hashable."""
-        registers = [item for item in self.registers.items() if item[0] not in without]
-        return self.op, self.parameter, frozenset(registers), self.language
+    def content(self, without: frozenset[Register] = frozenset()) -> Content:
+        """What it says, but for some registers, wherever it stood: hashable, and equal where the order is, too."""
+        names, values_of = _selection(tuple(self.registers), without)
+        return self.op, self.parameter, names, values_of(self.registers), self.language
 
     @classmethod
     def of(cls, content: Content) -> Operation:
         """That says so."""
-        op, parameter, registers, language = content
-        return cls(op, parameter, dict(registers), language=language)
+        op, parameter, names, values, language = content
+        return cls(op, parameter, dict(zip(names, values, strict=True)), language=language)
 
 
-Content = tuple[Op, int, frozenset[tuple[Register, int]], Language]
+Content = tuple[Op, int, tuple[Register, ...], tuple[int, ...], Language]
+
+
+@lru_cache(1 << 10)  # operations have few sets of registers, and their contents are asked for often
+def _selection(
+    names: tuple[Register, ...], without: frozenset[Register]
+) -> tuple[tuple[Register, ...], Callable[[Mapping[Register, int]], tuple[int, ...]]]:
+    """The `names` that are not in `without`, and what reads their values."""
+    kept = tuple(name for name in names if name not in without)
+    if len(kept) > 1:
+        return kept, itemgetter(*kept)
+    return kept, lambda registers: tuple(registers[name] for name in kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,8 +117,7 @@ _WHERE_AND_WHEN = ADDRESS_REGISTERS | {R.BLOCKDEP}
 
 def kind_of(operation: Operation) -> Hashable:
     """Equal for operations that differ only in addresses and in how far they run ahead."""
-    rest = frozenset([item for item in operation.registers.items() if item[0] not in _WHERE_AND_WHEN])
-    return operation.op, operation.parameter, rest
+    return operation.content(_WHERE_AND_WHEN)
 
 
 def registers_of(op: Op, language: Language = Language.U55_U65) -> frozenset[R]:
