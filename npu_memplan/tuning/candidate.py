@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .. import planners
 from ..ethosu.arch import Architecture
+from ..ethosu.hazards.waits import stream_of
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.stream.commands import Command
 from ..ethosu.time import MODELS
@@ -17,7 +18,7 @@ from ..ethosu.time import cycles_by_model as by_model
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
 from ..stages import Extracted, Planned
 from ..verify import check_own
-from .placed import PlacedCall, npu_calls, stream_of
+from .placed import PlacedCall, npu_calls
 from .ranking import Rank, Ranking
 from .rebuild import rebuild_problem
 
@@ -71,20 +72,23 @@ def cycles_by_model(candidate: ProgramCandidate, ranking: Ranking) -> tuple[int,
 
 def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> tuple[int, ...]:
     """All at once: to make the stream takes longer than its time under three models."""
-    streams = _streams(plain, moved, fast)
+    streams = _streams(plain, moved, fast, ranking)
     found = by_model(streams, ranking.memory_map, resource_uses=lambda npu: ranking.demand_cache(npu).resource_uses)
     return tuple(found.values())
 
 
-def _streams(plain: Planned, moved: Sequence[Moved], fast: int) -> Iterator[tuple[Sequence[Command], Architecture]]:
+def _streams(
+    plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking
+) -> Iterator[tuple[Sequence[Command], Architecture]]:
     problem, plan = plain.extracted.problem, plain.plan
     changed = {m.call.first: m for m in moved}
-    for call in npu_calls(plain.extracted.program):
-        places, program = call.places(problem, plan), call.program
+    for call, commands in ranking.streams(plain):
         if call.first in changed:
             program = changed[call.first].program
+            places = call.places(problem, plan)
             places |= {name: (fast + 1, at) for name, at in changed[call.first].places.items()}
-        yield stream_of(program, places), program.accelerator
+            commands = stream_of(program, places.__getitem__)
+        yield commands, call.program.accelerator
 
 
 def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:

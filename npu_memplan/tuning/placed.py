@@ -5,14 +5,13 @@ Invariant: what is estimated is the stream that `codegen` would print for the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ethosu.hazards.waits import schedule
+from ..ethosu.hazards.waits import stream_of
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.stream.commands import Command
 from ..ethosu.time import MemoryMap, ResourceUseCache, timeline
 from ..problem import Plan, Problem
 from ..vocabulary import is_npu
@@ -76,10 +75,4 @@ def stream_cycles(
     known: ResourceUseCache | None = None,
 ) -> int:
     """Estimated cycles of one call whose buffers lie at `places`."""
-    return timeline(stream_of(program, places), program.accelerator, memory_map, known).total
-
-
-def stream_of(program: NpuProgram, places: Mapping[str, tuple[int, int]]) -> Sequence[Command]:
-    """The stream of one call whose buffers lie at `places`."""
-    operations = [program.place(i, places.__getitem__) for i in range(len(program.operations))]
-    return schedule(operations, program.accelerator)
+    return timeline(stream_of(program, places.__getitem__), program.accelerator, memory_map, known).total

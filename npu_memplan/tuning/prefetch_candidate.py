@@ -20,6 +20,7 @@ from ..ethosu.schedule.prefetch.schedules import Copy
 from ..ethosu.schedule.prefetch.search import CopySearch
 from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram
+from ..ethosu.stream.commands import Command
 from ..ethosu.time import Assumptions
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
@@ -33,24 +34,48 @@ _NODES = 20_000  # of each plan that is made to compare programs
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
 _LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for a program that does not fit
 Copies = Sequence[tuple[Copy, ...]]  # of each call
+TimedCalls = list[tuple[PlacedCall, TimedProgram]]
 
 
 class PrefetchCandidate:
     """`plain`, whose constants may be copied to pool `fast`, which ends at `limit` bytes."""
 
     def __init__(
-        self, plain: Planned, rank: Ranking, fast: int, limit: int, assumptions: Assumptions | None = None
+        self,
+        plain: Planned,
+        rank: Ranking,
+        fast: int,
+        limit: int,
+        assumptions: Assumptions | None = None,
+        known: dict[Assumptions, TimedCalls] | None = None,
     ) -> None:
-        self.plain, self._rank, self._fast, self._limit, self._assumptions = plain, rank, fast, limit, assumptions
-        problem = plain.extracted.problem
-        self._timed_calls: list[tuple[PlacedCall, TimedProgram]] = []
-        for call in called_once(plain.extracted):
-            self._timed_calls.append((call, self._timed_program(call.places(problem, plain.plan), call.program)))
+        """`assumptions`: the model of time that is searched under, if not the ranking's; `known`: the calls under
+        those that were searched under before.
+        """
+        self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
+        self._assumptions = assumptions or rank.memory_map.assumptions
+        self._known: dict[Assumptions, TimedCalls] = {} if known is None else known
+        if self._assumptions not in self._known:
+            self._known[self._assumptions] = self._timed()
+        self._timed_calls = self._known[self._assumptions]
         self._searches = self._begun(FreeCapacity, limit)
 
-    def _timed_program(self, places: Mapping[str, tuple[int, int]], program: NpuProgram) -> TimedProgram:
-        demand_cache = self._rank.demand_cache(program.accelerator, self._assumptions)
-        return TimedProgram(program, constant_blocks(program), places.__getitem__, demand_cache, self._fast + 1)
+    def _timed(self) -> TimedCalls:
+        problem, plan = self.plain.extracted.problem, self.plain.plan
+        streams = {call.invoke.function: commands for call, commands in self._rank.streams(self.plain)}
+        return [
+            (call, self._timed_program(call.places(problem, plan), call.program, streams[call.invoke.function]))
+            for call in called_once(self.plain.extracted)
+        ]
+
+    def _timed_program(
+        self, places: Mapping[str, tuple[int, int]], program: NpuProgram, commands: Sequence[Command] | None = None
+    ) -> TimedProgram:
+        demand_cache, constants = (
+            self._rank.demand_cache(program.accelerator, self._assumptions),
+            constant_blocks(program),
+        )
+        return TimedProgram(program, constants, places.__getitem__, demand_cache, self._fast + 1, commands)
 
     @property
     def optimistic_cycles(self) -> int:
@@ -65,7 +90,7 @@ class PrefetchCandidate:
         """The same, whose copies are searched for under another model, from those that were found on; programs are
         ranked as before.
         """
-        other = PrefetchCandidate(self.plain, self._rank, self._fast, self._limit, assumptions)
+        other = PrefetchCandidate(self.plain, self._rank, self._fast, self._limit, assumptions, self._known)
         for search, known in zip(other._searches, self._searches, strict=True):
             search.try_out(known.choice)
         return other

@@ -12,16 +12,22 @@ may still read. On parts with two outstanding DMAs these are not assumed to stay
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..arch import Architecture
 from ..program.chains import chain_bounds
+from ..program.program import NpuProgram
 from ..stream.commands import Command, Marker, Operation, Wait
 from ..stream.isa import Op, Register
 from .blockdep import blockdep
 from .hazards import Footprint, footprint
 
 _STOP_ALL = 0xFFFF
+
+
+def stream_of(program: NpuProgram, place: Callable[[str], tuple[int, int]]) -> tuple[Command, ...]:
+    """The stream of a program whose buffers have the regions and addresses that `place` says."""
+    return schedule([program.place(i, place) for i in range(len(program.operations))], program.accelerator)
 
 
 def schedule(operations: Sequence[Operation], accelerator: Architecture) -> tuple[Command, ...]:

@@ -94,12 +94,6 @@ class SmallSearch:
             if (low is None or least_b + low <= most_a) and (high is None or least_a - high <= most_b)
         ]
 
-    @staticmethod
-    def _is_open(pair: _Pair, least: list[int], most: list[int]) -> bool:
-        """Whether the limits leave both ranges of a pair with one zone, as they do of most pairs."""
-        ((low, high),) = pair.zones
-        return least[pair.a] - low <= most[pair.b] and least[pair.b] + high <= most[pair.a]
-
     def _descend(
         self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], undecided: list[int], depth: int
     ) -> bool | None:
@@ -109,16 +103,21 @@ class SmallSearch:
             if self.work < 0:
                 return None
             few = len(undecided) <= FORCED_PAIRS
-            for p in undecided:
-                pair, wrong = self.pairs[p], False
-                distance = least[pair.a] - least[pair.b]
-                for low, high in pair.zones:  # many: a generator would take longer
-                    if low < distance < high:
-                        wrong = True
-                        break
-                if not few and not wrong:  # of very many pairs only those in each other's way are worth a closer look
-                    continue
-                if not wrong and len(pair.ranges) == 2 and self._is_open(pair, least, most):
+            for p in undecided:  # this is where the time goes: no calls for most pairs
+                pair = self.pairs[p]
+                at_a, at_b, zones = least[pair.a], least[pair.b], pair.zones
+                low, high = zones[0]
+                wrong = low < at_a - at_b < high
+                if len(zones) > 1 and not wrong:
+                    for low, high in zones:  # many: a generator would take longer
+                        if low < at_a - at_b < high:
+                            wrong = True
+                            break
+                # of very many pairs only those in each other's way are worth a closer look, and none of those of one
+                # zone whose limits leave both ranges, as they do of most
+                if not wrong and (
+                    not few or (len(zones) == 1 and at_a - low <= most[pair.b] and at_b + high <= most[pair.a])
+                ):
                     continue
                 options = self._options(pair, least, most)
                 if not options:

@@ -11,9 +11,9 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from ...hazards.waits import schedule
+from ...hazards.waits import stream_of
 from ...program.program import NpuProgram
-from ...stream.commands import Operation, Wait
+from ...stream.commands import Command, Operation, Wait
 from ...stream.isa import Op, Register
 from ...time import ResourceUse, TimingModel, stream_words
 from .demand_cache import Changes, DemandCache
@@ -35,7 +35,9 @@ class TimedOp:
 
 
 class TimedProgram:
-    """A program whose buffers have places. `constants` by first readers; `fast_region`: where copies would be."""
+    """A program whose buffers have places. `constants` by first readers; `fast_region`: where copies would be;
+    `commands`: its stream, where that is known.
+    """
 
     arrays: Any = None  # as C sees it, once a search has made them
 
@@ -46,27 +48,26 @@ class TimedProgram:
         place: Place,
         demand_cache: DemandCache,
         fast_region: int,
+        commands: Sequence[Command] | None = None,
     ):
         self.program, self.constants, self.memory_map = program, constants, demand_cache.memory_map
         self.reads: dict[int, int] = {i: k for k, constant in enumerate(constants) for i in constant.readers}
         self._fast_region = fast_region
         self._demand_caches = demand_cache
         self.blocks: dict[tuple[int, bool], Changes] = {}  # (operation, copied) -> better blocks
-        self._steps = self._read(place)
+        self._steps = self._read(stream_of(program, place) if commands is None else commands)
         self._transfers: dict[int, ResourceUse] = {}
         self._forms: dict[int, tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def _read(self, place: Place) -> list[TimedOp]:
-        accelerator = self.program.accelerator
-        operations = [self.program.place(i, place) for i in range(len(self.program.operations))]
+    def _read(self, commands: Sequence[Command]) -> list[TimedOp]:
         steps: list[TimedOp] = []
         before: dict[Register, int] = {}
         started: list[int] = []  # operations that are transfers
         waits: list[Wait] = []
-        for command in schedule(operations, accelerator):
+        for command in commands:
             if isinstance(command, Wait):
                 waits.append(command)
             elif isinstance(command, Operation):
