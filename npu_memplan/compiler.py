@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import planners
 from .artifact import Artifact
@@ -22,6 +23,9 @@ from .request import Loaded, request
 from .stages import Compiled, Planned
 from .tuning.fallback import read_by_one
 from .tuning.tune import make_resident, prefetch_weights, tune
+
+if TYPE_CHECKING:
+    from .frontend.tflite.lowered import Partitioned
 
 
 def compile_model(
@@ -51,10 +55,11 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: Pr
 
 def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Planned:
     """The best program of the file `model` and its plan, before anything is printed."""
+    known: dict[object, Partitioned] = {}
 
     def load(requested: CompileOptions) -> Loaded:
         with paused():  # nothing is searched
-            return lower(read(model, request(requested)))
+            return lower(read(model, request(requested), known))
 
     best = None if beyond else tune(options, load, model.name, extract_problem)
     if best is not None:

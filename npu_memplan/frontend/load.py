@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RefusalError
 from ..ethosu.arch import Architecture
@@ -28,13 +28,18 @@ from ..vela.compiler import VelaResult
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
 
+if TYPE_CHECKING:
+    from .tflite.lowered import Partitioned
+
 
 class FormatError(RefusalError):
     """The chosen compiler does not read this kind of file."""
 
 
-def read(path: Path, request: Request) -> Loaded:
-    """The module of the file `path`. Raises the frontends' errors."""
+def read(path: Path, request: Request, known: dict[object, Partitioned] | None = None) -> Loaded:
+    """The module of the file `path`. Raises the frontends' errors. `known` keeps what reading it for another target
+    of native lowering has in common.
+    """
     report_phase(
         f"reading {path.name}, {request.options.npu_compiler} scheduling"
         if request.options.accelerator != NO_NPU
@@ -58,7 +63,7 @@ def read(path: Path, request: Request) -> Loaded:
         from .tflite.lowered import build_module
 
         how = (options.host_ops, path.name, lowered_for(request), *host)
-        built = build_module(data, options.accelerator, *how)
+        built = build_module(data, options.accelerator, *how, known)
         return Loaded(request, path, data, built.module, {}, built.notes)
     imported = import_tflite(data, vela_options(options), options.host_ops, path.name, *host)
     vela = imported.vela
