@@ -27,6 +27,8 @@ __all__ = ["build", "extract_problem", "lower", "plan", "read"]
 def lower(loaded: Loaded) -> Loaded:
     """The passes requested."""
     report_phase("passes")
+    if not loaded.request.has_passes:
+        return loaded  # the passes over modules take long to import
     from .transform.lower import lower
 
     return lower(loaded)

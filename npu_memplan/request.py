@@ -53,6 +53,11 @@ class Request:
     kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call is there
     sums_by_rows: bool = False  # sums over whole maps are made by rows, for stripes
 
+    @property
+    def has_passes(self) -> bool:
+        """Whether the stage `lower` changes a module."""
+        return self.options.reorder or self.stripes is not None
+
     def with_options(self, options: CompileOptions) -> Request:
         """The same for other options, with the sizes that those give to pools."""
         made = request(options, self.beyond)
