@@ -174,9 +174,9 @@ def test_native_lowering_is_not_taken_where_one_timing_model_says_slower(
 def test_what_native_lowering_does_not_take_is_left_to_vela() -> None:
     tosa = graph("REVERSE")
     vela = vela_blocks(graph())  # any: they stay as they are
-    with pytest.raises(TosaLayersError, match=r"\(REVERSE\): there is no layer for it"):
+    with pytest.raises(TosaLayersError, match=r"\(REVERSE\): it stores values backwards, which only Ethos-U85 does"):
         plan_blocks(vela, SPECS, ScratchGoal(), "tvm", tosa)
-    with pytest.warns(UserWarning, match=r"a delegate stays Vela's: .*\(REVERSE\): there is no layer for it"):
+    with pytest.warns(UserWarning, match=r"a delegate stays Vela's: .*\(REVERSE\): it stores values backwards"):
         assert plan_blocks(vela, SPECS, ScratchGoal(), "auto", tosa) == plan_blocks(vela, SPECS, ScratchGoal())
 
 
