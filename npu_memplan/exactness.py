@@ -99,14 +99,16 @@ EXACT_AS_A_WHOLE = _names(
 # who made the code -> type of the activations -> operators that equal their reference
 EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
-        "int8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC TANH")) | MOVES | _VELAS | _names(
-            "LOG RELU_0_TO_1 RELU_N1_TO_1 TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE PRELU ABS HARD_SWISH RSQRT "
+        "int8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC TANH LEAKY_RELU")) | MOVES | _VELAS | _names(
+            "LOG RELU_0_TO_1 RELU_N1_TO_1 TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE ABS HARD_SWISH RSQRT "
             "SOFTMAX ARG_MAX RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
         ),
         "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU RELU")) | MOVES | _VELAS | _names(
             "TRANSPOSE_CONV SQUARED_DIFFERENCE ABS EXP RESIZE_BILINEAR"
         ),
-        "uint8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC")) | (MOVES - _names("TRANSPOSE EXPAND_DIMS")) | _names(
+        "uint8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC LEAKY_RELU")) | (
+            MOVES - _names("TRANSPOSE EXPAND_DIMS")
+        ) | _names(
             "REDUCE_MAX REDUCE_MIN TILE PRELU SOFTMAX ARG_MAX RESIZE_BILINEAR HARD_SWISH RELU_0_TO_1 RELU_N1_TO_1"
         ),
     },
@@ -163,6 +165,13 @@ STEP: dict[tuple[Code, str, str], str] = {
     (Code.LIFTED, "ELU", "int8"): _VELA_DOUBLES,
     (Code.LIFTED, "EXP", "int8"): _VELA_DOUBLES,
     (Code.LIFTED, "GELU", "int8"): _VELA_DOUBLES,
+    (Code.LIFTED, "LEAKY_RELU", "int8"): _VELA_MULTIPLIES,
+    (
+        Code.LIFTED,
+        "LEAKY_RELU",
+        "uint8",
+    ): "Vela's slope is of double precision, the reference's of float32: ties differ",
+    (Code.LIFTED, "PRELU", "int8"): _VELA_MULTIPLIES,
     (Code.LIFTED, "LOGISTIC", "int8"): _VELA_TABLES,
     (Code.LIFTED, "TANH", "int8"): _VELA_TABLES,
     (Code.LIFTED, "LEAKY_RELU", "int16"): _VELA_ROUNDS,

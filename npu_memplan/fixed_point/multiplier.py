@@ -23,6 +23,13 @@ def f32(value: float) -> Any:
     return np.float32(value)
 
 
+def divide_scales(dividend: float, divisor: float, *, single: bool) -> float:
+    """A ratio of scales: `single` as LiteRT's kernels of activations and DIV have it, in float32, which moves ties;
+    else in double precision, as tflite-micro's have it.
+    """
+    return float(f32(dividend) / f32(divisor)) if single else dividend / divisor
+
+
 def round_half_away(value: float) -> int:
     """C's round(): to nearest, halves away from zero."""
     return math.floor(value + 0.5) if value >= 0 else math.ceil(value - 0.5)

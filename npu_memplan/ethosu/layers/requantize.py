@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...fixed_point.multiplier import divide_scales
 from ..lower.emit_context import EmitContext
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import Window
 from ..lower.record import Composite, Record
-from ..lower.scaling import Scale
-from ..lower.tensors import LayerTensor
+from ..lower.scaling import Scale, double, quantise_multiplier
+from ..lower.tensors import Arithmetic, LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import PoolMode
@@ -52,7 +53,20 @@ def _parse(reader: Reader, root: Any) -> Match:
     source = reader.activation(real, "0")
     if source[1] is None:
         raise RejectedError("it only changes a constant")
-    return Match.of(Requantize("requantize", ("0",), "out", clamp), out, source)
+    stated = _scale_of_litert(source[0], out) if _is_litert_activation(reader, root, out) else None
+    return Match.of(Requantize("requantize", ("0",), "out", clamp, stated), out, source)
+
+
+def _is_litert_activation(reader: Reader, root: Any, out: LayerTensor) -> bool:
+    """Whether LiteRT has the reference: of limits other than RELU's, and of RELU of uint8."""
+    result, _ = reader.clipped(root, "quantize")
+    limited = reader.call(root, "clip") is not None or reader.call(result.args[0], "clip") is not None
+    rectified = reader.call(result.args[0], "nn.relu") is not None
+    return reader.arithmetic is Arithmetic.TFLITE and (limited or (rectified and out.dtype == "uint8"))
+
+
+def _scale_of_litert(source: LayerTensor, out: LayerTensor) -> Scale:
+    return quantise_multiplier(divide_scales(double(source.scale), double(out.scale), single=True))
 
 
 RECORD = Record((Requantize,), (Composite("requantize", _patterns, _parse),))

@@ -16,6 +16,7 @@ from ...fixed_point.functions import logistic as fixed_logistic
 from ...fixed_point.functions import tanh as fixed_tanh
 from ...fixed_point.multiplier import (
     LIMITS,
+    divide_scales,
     high_mul,
     high_mul_16_truncated,
     input_radius,
@@ -150,8 +151,10 @@ def leaky_relu(
     """x, or alpha * x below zero; TFLite: by two fixed-point multipliers."""
     if arithmetic is Arithmetic.REAL:
         return float_function(lambda x: np.where(x >= 0, x, np.float32(alpha) * x), ifm, out)
-    identity = quantise_multiplier(double(ifm.scale) / double(out.scale))
-    slope = quantise_multiplier(abs(double(ifm.scale) * double(alpha) / double(out.scale)))
+    single = ifm.dtype == "uint8"  # LiteRT's
+    below = float(np.float32(ifm.scale) * np.float32(alpha)) if single else double(ifm.scale) * double(alpha)
+    identity = quantise_multiplier(divide_scales(double(ifm.scale), double(out.scale), single=single))
+    slope = quantise_multiplier(abs(divide_scales(below, double(out.scale), single=single)))
     values, sign = _values(ifm), -1 if alpha < 0 else 1  # of a negative slope the reference rounds the size
     scaled = np.where(values >= 0, _scaled(values, identity), sign * _scaled(values, slope))
     return _table(scaled + out.zero_point, out)

@@ -18,6 +18,7 @@ from ...fixed_point.multiplier import (
     LIMITS,
     IntArray,
     activation_range,
+    divide_scales,
     f32,
     multiply_by_quantised,
     quantise_multiplier,
@@ -51,16 +52,17 @@ def relu(work: Lowering) -> None:
     """max(x, 0), rescaled to the output's scale."""
     data, output = ends(work, ACTIVATION_TYPES)
     if data.dtype in EIGHT_BITS:
-        return _clip_rescaled(work, activation_range(1, output.scale, output.zero_point, output.dtype))
+        limits = activation_range(1, output.scale, output.zero_point, output.dtype)
+        return _clip_rescaled(work, limits, single=data.dtype == "uint8")
     scale = quantise_multiplier(data.scale / output.scale)
     limits, zero = activation_range(1, output.scale, output.zero_point, output.dtype), const(output.zero_point)
     return each(work, lambda x: clamp(multiply_when_running(work.function, x, *scale) + zero, *limits), "input")
 
 
-def _clip_rescaled(work: Lowering, limits: tuple[int, int]) -> None:
-    """Values of 8 bits in the output's scale, then limited."""
+def _clip_rescaled(work: Lowering, limits: tuple[int, int], *, single: bool) -> None:
+    """Values of 8 bits in the output's scale, then limited; `single`: LiteRT's."""
     data, output = work.tensor(0), work.output()
-    scale = quantise_multiplier(data.scale / output.scale)
+    scale = quantise_multiplier(divide_scales(data.scale, output.scale, single=single))
     store_table(
         work, lambda v: np.clip(output.zero_point + multiply_by_quantised(v - data.zero_point, *scale), *limits)
     )
@@ -71,7 +73,7 @@ def relu6(work: Lowering) -> None:
     """min(max(x, 0), 6); LiteRT rescales uint8, and tflite-micro, which has the other types, does not."""
     data, output = ends(work, ACTIVATION_TYPES)
     if data.dtype == "uint8":
-        return _clip_rescaled(work, activation_range(3, output.scale, output.zero_point, output.dtype))
+        return _clip_rescaled(work, activation_range(3, output.scale, output.zero_point, output.dtype), single=True)
     six = round_half_away(float(f32(6) / f32(data.scale))) + data.zero_point
     low, high = data.zero_point, min(six, LIMITS[data.dtype][1])
     return each(work, lambda x: clamp(x, low, high), "input", take=stored)
@@ -82,8 +84,10 @@ def leaky_relu(work: Lowering) -> None:
     """x for x >= 0, alpha x below."""
     alpha = float(work.options("LeakyReluOptions").Alpha())
     data, output = ends(work, ACTIVATION_TYPES)
-    identity = quantise_multiplier(data.scale / output.scale)
-    multiplier, shift = quantise_multiplier(data.scale * alpha / output.scale)
+    single = data.dtype == "uint8"  # LiteRT's
+    below_zero = float(f32(data.scale) * f32(alpha)) if single else data.scale * alpha
+    identity = quantise_multiplier(divide_scales(data.scale, output.scale, single=single))
+    multiplier, shift = quantise_multiplier(divide_scales(below_zero, output.scale, single=single))
     sign = -1 if multiplier < 0 else 1
 
     def reference(values: IntArray) -> IntArray:
@@ -225,4 +229,4 @@ def between(work: Lowering) -> None:
     """min(max(x, 0), 1) or min(max(x, -1), 1), rescaled to the output's scale."""
     _, output = ends(work, EIGHT_BITS)
     low, high = activation_range(2, output.scale, output.zero_point, output.dtype)
-    _clip_rescaled(work, (low if work.operator.name == "RELU_N1_TO_1" else output.zero_point, high))
+    _clip_rescaled(work, (low if work.operator.name == "RELU_N1_TO_1" else output.zero_point, high), single=True)

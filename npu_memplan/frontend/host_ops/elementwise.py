@@ -17,7 +17,7 @@ import numpy as np
 from tvm import tirx
 
 from ...fixed_point.functions import reciprocal_one_plus
-from ...fixed_point.multiplier import LIMITS, IntArray, quantise_multiplier
+from ...fixed_point.multiplier import LIMITS, IntArray, divide_scales, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, centred, clamp_to_activation, ends, require_same_type, stored
 from .fixed_tir import high_mul, leading_zeros, multiply_by_quantised, rounding_shift_by
@@ -101,8 +101,10 @@ def prelu(work: Lowering) -> None:
     require_same_type((alpha,), ("int8" if data.dtype == "int16" else data.dtype,))
     if data.dtype != "int16":
         work.describe("prelu")
-    above = quantise_multiplier(data.scale / output.scale)
-    below = quantise_multiplier(data.scale * alpha.scale / output.scale)
+    single = data.dtype == "uint8"  # LiteRT's
+    sloped = float(np.float32(data.scale) * np.float32(alpha.scale)) if single else data.scale * alpha.scale
+    above = quantise_multiplier(divide_scales(data.scale, output.scale, single=single))
+    below = quantise_multiplier(divide_scales(sloped, output.scale, single=single))
 
     def result(x: Expr, slope: Expr) -> Expr:
         x = work.function.bind(x, "x")
@@ -146,7 +148,9 @@ def divide(work: Lowering) -> None:
     """input 0 / input 1."""
     options = work.options("DivOptions")
     a, b, output = ends(work, EIGHT_BITS, 2)
-    multiplier, shift = quantise_multiplier(a.scale / (b.scale * output.scale))
+    single = a.dtype == "uint8"  # LiteRT's
+    below = float(np.float32(b.scale) * np.float32(output.scale)) if single else b.scale * output.scale
+    multiplier, shift = quantise_multiplier(divide_scales(a.scale, below, single=single))
     require(shift <= _LEAST_HEADROOM, f"output scale {output.scale} is too small for its inputs' scales")
     values, bits = _reciprocals(b)
 

@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...exactness import (
     EXACT_AS_A_WHOLE,
     HYBRID,
@@ -21,6 +23,7 @@ from ...exactness import (
     claim,
     hybrid_claim,
 )
+from ...fixed_point.multiplier import LIMITS, divide_scales, multiply_by_quantised, quantise_multiplier
 from ...models.network import CpuOperator, Network, is_hybrid, without_reference
 from ...models.tensor import Tensor
 from ...vocabulary import TFLITE_RESHAPING
@@ -167,6 +170,8 @@ def _images_of(part: tuple[int, ...], whole: tuple[int, ...]) -> int:
 
 def _beyond(network: Network, operator: CpuOperator) -> str:
     """The reference's own arithmetic is undefined."""
+    if operator.name == "DIV":
+        return _shifts_too_far(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
     if operator.name != "MUL":
         return ""
     a, b, made = (network.tensors[i] for i in (*operator.inputs, *operator.outputs))
@@ -175,6 +180,22 @@ def _beyond(network: Network, operator: CpuOperator) -> str:
     return (
         f"the scale of its products, {a.scale * b.scale / made.scale:.3g}, is above 2**31: the reference shifts 32 "
         "bits by more than that, and C does not say what comes of it"
+    )
+
+
+def _shifts_too_far(a: Tensor, b: Tensor, made: Tensor) -> str:
+    """Of a DIV: quotients near zero by large divisors are shifted by as many bits as their numerator and reciprocal
+    leave free, less those of the scales.
+    """
+    if a.dtype not in ("int8", "uint8"):
+        return ""
+    ratio = a.scale / (b.scale * made.scale)
+    largest = max(abs(limit - b.zero_point) for limit in LIMITS[b.dtype])
+    if math.frexp(largest)[1] - 1 <= math.frexp(ratio)[1]:
+        return ""
+    return (
+        f"the scale of its quotients, {ratio:.3g}, is small: for numerators near zero the reference shifts 32 bits by "
+        "more than 31, and C does not say what comes of it"
     )
 
 
@@ -217,7 +238,22 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
         return Claim(reason=other)
     if code is Code.LIFTED and found.exactness is Exactness.EXACT and _joins_other_scales(network, operator):
         return Claim(Exactness.STEP, found.reference, "the reference rescales in float32: Vela's stream rounds ties up")
+    if code is Code.LIFTED and found.exactness is Exactness.EXACT and _has_ties(network, operator):
+        return Claim(Exactness.STEP, found.reference, "Vela divides the scales in float32: ties differ")
     return found
+
+
+def _has_ties(network: Network, operator: CpuOperator) -> bool:
+    """Whether a RELU of int8 depends on how its scales are divided: in double precision by the reference."""
+    if operator.name != "RELU" or network.tensors[operator.outputs[0]].dtype != "int8":
+        return False
+    data, made = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
+    values = np.arange(LIMITS["int8"][0], LIMITS["int8"][1] + 1) - data.zero_point
+    ours, velas = (
+        multiply_by_quantised(values, *quantise_multiplier(divide_scales(data.scale, made.scale, single=single)))
+        for single in (False, True)
+    )
+    return not np.array_equal(ours, velas)
 
 
 def _joins_other_scales(network: Network, operator: CpuOperator) -> bool:
