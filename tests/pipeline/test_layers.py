@@ -41,8 +41,9 @@ def test_every_operator_has_its_time_under_its_name(
         assert isinstance(operator, CpuOperator)
         assert (layer.kind, layer.name) == (operator.name, source.tensors[operator.outputs[0]].name)
         few = operator.name == "CONV_2D" and source.tensors[operator.inputs[0]].shape[3] < 16 and "tvm" in flags
-        more = layer.macs - _macs(source, operator)  # zeros where columns are read together
-        assert 0 <= more <= layer.macs // 2 if few else more == 0
+        by_rows = operator.name in ("AVERAGE_POOL_2D", "FULLY_CONNECTED") and "--stripes" in flags
+        more = layer.macs - _macs(source, operator)  # zeros where columns are read together, rows that are not there
+        assert more >= 0 if by_rows else 0 <= more <= layer.macs // 2 if few else more == 0
     peak = ACCELERATORS["ethos-u55-256"].macs
     assert all(0 <= utilisation(layer, peak) <= 100 for layer in artifact.layers)
     computed = [o.index for o in source.operators if isinstance(o, CpuOperator) and o.name in COMPUTED]

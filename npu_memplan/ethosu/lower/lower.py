@@ -75,8 +75,9 @@ def lower(
     known: dict[str, int] = {}
     for layer in graph.layers:
         if operators is not None:
-            builder.operator = operators(layer.source, tuple(known.get(name, -1) for name in layer.inputs))
-            known[layer.output] = builder.operator
+            before = tuple(known.get(name, -1) for name in layer.inputs)
+            builder.operator = operators(layer.source, before)
+            known[layer.output] = builder.operator if layer.source == layer.output else max(before)  # of a part of one
         try:
             layer.emit(context)
         except (BlockError, ScaleError) as error:
