@@ -104,7 +104,11 @@ class Binary(OfTwo):
                 scaled_operand=3 - scales.scaled if after_swap else scales.scaled,
             )
         elif self.mode is ElementwiseMode.MUL:
-            scale = self.stated.ofm if self.stated else mul_scale(a.scale, b.scale, out.scale, ofm.bits)
+            scale = (
+                self.stated.ofm
+                if self.stated
+                else mul_scale(a.scale, b.scale, out.scale, ofm.bits, single=out.dtype == "uint8" and not context.real)
+            )
             elementwise(ifm, ifm2, ofm, context.output(self.clamp, scale))
         else:
             elementwise(ifm, ifm2, ofm, Output(self.clamp, UNITY))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fixed_point.multiplier import ScaleError
+from ...fixed_point.multiplier import ScaleError, divide_scales
 from ...fixed_point.multiplier import quantise_multiplier as multiplier_and_shift
 from ..stream.fields import ScaleWord
 
@@ -95,12 +95,13 @@ def add_scales(first: float, second: float, ofm: float, bits: int = 8) -> AddSca
 _SATURATING = Scale(1 << 9, 0)  # of 8 bits: whatever is not zero ends at a limit, and no product of two overflows
 
 
-def mul_scale(first: float, second: float, ofm: float, bits: int = 8) -> Scale:
-    """Output scale of a product.
+def mul_scale(first: float, second: float, ofm: float, bits: int = 8, *, single: bool = False) -> Scale:
+    """Output scale of a product; `single`: LiteRT's, of float32.
 
     Of 8 bits it may be any number: from 2**31 up, where C leaves TFLite's shift undefined, products saturate.
     """
-    real = double(first) * double(second) / double(ofm)
+    factor = float(np.float32(first) * np.float32(second)) if single else double(first) * double(second)
+    real = divide_scales(factor, double(ofm), single=single)
     return _SATURATING if bits == 8 and 2.0**31 <= real < math.inf else quantise_multiplier(real)
 
 

@@ -66,7 +66,9 @@ def multiply(work: Lowering) -> None:
     # Converters give constants of zeros the scale 0.0: the reference multiplies by it (and stops in ADD and SUB).
     zeros = [t for t in (a, b) if t.scales and t.data is not None]
     require_same_type(tuple(t for t in tensors if t not in zeros), ACTIVATION_TYPES)
-    scale = quantise_multiplier(a.scale * b.scale / output.scale)
+    single = output.dtype == "uint8"  # LiteRT's
+    factor = float(np.float32(a.scale) * np.float32(b.scale)) if single else a.scale * b.scale
+    scale = quantise_multiplier(divide_scales(factor, output.scale, single=single))
 
     def result(x: Expr, y: Expr) -> Expr:
         product = multiply_by_quantised(work.function, x * y, *scale)

@@ -244,15 +244,15 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
 
 
 def _has_ties(network: Network, operator: CpuOperator) -> bool:
-    """Whether a RELU of int8 depends on how its scales are divided: in double precision by the reference."""
-    if operator.name != "RELU" or network.tensors[operator.outputs[0]].dtype != "int8":
+    """Whether a RELU or MUL of int8 depends on how its scales are divided: in double precision by the reference."""
+    made = network.tensors[operator.outputs[0]]
+    if operator.name not in ("RELU", "MUL") or made.dtype != "int8":
         return False
-    data, made = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
-    values = np.arange(LIMITS["int8"][0], LIMITS["int8"][1] + 1) - data.zero_point
-    ours, velas = (
-        multiply_by_quantised(values, *quantise_multiplier(divide_scales(data.scale, made.scale, single=single)))
-        for single in (False, True)
-    )
+    scales = [network.tensors[i].scale for i in operator.inputs]
+    real = divide_scales(math.prod(scales), made.scale, single=False)
+    rounded = divide_scales(float(np.prod(np.array(scales, np.float32))), made.scale, single=True)
+    values = np.arange(1 - (1 << 8 * len(scales)), 1 << 8 * len(scales))  # of int8 without zero point, or of two
+    ours, velas = (multiply_by_quantised(values, *quantise_multiplier(ratio)) for ratio in (real, rounded))
     return not np.array_equal(ours, velas)
 
 
