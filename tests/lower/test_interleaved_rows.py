@@ -5,7 +5,7 @@ what each part reads and writes. Planning them asks no question twice.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -20,6 +20,13 @@ from npu_memplan.ethosu.schedule.stripes.rows import Rows, Sliced
 from npu_memplan.problem import Problem
 from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import Chain, random_chain
+
+
+def chains_of(groups: CascadeSpace) -> Iterator[tuple[Sliced, ...]]:
+    """Up to six layers that can be made in turn."""
+    count = len(groups.chains.layers)
+    found = (groups.chains.chain(i, j) for i in range(count) for j in range(i, min(i + 6, count)))
+    return (layers for layers in found if layers is not None)
 
 
 def made_late(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> list[Part]:
@@ -57,37 +64,32 @@ def kept(layers: Sequence[Sliced], order: Sequence[Part], buffer: str) -> int:
 def test_interleaved_rows_are_the_rows_that_are_needed(seed: int) -> None:
     rng = random.Random(seed)
     groups = CascadeSpace(lower(random_chain(seed), accelerator("ethos-u55-128")).program)
-    count = len(groups.chains.layers)
-    for first in range(count):
-        for last in range(first, min(first + 6, count)):
-            layers = groups.chains.chain(first, last)
-            if layers is None:
-                continue
-            if rng.random() < 0.5:
-                layers = tuple(x.upside_down({b.name: b.size_bytes for b in groups.program.buffers}) for x in layers)
-            height = layers[-1].output.height
-            edges = sorted(rng.sample(range(1, height), rng.randint(0, height - 1)))
-            cuts = tuple(zip([0, *edges], [*edges, height], strict=True))
-            inner = sorted({x.output.buffer for x in layers[:-1]})
-            whole = frozenset(name for name in inner if rng.random() < 0.3)
-            done = interleave(layers, cuts, whole)
-            order = list(parts(done))
-            assert order == made_late(layers, cuts, whole)
-            assert [rolling_buffer_rows(layers, done, name) for name in inner] == [
-                kept(layers, order, name) for name in inner
-            ]
-            source, target = rng.choice(layers[0].inputs).buffer, layers[-1].output.buffer
-            reads, writes, _ = spans(layers, done, source, target)
-            uses = []
-            for part in order:
-                layer = layers[part.member]
-                read = [s.span(layer.needs(s, part.rows)) for s in layer.inputs if s.buffer == source]
-                write = layer.output.span(part.rows) if layer.output.buffer == target else NOTHING
-                low, high = min((r[0] for r in read), default=NOTHING[0]), max((r[1] for r in read), default=NOTHING[1])
-                if read or write != NOTHING:
-                    uses.append(((low, high), write))
-            begin = next(i for i, (_, write) in enumerate(uses) if write != NOTHING)
-            assert list(zip(map(tuple, reads.tolist()), map(tuple, writes.tolist()), strict=True)) == uses[begin:]
+    for layers in chains_of(groups):
+        if rng.random() < 0.5:
+            layers = tuple(x.upside_down({b.name: b.size_bytes for b in groups.program.buffers}) for x in layers)
+        height = layers[-1].output.height
+        edges = sorted(rng.sample(range(1, height), rng.randint(0, height - 1)))
+        cuts = tuple(zip([0, *edges], [*edges, height], strict=True))
+        inner = sorted({x.output.buffer for x in layers[:-1]})
+        whole = frozenset(name for name in inner if rng.random() < 0.3)
+        done = interleave(layers, cuts, whole)
+        order = list(parts(done))
+        assert order == made_late(layers, cuts, whole)
+        assert [rolling_buffer_rows(layers, done, name) for name in inner] == [
+            kept(layers, order, name) for name in inner
+        ]
+        source, target = rng.choice(layers[0].inputs).buffer, layers[-1].output.buffer
+        reads, writes, _ = spans(layers, done, source, target)
+        uses = []
+        for part in order:
+            layer = layers[part.member]
+            read = [s.span(layer.needs(s, part.rows)) for s in layer.inputs if s.buffer == source]
+            write = layer.output.span(part.rows) if layer.output.buffer == target else NOTHING
+            low, high = min((r[0] for r in read), default=NOTHING[0]), max((r[1] for r in read), default=NOTHING[1])
+            if read or write != NOTHING:
+                uses.append(((low, high), write))
+        begin = next(i for i, (_, write) in enumerate(uses) if write != NOTHING)
+        assert list(zip(map(tuple, reads.tolist()), map(tuple, writes.tolist()), strict=True)) == uses[begin:]
 
 
 def ready(layer: Sliced, rows: Rows, layers: Sequence[Sliced], done: Sequence[int]) -> bool:
@@ -105,30 +107,25 @@ def test_layers_in_step_make_a_few_rows_each(seed: int) -> None:
     """Every row once, after what it needs, and those of the last layer as early as they can be."""
     rng = random.Random(seed)
     groups = CascadeSpace(lower(random_chain(seed), accelerator("ethos-u55-128")).program)
-    count = len(groups.chains.layers)
-    for first in range(count):
-        for last in range(first, min(first + 6, count)):
-            layers = groups.chains.chain(first, last)
-            if layers is None:
-                continue
-            rows = rng.choice((1, 2, 3))
-            whole = frozenset(x.output.buffer for x in layers[:-1] if rng.random() < 0.3)
-            done = interleave(layers, rows, whole)
-            assert not done[0].any()
-            assert done[-1].tolist() == interleave(layers, ((0, layers[-1].output.height),), whole)[-1].tolist()
-            assert (np.diff(done, axis=0) <= rows).all()
-            there = [0] * len(layers)
-            for part in parts(done):
-                assert part.rows[0] == there[part.member]
-                assert ready(layers[part.member], part.rows, layers, there)
-                there[part.member] = part.rows[1]
-            earliest = [0] * len(layers)
-            for turn in done[1:, -1].tolist():
-                for i, layer in enumerate(layers):
-                    step = (earliest[i], min(earliest[i] + rows, int(done[-1, i])))
-                    if step[0] < step[1] and ready(layer, step, layers, earliest):
-                        earliest[i] = step[1]
-                assert turn == earliest[-1]
+    for layers in chains_of(groups):
+        rows = rng.choice((1, 2, 3))
+        whole = frozenset(x.output.buffer for x in layers[:-1] if rng.random() < 0.3)
+        done = interleave(layers, rows, whole)
+        assert not done[0].any()
+        assert done[-1].tolist() == interleave(layers, ((0, layers[-1].output.height),), whole)[-1].tolist()
+        assert (np.diff(done, axis=0) <= rows).all()
+        there = [0] * len(layers)
+        for part in parts(done):
+            assert part.rows[0] == there[part.member]
+            assert ready(layers[part.member], part.rows, layers, there)
+            there[part.member] = part.rows[1]
+        earliest = [0] * len(layers)
+        for turn in done[1:, -1].tolist():
+            for i, layer in enumerate(layers):
+                step = (earliest[i], min(earliest[i] + rows, int(done[-1, i])))
+                if step[0] < step[1] and ready(layer, step, layers, earliest):
+                    earliest[i] = step[1]
+            assert turn == earliest[-1]
 
 
 def test_in_step_no_map_has_more_rows_than_windows_read() -> None:
