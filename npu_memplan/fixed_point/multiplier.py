@@ -23,6 +23,11 @@ def f32(value: float) -> Any:
     return np.float32(value)
 
 
+def multiply_scales(first: float, second: float, *, single: bool) -> float:
+    """A product of scales, in float32 where `single`, else in double precision."""
+    return float(f32(first) * f32(second)) if single else first * second
+
+
 def divide_scales(dividend: float, divisor: float, *, single: bool) -> float:
     """A ratio of scales: `single` as LiteRT's kernels of activations and DIV have it, in float32, which moves ties;
     else in double precision, as tflite-micro's have it.

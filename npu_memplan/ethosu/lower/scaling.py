@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fixed_point.multiplier import ScaleError, divide_scales
+from ...fixed_point.multiplier import ScaleError, divide_scales, multiply_scales
 from ...fixed_point.multiplier import quantise_multiplier as multiplier_and_shift
 from ..stream.fields import ScaleWord
 
@@ -57,9 +57,7 @@ def conv_scale(ifm: float, weight: float, ofm: float, *, single: bool = False) -
     TFLite does that in uint8 convolutions, which have one multiplier (`GetQuantizedConvolutionMultipler`); multipliers
     of channels, and those of fully connected layers, are products of doubles.
     """
-    product = double(ifm) * double(weight)
-    if single:
-        product = float(np.float32(ifm) * np.float32(weight))
+    product = multiply_scales(double(ifm), double(weight), single=single)
     return quantise_multiplier(product / double(ofm))
 
 
@@ -100,7 +98,7 @@ def mul_scale(first: float, second: float, ofm: float, bits: int = 8, *, single:
 
     Of 8 bits it may be any number: from 2**31 up, where C leaves TFLite's shift undefined, products saturate.
     """
-    factor = float(np.float32(first) * np.float32(second)) if single else double(first) * double(second)
+    factor = multiply_scales(double(first), double(second), single=single)
     real = divide_scales(factor, double(ofm), single=single)
     return _SATURATING if bits == 8 and 2.0**31 <= real < math.inf else quantise_multiplier(real)
 

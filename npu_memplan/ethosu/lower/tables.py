@@ -21,6 +21,7 @@ from ...fixed_point.multiplier import (
     high_mul_16_truncated,
     input_radius,
     multiply_by_quantised,
+    multiply_scales,
     round_half_away,
     rounding_shift,
 )
@@ -152,7 +153,7 @@ def leaky_relu(
     if arithmetic is Arithmetic.REAL:
         return float_function(lambda x: np.where(x >= 0, x, np.float32(alpha) * x), ifm, out)
     single = ifm.dtype == "uint8"  # LiteRT's
-    below = float(np.float32(ifm.scale) * np.float32(alpha)) if single else double(ifm.scale) * double(alpha)
+    below = multiply_scales(double(ifm.scale), double(alpha), single=single)
     identity = quantise_multiplier(divide_scales(double(ifm.scale), double(out.scale), single=single))
     slope = quantise_multiplier(abs(divide_scales(below, double(out.scale), single=single)))
     values, sign = _values(ifm), -1 if alpha < 0 else 1  # of a negative slope the reference rounds the size

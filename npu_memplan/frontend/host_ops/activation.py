@@ -21,6 +21,7 @@ from ...fixed_point.multiplier import (
     divide_scales,
     f32,
     multiply_by_quantised,
+    multiply_scales,
     quantise_multiplier,
     round_half_away,
 )
@@ -85,7 +86,7 @@ def leaky_relu(work: Lowering) -> None:
     alpha = float(work.options("LeakyReluOptions").Alpha())
     data, output = ends(work, ACTIVATION_TYPES)
     single = data.dtype == "uint8"  # LiteRT's
-    below_zero = float(f32(data.scale) * f32(alpha)) if single else data.scale * alpha
+    below_zero = multiply_scales(data.scale, alpha, single=single)
     identity = quantise_multiplier(divide_scales(data.scale, output.scale, single=single))
     multiplier, shift = quantise_multiplier(divide_scales(below_zero, output.scale, single=single))
     sign = -1 if multiplier < 0 else 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fixed_point.multiplier import activation_range, f32, quantise_multiplier
+from ...fixed_point.multiplier import activation_range, multiply_scales, quantise_multiplier
 from ...models.tensor import Tensor
 from .fixed_tir import ChannelScales
 from .operator import Lowering, UnsupportedOperatorError, require
@@ -82,7 +82,7 @@ def channel_scales(
     require(len(weights.zero_points) < 2 or not any(weights.zero_points), f"{name} have zero points other than 0")
     uneven = data.dtype == "uint8" and len(set(per_channel)) > 1
     require(not uneven, f"{name} are uint8 with a scale for each channel")
-    products = [float(f32(data.scale) * f32(scale)) if single else data.scale * scale for scale in per_channel]
+    products = [multiply_scales(data.scale, scale, single=single) for scale in per_channel]
     pairs = [quantise_multiplier(product / output.scale) for product in products]
     return ChannelScales([m for m, _ in pairs], [s for _, s in pairs])
 

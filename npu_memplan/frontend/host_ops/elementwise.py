@@ -17,7 +17,7 @@ import numpy as np
 from tvm import tirx
 
 from ...fixed_point.functions import reciprocal_one_plus
-from ...fixed_point.multiplier import LIMITS, IntArray, divide_scales, quantise_multiplier
+from ...fixed_point.multiplier import LIMITS, IntArray, divide_scales, multiply_scales, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, centred, clamp_to_activation, ends, require_same_type, stored
 from .fixed_tir import high_mul, leading_zeros, multiply_by_quantised, rounding_shift_by
@@ -67,7 +67,7 @@ def multiply(work: Lowering) -> None:
     zeros = [t for t in (a, b) if t.scales and t.data is not None]
     require_same_type(tuple(t for t in tensors if t not in zeros), ACTIVATION_TYPES)
     single = output.dtype == "uint8"  # LiteRT's
-    factor = float(np.float32(a.scale) * np.float32(b.scale)) if single else a.scale * b.scale
+    factor = multiply_scales(a.scale, b.scale, single=single)
     scale = quantise_multiplier(divide_scales(factor, output.scale, single=single))
 
     def result(x: Expr, y: Expr) -> Expr:
@@ -104,7 +104,7 @@ def prelu(work: Lowering) -> None:
     if data.dtype != "int16":
         work.describe("prelu")
     single = data.dtype == "uint8"  # LiteRT's
-    sloped = float(np.float32(data.scale) * np.float32(alpha.scale)) if single else data.scale * alpha.scale
+    sloped = multiply_scales(data.scale, alpha.scale, single=single)
     above = quantise_multiplier(divide_scales(data.scale, output.scale, single=single))
     below = quantise_multiplier(divide_scales(sloped, output.scale, single=single))
 
@@ -151,7 +151,7 @@ def divide(work: Lowering) -> None:
     options = work.options("DivOptions")
     a, b, output = ends(work, EIGHT_BITS, 2)
     single = a.dtype == "uint8"  # LiteRT's
-    below = float(np.float32(b.scale) * np.float32(output.scale)) if single else b.scale * output.scale
+    below = multiply_scales(b.scale, output.scale, single=single)
     multiplier, shift = quantise_multiplier(divide_scales(a.scale, below, single=single))
     require(shift <= _LEAST_HEADROOM, f"output scale {output.scale} is too small for its inputs' scales")
     values, bits = _reciprocals(b)
