@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.sizes import counted
 
 Array = npt.NDArray[Any]
 
@@ -123,7 +124,8 @@ def compare(
     """Compare all outputs in order; `ComparisonError` when the counts, shapes or types differ."""
     if not len(names) == len(actual) == len(expected):
         raise ComparisonError(
-            f"{runner} gave {len(actual)} outputs, the reference {len(expected)}, the model names {len(names)}"
+            f"{runner} gave {counted(len(actual), 'output')}, the reference {len(expected)}, "
+            f"the model names {len(names)}"
         )
     outputs = tuple(compare_output(n, a, e) for n, a, e in zip(names, actual, expected, strict=True))
     return RunResult(runner, outputs, runner_version, npu_cycles, cycles_are_estimates)

@@ -18,6 +18,7 @@ from npu_memplan.models.executorch.program import ExecutorchProgram, Method, Pla
 from npu_memplan.models.executorch.vela_blocks import ALIGNMENT, BACKEND
 from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
 from npu_memplan.models.network import Network
+from npu_memplan.sizes import counted
 from npu_memplan.target_data import Board, load_memory_mode
 
 from ..npu_model.errors import NpuModelError
@@ -195,8 +196,10 @@ def _copies(calls: Sequence[EthosUCall], one_arena: bool) -> Iterator[Remark]:
     if calls:
         inside = sum(_copied_bytes(c, c.inputs, c.call.inputs, one_arena) for c in calls)
         outside = sum(_copied_bytes(c, c.outputs, c.call.outputs, one_arena) for c in calls)
-        yield Remark(Level.NOTE, "copies", f"{len(calls)} calls of delegates copy {inside:,} bytes into the scratch, "
-                     f"{outside:,} out of it")  # fmt: skip
+        text = (
+            f"{counted(len(calls), 'call')} of delegates copy {inside:,} bytes into the scratch, {outside:,} out of it"
+        )
+        yield Remark(Level.NOTE, "copies", text)
 
 
 def _copied_bytes(one: EthosUCall, values: Sequence[int], numbers: Sequence[int], one_arena: bool) -> int:

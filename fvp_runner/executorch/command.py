@@ -17,6 +17,7 @@ from npu_memplan.executorch.lowered_for import memories_for
 from npu_memplan.files.arrays import InputError, check_outputs, read_inputs, save_arrays
 from npu_memplan.models.executorch.program import ExecutorchProgram
 from npu_memplan.models.executorch.vela_network import npu_calls, open_program, require_npu_calls
+from npu_memplan.sizes import counted
 
 from .inputs import MissingKernelError
 from .simulation import Simulated, simulate
@@ -88,7 +89,8 @@ def _lines(facts: Mapping[str, Any], ran: Simulated) -> list[str]:
     cycles, clock = facts["npu_cycles"], facts["npu_clock_hz"]
     lines = [
         f"{facts['network']}, method {facts['method']}, on the NPU model of {facts['accelerator']}: "
-        f"{facts['npu_calls']} NPU call(s), {facts['npu_operations']} operations, about {cycles:,} cycles (estimated)",
+        f"{counted(facts['npu_calls'], 'NPU call')}, "
+        f"{counted(facts['npu_operations'], 'operation')}, about {cycles:,} cycles (estimated)",
         f"{cycles / clock * 1e3:.3f} ms at {clock / 1e6:,.0f} MHz",
         f"memory: {_planned(ran)}, scratch {facts['scratch_bytes']:,} bytes (temporary allocator); copied in "
         f"{facts['copied_in_bytes']:,}, out {facts['copied_out_bytes']:,}",

@@ -17,6 +17,7 @@ import numpy as np
 
 from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
+from npu_memplan.sizes import counted
 
 from ..base import RunnerError, RunOptions
 from ..host.runner import LocalRunner
@@ -72,7 +73,7 @@ def _lines(
         verdict = f"bit-exact against {reference}"
     else:
         verdict = "outputs differ, in operators that are not visible"
-    lines = [f"{name}: {verdict}", f"{len(rows)} operators: {summary}"]
+    lines = [f"{name}: {verdict}", f"{counted(len(rows), 'operator')}: {summary}"]
     for row in rows:
         numbers = f"{row.elements:>10,}" if row.elements else " " * 10
         wrong = f"  {row.mismatches:,} wrong, by {row.max_abs_diff:g} at most" if row.mismatches else ""

@@ -16,6 +16,7 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.models.network import Network, without_reference
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.variables import DONE_BEFORE
+from npu_memplan.sizes import counted
 
 
 class ReferenceRunError(NpuMemplanError):
@@ -104,7 +105,7 @@ def tflite_source(model: bytes, name: str) -> Network:
 def fitting_inputs(network: Network, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """`inputs` in the shapes and types of the network's; `ReferenceRunError` for other sizes."""
     if len(inputs) != len(network.inputs):
-        raise ReferenceRunError(f"{network.name} takes {len(network.inputs)} inputs, but got {len(inputs)}")
+        raise ReferenceRunError(f"{network.name} takes {counted(len(network.inputs), 'input')}, but got {len(inputs)}")
     found = []
     for position, (index, value) in enumerate(zip(network.inputs, inputs, strict=True)):
         tensor = network.tensors[index]

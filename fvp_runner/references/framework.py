@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_memplan.sizes import counted
+
 from .base import ReferenceRunError
 
 _DRAWS = 4  # of steps up and down
@@ -43,7 +45,7 @@ class FrameworkReference(ABC):
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """Outputs for `inputs`; `ReferenceRunError` for inputs that do not fit."""
         if len(inputs) != len(self._inputs):
-            raise ReferenceRunError(f"{self.name} takes {len(self._inputs)} inputs, but got {len(inputs)}")
+            raise ReferenceRunError(f"{self.name} takes {counted(len(self._inputs), 'input')}, but got {len(inputs)}")
         for (name, shape, dtype), value in zip(self._inputs, inputs, strict=True):
             if value.shape != shape or value.dtype.name != dtype:
                 raise ReferenceRunError(

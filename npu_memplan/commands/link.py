@@ -20,7 +20,7 @@ from ..command_line.progress import Verbosity, progress, verbosity
 from ..command_line.values import PLACE, by_name, names
 from ..files.arrays import check_unused
 from ..files.staging import check_place, staged_directory
-from ..sizes import both, parse_named_size
+from ..sizes import both, counted, parse_named_size
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
@@ -183,4 +183,5 @@ def _verdict(application: Application, joint: Artifact) -> str:
         gap = usage.used_bytes > usage.lower_bound_bytes > 0
         bound = f", {usage.lower_bound_bytes:,} at least" if gap else ""
         used.append(f"{usage.pool} {usage.used_bytes:,} bytes ({alone:,} apart{bound})")
-    return f"{application.name}: {len(application.networks)} networks; {', '.join(used)}, {joint.plan.status.value}"
+    networks = counted(len(application.networks), "network")
+    return f"{application.name}: {networks}; {', '.join(used)}, {joint.plan.status.value}"

@@ -21,6 +21,7 @@ from ..files.whole_file import write_whole
 from ..models.executorch.segments import is_program
 from ..models.file import read_file
 from ..models.tosa import is_tosa
+from ..sizes import counted
 
 if TYPE_CHECKING:
     from fvp_runner.npu_model.network.layers import LayerReport
@@ -204,8 +205,9 @@ def _print(
 ) -> None:
     cycles = facts["npu_cycles"]
     click.echo(
-        f"{network.name} on the NPU model of {facts['accelerator']}: {facts['npu_calls']} NPU "
-        f"call(s), {facts['npu_operations']} operations, about {cycles:,} cycles (an estimate)"
+        f"{network.name} on the NPU model of {facts['accelerator']}: "
+        f"{counted(facts['npu_calls'], 'NPU call')}, {counted(facts['npu_operations'], 'operation')}, "
+        f"about {cycles:,} cycles (an estimate)"
     )
     click.echo(f"{spent.milliseconds(cycles):.3f} ms at {spent.clock_hz / 1e6:,.0f} MHz; {spent.causes()}")
     for message in facts["messages"]:
@@ -218,7 +220,7 @@ def _print(
         timing = facts["relies_on_timing"]
         for message in timing:
             click.echo(f"warning: {message}")
-        places = f", but {len(timing)} place(s) that rely on timing" if timing else ""
+        places = f", but {counted(len(timing), 'place')} relying on timing" if timing else ""
         click.echo(
             f"checks: registers, regions, uninitialised reads, weights, accumulators, waits, BLOCKDEP: clean{places}"
         )

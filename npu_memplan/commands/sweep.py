@@ -172,7 +172,7 @@ def _text(swept: Swept, output: Path) -> str:
 
     facts = _summary(swept)
     counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(facts["outcomes"].items()))
-    lines = [f"{facts['cases']:,} cases: {counts or 'none'}; {facts['computed']:,} computed now"]
+    lines = [f"{counted(facts['cases'], 'case')}: {counts or 'none'}; {facts['computed']:,} computed now"]
     if facts["not_exact"]:
         lines.append(f"{facts['not_exact']:,} NOT exact against their reference")
     if facts["not_run"]:

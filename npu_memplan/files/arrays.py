@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import NpuMemplanError
+from ..sizes import counted
 from .whole_file import write_whole
 
 EXTREME = "extreme"  # in place of a file
@@ -52,7 +53,9 @@ def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> l
         return [random_array(tensor, generator) for tensor in wanted]
     if len(given) != len(wanted):
         names = ", ".join(tensor.name for tensor in wanted)
-        raise InputError(f"{model} has {len(wanted)} inputs ({names}), --input was given {len(given)} times")
+        raise InputError(
+            f"{model} has {counted(len(wanted), 'input')} ({names}), --input was given {counted(len(given), 'time')}"
+        )
 
     def made(text: str, tensor: Wanted) -> Any:
         if text == EXTREME:
@@ -91,7 +94,8 @@ def check_outputs(model: str, names: Sequence[str], given: Sequence[Path]) -> No
     """`InputError` unless `given` has a file for each output of `model`, or none."""
     if given and len(given) != len(names):
         raise InputError(
-            f"{model} has {len(names)} outputs ({', '.join(names)}), --output was given {len(given)} times"
+            f"{model} has {counted(len(names), 'output')} ({', '.join(names)}), "
+            f"--output was given {counted(len(given), 'time')}"
         )
 
 

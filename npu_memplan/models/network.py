@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..sizes import counted
 from .file import NetworkError
 from .tensor import Tensor
 from .vela import NpuCall
@@ -112,8 +113,8 @@ class Network:
             )
         names = ", ".join(sorted({o.name for o in self.cpu_operators}))
         return (
-            f"{self.name} has no ethos-u operator: Vela compiled it, but left all {len(self.operators)} operators "
-            f"to the CPU ({names}); nothing of it runs on an NPU"
+            f"{self.name} has no ethos-u operator: Vela compiled it, but left "
+            f"{counted(len(self.operators), 'operator')} to the CPU ({names}); nothing of it runs on an NPU"
         )
 
 

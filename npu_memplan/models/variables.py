@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..names import printable
+from ..sizes import counted
 from .file import UnsupportedModelError
 from .network import CpuOperator, Network
 from .tensor import Tensor
@@ -112,8 +113,8 @@ def _check_variable(operator: CpuOperator, handles: dict[int, Any]) -> None:
     wanted = (1, 1) if operator.name == "READ_VARIABLE" else (2, 0)
     if (len(operator.inputs), len(operator.outputs)) != wanted:
         raise DamagedError(
-            f"operator {operator.index} {operator.name} has {len(operator.inputs)} inputs and "
-            f"{len(operator.outputs)} outputs, not {wanted[0]} and {wanted[1]}"
+            f"operator {operator.index} {operator.name} has {counted(len(operator.inputs), 'input')} and "
+            f"{counted(len(operator.outputs), 'output')}, not {wanted[0]} and {wanted[1]}"
         )
     if operator.inputs[0] not in handles or -1 in operator.inputs:
         raise UnsupportedModelError(

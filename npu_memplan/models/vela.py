@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..ethosu.arch import Architecture
 from ..ethosu.stream.container import Payload, parse_payload
 from ..ethosu.stream.groups import REGION_REGISTERS
+from ..sizes import counted
 from .file import NetworkError
 from .tensor import Tensor
 
@@ -67,7 +68,9 @@ def npu_call(
 ) -> NpuCall:
     where = f"ethos-u operator {index} of {name}"
     if len(inputs) < 4 or -1 in inputs:
-        raise NetworkError(f"{where} has {len(inputs)} inputs; stream, constants and two scratch tensors are needed")
+        raise NetworkError(
+            f"{where} has {counted(len(inputs), 'input')}; stream, constants and two scratch tensors are needed"
+        )
     stream, constants, scratch, fast = (tensors[i] for i in inputs[:4])
     if stream.data is None:
         raise NetworkError(f"{where} has no command stream in tensor {stream.index} {stream.name!r}")

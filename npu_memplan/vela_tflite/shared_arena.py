@@ -15,6 +15,7 @@ from typing import Any
 from ..models.tflite import read_network
 from ..names import model_name
 from ..options import CompileOptions
+from ..sizes import counted
 from .command import summary
 from .emit import EmitError, Emitted, emit
 from .resident import assembly
@@ -72,8 +73,8 @@ def _needs(made: Mapping[str, Emitted]) -> dict[str, Any]:
 def format_needs(needs: Mapping[str, Any], output: Path) -> str:
     """What `write_files` gave, for people."""
     lines = [
-        f"{output.name}: {len(needs['networks'])} networks; one arena, {needs['planned_bytes']:,} bytes planned "
-        f"({needs['apart_bytes']:,} apart)",
+        f"{output.name}: {counted(len(needs['networks']), 'network')}; one arena, "
+        f"{needs['planned_bytes']:,} bytes planned ({needs['apart_bytes']:,} apart)",
         "           TFLite Micro adds its own structures of every interpreter, and the scratch of its kernels",
         *(
             f"  {one['file']}: {one['arena_bytes']:,} bytes ({one['status']}); {one['estimated_cycles']:,} cycles"

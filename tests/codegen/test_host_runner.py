@@ -131,7 +131,7 @@ def test_a_broken_plan_makes_the_run_fail(example, tmp_path, staged):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: [], "has 1 inputs, 0 were given"),
+        (lambda a: [], "has 1 input, 0 were given"),
         (lambda a: [a[0].astype(np.int16)], "is int8.*but int16.*was given"),
         (lambda a: [a[0][:, :-1]], "is int8.*was given"),
     ],

@@ -134,7 +134,7 @@ def test_no_checks_and_timeout(run, digits, example):
             ["--input", "random:x"],
             "--input random:x: the seed must be a whole number >= 0 of up to 18 digits, as in random:7",
         ),
-        (["--input", "random:1", "--input", "random:2"], "digits has 1 inputs (input), --input was given 2 times"),
+        (["--input", "random:1", "--input", "random:2"], "digits has 1 input (input), --input was given 2 times"),
         (["--input", "nowhere.npy"], "cannot read input nowhere.npy: No such file or directory"),
         (["--output", "a.npy", "--output", "b.npy"], "--output was given 2 times"),
         (

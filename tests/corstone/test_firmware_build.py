@@ -166,7 +166,7 @@ def test_every_board_that_ships_can_be_linked_for(name: str, tmp_path: Path, arm
 
 
 @pytest.mark.parametrize("given, message", [
-    ([], "has 1 inputs, 0 were given"),
+    ([], "has 1 input, 0 were given"),
     ([np.zeros((1, 16), np.uint8)], r"input 'in' of toy is int8\[1, 16\], but uint8\[1, 16\] was given"),
 ])  # fmt: skip
 def test_wrong_inputs_are_reported(tmp_path: Path, arm_gcc: None, given: list[Any], message: str) -> None:

@@ -65,7 +65,7 @@ def test_floats_are_compared_exactly_and_nan_only_equals_nan() -> None:
 def test_shape_and_type_must_agree(other: np.ndarray) -> None:  # type: ignore[type-arg]
     with pytest.raises(ComparisonError, match=r"output 'x' is int8\[1, 3\], the reference"):
         compare("local", ["x"], [A], [other])
-    with pytest.raises(ComparisonError, match="local gave 1 outputs, the reference 0, the model names 1"):
+    with pytest.raises(ComparisonError, match="local gave 1 output, the reference 0, the model names 1"):
         compare("local", ["x"], [A], [])
 
 

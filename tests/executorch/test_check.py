@@ -34,7 +34,7 @@ def test_a_program_that_fits_says_its_pools() -> None:
     texts = "\n".join(text for *_, text in found)
     assert "temp: the temporary allocator (scratch of the delegates) needs 81,920 bytes" in texts
     assert "buffer 1 of method 'forward': 61,440 bytes, at most 61,440 are needed at one time" in texts
-    assert "1 calls of delegates copy 12,288 bytes into the scratch, 10 out of it" in texts
+    assert "1 call of delegates copy 12,288 bytes into the scratch, 10 out of it" in texts
     assert "fits board corstone-320: temp in " in texts
 
 

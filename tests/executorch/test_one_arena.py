@@ -135,7 +135,7 @@ def test_check_counts_one_arena_once(tmp_path: Path) -> None:
     assert code == 0
     assert "planned: planned buffer 1, the scratch inside, needs 81,920 bytes" in text
     assert "temp:" not in text
-    assert "1 calls of delegates copy 0 bytes into the scratch, 0 out of it" in text
+    assert "1 call of delegates copy 0 bytes into the scratch, 0 out of it" in text
     assert "method 'forward' gives the same outputs with its scratch in planned buffer 1" in text
 
 

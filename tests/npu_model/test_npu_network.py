@@ -221,7 +221,7 @@ def test_outputs_and_operators_of_the_host_use_what_they_take(chain_model: bytes
 def test_inputs_that_do_not_fit() -> None:
     net = network("conv_k3x3")
     npu = NetworkModel(net, compiled("conv_k3x3").network)
-    with pytest.raises(NetworkInputError, match=r"takes 1 inputs \(t0 int8\[1, 14, 13, 5\]\), but got 0"):
+    with pytest.raises(NetworkInputError, match=r"takes 1 input \(t0 int8\[1, 14, 13, 5\]\), but got 0"):
         npu.run([])
     with pytest.raises(NetworkInputError, match=r"input 0 \(t0\) must be int8\[1, 14, 13, 5\], but is int8\[3\]"):
         npu.run([np.zeros(3, np.int8)])
@@ -295,7 +295,7 @@ def test_damaged_streams_give_a_typed_error_or_finish() -> None:
 
 def test_reference_refuses_what_it_cannot_run() -> None:
     reference = Reference(chain())
-    with pytest.raises(ReferenceRunError, match="takes 1 inputs, but got 2"):
+    with pytest.raises(ReferenceRunError, match="takes 1 input, but got 2"):
         reference.run([np.zeros(1, np.int8)] * 2)
     with pytest.raises(ReferenceRunError, match=r"must be int8\[1, 6, 7, 5\], but is int16\[1\]"):
         reference.run([np.zeros(1, np.int16)])

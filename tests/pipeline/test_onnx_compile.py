@@ -159,7 +159,7 @@ def test_a_wrong_result_differs_from_the_reference(tmp_path: Path) -> None:
 
 def test_the_reference_checks_its_inputs(tmp_path: Path) -> None:
     reference = OnnxReference(floating(tmp_path / "f.onnx"))
-    with pytest.raises(ReferenceRunError, match="takes 1 inputs, but got 2"):
+    with pytest.raises(ReferenceRunError, match="takes 1 input, but got 2"):
         reference.run([np.zeros(1), np.zeros(1)])
     with pytest.raises(ReferenceRunError, match=r"must be float32\[1, 3, 8, 8\], but is float64\[1\]"):
         reference.run([np.zeros(1)])

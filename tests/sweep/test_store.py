@@ -108,8 +108,8 @@ def test_half_a_line_is_reported_and_computed_again(tmp_path: Path, capsys: pyte
     capsys.readouterr()
     cli.main([*words, "-q"], standalone_mode=False)
     said = capsys.readouterr()
-    assert said.out == "1 cases: 1 fits; 1 computed now\n"
+    assert said.out == "1 case: 1 fits; 1 computed now\n"
     assert said.err.startswith(f"npu-memplan: 1 lines in {tmp_path / 'sweep' / 'results'} are no results (1 of ")
     assert len(Store(tmp_path / "sweep" / "results").read()) == 1
     cli.main([*words, "-q"], standalone_mode=False)
-    assert capsys.readouterr().out == "1 cases: 1 fits; 0 computed now\n"
+    assert capsys.readouterr().out == "1 case: 1 fits; 0 computed now\n"

@@ -21,6 +21,7 @@ from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.variables import OF_VARIABLES, kept_variables, moved
 from npu_memplan.models.vela import NpuCall, check_scratch
+from npu_memplan.sizes import counted
 
 from ...base import POISON
 from ...references.single_operator import ReferenceOperator
@@ -285,7 +286,9 @@ class NetworkModel:
         expected = [self.network.tensors[i] for i in self.network.inputs]
         if len(inputs) != len(expected):
             names = ", ".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in expected)
-            raise NetworkInputError(f"the network takes {len(expected)} inputs ({names}), but got {len(inputs)}")
+            raise NetworkInputError(
+                f"the network takes {counted(len(expected), 'input')} ({names}), but got {len(inputs)}"
+            )
         for position, (value, tensor) in enumerate(zip(inputs, expected, strict=True)):
             if value.nbytes != tensor.size_bytes or value.itemsize != np.dtype(tensor.dtype).itemsize:
                 raise NetworkInputError(

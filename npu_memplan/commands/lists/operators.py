@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...command_line.values import FILE
+from ...sizes import counted
 
 if TYPE_CHECKING:
     from ...exactness import Claim
@@ -74,7 +75,7 @@ def _print(name: str, found: tuple[Need, ...]) -> None:
     from rich.table import Column, Table
 
     headings = ("operator", "type", Column("count", justify="right"), "who", "results on the host")
-    title = f"{name}: {sum(need.count for need in found)} operators"
+    title = f"{name}: {counted(sum(need.count for need in found), 'operator')}"
     table = Table(*headings, title=title, title_justify="left")
     for need in found:
         table.add_row(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ...models.file import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
+from ...sizes import counted
 
 
 def branches_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:
@@ -26,7 +27,9 @@ def turns_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network
     options = operator.options("WhileOptions")
     numbers = (-1, -1) if options is None else (options.CondSubgraphIndex(), options.BodySubgraphIndex())
     if len(operator.inputs) != len(operator.outputs) or -1 in operator.inputs:
-        raise UnsupportedModelError(f"it has {len(operator.inputs)} inputs and {len(operator.outputs)} outputs")
+        raise UnsupportedModelError(
+            f"it has {counted(len(operator.inputs), 'input')} and {counted(len(operator.outputs), 'output')}"
+        )
     state = [network.tensors[i] for i in operator.inputs]
     kept = [network.tensors[i] for i in operator.outputs]
     condition = _subgraph(network, numbers[0], state, returned=False)

@@ -15,6 +15,7 @@ from ...models.network import CpuOperator, Network
 from ...models.tensor import FLOATS, Tensor
 from ...models.tflite import read_network
 from ...models.variables import DONE_BEFORE, OF_VARIABLES
+from ...sizes import counted
 from ...vocabulary import TFLITE_RESHAPING
 from .branches import subgraphs_of
 
@@ -49,7 +50,7 @@ def check_on_host(network: Network, reasons: Mapping[int, str], file: bytes) -> 
         return
     count = sum(map(len, groups.values()))
     error = UnsupportedModelError(
-        f"{network.name} has {count} operators that neither the NPU nor the host can run:\n"
+        f"{network.name} has {counted(count, 'operator')} that neither the NPU nor the host can run:\n"
         + "\n".join(_group_text(members) for members in groups.values())
         + "\nreplace them in the model, or quantise them in a way that one side supports; or leave them to C "
         f"functions of your own: {_external(network, reasons)}"

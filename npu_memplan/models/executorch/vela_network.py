@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...sizes import counted
 from ..file import NetworkError, read_file
 from ..network import Network
 from ..tensor import Tensor
@@ -106,7 +107,7 @@ def _call(
     if len(arguments) != len(slots):
         raise NetworkError(
             f"{where} gives delegate {instruction.delegate} {len(arguments)} tensors, its blocks list "
-            f"{len(blocks.inputs)} inputs and {len(blocks.outputs)} outputs"
+            f"{counted(len(blocks.inputs), 'input')} and {counted(len(blocks.outputs), 'output')}"
         )
     tensors = []
     for number, (index, slot) in enumerate(zip(arguments, slots, strict=True)):
