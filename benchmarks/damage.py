@@ -233,11 +233,11 @@ def main() -> int:
     parser.add_argument("seed", nargs="?", type=int, default=1)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--results", type=Path)
-    asked = parser.parse_args()
-    name, count, files = asked.kind, asked.count, [file.resolve() for file in asked.files]
+    args = parser.parse_args()
+    name, count, files = args.kind, args.count, [file.resolve() for file in args.files]
     began = time.monotonic()
     keep = os.environ.get("KEEP_DAMAGED")
-    outcomes, faults = run_campaign(name, files, count, asked.seed, Path(keep) if keep else None, results=asked.results)
+    outcomes, faults = run_campaign(name, files, count, args.seed, Path(keep) if keep else None, results=args.results)
     for outcome, number in sorted(outcomes.items()):
         print(f"{number:6} {outcome}")
     for fault in faults:

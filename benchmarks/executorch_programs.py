@@ -100,19 +100,19 @@ def main() -> None:
     parser.add_argument("--results", type=Path)
     parser.add_argument("--int8", action="store_true")
     parser.add_argument("--pool", default="")
-    asked = parser.parse_args()
-    known = _known(asked.results)
+    parsed = parser.parse_args()
+    known = _known(parsed.results)
     with tempfile.TemporaryDirectory() as folder:
         bench = RuntimeBench(Path(folder))
-        for name in asked.network:
-            for npu in asked.accelerator:
-                keys = [(name, npu, Options(asked.int8, asked.pool).named(form)) for form in asked.form]
+        for name in parsed.network:
+            for npu in parsed.accelerator:
+                keys = [(name, npu, Options(parsed.int8, parsed.pool).named(form)) for form in parsed.form]
                 if all(key in known for key in keys):
                     continue
-                for row in measure(name, npu, asked.form, bench, Options(asked.int8, asked.pool)):
+                for row in measure(name, npu, parsed.form, bench, Options(parsed.int8, parsed.pool)):
                     known[row.network, row.accelerator, row.form] = row
                     print(row, flush=True)
-                    _keep(asked.results, known)
+                    _keep(parsed.results, known)
     sys.exit(any(row.tosa_differs for row in known.values()))
 
 

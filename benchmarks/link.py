@@ -83,8 +83,8 @@ def compare(models: Sequence[Path], options: CompileOptions, steps: int, residen
     print(f"TFLite Micro, shared arena: {bytes_of_tflite_micro(models)}")
     command = [sys.executable, "-m", "npu_memplan", "run", str(folder), "--steps", str(steps), "--json"]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
-    said = json.loads(ran.stdout)["runs"] if ran.returncode == 0 else ran.stderr.strip().splitlines()[-1]
-    print(f"{steps} runs in a random order, all equal to those alone: {said}")
+    outcome = json.loads(ran.stdout)["runs"] if ran.returncode == 0 else ran.stderr.strip().splitlines()[-1]
+    print(f"{steps} runs in a random order, all equal to those alone: {outcome}")
     print(f"corrupted: {corrupted(joint)}")
 
 

@@ -38,7 +38,7 @@ from tests.support.relax_programs import GPT2_LIKE, LLAMA_7B, LLAMA_SMALL, Convo
 from tests.support.relax_results import build_for_host, results
 from tests.support.zoo import ZOO
 
-ASKED = Request(CompileOptions(NO_NPU), (Pool("workspace"),), io_in_pools=False, alignment=1)
+REQUEST = Request(CompileOptions(NO_NPU), (Pool("workspace"),), io_in_pools=False, alignment=1)
 
 
 def storages(module: Any) -> list[Any]:
@@ -154,7 +154,7 @@ def row(name: str, module: Any, bounds: dict[str, int]) -> dict[str, Any]:
         gv = legal.get_global_var("main")
         legal.update_func(gv, legal[gv].with_attr("tir_var_upper_bound", bounds))
     program = walk(legal, "main")
-    problem, _ = build(program, ASKED)
+    problem, _ = build(program, REQUEST)
     try:
         source = tvm.IRModule(dict(module.functions.items()), module.attrs)
         if bounds:
@@ -173,7 +173,7 @@ def row(name: str, module: Any, bounds: dict[str, int]) -> dict[str, Any]:
     legacy = used(whole_calls(problem, program.calls), "greedy-by-size")
     plain = used(replace(problem, overlaps=()))
     overlapping = used(problem)
-    ordered_problem, _ = build(walk(reorder(legal), "main"), ASKED)
+    ordered_problem, _ = build(walk(reorder(legal), "main"), REQUEST)
     ordered = used(ordered_problem)
     best = min((overlapping, ordered), key=lambda p: p.usage[0].used_bytes)
     return {
@@ -300,7 +300,7 @@ def dynamic(names: list[str]) -> None:
         stock = storages(module)
         for symbols in sizes:
             bound = legalize(relax.transform.BindSymbolicVars(symbols, "main")(module))
-            problem, _ = build(walk(bound, "main"), ASKED)
+            problem, _ = build(walk(bound, "main"), REQUEST)
             best = planners.plan(problem).usage[0].used_bytes
             theirs = sum(number(s, symbols) for s in stock) + hungriest(bound)
             ours = pool_sizes(planned, symbols)["workspace"]
@@ -335,7 +335,7 @@ def synthetic(count: int, seed: int = 0) -> Any:
 
 def times(counts: list[int]) -> None:
     """CPU seconds of each stage; TVM's native lowering of the same module for comparison."""
-    warm, _ = build(walk(legalize(synthetic(20)), "main"), ASKED)
+    warm, _ = build(walk(legalize(synthetic(20)), "main"), REQUEST)
     planners.plan(warm)  # loads the compiled searches
     print("| operators | buffers | analysis | plan | verify | rewrite | all of PlanMemory's own | TVM's lowering |")
     print("|---|---|---|---|---|---|---|---|")
@@ -348,7 +348,7 @@ def times(counts: list[int]) -> None:
         legal = legalize(module)
         marks = [time.process_time()]
         program = walk(legal, "main")
-        problem, _ = build(program, ASKED)
+        problem, _ = build(program, REQUEST)
         marks.append(time.process_time())
         plan = planners.plan(problem)
         marks.append(time.process_time())

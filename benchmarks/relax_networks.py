@@ -211,8 +211,8 @@ def whisper(part: str) -> tuple[Any, tuple[Any, ...]]:
             return self.inner(frames).last_hidden_state
 
     class Decoder(Encoder):
-        def forward(self, tokens: Any, heard: Any) -> Any:
-            return self.inner(input_ids=tokens, encoder_hidden_states=heard, use_cache=False).last_hidden_state
+        def forward(self, tokens: Any, features: Any) -> Any:
+            return self.inner(input_ids=tokens, encoder_hidden_states=features, use_cache=False).last_hidden_state
 
     if part == "encoder":
         return Encoder(), (torch.randn(1, 80, 3000),)

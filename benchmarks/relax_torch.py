@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from benchmarks.relax import ASKED, fused, hungriest, number, storages
+from benchmarks.relax import REQUEST, fused, hungriest, number, storages
 from benchmarks.relax_networks import DYNAMIC, STATIC, Dynamic
 from npu_memplan import planners
 from npu_memplan.analysis import pressure_of
@@ -205,7 +205,7 @@ def rows_of_sizes(name: str, module: Any, given: list[Any], run: bool) -> Iterat
     for size in network.sizes:
         symbols = symbols_of(module, network, size)
         bound = legalize(relax.transform.BindSymbolicVars(symbols, "main")(module))
-        problem, _ = build(walk(bound, "main"), ASKED)
+        problem, _ = build(walk(bound, "main"), REQUEST)
         best = planners.plan(problem).usage[0].used_bytes
         ours = pool_sizes(planned, symbols)["workspace"]
         row = {"network": name, "size": ", ".join(f"{k}={v}" for k, v in size.items())}
@@ -234,7 +234,7 @@ def sized(array: Any, axes: dict[int, str], size: dict[str, int]) -> Any:
 def bytes_of(module: Any) -> dict[str, Any]:
     """TVM's bytes, the most bytes live, and how many functions a plan has to make."""
     legal = legalize(module)
-    problem, _ = build(walk(legal, "main"), ASKED)
+    problem, _ = build(walk(legal, "main"), REQUEST)
     theirs = sum(number(s, {}) for s in storages(module)) + hungriest(legal)
     return {"buffers": len(problem.buffers), "TVM": theirs, "live": pressure_of(problem).peak_bytes}
 

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.relax import ASKED, hungriest, number, storages
+from benchmarks.relax import REQUEST, hungriest, number, storages
 from npu_memplan.analysis import pressure_of
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.extract.build import build
@@ -44,7 +44,7 @@ def rows(name: str, limits: list[int], run: bool) -> None:
     network, tokens = NETWORKS[name]
     source = training_step(network, tokens)
     module = legalize(source)
-    problem, _ = build(walk(module, "main"), ASKED)
+    problem, _ = build(walk(module, "main"), REQUEST)
     live = pressure_of(problem).peak_bytes
     theirs = sum(number(s, {}) for s in storages(source)) + hungriest(module)
     start = time.process_time()

@@ -157,11 +157,11 @@ def _sizes(folder: Path) -> ctypes.CDLL:
         raise CmsisNNError(f"--host-kernels asks CMSIS-NN's C for the scratch of its functions: {missing_compiler()}")
     sources = sorted((folder / "Source").rglob("*_get_buffer_sizes_s8.c"))
     with scratch_folder("cmsis-nn") as temporary:
-        asks, target = temporary / "sizes.c", temporary / "sizes.so"
-        asks.write_text(_STRUCTURES, encoding="utf-8")
+        source, target = temporary / "sizes.c", temporary / "sizes.so"
+        source.write_text(_STRUCTURES, encoding="utf-8")
         flags = ["-std=c11", "-O1", "-w", "-fPIC", "-shared", f"-I{folder / 'Include'}"]
         done = subprocess.run(
-            [*command, *flags, str(asks), *map(str, sources), "-o", str(target)],
+            [*command, *flags, str(source), *map(str, sources), "-o", str(target)],
             capture_output=True, text=True, errors="replace", check=False, timeout=300,
         )  # fmt: skip
         if done.returncode:

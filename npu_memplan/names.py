@@ -64,14 +64,14 @@ class Names:
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._next = dict.fromkeys(taken, 1)
 
-    def unique(self, wish: str) -> str:
-        """`wish` itself, or the first free `wish_N`."""
-        if wish not in self._next:
-            self._next[wish] = 1
-            return wish
+    def unique(self, wanted: str) -> str:
+        """`wanted` itself, or the first free `wanted_N`."""
+        if wanted not in self._next:
+            self._next[wanted] = 1
+            return wanted
         while True:
-            name = f"{wish}_{self._next[wish]}"
-            self._next[wish] += 1
+            name = f"{wanted}_{self._next[wanted]}"
+            self._next[wanted] += 1
             if name not in self._next:
                 self._next[name] = 1
                 return name

@@ -19,11 +19,11 @@ _SPEC = "compile_flags"
 
 def options_for(one: EthosUCall, given: Mapping[str, str], board: str = "") -> CompileOptions:
     """The options that Vela was given for a delegate, as far as its specs name them, with those that a user gives."""
-    said = _said(one)
+    stated = _stated_options(one)
     if board:
-        said.pop("system_config", None)
+        stated.pop("system_config", None)
     accelerator, requested = one.call.accelerator.name, {key: value for key, value in given.items() if value}
-    for known in [said, {}] if said else [{}]:
+    for known in [stated, {}] if stated else [{}]:
         try:
             options = CompileOptions(accelerator, board=board, **{**known, **requested}).resolved()  # type: ignore[arg-type]
             options.memory_map()
@@ -41,7 +41,7 @@ def memories_for(one: EthosUCall, given: Mapping[str, str], board: str = "") -> 
     return memory_map
 
 
-def _said(one: EthosUCall) -> dict[str, str]:
+def _stated_options(one: EthosUCall) -> dict[str, str]:
     text = one.method.delegates[one.delegate].specs.get(_SPEC, b"").decode("utf-8", "replace")
     try:
         words = shlex.split(text)

@@ -184,18 +184,18 @@ def _preprocess(original: Any, edge_program: Any, compile_specs: Sequence[Any]) 
     others = [one for one in compile_specs if one is not own]
     if own is None:
         return original(edge_program, others)
-    asked = json.loads(own.value)
+    requested = json.loads(own.value)
     with tempfile.TemporaryDirectory() as folder:
-        if asked["sections"]:
+        if requested["sections"]:
             ini = Path(folder) / "vela.ini"
-            ini.write_text(asked["sections"], encoding="utf-8")
+            ini.write_text(requested["sections"], encoding="utf-8")
             others = [_with_ini(one, ini) for one in others]
         result, tosa = _with_graph(original, edge_program, others)
     if result.data_store_output is not None:
         raise PartitionerError("commands or weights are to be external data; leave external_block_placements out")
     specs = {one.key: bytes(one.value) for one in compile_specs}
-    goal, blocks = ScratchGoal(**asked["goal"]), bytes(result.processed_bytes)
-    result.processed_bytes = plan_blocks(blocks, specs, goal, asked["npu_compiler"], tosa)
+    goal, blocks = ScratchGoal(**requested["goal"]), bytes(result.processed_bytes)
+    result.processed_bytes = plan_blocks(blocks, specs, goal, requested["npu_compiler"], tosa)
     return result
 
 

@@ -2,7 +2,7 @@
 
 Invariant: what is planned here is valid for the problem as it was given; unless more room is requested, pools, heights
 and what is proven of them are those that the planner reached alone. A copy may start early when its destination holds
-nothing that a running operation uses: a lifetime that begins one point sooner is a wish for that.
+nothing that a running operation uses: a lifetime that begins one point sooner says that it should.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def with_room(problem: Problem) -> Problem:
 
 def run_ahead(problem: Problem, plan: Plan) -> Plan:
     """`plan`, or one with the same heights in which more copies need not wait for the operation before them."""
-    wishes = _copies(problem)
-    if not wishes:
+    copies = _copies(problem)
+    if not copies:
         return plan
     held = _held(problem, plan)
-    wishes = _affordable(held, wishes)
+    copies = _affordable(held, copies)
     sizes = {buffer.name: buffer.size_bytes for buffer in problem.buffers}
-    while wishes:
+    while copies:
         try:
-            placements = planners.plan(_earlier(held, wishes), "fit", seed=plan.seed, node_budget=NODES).placements
+            placements = planners.plan(_earlier(held, copies), "fit", seed=plan.seed, node_budget=NODES).placements
         except planners.PlanningError:
             # there are bytes enough, but no places: the larger half can wait
-            wishes = set(sorted(wishes, key=lambda name: (sizes[name], name))[: len(wishes) // 2])
+            copies = set(sorted(copies, key=lambda name: (sizes[name], name))[: len(copies) // 2])
         else:
             return replace(plan, placements=placements)
     return plan
@@ -80,9 +80,9 @@ def _held(problem: Problem, plan: Plan) -> Problem:
     )
 
 
-def _affordable(held: Problem, wishes: Collection[str]) -> set[str]:
-    """Those of `wishes` that no point is too full for."""
-    left = set(wishes)
+def _affordable(held: Problem, copies: Collection[str]) -> set[str]:
+    """Those of `copies` that no point is too full for."""
+    left = set(copies)
     for _ in range(ROUNDS):
         model = Model(_earlier(held, left))
         peaks = [(load_peak(model, k), pool.size_bytes or 0) for k, pool in enumerate(held.pools)]
@@ -93,13 +93,13 @@ def _affordable(held: Problem, wishes: Collection[str]) -> set[str]:
     return set()
 
 
-def _earlier(problem: Problem, wishes: Collection[str]) -> Problem:
-    """`problem` with the buffers called `wishes` alive one point sooner."""
+def _earlier(problem: Problem, copies: Collection[str]) -> Problem:
+    """`problem` with the buffers called `copies` alive one point sooner."""
 
-    def wished(buffer: Buffer) -> Buffer:
-        if buffer.name not in wishes:
+    def earlier(buffer: Buffer) -> Buffer:
+        if buffer.name not in copies:
             return buffer
         first, *later = buffer.lifetimes
         return replace(buffer, lifetimes=(Lifetime(first.first - 1, first.last), *later))
 
-    return replace(problem, buffers=tuple(wished(buffer) for buffer in problem.buffers))
+    return replace(problem, buffers=tuple(earlier(buffer) for buffer in problem.buffers))

@@ -127,9 +127,9 @@ class Emitter:
             return self.builder.emit(value, pool.name)
         return self.builder.match_cast(self.builder.emit(value), pool.type, pool.name)
 
-    def run(self, wish: str, function: Any, *arguments: Any) -> None:
+    def run(self, wanted: str, function: Any, *arguments: Any) -> None:
         """Calls a PrimFunc of this package's own."""
-        name = self.names.unique(wish)
+        name = self.names.unique(wanted)
         var = self.builder.add_func(function.with_attr("global_symbol", name), name)
         self.builder.emit(relax.Call(var, list(arguments)))
 

@@ -58,10 +58,10 @@ def fast_enough(
             slow = limit
         else:
             found = tried
-    return _said(found, slow, limits)
+    return _with_reason(found, slow, limits)
 
 
-def _said(found: Winner, slow: int, limits: LimitSearch) -> Planned:
+def _with_reason(found: Winner, slow: int, limits: LimitSearch) -> Planned:
     """The program for the options requested, with a line that says why."""
     options, clock = limits.options, limits.memory_map.clock_hz
     text = (

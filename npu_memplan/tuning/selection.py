@@ -344,15 +344,15 @@ def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, sl
     found = prefer_bytes(found, slack, rank)
     best, made = found.best, found.made
     others = [candidate for candidate in found.candidates if _lifts(candidate) != _lifts(best)]
-    text = f"{_said(best)}, {_figures(best, rank)}, {bound_of(made, rank.under(NOMINAL)):,} at least"
+    text = f"{_name_backend(best)}, {_figures(best, rank)}, {bound_of(made, rank.under(NOMINAL)):,} at least"
     if others:
         other = min(others, key=lambda candidate: candidate.rank)
         estimated = [one for one in found.estimated if _lifts(one) != _lifts(best)]
         most = min(estimated, key=lambda one: one.optimistic_cycles, default=None)
         if most is not None and most.optimistic_cycles < other.rank[0]:  # it was not searched further
-            text += f"; {_said(most)}, about {most.under(NOMINAL).optimistic_cycles:,}"
+            text += f"; {_name_backend(most)}, about {most.under(NOMINAL).optimistic_cycles:,}"
         else:
-            text += f"; {_said(other)}, {_figures(other, rank)}"
+            text += f"; {_name_backend(other)}, {_figures(other, rank)}"
     if found.cycles and _lifts(found.candidates[0]):
         low, high = min(found.cycles), max(found.cycles)
         text += f"; {low:,} to {high:,} by how memories are shared, at most {found.ratio:.3f} of Vela's own"
@@ -366,7 +366,7 @@ def _backend(one: ProgramCandidate | PrefetchCandidate) -> str:
     return one.plain.extracted.loaded.backend
 
 
-def _said(one: ProgramCandidate | PrefetchCandidate) -> str:
+def _name_backend(one: ProgramCandidate | PrefetchCandidate) -> str:
     """What made its operations; a plan of ours of Vela's stream is not what Vela itself makes of it."""
     return f"{VELA} re-planned" if _lifts(one) else _backend(one)
 

@@ -27,8 +27,8 @@ class Constants:
         self.pooled = pooled
         self.known: dict[tuple[bytes, int, BufferKind], RelaxTensor] = {}
 
-    def view(self, constant: Fixed, wish: str, device: int, resident: bool) -> View | Fixed:
-        """The storage of `constant` on `device`, called `wish` if it is new; sub-byte elements stay what they are."""
+    def view(self, constant: Fixed, wanted: str, device: int, resident: bool) -> View | Fixed:
+        """The storage of `constant` on `device`, called `wanted` if it is new; sub-byte elements stay what they are."""
         if not resident and not self.pooled:
             return constant
         kind = BufferKind.RESIDENT if resident else BufferKind.CONSTANT
@@ -40,7 +40,7 @@ class Constants:
         key = (hashlib.sha256(content).digest(), device, kind)
         shape = tuple(int(extent) for extent in values.shape)
         if key not in self.known:
-            tensor = RelaxTensor(self.names.unique(wish), shape, dtype, len(content), kind)
+            tensor = RelaxTensor(self.names.unique(wanted), shape, dtype, len(content), kind)
             tensor.content, tensor.device = content, device
             self.tensors.append(tensor)
             self.known[key] = tensor
