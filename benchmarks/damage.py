@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.damaged_files import damaged_models, damaged_plans, damaged_problems, damaged_programs
-from benchmarks.fork import run_in_fork
 from benchmarks.kept_cases import KeptCases
+from tests.support.damaged_files import damaged_models, damaged_plans, damaged_problems, damaged_programs
+from tests.support.fork import run_in_fork
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CPU_LIMIT_S = 10

@@ -4,7 +4,7 @@
 
 For each model two programs, Vela's stream and native lowering, whole, their constants read in place, in the bytes of
 Vela's arena (or of the plan of its stream); on the clock with memories in turn, of which CP-SAT states the whole
-problem (`benchmarks/joint_prefetch.py`). A row a program: operations, constants; cycles without copies, of the
+problem (`tests/support/joint_prefetch.py`). A row a program: operations, constants; cycles without copies, of the
 search (the work of `--effort normal`'s last round), of CP-SAT's copies on the same clock; CP-SAT's bound and the older
 one (`prefetch.bounds`); the search's cycles over the better bound. `*`: CP-SAT has proven its copies the best of its
 model. Maps may lie anywhere (their bytes count), as in the search before copies get addresses. Nothing is asserted.
@@ -16,7 +16,6 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.joint_prefetch import solve_jointly
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
@@ -32,6 +31,7 @@ from npu_memplan.tuning.prefetch_candidate import held
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.tuning.rebuild import called_once
 from npu_memplan.tuning.weight_prefetch import fast_pool, read_in_place
+from tests.support.joint_prefetch import solve_jointly
 
 
 def planned_in_place(model: Path, options: CompileOptions) -> Planned:

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.executorch_networks import DsCnn, Transformer, UNet, torchvision_models
 from npu_memplan.executorch import ExecutorchPlanner, memory_planning
+from tests.support.executorch_networks import DsCnn, Transformer, UNet, torchvision_models
 
 _SECONDS = 2.0
 

@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.planner_generate import inference_like, training_like
 from npu_memplan import clock
 from npu_memplan.artifact.files import read_problem
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Plan, PlanStatus, Pool, Problem
+from tests.support.planner_generate import inference_like, training_like
 
 SHARED = Path(os.environ.get("NPU_MEMPLAN_SHARED", Path(__file__).resolve().parents[2] / "shared")) / "instances"
 MIB = 1 << 20

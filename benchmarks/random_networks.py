@@ -33,10 +33,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fork import ForkResult, run_in_fork
 from fvp_runner.base import RunOptions
 from npu_memplan.frontend.tflite import lifted
 from npu_memplan.vela import compiler
+from tests.support.fork import ForkResult, run_in_fork
 from tests.support.random_networks import draw
 from tests.support.random_networks.reduction import reduced
 from tests.support.random_networks.verdict import Trial, Verdict, ways

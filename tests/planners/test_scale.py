@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.planner_generate import inference_like, training_like
 from npu_memplan.artifact.files import read_problem
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import Lifetime, PlanStatus, Pool, Problem
+from tests.support.planner_generate import inference_like, training_like
 
 
 @pytest.mark.parametrize("make", [inference_like, training_like])

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from benchmarks.planner_generate import inference_like, training_like
 from npu_memplan.artifact.files import read_problem
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, Pool, Problem
+from tests.support.planner_generate import inference_like, training_like
 from tests.support.random_problems import from_graph, random_graph, random_intervals
 
 MIB = 1 << 20
