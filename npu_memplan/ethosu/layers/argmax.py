@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arch import Architecture, Language
 from ..lower.emit_context import EmitContext, reshaped
 from ..lower.emit_u85 import find_maxima
 from ..lower.layer import Layer, Limits, StorageTraits
@@ -33,6 +31,8 @@ class ArgMax(Layer):
     smallest: bool = False
 
     limits: ClassVar[Limits] = Limits(results=frozenset(("int32",)))
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its input is seen with the axis as columns
+    only_u85: ClassVar[str] = "it looks for places of maxima, which only Ethos-U85 does"
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         if output.dtype != "int32" or inputs[0].dtype == "int16":
@@ -41,13 +41,6 @@ class ArgMax(Layer):
         if elements > _MAX_ELEMENTS:
             return f"it compares {elements} elements; the NPU compares at most {_MAX_ELEMENTS}"
         return None
-
-    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        return None if target.language is Language.U85 else "it looks for places of maxima, which only Ethos-U85 does"
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its input is seen with the axis as columns."""
-        return StorageTraits(dense=True)
 
     def emit(self, context: EmitContext) -> None:
         shape = context.tensors[self.inputs[0]].shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -40,6 +39,7 @@ class BatchMatMul(Layer):
     stated: Scale | None = None  # None: the tensors' scales say it
 
     limits: ClassVar[Limits] = Limits()
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as stacks of matrices
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         stacks = math.prod(output.shape[:-2])
@@ -53,10 +53,6 @@ class BatchMatMul(Layer):
         if target.language is not Language.U85:
             return "it multiplies two feature maps, which only Ethos-U85 does"
         return None
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen as stacks of matrices."""
-        return StorageTraits(dense=True)
 
     def reading_transposed(self, place: int, name: str) -> BatchMatMul:
         """The same product, whose input `place` is the transposed tensor `name`."""

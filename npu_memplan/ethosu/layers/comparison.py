@@ -6,7 +6,7 @@ else 32-bit numbers from a table of each operand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...fixed_point.multiplier import multiply_by_quantised
-from ..arch import Architecture, Language
 from ..lower.broadcasts import combine, combined, four, images, scalar, unfit
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
@@ -38,19 +37,14 @@ class ComparedMaps(Layer):
     numbers: tuple[Numbers, Numbers] | None  # that are compared of each operand; None: stored values
 
     limits: ClassVar[Limits] = Limits(results=frozenset(("bool",)))
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as images, or all of them as one
+    only_u85: ClassVar[str] = "it compares values, which only Ethos-U85 does"
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         if inputs[0].dtype == "int16":
             return "its tensors are int16; values of 8 bits are compared"
         first, second, whole = (four(tensor.shape) for tensor in (*inputs, output))
         return unfit((first, second, whole), ((first, second),))
-
-    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        return None if target.language is Language.U85 else "it compares values, which only Ethos-U85 does"
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen as images, or all of them as one."""
-        return StorageTraits(dense=True)
 
     def emit(self, context: EmitContext) -> None:
         """All bits of a true result are set, of which the lowest stays."""

@@ -23,9 +23,7 @@ class Abs(Layer):
     clamp: tuple[int, int]
 
     limits: ClassVar[Limits] = Limits()
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        return StorageTraits()
+    traits: ClassVar[StorageTraits] = StorageTraits()
 
     def emit(self, context: EmitContext) -> None:
         output = context.rescaled(self.inputs[0], self.output, self.clamp)

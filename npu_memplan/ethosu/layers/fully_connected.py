@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -28,13 +27,10 @@ class FullyConnected(Weighted):
     """A 1x1 convolution over rows of values; `weights` are [O, 1, 1, I]."""
 
     limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as rows
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         return self._unfit_weights()
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen as rows."""
-        return StorageTraits(dense=True)
 
     def emit(self, context: EmitContext) -> None:
         source, result = context.tensors[self.inputs[0]], context.tensors[self.output]

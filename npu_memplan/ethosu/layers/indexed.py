@@ -7,13 +7,11 @@ as in TFLite and TOSA.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arch import Architecture, Language
 from ..lower.emit import LoweringError
 from ..lower.emit_context import EmitContext
 from ..lower.emit_u85 import Rows, move_rows
@@ -37,6 +35,8 @@ class TakenRows(Layer):
     shared: int = 0
 
     limits: ClassVar[Limits] = Limits(chooser=(1, frozenset(("int32", "int64"))))
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True, keeps_scale=True)  # its tensors are seen as rows
+    only_u85: ClassVar[str] = "its indices are computed, which only Ethos-U85 follows"
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         taken = _Taken.of(self, *(tensor.shape for tensor in inputs))
@@ -46,13 +46,6 @@ class TakenRows(Layer):
         if max(taken.images, taken.count) > _MOST_ROWS:
             return f"it takes {taken.count} rows for each of {taken.images}; a transfer takes at most {_MOST_ROWS}"
         return None
-
-    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        return None if target.language is Language.U85 else "its indices are computed, which only Ethos-U85 follows"
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen as rows."""
-        return StorageTraits(dense=True, keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
         data, indices = (context.tensors[name] for name in self.inputs)
@@ -76,19 +69,14 @@ class PlacedRows(Layer):
     """The first input, [images, rows, channels], with rows of the third in the places that the second says."""
 
     limits: ClassVar[Limits] = Limits(chooser=(1, frozenset(("int32",))))
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True, keeps_scale=True)  # its tensors are seen as rows
+    only_u85: ClassVar[str] = "its places are computed, which only Ethos-U85 follows"
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         images, count = inputs[1].shape
         if max(images, count) > _MOST_ROWS:
             return f"it places {count} rows of each of {images}; a transfer places at most {_MOST_ROWS}"
         return None
-
-    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        return None if target.language is Language.U85 else "its places are computed, which only Ethos-U85 follows"
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen as rows."""
-        return StorageTraits(dense=True, keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
         """A copy of all rows, and a transfer over some of them."""

@@ -5,7 +5,6 @@ Invariant: one of the two parts is 0, so their sum is the other one, as TFLite's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -28,12 +27,10 @@ class LeakyRelu(Layer):
     slope: float
 
     limits: ClassVar[Limits] = Limits()
+    traits: ClassVar[StorageTraits] = StorageTraits()
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         return None if self.slope >= 0 else f"its slope {self.slope:g} is below zero; scales of the NPU are not"
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        return StorageTraits()
 
     def emit(self, context: EmitContext) -> None:
         x, out = (context.tensors[name] for name in (*self.inputs, self.output))

@@ -6,7 +6,6 @@ unless the result does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -32,6 +31,7 @@ class Prelu(Layer):
     """x, or slope * x below zero; the slopes are the second input, broadcast where they are smaller."""
 
     limits: ClassVar[Limits] = Limits()
+    traits: ClassVar[StorageTraits] = StorageTraits()
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         data, slopes = inputs
@@ -40,9 +40,6 @@ class Prelu(Layer):
         if data.hwc != output.hwc or any(s not in (1, n) for s, n in zip(slopes.hwc, output.hwc, strict=True)):
             return f"its slopes {list(slopes.shape)} cannot be broadcast to {list(output.shape)} by the NPU"
         return None
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        return StorageTraits()
 
     def emit(self, context: EmitContext) -> None:
         """Positive values rescaled plus negative values times slopes: one of the two is the output's zero.

@@ -6,7 +6,7 @@ Invariant: the boxes of the output do not overlap and cover it; no box steps thr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, NamedTuple
@@ -42,13 +42,11 @@ class Rearrange(Layer):
     moves: tuple[Move, ...]
 
     limits: ClassVar[Limits] = Limits()
+    traits: ClassVar[StorageTraits] = StorageTraits(keeps_scale=True)
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         count = sum(math.prod(box.shape[:-3]) for box, _ in self.moves)
         return f"it takes {count} copies; at most {_MOST_COPIES} pay on the NPU" if count > _MOST_COPIES else None
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        return StorageTraits(keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
         source, target = context.view(self.inputs[0]), context.view(self.output)

@@ -11,7 +11,6 @@ no binary fractions, is rejected.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -65,6 +64,7 @@ class Resize(Layer):
     halves_up: bool = False  # of mixed values; or away from zero
 
     limits: ClassVar[Limits] = Limits(one_image=True)
+    traits: ClassVar[StorageTraits] = StorageTraits(keeps_scale=True)
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         if output.dtype == "int16" and self.mixes:
@@ -82,9 +82,6 @@ class Resize(Layer):
         if heaviest > _MAX_WEIGHT:
             return f"it weighs a neighbour by {heaviest}; weights of at most {_MAX_WEIGHT} fit the NPU"
         return None
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        return StorageTraits(keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
         """One operation, or one for each phase, of stored values."""
@@ -140,9 +137,7 @@ class Spread(Layer):
     """One pixel on a whole map: each operation makes up to twice as many rows and columns of those before."""
 
     limits: ClassVar[Limits] = Limits(one_image=True)
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        return StorageTraits(keeps_scale=True)
+    traits: ClassVar[StorageTraits] = StorageTraits(keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
         source, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)

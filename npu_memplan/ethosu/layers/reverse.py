@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..arch import Architecture, Language
 from ..lower.emit_context import EmitContext, reshaped
 from ..lower.emit_u85 import store_in_order
 from ..lower.layer import Layer, Limits, StorageTraits
@@ -29,19 +27,14 @@ class Reverse(Layer):
     last: int
 
     limits: ClassVar[Limits] = Limits()
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True, keeps_scale=True)
+    only_u85: ClassVar[str] = "it stores values backwards, which only Ethos-U85 does"
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         shape = self._seen(inputs[0].shape)
         if max(shape) > _MAX_EXTENT:
             return f"it is seen as {list(shape)}, of which an extent is above {_MAX_EXTENT}"
         return None
-
-    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        return None if target.language is Language.U85 else "it stores values backwards, which only Ethos-U85 does"
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen with the axis as rows or columns."""
-        return StorageTraits(dense=True, keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
         whole = context.tensors[self.inputs[0]].shape

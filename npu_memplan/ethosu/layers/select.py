@@ -5,11 +5,9 @@ Invariant: stored values are moved as they are; any flag whose byte is not 0 is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..arch import Architecture, Language
 from ..lower.broadcasts import Shape, combine, combined, four, images, joined, scalar, unfit
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
@@ -29,17 +27,12 @@ class Select(Layer):
     by_row: bool = False  # the flags are one for each index of the first dimension
 
     limits: ClassVar[Limits] = Limits(chooser=(0, frozenset(("bool",))))
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as images, or all of them as one
+    only_u85: ClassVar[str] = "it masks bits, which only Ethos-U85 does"
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         flags, yes, no, whole = self._shapes((*inputs, output))
         return unfit((flags, yes, no, whole), ((flags, yes), (flags, no), (joined(flags, yes), joined(flags, no))))
-
-    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
-        return None if target.language is Language.U85 else "it masks bits, which only Ethos-U85 does"
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen as images, or all of them as one."""
-        return StorageTraits(dense=True)
 
     def emit(self, context: EmitContext) -> None:
         """A mask of the flags, what it leaves of either, and both together."""

@@ -7,7 +7,6 @@ three Newton-Raphson steps in Q2.29.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -43,6 +42,7 @@ class Softmax(Layer):
     beta: float = 1.0
 
     limits: ClassVar[Limits] = Limits(tables=True)
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as rows
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         if output.zero_point != output.limits[0] or abs(output.scale - 1 / 256) > 1e-6:
@@ -51,10 +51,6 @@ class Softmax(Layer):
                 "instead of 1/256 and the minimum"
             )
         return None
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen as rows."""
-        return StorageTraits(dense=True)
 
     def emit(self, context: EmitContext) -> None:
         """27 or 29 operations on dense [H, W, C] maps: what lies side by side in memory is one row."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -35,6 +34,7 @@ class Transpose(Layer):
     axes: tuple[int, ...]
 
     limits: ClassVar[Limits] = Limits()
+    traits: ClassVar[StorageTraits] = StorageTraits(moves=True, keeps_scale=True)  # always a copy: channels stay dense
 
     def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
         """Where results are stored in their order only, each channel is an operation."""
@@ -48,10 +48,6 @@ class Transpose(Layer):
         if len(shape) == 4 and (shape[self.axes[0]] != 1 or self.axes[0] != 0):
             return "it moves the batch"
         return None
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Always a copy: the NPU's maps have contiguous channels."""
-        return StorageTraits(moves=True, keeps_scale=True)
 
     def emit(self, context: EmitContext) -> None:
         """One operation that stores its results in another order, or one convolution for few planes and pixels, which

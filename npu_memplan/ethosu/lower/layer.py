@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..arch import Architecture
+from ..arch import Architecture, Language
 from .emit_context import EmitContext
 from .tensors import LayerTensor
 from .views import TensorView
@@ -57,6 +57,8 @@ class Layer(ABC):
     output: str
 
     limits: ClassVar[Limits]
+    traits: ClassVar[StorageTraits]  # of layers whose tensors are stored alike whatever they are
+    only_u85: ClassVar[str] = ""  # why other NPUs cannot compute it; "": they can
     takes_tables: ClassVar[bool] = False  # it is one operation of `EmitContext.output`, which may look its results up
 
     @property
@@ -70,11 +72,11 @@ class Layer(ABC):
 
     def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
         """Why one NPU cannot compute what others can; None when it can."""
-        return None
+        return None if target.language is Language.U85 else self.only_u85 or None
 
-    @abstractmethod
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """How its tensors, which are among `tensors`, may be stored in memory."""
+        """How its tensors, which are among `tensors`, may be stored in memory: as its `traits` say, if it has them."""
+        return self.traits
 
     @abstractmethod
     def emit(self, context: EmitContext) -> None:

@@ -6,7 +6,6 @@ Invariant: products are exact 32-bit values; so are their sums before they are s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -36,6 +35,7 @@ class ProductSums(Layer):
     stated: Scale  # of the sums
 
     limits: ClassVar[Limits] = Limits()
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as stacks of matrices
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         if output.dtype == "int16":
@@ -44,10 +44,6 @@ class ProductSums(Layer):
         if steps > _MOST_STEPS:
             return f"it multiplies {steps} rows and columns; at most {_MOST_STEPS} are multiplied on the NPU"
         return None
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its tensors are seen as stacks of matrices."""
-        return StorageTraits(dense=True)
 
     def emit(self, context: EmitContext) -> None:
         """Two operations for each row, or for each column where there are fewer of these."""

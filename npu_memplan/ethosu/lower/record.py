@@ -43,6 +43,7 @@ class Record:
         for layer in self.layers:
             parts = sorted(getattr(layer, "__abstractmethods__", ()))
             parts += [] if hasattr(layer, "limits") else ["limits"]
+            parts += [] if hasattr(layer, "traits") or layer.storage is not Layer.storage else ["storage"]
             lacks += [f"{part} of {layer.__name__}" for part in parts]
         for composite in self.composites:
             parts = [name for name in ("patterns", "parse") if not callable(getattr(composite, name))]

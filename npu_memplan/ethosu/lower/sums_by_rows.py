@@ -7,7 +7,6 @@ of an average pool or a fully connected layer is never there as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -62,10 +61,7 @@ class Total(Layer):
     raw: bool = False
 
     limits: ClassVar[Limits] = Limits()
-
-    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its result is seen as pixels."""
-        return StorageTraits(dense=True)
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its result is seen as pixels
 
     def emit(self, context: EmitContext) -> None:
         sums, made = context.operand(self.inputs[0]), context.operand(self.output, raw=self.raw)
