@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...fixed_point.multiplier import multiply_by_quantised
-from ..lower.broadcasts import combine, combined, four, images, scalar, unfit
+from ..lower.broadcasts import combine, combined, four, images, unfit
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
@@ -56,7 +56,7 @@ class ComparedMaps(Layer):
                 pairs = zip(operands, self.numbers, strict=True)
                 operands = [_looked_up(context, operand, numbers, self.output) for operand, numbers in pairs]
             mask = combined(context, self.mode, operands[0], operands[1], f"{self.output}_mask", "int8")
-            combine(context, ElementwiseMode.AND, mask, scalar(context, 1), Operand(made, "int8"))
+            combine(context, ElementwiseMode.AND, mask, context.builder.scalar(1, "int8"), Operand(made, "int8"))
 
 
 def _looked_up(context: EmitContext, operand: Operand, numbers: Numbers, name: str) -> Operand:

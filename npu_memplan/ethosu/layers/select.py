@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..lower.broadcasts import Shape, combine, combined, four, images, joined, scalar, unfit
+from ..lower.broadcasts import Shape, combine, combined, four, images, joined, unfit
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand
@@ -40,7 +40,7 @@ class Select(Layer):
         tensors = tuple(context.tensors[name] for name in names)
         dtype = "int16" if tensors[-1].element_bytes == 2 else "int8"
         for flags, yes, no, made in images(context, names, self._shapes(tensors)):
-            zero, label = scalar(context, 0), f"{self.output}_"
+            zero, label = context.builder.scalar(0, "int8"), f"{self.output}_"
             mask = combined(context, ElementwiseMode.CMP_NE, Operand(flags, "int8"), zero, f"{label}mask", dtype)
             chosen = combined(context, ElementwiseMode.AND, Operand(yes, dtype), mask, f"{label}chosen", dtype)
             other = combined(context, ElementwiseMode.AND_NOT, Operand(no, dtype), mask, f"{label}other", dtype)

@@ -76,10 +76,6 @@ def combined(
     return made
 
 
-def scalar(context: EmitContext, value: int) -> Operand:
-    return Operand(context.builder.constant_view(np.full((1, 1, 1), value, np.int8)), "int8")
-
-
 def _dense(view: TensorView, shape: Shape) -> TensorView:
     found = view.reshaped(shape)
     if found is None:

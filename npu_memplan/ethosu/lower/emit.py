@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError, RefusalError
 from ...names import Names
-from ..arch import Architecture
+from ..arch import Architecture, Language
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ..schedule.blocks import Blocks
 from ..schedule.regions import place_of
@@ -90,6 +90,13 @@ class Builder:
             self._constants += data + bytes(-len(data) % 16)
         return self._offsets[data]
 
+    def scalar(self, value: int, dtype: str, zero_point: int = 0) -> Operand:
+        """A second operand of one stored value; on Ethos-U85, whose register has all types, not in memory."""
+        values = np.full((1, 1, 1), value, dtype)
+        if self.accelerator.language is not Language.U85:
+            return Operand(self.constant_view(values), dtype, zero_point)
+        return Operand(TensorView.dense("", values.shape, values.dtype.itemsize), dtype, zero_point, value)
+
     def constant_view(self, values: NDArray[np.integer]) -> TensorView:
         """`values` in the constants, as a dense view of their shape."""
         offset = self.constant(values.tobytes())
@@ -152,31 +159,28 @@ class Builder:
         self,
         mode: int,
         ifm: Operand,
-        ifm2: Operand | int | None,
+        ifm2: Operand | None,
         ofm: Operand,
         output: Output,
         *,
         operand_scales: tuple[int, int] | None = None,  # OPA_SCALE and OPB_SCALE register values
         scaled_operand: int = 0,
         swap: bool = False,
-        second_zero_point: int = 0,  # of a scalar
-        second_precision: int = 0,
     ) -> None:
         """ELEMENTWISE of `mode` (isa.ElementwiseMode). `ifm2` is a map (may be broadcast), a scalar, or absent."""
         registers, addresses = self.common(ifm, ofm, None, output)
         registers[R.IFM_PRECISION] |= InputPrecision.SCALED_OPERAND.at(scaled_operand)
         if ifm2 is not None:
             broadcast = Broadcast.SWAP_OPERANDS if swap else Broadcast(0)
-            if isinstance(ifm2, Operand):
+            if ifm2.scalar is None:
                 for axis, mine, theirs in zip(_AXES, ofm.view.shape, ifm2.view.shape, strict=True):
                     broadcast |= axis if mine != theirs else Broadcast(0)
                 self.map(registers, addresses, IFM2, ifm2)
-                registers[R.IFM2_PRECISION] = ifm2.precision
             else:
                 broadcast |= Broadcast.SCALAR
-                registers[R.IFM2_SCALAR] = word16(ifm2)
-                registers[R.IFM2_ZERO_POINT] = word16(second_zero_point)
-                registers[R.IFM2_PRECISION] = second_precision
+                registers[R.IFM2_SCALAR] = ifm2.scalar
+                registers[R.IFM2_ZERO_POINT] = word16(ifm2.zero_point)
+            registers[R.IFM2_PRECISION] = ifm2.precision
             registers[R.IFM2_BROADCAST] = int(broadcast)
             registers[R.IFM2_IB_START] = 0  # until blocks are chosen
         if operand_scales is not None:

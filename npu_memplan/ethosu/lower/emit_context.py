@@ -51,6 +51,9 @@ class EmitContext:
 
     def second(self, name: str, ofm: Operand) -> Operand:
         """The second operand of an elementwise operation, broadcast where it is smaller than `ofm`."""
+        tensor = self.tensors[name]
+        if tensor.data is not None and tensor.data.size == 1 and tensor.stored is None:
+            return self.builder.scalar(int(tensor.data.item()), tensor.dtype, tensor.zero_point)
         operand = self.operand(name)
         shape = operand.view.shape
         if any(mine not in (1, whole) for mine, whole in zip(shape, ofm.view.shape, strict=True)):

@@ -27,6 +27,7 @@ class Operand:
     view: TensorView
     dtype: str
     zero_point: int = 0
+    scalar: int | None = None  # its one value, where that is in a register and not in memory
 
     @property
     def shape(self) -> Shape:

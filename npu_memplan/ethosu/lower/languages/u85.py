@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...arch import Language
 from ...program.program import NpuOperation
-from ...stream.fields import Activation, InputPrecision, OutputPrecision, Precision, ScaleWord, signed16
+from ...stream.fields import Activation, InputPrecision, OutputPrecision, Precision, ScaleWord
 from ...stream.fields_u85 import AccumulatorWord, InputWord, ScaledWord, TableWord, WeightWord
 from ...stream.groups import IFM, IFM2
 from ...stream.isa import ActivationFunction, Broadcast, ElementwiseMode, Op, PoolMode, Rounding
@@ -114,8 +114,7 @@ def _broadcast(registers: Mapping[R, int], made: dict[R, int], moved: _Addresses
     if Broadcast.SCALAR in word:
         made[R.IFM2_BROADCAST] = int(InputBroadcast.SCALAR)
         made[R.IFM2_PRECISION] |= InputWord.STORAGE.at(MapStorage.NONE)
-        signed = bool(InputPrecision.SIGNED.of(registers[R.IFM2_PRECISION]))
-        made[R.OP_SCALAR] = signed16(registers[R.IFM2_SCALAR], signed) & 0xFFFFFFFF
+        made[R.OP_SCALAR] = registers[R.IFM2_SCALAR] & 0xFFFFFFFF
     if Broadcast.SWAP_OPERANDS not in word:
         return made, moved
     return {_OTHER.get(r, r): value for r, value in made.items()}, {_OTHER.get(r, r): at for r, at in moved.items()}

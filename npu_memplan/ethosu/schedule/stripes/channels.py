@@ -115,7 +115,7 @@ def deep(program: NpuProgram, index: int) -> Deep | None:
     if sums and operation.op is Op.POOL:
         return None
     output, source, second = FeatureMap.ofm(placed), FeatureMap.ifm(placed), FeatureMap.ifm2(placed)
-    views = [view for view in (source, second) if view is not None]
+    views = [v for v in (source, second) if v is not None and v.base_register(0) in operation.addresses]  # no scalars
     if any(len(view.tiles(view.height, view.width)) != 1 for view in (output, *views)):
         return None
     apart: list[DeepMap] = []
