@@ -12,7 +12,7 @@ from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.stripes.channels import deep
 from npu_memplan.ethosu.schedule.stripes.rows import sliced
-from tests.support.arithmetic_models import binary
+from tests.support.arithmetic_models import binary, unary
 from tests.support.on_model import only_graph
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case
@@ -37,3 +37,9 @@ def test_a_constant_is_in_no_memory(case: Case, npu: str) -> None:
     assert all(buffer.role is not BufferRole.CONSTANTS for buffer in program.buffers)
     assert sliced(program, 0) is not None
     assert deep(program, 0) is not None
+
+
+def test_of_a_softmax_only_its_table_is_in_memory() -> None:
+    softmax = partial(unary, name="SOFTMAX", out=(1 / 256, -128), options="SoftmaxOptions", shape=(1, 10), Beta=1.0)
+    graph = only_graph(partition_for_ethosu(import_relax(Case("softmax", "softmax", softmax).build()), "ethos-u85-256"))
+    assert len(lower(graph, accelerator("ethos-u85-256")).constants) == 256 * 4

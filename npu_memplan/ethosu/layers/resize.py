@@ -66,15 +66,12 @@ class Resize(Layer):
     limits: ClassVar[Limits] = Limits(one_image=True)
     traits: ClassVar[StorageTraits] = StorageTraits(keeps_scale=True)
 
-    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        if output.dtype == "int16" and self.mixes:
-            return "its tensors are int16; bilinear resizes fit 8 bits"
-        return None
-
     def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
         """What takes an operation for each phase."""
         if target.language is Language.U85 and self._even() is not None:
             return None
+        if self.mixes and inputs[0].dtype == "int16":
+            return "its tensors are int16, which only one RESIZE of Ethos-U85 mixes"
         phases = len(self.rows) * len(self.columns)
         if phases > _MAX_PHASES:
             return f"it makes {phases} elements of one; at most {_MAX_PHASES} are made on the NPU"

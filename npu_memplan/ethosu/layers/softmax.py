@@ -1,4 +1,5 @@
-"""Softmax of 8-bit values as 27 NPU operations, 29 on Ethos-U85, equal to TFLite's fixed-point reference.
+"""Softmax of 8-bit values as 27 NPU operations, 29 on Ethos-U85, equal to TFLite's fixed-point reference; of int16 see
+`softmax16`.
 
 Invariant: every intermediate is the int32 that TFLite's reference computes: exponentials in Q0.31 from a
 table over the 256 possible differences to the row's maximum, their sum in Q12.19, and its reciprocal by
@@ -7,6 +8,7 @@ three Newton-Raphson steps in Q2.29.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -18,45 +20,44 @@ from ...fixed_point.functions import exp_on_negative
 from ...fixed_point.multiplier import input_radius, multiply_by_quantised
 from ..arch import Language
 from ..lower.emit import Builder
-from ..lower.emit_context import EmitContext, reshaped
+from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
-from ..lower.tensors import LayerTensor
+from ..lower.tensors import INT32, LayerTensor
 from ..reading.patterns import unary
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import ElementwiseMode, PoolMode, Rounding
+from .softmax16 import emit_softmax16, row_maxima
 
 _INTEGER_BITS = 5  # of the scaled difference to the maximum
 _ACCUMULATION_BITS = 12  # integer bits of the sum
-_INT32 = (-(1 << 31), (1 << 31) - 1)
 _PRODUCT = Scale(1 << 30, 31)  # int32 MUL uses only the shift: a rounded doubling high multiplication
 _TWICE = Scale(2, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Softmax(Layer):
-    """Softmax over the last axis, 8 bits."""
+    """Softmax over the last axis."""
 
     beta: float = 1.0
 
-    limits: ClassVar[Limits] = Limits(tables=True)
+    limits: ClassVar[Limits] = Limits()
     traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as rows
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        if output.zero_point != output.limits[0] or abs(output.scale - 1 / 256) > 1e-6:
-            return (
-                f"its output has scale {output.scale} and zero point {output.zero_point} "
-                "instead of 1/256 and the minimum"
-            )
+        steps, least = (1 << 15, 0) if output.dtype == "int16" else (1 << 8, output.limits[0])
+        if output.zero_point != least or not math.isclose(output.scale * steps, 1, rel_tol=1e-3):
+            return f"its output has scale {output.scale} and zero point {output.zero_point}, not 1/{steps} and {least}"
         return None
 
     def emit(self, context: EmitContext) -> None:
-        """27 or 29 operations on dense [H, W, C] maps: what lies side by side in memory is one row."""
+        """On dense [H, W, C] maps: what lies side by side in memory is one row."""
         source = context.tensors[self.inputs[0]]
         ifm, ofm = (context.operand(name) for name in (source.name, self.output))
-        _emit(context.builder, self.output, ifm, ofm, source.scale, self.beta)
+        emit = emit_softmax16 if source.dtype == "int16" else _emit
+        emit(context.builder, self.output, ifm, ofm, source.scale, self.beta)
 
 
 def _parse(reader: Reader, root: Any) -> Match:
@@ -95,29 +96,20 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
         return builder.temporary(f"{name}_{label}", (height, width, channels), dtype)
 
     def constant(value: int) -> Operand:
-        return Operand(builder.constant_view(np.full((1, 1, 1), value, np.int32)), "int32")
+        return builder.scalar(value, "int32")
 
     def binary(
         mode: ElementwiseMode, label: str, a: Operand, b: Operand, scale: Scale = UNITY, swap: bool = False
     ) -> Operand:
         out = temporary(label, a.view.shape[2])
         adds = mode in (ElementwiseMode.ADD, ElementwiseMode.SUB)
-        builder.elementwise(mode, a, b, out, Output(_INT32, scale), operand_scales=(1, 1) if adds else None, swap=swap)
+        builder.elementwise(mode, a, b, out, Output(INT32, scale), operand_scales=(1, 1) if adds else None, swap=swap)
         return out
 
     add, sub = partial(binary, ElementwiseMode.ADD), partial(binary, ElementwiseMode.SUB)
     multiply, left = partial(binary, ElementwiseMode.MUL), partial(binary, ElementwiseMode.SHL)
 
-    # the maximum over the channels: a pool over columns, a row for each pixel
-    rows = height * width
-    largest = temporary("max", dtype=ifm.dtype)
-    builder.pool(
-        PoolMode.MAX,
-        reshaped(ifm, (rows, depth, 1)),
-        reshaped(Operand(largest.view, ifm.dtype, ifm.zero_point), (rows, 1, 1)),
-        Window(kernel=(1, depth)),
-        Output(clamp8, UNITY),
-    )
+    largest = row_maxima(builder, name, ifm)
     # exp(x - max), a table over the 256 differences
     exponentials = temporary("exp", depth)
     table = exp_table(beta, ifm_scale)
@@ -125,7 +117,7 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
     builder.elementwise(
         ElementwiseMode.SUB,
         ifm,
-        Operand(largest.view, ifm.dtype, ifm.zero_point),
+        largest,
         Operand(exponentials.view, "int32", largest_index),
         Output((-128, largest_index), UNITY, table=table),
         operand_scales=(1, 1),
@@ -137,14 +129,14 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
         exponentials,
         constant(_ACCUMULATION_BITS),
         rescaled,
-        Output(_INT32, UNITY, Rounding.NATURAL),
+        Output(INT32, UNITY, Rounding.NATURAL),
     )
     total = temporary("sum")
-    builder.pool(PoolMode.REDUCE_SUM, rescaled, total, Window(), Output(_INT32, UNITY))
+    builder.pool(PoolMode.REDUCE_SUM, rescaled, total, Window(), Output(INT32, UNITY))
     # the sum as x in [1, 2) in Q1.30, and the shift that makes it so. It is also what the reference's rounded half of
     # (x - 1) + 1 in Q0.31 comes to, whose 1 is one bit short
     headroom_plus_one = temporary("headroom_plus_one")
-    builder.elementwise(ElementwiseMode.CLZ, total, None, headroom_plus_one, Output(_INT32, UNITY))
+    builder.elementwise(ElementwiseMode.CLZ, total, None, headroom_plus_one, Output(INT32, UNITY))
     right_shift = sub("right_shift", headroom_plus_one, constant(_ACCUMULATION_BITS + 31 - 8), swap=True)
     half = left("half_denominator", total, sub("headroom", headroom_plus_one, constant(1)))
     # 1 / x by Newton-Raphson in Q2.29, from 48/17 - 32/17 * x

@@ -17,10 +17,9 @@ from .emit_context import EmitContext
 from .layer import Layer, Limits, StorageTraits
 from .operands import Operand, Output, Window
 from .scaling import UNITY, Scale
-from .tensors import LayerTensor
+from .tensors import INT32, LayerTensor
 from .views import TensorView
 
-_INT32 = (-(1 << 31), (1 << 31) - 1)
 _MOST_STEPS = 256  # rows or columns, of which each takes two operations
 
 
@@ -55,7 +54,7 @@ class ProductSums(Layer):
         for index in range(other.view.shape[1]):
             products = context.builder.temporary(f"{self.output}_products", whole.view.shape, "int32")
             one = replace(other, view=_part(other.view, 1, index))
-            context.builder.elementwise(ElementwiseMode.MUL, whole, one, products, Output(_INT32, UNITY))
+            context.builder.elementwise(ElementwiseMode.MUL, whole, one, products, Output(INT32, UNITY))
             sums = _part(made.view, 2 if by_column else 1, index)
             if not by_column:  # the row's elements as pixels
                 sums = _pixels(sums, (*sums.shape[::2], 1), (sums.strides[0], sums.strides[2]))

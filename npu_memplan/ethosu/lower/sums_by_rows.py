@@ -25,10 +25,9 @@ from .graph import LayerGraph
 from .layer import Layer, Limits, StorageTraits
 from .operands import Operand, Output, Window
 from .scaling import UNITY, Scale, conv_scale, mean_scale, real_mean_scale, reciprocal_scale
-from .tensors import Arithmetic, LayerTensor
+from .tensors import INT32, Arithmetic, LayerTensor
 from .views import TensorView
 
-_INT32 = (-(1 << 31), (1 << 31) - 1)
 _ROWS = MAX_STRIDE  # that are summed at a time
 
 
@@ -48,7 +47,7 @@ class RowSums(Conv):
         ifm, ofm = context.operand(self.inputs[0], raw=self.raw), context.operand(self.output)
         kernel = (self.weights.shape[1], self.weights.shape[2])
         sums = Sums(ifm, exact_window(Window(kernel, self.stride), ifm, ofm), self.weights)
-        self._emit_sums(context.builder, sums, ofm, self.stated, Output(_INT32), self.depthwise)
+        self._emit_sums(context.builder, sums, ofm, self.stated, Output(INT32), self.depthwise)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +70,7 @@ class Total(Layer):
         for row in others:
             both = context.builder.temporary(f"{self.output}_sum", (1, 1, channels), "int32")
             first, second = Operand(total, "int32"), Operand(row, "int32")
-            exact = Output(_INT32, UNITY)
+            exact = Output(INT32, UNITY)
             context.builder.elementwise(ElementwiseMode.ADD, first, second, both, exact, operand_scales=(1, 1))
             total = both.view
         pixels = replace(total, shape=(1, channels, 1), strides=(total.strides[0], *total.strides[2:] * 2))
@@ -158,7 +157,7 @@ def _row_sums(layer: Layer, source: str, weights: np.ndarray, bias: np.ndarray) 
         weights=weights,
         bias=bias,
         weight_scales=(1.0,),
-        clamp=_INT32,
+        clamp=INT32,
         stride=(_ROWS, 1),
         stated=(UNITY,),
         reported=layer.output,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-INT8, INT16 = (-(1 << 7), (1 << 7) - 1), (-(1 << 15), (1 << 15) - 1)
+INT8, INT16, INT32 = ((-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32))
 
 
 class Arithmetic(Enum):

@@ -101,8 +101,7 @@ def prelu(work: Lowering) -> None:
     data, alpha, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((data, output), ACTIVATION_TYPES)
     require_same_type((alpha,), ("int8" if data.dtype == "int16" else data.dtype,))
-    if data.dtype != "int16":
-        work.describe("prelu")
+    work.describe("prelu")
     single = data.dtype == "uint8"  # LiteRT's
     sloped = multiply_scales(data.scale, alpha.scale, single=single)
     above = quantise_multiplier(divide_scales(data.scale, output.scale, single=single))

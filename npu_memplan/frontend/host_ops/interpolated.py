@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...fixed_point.interpolation import SOFTMAX_UNIT, interpolation_table, softmax_tables
 from ...fixed_point.multiplier import f32, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import require_rows, require_same_shape, require_same_type
@@ -85,25 +85,19 @@ def _input_scale(scale: float, is_tanh: bool) -> tuple[int, int]:
     return int(multiplier), shift
 
 
-_STEPS = 512
-_RANGE = 65535
-
-
 def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -> None:
     """Statements of the operator."""
     require_same_type((data, output), ("int16",))
     right = data.zero_point == output.zero_point == 0 and math.isclose(output.scale, 1 / 32768, rel_tol=1e-3)
     require(right, "int16 needs zero points of 0 and an output scale of 1/32768")
-    # Differences in [-65535, 0] stand for exponents in [-10, 0].
-    multiplier, shift = quantise_multiplier(data.scale * beta / (10.0 / 65535.0))
+    multiplier, shift = quantise_multiplier(data.scale * beta / SOFTMAX_UNIT)
     require_rows(data, output)
     depth = data.shape[-1]
     rows = math.prod(data.shape) // depth
     function = work.function
     source = work.read(0, "input")
-    exp_table = work.table("exp_table", interpolation_table(math.exp, 10.0 / f32(_RANGE), 32767, 2.0 / f32(_RANGE)))
-    inverse = interpolation_table(lambda x: 1.0 / (1.0 + x), 1.0 / f32(_RANGE), -32768, 2.0 / f32(_RANGE))
-    inverse_table = work.table("inverse_table", inverse)
+    exponential, inverse = softmax_tables()
+    exp_table, inverse_table = work.table("exp_table", exponential), work.table("inverse_table", inverse)
     target = work.write()
     exponents = function.scratch("exponents", (depth,), "int16")
     peak, total = function.local("peak"), function.local("total")
@@ -153,34 +147,3 @@ def _look_up(
     base = function.bind(load(table, index), "base")
     slope = slope_of(load(table, index + const(1)) - base)
     return base + ((slope * (value & const(127)) + const(64)) >> const(7))
-
-
-def interpolation_table(
-    curve: Callable[[float], float], scale: np.float32, zero_point: int, out_scale: np.float32
-) -> npt.NDArray[np.int16]:
-    """513 samples of `curve`, each lowered by half the interpolation error of its step (LiteRT's `LUTPopulate`)."""
-    f = np.float32
-
-    def sample(x: Any) -> Any:
-        return f(curve(float(x)))
-
-    first, last = scale * f(-32768 - zero_point), scale * f(32767 - zero_point)
-    step = (last - first) / f(_STEPS)
-    half_step = step / f(2)
-    inverse = f(65536) / (out_scale * f(32767) - out_scale * f(-32768))
-    values = []
-    for i in range(_STEPS):
-        here, middle, following = (
-            sample(x) for x in (first + f(i) * step, first + f(i) * step + half_step, first + f(i + 1) * step)
-        )
-        rounded = _round(here * inverse)
-        between = _round((following * inverse + rounded) / f(2))
-        bias = _round((between - _round(middle * inverse)) / f(2))
-        values.append(min(max(rounded - bias, -32768.0), 32767.0))
-    values.append(min(max(_round(sample(last) * inverse), -32768.0), 32767.0))
-    return np.array(values, np.float64).astype(np.int16)
-
-
-def _round(value: Any) -> Any:
-    """C's roundf()."""
-    return np.float32(np.floor(value + np.float32(0.5)) if value >= 0 else np.ceil(value - np.float32(0.5)))
