@@ -62,6 +62,7 @@ def strict_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files from this run")
+    parser.addoption("--every-u85", action="store_true", help="run TOSA's tests on each Ethos-U85, not on one of them")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fvp_runner.references.tosa import tool
+from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 
 # A few of each operator would be too many to run here; docs/tosa_coverage.md has the large set.
 OPERATORS = (
@@ -16,6 +19,24 @@ OPERATORS = (
     *("reduce_sum", "resize", "reverse", "scatter", "select", "sub", "table", "tile", "transpose", "identity"),
 )
 CONTROL = ("cond_if_const", "cond_if_binary", "while_loop")  # of streams that jump: simulated, not compiled
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`configuration`: each number of an Ethos-U85 with `--every-u85`, else one that stands for any."""
+    if "configuration" in metafunc.fixturenames:
+        numbers = range(len(ETHOS_U85)) if metafunc.config.getoption("every_u85") else (-1,)
+        metafunc.parametrize("configuration", numbers)
+
+
+@pytest.fixture
+def u85_of(configuration: int) -> Callable[[str, int], str]:
+    """The Ethos-U85 for a test of this name and seed: with each seed another one."""
+
+    def chosen(name: str, seed: int = 0) -> str:
+        number = configuration if configuration >= 0 else (zlib.crc32(name.encode()) + seed) % len(ETHOS_U85)
+        return ETHOS_U85[number].name
+
+    return chosen
 
 
 @pytest.fixture(scope="session")
