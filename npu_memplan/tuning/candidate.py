@@ -80,15 +80,16 @@ def _by_model(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rankin
 def _streams(
     plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking
 ) -> Iterator[tuple[Sequence[Command], Architecture]]:
+    """The streams of all calls; those of `plain` are not made where no call is without a change."""
     problem, plan = plain.extracted.problem, plain.plan
     changed = {m.call.first: m for m in moved}
-    for call, commands in ranking.streams(plain):
+    for index, call in enumerate(npu_calls(plain.extracted.program)):
         if call.first in changed:
-            program = changed[call.first].program
             places = call.places(problem, plan)
             places |= {name: (fast + 1, at) for name, at in changed[call.first].places.items()}
-            commands = stream_of(program, places.__getitem__)
-        yield commands, call.program.accelerator
+            yield stream_of(changed[call.first].program, places.__getitem__), call.program.accelerator
+        else:
+            yield ranking.streams(plain)[index][1], call.program.accelerator
 
 
 def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:

@@ -47,14 +47,15 @@ class PrefetchCandidate:
         fast: int,
         limit: int,
         assumptions: Assumptions | None = None,
-        known: dict[Assumptions, TimedCalls] | None = None,
+        like: PrefetchCandidate | None = None,
     ) -> None:
-        """`assumptions`: the model of time that is searched under, if not the ranking's; `known`: the calls under
-        those that were searched under before.
+        """`assumptions`: the model of time that is searched under, if not the ranking's; `like`: the same program
+        under another.
         """
         self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
         self._assumptions = assumptions or rank.memory_map.assumptions
-        self._known: dict[Assumptions, TimedCalls] = {} if known is None else known
+        self._known: dict[Assumptions, TimedCalls] = like._known if like else {}  # calls, by model
+        self._allocated: dict[tuple[Copies, int | None], tuple[Planned, Copies] | int] = like._allocated if like else {}
         if self._assumptions not in self._known:
             self._known[self._assumptions] = self._timed()
         self._timed_calls = self._known[self._assumptions]
@@ -90,7 +91,7 @@ class PrefetchCandidate:
         """The same, whose copies are searched for under another model, from those that were found on; programs are
         ranked as before.
         """
-        other = PrefetchCandidate(self.plain, self._rank, self._fast, self._limit, assumptions, self._known)
+        other = PrefetchCandidate(self.plain, self._rank, self._fast, self._limit, assumptions, self)
         for search, known in zip(other._searches, self._searches, strict=True):
             search.try_out(known.choice)
         return other
@@ -183,7 +184,15 @@ class PrefetchCandidate:
                 yield candidate
 
     def _together(self, copies: Copies, limit: int | None) -> tuple[Planned, Copies] | int:
-        """Places for the maps of the pool and the copies below a limit; else the bytes that are missing."""
+        """Places for the maps of the pool and the copies below a limit; else the bytes that are missing. The same
+        copies, which another model of time may lead to, have the same places.
+        """
+        key = tuple(copies), limit
+        if key not in self._allocated:
+            self._allocated[key] = self._allocate(copies, limit)
+        return self._allocated[key]
+
+    def _allocate(self, copies: Copies, limit: int | None) -> tuple[Planned, Copies] | int:
         problem, plan = self.plain.extracted.problem, self.plain.plan
         pool = problem.pools[self._fast]
         inside = {p.buffer for p in plan.placements if p.pool == pool.name}

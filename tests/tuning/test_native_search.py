@@ -199,10 +199,23 @@ MUTANTS = {
         ("g->wish->fifo && ", ""),
         ("work[next] > (double)most + 1", "work[next] > (double)most - 40"),
         ("g->left > (double)most + 1", "g->left > (double)most - 40"),
-        ("g->copied[constant] = 1;\n  g->left -= g->line->least[constant];", "g->copied[constant] = 1;"),
+        ("unfinished);\n  g->left -= g->line->least[constant];", "unfinished);"),
         ("tight_until(&g->room, first, last) + unfinished + 1", "tight_until(&g->room, first, last) + unfinished + 2"),
     ],
-    "search.c": [("NEAR = 3", "NEAR = 2"), ("STAY = 0.25", "STAY = 0.26"), ("found->cycles <= s", "found->cycles < s")],
+    "search.c": [
+        ("NEAR = 3", "NEAR = 2"),
+        ("STAY = 0.25", "STAY = 0.26"),
+        ("sent.cycles <= s", "sent.cycles < s"),
+        ("until = first < until ? first : until", ""),
+        ("now < then ? then : now", "then"),
+        ("reached[from] < constant", "reached[from] <= constant"),
+        ("chance(g, run, constant, from", "chance(g, run, constant, to"),
+    ],
+    "snapshots.c": [
+        ("same->kernel, (size_t)m->kernels", "same->kernel, (size_t)0"),
+        ("first[k] >= operation", "first[k] > operation"),
+        ("best->at[i] = found->at[i];", ""),
+    ],
 }
 
 

@@ -66,11 +66,16 @@ typedef struct {
   int64_t low, high;
 } Range;
 
+static inline bool trail_is_full(const Distances *d) { return d->trails > TRAIL - SPARE; }
+
+static inline void set_bound(Distances *d, enum Kind kind, int32_t place, int64_t value) {
+  d->trail[d->trails++] = (Change){d->bound[kind][place], place, (int8_t)kind};
+  d->bound[kind][place] = value;
+}
+
 /* narrow.c */
-void set_bound(Distances *d, enum Kind kind, int32_t place, int64_t value);
 void undo(Distances *d, int64_t until);
 void enqueue(Distances *d, int32_t item);
-bool trail_is_full(const Distances *d);
 int32_t narrow(Distances *d);
 
 #endif

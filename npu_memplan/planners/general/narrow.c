@@ -1,13 +1,6 @@
 /* Bounds of origins and ranges of distances, narrowed until nothing moves; what was changed can be taken back. */
 #include "distances.h"
 
-bool trail_is_full(const Distances *d) { return d->trails > TRAIL - SPARE; }
-
-void set_bound(Distances *d, enum Kind kind, int32_t place, int64_t value) {
-  d->trail[d->trails++] = (Change){d->bound[kind][place], place, (int8_t)kind};
-  d->bound[kind][place] = value;
-}
-
 void undo(Distances *d, int64_t until) {
   while (d->trails > until) {
     Change change = d->trail[--d->trails];
@@ -50,26 +43,33 @@ static Range range_of(const Distances *d, int32_t p) {
   return range;
 }
 
+/* `at` modulo `step`, never negative; most steps are powers of two, which need no division. */
+static inline int64_t rest_of(int64_t at, int64_t step) {
+  return step & (step - 1) ? modulo(at, step) : at & (step - 1);
+}
+
 /* Keep item i's origin in [low, high]; false when none is left. */
-static bool clip(Distances *d, int32_t i, int64_t low, int64_t high) {
+static inline bool clip(Distances *d, int32_t i, int64_t low, int64_t high) {
   const Network *n = d->network;
-  bool moved = false;
-  low += modulo(n->residue[i] - low, n->modulus[i]);
-  high -= modulo(high - n->residue[i], n->modulus[i]);
-  if (low > d->bound[LEAST][i]) {
+  int64_t *least = &d->bound[LEAST][i], *most = &d->bound[MOST][i], step = n->modulus[i];
+  if (low <= *least - step && high >= *most + step) {
+    return true; /* however it is aligned */
+  }
+  low += rest_of(n->residue[i] - low, step);
+  high -= rest_of(high - n->residue[i], step);
+  if (low <= *least && high >= *most) {
+    return true;
+  }
+  if (low > *least) {
     set_bound(d, LEAST, i, low);
-    moved = true;
   }
-  if (high < d->bound[MOST][i]) {
+  if (high < *most) {
     set_bound(d, MOST, i, high);
-    moved = true;
   }
-  if (moved && d->bound[LEAST][i] > d->bound[MOST][i]) {
+  if (*least > *most) {
     return false;
   }
-  if (moved) {
-    enqueue(d, i);
-  }
+  enqueue(d, i);
   return true;
 }
 

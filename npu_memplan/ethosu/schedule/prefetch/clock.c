@@ -4,15 +4,6 @@
 
 static double later(double a, double b) { return b > a ? b : a; }
 
-bool take_clock(Arena *arena, Clock *clock, const Line *line) {
-  int64_t transfers = line->operations + line->span_at[line->constants];
-  clock->line = line;
-  TAKE(arena, clock->kernel, line->operations);
-  TAKE(arena, clock->transfer, transfers);
-  TAKE(arena, clock->started, transfers);
-  return !arena->failed;
-}
-
 void clock_begin(Clock *clock) {
   memset(&clock->moment, 0, sizeof clock->moment);
   clock->moment.now = clock->line->begin;

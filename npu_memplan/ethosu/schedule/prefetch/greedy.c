@@ -16,8 +16,8 @@ static void everyone_waits(Greedy *g) {
   for (int32_t k = 0; k < g->line->constants; k++) {
     g->copied[k] = 0;
     g->left += g->line->least[k];
+    g->not_before[k] = 0;
     if (!g->wish->stays[k]) {
-      g->not_before[k] = earliest(g->line, g->wish, k);
       *end = k;
       end = &g->next[k];
     }
@@ -53,16 +53,43 @@ static int64_t place(Greedy *g, int32_t constant, int32_t index, int32_t unfinis
   return at;
 }
 
+/* Take the bytes of the copy that was sent as number `sent`. */
+void fill_copy(Greedy *g, int64_t sent) {
+  const Sent *s = g->sent;
+  int32_t constant = s->constant[sent];
+  int64_t first = max_of(0, s->before[sent] - s->unfinished[sent]);
+  room_fill(&g->room, g->line->size[constant], first, g->line->last[constant], s->at[sent]);
+  g->copied[constant] = 1;
+}
+
 static void send_copy(Greedy *g, int32_t constant, int32_t index, int64_t at, int32_t unfinished) {
   Sent *sent = g->sent;
-  room_fill(&g->room, g->line->size[constant], max_of(0, index - unfinished), g->line->last[constant], at);
-  clock_send(&g->clock, constant, unfinished);
-  g->copied[constant] = 1;
-  g->left -= g->line->least[constant];
   sent->constant[sent->count] = constant;
   sent->before[sent->count] = index;
   sent->unfinished[sent->count] = unfinished;
-  sent->at[sent->count++] = at;
+  sent->at[sent->count] = at;
+  fill_copy(g, sent->count++);
+  clock_send(&g->clock, constant, unfinished);
+  g->left -= g->line->least[constant];
+}
+
+/* The first operation in [from, until) before which a constant that does not wait in `run` might have been sent there;
+ * `until`: none. */
+int32_t first_chance(Greedy *g, Run *run, int32_t constant, int32_t from, int32_t until) {
+  int64_t copies = 0;
+  int32_t unfinished;
+  room_empty(&g->room);
+  g->sent = &run->sent;
+  g->not_before[constant] = 0;
+  for (int32_t index = from; index < until; index++) {
+    for (; copies < run->sent.count && run->sent.before[copies] < index; copies++) {
+      fill_copy(g, copies);
+    }
+    if (constant <= run->reached[index] && g->not_before[constant] <= index && place(g, constant, index, 1, &unfinished) >= 0) {
+      return index;
+    }
+  }
+  return until;
 }
 
 /* Whether an operation ends max_lead with a copy that is made now. */
@@ -90,31 +117,33 @@ static void in_time(Greedy *g, int32_t constant, int32_t index) {
   }
 }
 
-/* Send what is read later, while the port is idle. */
-static void ahead(Greedy *g, int32_t index) {
+/* Send what is read later, while the port is idle; the constant after which none was looked at, -1: none was. */
+static int32_t ahead(Greedy *g, int32_t index) {
   int32_t *link = &g->next[g->line->constants], unfinished;
   if (clock_idle(&g->clock) < 0) {
-    return;
+    return -1;
   }
   while (*link >= 0) {
     int32_t constant = *link;
     int64_t at = -1;
-    if (g->not_before[constant] <= index && index < g->line->first[constant]) {
+    bool may = g->not_before[constant] <= index && earliest(g->line, g->wish, constant) <= index;
+    if (may && index < g->line->first[constant]) {
       at = place(g, constant, index, 1, &unfinished);
     }
     if (at >= 0) {
       send_copy(g, constant, index, at, unfinished);
       *link = g->next[constant];
       if (clock_idle(&g->clock) < 0) {
-        return;
+        return constant;
       }
     } else {
       if (g->wish->fifo && earliest(g->line, g->wish, constant) <= index) {
-        return;
+        return constant;
       }
       link = &g->next[constant];
     }
   }
+  return (int32_t)g->line->constants;
 }
 
 /* Take a constant from those that wait; whether it waited. */
@@ -131,11 +160,11 @@ static bool taken(Greedy *g, int32_t constant) {
 }
 
 bool take_greedy(Arena *arena, Greedy *g, const Line *line, const Free *free) {
-  *g = (Greedy){.line = line};
+  *g = (Greedy){.line = line, .clock = {.line = line}};
   TAKE(arena, g->next, line->constants + 1);
   TAKE(arena, g->not_before, line->constants);
   TAKE(arena, g->copied, line->constants);
-  return take_clock(arena, &g->clock, line) && take_room(arena, &g->room, free, line) && !arena->failed;
+  return take_room(arena, &g->room, free, line) && !arena->failed;
 }
 
 /* To the nearest whole number, to the even one of two. */
@@ -151,24 +180,36 @@ static bool too_late(const Greedy *g, int32_t next, int64_t most) {
   return m->output + g->line->work[next] > (double)most + 1 || clock_busy(&g->clock, g->line->far) + g->left > (double)most + 1;
 }
 
-/* The schedule of a wish; of one that takes more than `most` cycles only that (as NEVER). */
-void schedule(Greedy *g, const Wish *wish, Sent *sent, int64_t most) {
+/* The schedule of a wish; of one that takes more than `most` cycles only that (as NEVER). `same`: a schedule that is the
+ * same before operation `until`. */
+void schedule(Greedy *g, const Wish *wish, Run *run, int64_t most, const Run *same, int32_t until) {
+  int32_t begin = same == NULL ? 0 : until - until % STRIDE;
+  Sent *sent = g->sent = &run->sent;
   g->wish = wish;
-  g->sent = sent;
+  g->run = run;
+  g->clock.kernel = run->kernel;
+  g->clock.transfer = run->transfer;
+  g->clock.started = run->started;
   clock_begin(&g->clock);
   room_empty(&g->room);
   everyone_waits(g);
   sent->count = 0;
-  for (int32_t index = 0; index < g->line->operations; index++) {
+  if (begin) {
+    go_on(g, same, begin);
+  }
+  for (int32_t index = begin; index < g->line->operations; index++) {
     int32_t constant = g->line->reads[index];
     bool first = constant >= 0 && g->line->first[constant] == index;
+    if (index % STRIDE == 0) {
+      take_snapshot(g, index);
+    }
     if (first && taken(g, constant)) {
       in_time(g, constant, index);
     }
     if (first && !g->copied[constant]) {
       g->left -= g->line->least[constant];
     }
-    ahead(g, index);
+    run->reached[index] = ahead(g, index);
     clock_step(&g->clock, index, constant >= 0 && g->copied[constant]);
     if (too_late(g, index + 1, most)) {
       sent->cycles = NEVER;

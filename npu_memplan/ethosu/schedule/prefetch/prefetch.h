@@ -112,7 +112,6 @@ typedef struct {
   double kernel, transfer;
 } Instant;
 
-bool take_clock(Arena *arena, Clock *clock, const Line *line);
 Instant clock_now(const Clock *clock);
 void clock_return(Clock *clock, const Instant *then);
 void clock_begin(Clock *clock);
@@ -138,22 +137,51 @@ int64_t room_find(const Room *room, int64_t size, int64_t first, int64_t last, b
 int64_t room_tight_until(const Room *room, int64_t first, int64_t last);
 void room_fill(Room *room, int64_t size, int64_t first, int64_t last, int64_t at);
 
+/* snapshots.c */
+enum { STRIDE = 4 }; /* operations from one snapshot to the next */
+
+/* The state before an operation. */
+typedef struct {
+  Instant instant;
+  double left;         /* of Greedy */
+  int64_t sent;        /* copies so far */
+  int32_t *not_before; /* of Greedy */
+} Snapshot;
+
+/* A schedule and the states on its way, from which another one that is the same up to there can go on. */
+typedef struct {
+  Sent sent;
+  double *kernel, *transfer; /* of Clock */
+  int32_t *started;
+  int32_t *reached; /* [operations]: the last constant that was looked at before it, -1: none */
+  Snapshot *at; /* [operations / STRIDE + 1] */
+} Run;
+
 /* greedy.c */
 typedef struct {
   const Line *line;
   const Wish *wish;
   Sent *sent;
+  Run *run;
   Clock clock;
   Room room;
   int32_t *next;       /* [constants + 1]: what is waiting after a constant, by first readers; the last entry is the head */
-  int32_t *not_before; /* [constants]: no copy is found before this operation */
+  int32_t *not_before; /* [constants]: no bytes are free for a copy before this operation */
   int8_t *copied;      /* [constants] */
   double left;         /* cycles of the memory of constants for constants that are neither sent nor read */
 } Greedy;
 
 int32_t earliest(const Line *line, const Wish *wish, int32_t constant);
 bool take_greedy(Arena *arena, Greedy *greedy, const Line *line, const Free *free);
-void schedule(Greedy *greedy, const Wish *wish, Sent *sent, int64_t most);
+void fill_copy(Greedy *greedy, int64_t sent);
+int32_t first_chance(Greedy *greedy, Run *run, int32_t constant, int32_t from, int32_t until);
+void schedule(Greedy *greedy, const Wish *wish, Run *run, int64_t most, const Run *same, int32_t until);
+
+/* snapshots.c */
+bool take_run(Arena *arena, Run *run, const Line *line);
+void keep_run(Run *best, Run *found, int32_t same_until);
+void take_snapshot(const Greedy *greedy, int32_t operation);
+void go_on(Greedy *greedy, const Run *same, int32_t operation);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -33,16 +33,46 @@ static void undo(Wish *wish, Change before) {
   wish->stays[before.constant] = before.stays;
 }
 
-/* Whether no constant that was changed is sent otherwise: it was drawn as it is, or with another lead that reaches back
- * behind the first operation. */
-static bool same_schedule(const Line *line, const Wish *wish, const Change *before, int64_t changes) {
-  for (int64_t i = 0; i < changes; i++) {
-    int32_t k = before[i].constant;
-    if (wish->stays[k] != before[i].stays || earliest(line, wish, k) != before[i].earliest) {
-      return false;
+/* The operation before which a constant was sent; that of its first reader where it was not. */
+static int32_t sent_before(const Line *line, const Sent *sent, int32_t constant) {
+  for (int64_t i = 0; i < sent->count; i++) {
+    if (sent->constant[i] == constant) {
+      return sent->before[i];
     }
   }
-  return true;
+  return line->first[constant];
+}
+
+/* The operation before `until` from which on a constant that waits from `now` on, in place of `then`, changes `run`;
+ * `until`: none. A constant that waits in both and finds no place in one finds none in the other. Where the first that
+ * waits goes first, one that is looked at keeps others waiting. */
+static int32_t differs(Greedy *g, Run *run, int32_t constant, int32_t then, int32_t now, int32_t until) {
+  int32_t from = now < then ? now : then, to = now < then ? then : now;
+  to = to < until ? to : until;
+  if (!g->wish->fifo && now < then) {
+    from = first_chance(g, run, constant, from, to);
+  } else if (!g->wish->fifo) {
+    from = sent_before(g->line, &run->sent, constant);
+  } else {
+    while (from < to && run->reached[from] < constant) {
+      from++;
+    }
+  }
+  return from < to ? from : until;
+}
+
+/* The operation until which a changed wish makes the schedule that it made before; all: for good. */
+static int32_t same_until(Greedy *g, const Wish *wish, Run *run, const Change *before, int64_t changes) {
+  int32_t until = (int32_t)g->line->operations;
+  g->wish = wish;
+  for (int64_t i = 0; i < changes; i++) {
+    int32_t k = before[i].constant, first = g->line->first[k];
+    if (wish->stays[k] != before[i].stays) { /* its first reader does not wait for a copy, or no longer */
+      until = first < until ? first : until;
+    }
+    until = differs(g, run, k, before[i].earliest, earliest(g->line, wish, k), until);
+  }
+  return until;
 }
 
 static void keep(Sent *best, const Sent *found) {
@@ -56,23 +86,26 @@ static void keep(Sent *best, const Sent *found) {
 }
 
 /* Change the wish, and go on from what is not slower. */
-static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Sent *found) {
+static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Run *run, Run *trial) {
   int64_t constants = g->line->constants;
   Change before[TOGETHER];
+  schedule(g, wish, run, NEVER, NULL, 0);
   for (; s->left > 0; s->left -= max_of(LEAST, g->line->operations)) {
     int64_t near = draw(s, constants), changes = 1 + draw(s, TOGETHER);
     for (int64_t i = 0; i < changes; i++) {
       before[i] = change(s, g->line, wish, drawn(s, near, constants));
     }
-    if (same_schedule(g->line, wish, before, changes)) {
+    int32_t until = same_until(g, wish, run, before, changes);
+    if (until == g->line->operations) {
       continue;
     }
-    schedule(g, wish, found, s->cycles);
-    if (found->cycles <= s->cycles) {
-      s->cycles = found->cycles;
-      if (found->cycles < best->cycles) {
-        keep(best, found);
+    schedule(g, wish, trial, s->cycles, run, until);
+    if (trial->sent.cycles <= s->cycles) {
+      s->cycles = trial->sent.cycles;
+      if (trial->sent.cycles < best->cycles) {
+        keep(best, &trial->sent);
       }
+      keep_run(run, trial, until);
     } else {
       while (changes > 0) {
         undo(wish, before[--changes]);
@@ -81,26 +114,22 @@ static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Sent *found) {
   }
 }
 
-static bool take_sent(Arena *arena, Sent *sent, int64_t constants) {
-  TAKE(arena, sent->constant, constants);
-  TAKE(arena, sent->before, constants);
-  TAKE(arena, sent->unfinished, constants);
-  TAKE(arena, sent->at, constants);
-  return !arena->failed;
-}
-
 /* Look on from a wish, for as many operations on the clock as are left: FOUND, or NO_MEMORY. With nothing left, what
  * becomes of the wish itself.
  */
 int64_t npu_memplan_prefetch(const Line *line, const Free *free, Search *search, Wish *wish, Sent *best) {
   Arena arena = {0};
   Greedy g;
-  Sent found;
-  bool ready = take_greedy(&arena, &g, line, free) && take_sent(&arena, &found, line->constants);
+  Run run, trial;
+  bool ready = take_greedy(&arena, &g, line, free) && take_run(&arena, &run, line);
   if (ready && search->left > 0) {
-    look_on(&g, search, wish, best, &found);
+    ready = take_run(&arena, &trial, line);
+    if (ready) {
+      look_on(&g, search, wish, best, &run, &trial);
+    }
   } else if (ready) {
-    schedule(&g, wish, best, NEVER);
+    schedule(&g, wish, &run, NEVER, NULL, 0);
+    keep(best, &run.sent);
   }
   free_all(&arena);
   return ready ? FOUND : NO_MEMORY;
