@@ -1,8 +1,9 @@
-"""What the program does to its planned buffers, byte by byte, as the plan's verifier follows it.
+"""What the program does to its planned buffers, byte by byte, and which inputs come row by row: what verifiers follow.
 
 Invariant: reads are those whose content is used for certain, writes all that may be written. A loop or an `if` inside
 a PrimFunc counts as one step at its first point, without what is touched nowhere else, which reads what nothing in it
-writes; an `if` of Relax is a branch.
+writes; an `if` of Relax is a branch. What is fed and read of a streamed input is what the NPU function says of
+its operations.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..problem import AccessHistory, BranchPoints, Buffer, BufferAccess, ByteRun
+from ..ethosu.program.primfunc import from_primfunc
+from ..ethosu.program.streamed import feeds
+from ..problem import AccessHistory, BranchPoints, Buffer, BufferAccess, ByteRun, Fed, RowsRead, RowStream
 from ..problem.spans import Spans, runs_of
+from ..vocabulary import PARAM_ROLES, STREAMED, STREAMED_ROWS, is_npu
 from .liveness import Storage
-from .program import Branch, Choose, Internal, Node, Program, RelaxTensor, Statement, Step, StepAccess, steps
+from .program import Branch, Choose, Internal, Node, Program, RelaxTensor, Statement, Step, StepAccess, View, steps
 
 
 def accesses_of(program: Program, planned: Mapping[Storage, Buffer], end: int) -> tuple[AccessHistory, ...]:
@@ -92,3 +96,20 @@ def _branches(statements: Iterable[Statement]) -> Iterator[BranchPoints]:
 def _runs(spans: Spans, size_bytes: int) -> tuple[ByteRun, ...]:
     """`spans` of a buffer of `size_bytes`; none for all of it."""
     return () if spans == ((0, size_bytes),) else tuple(ByteRun(*run) for run in runs_of(spans))
+
+
+def streams_of(program: Program, planned: Mapping[Storage, Buffer]) -> Iterator[RowStream]:
+    """The streamed inputs among the `planned` storages. Points must have been numbered."""
+    for call in program.calls:
+        if not is_npu(call.primfunc) or STREAMED_ROWS not in call.primfunc.attrs:
+            continue
+        rows, kept = map(int, call.primfunc.attrs[STREAMED_ROWS])
+        argument = call.arguments[[str(role) for role in call.primfunc.attrs[PARAM_ROLES]].index(STREAMED)]
+        if not isinstance(argument, View) or argument.tensor not in planned:
+            continue
+        ordered: list[Step] = list(steps(call.nodes))
+        operations = from_primfunc(call.primfunc).operations
+        buffer = planned[argument.tensor]
+        fed = (Fed(ordered[feed.operation].point, feed.rows) for feed in feeds(operations, kept))
+        read = (RowsRead(s.point, *o.input_rows) for s, o in zip(ordered, operations, strict=True) if o.input_rows[1])
+        yield RowStream(buffer.name, buffer.size_bytes // kept, rows, tuple(fed), tuple(read))

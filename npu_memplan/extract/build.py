@@ -14,7 +14,7 @@ from tvm import relax
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
 from ..problem.spans import covered
 from ..request import Request
-from .accesses import accesses_of, branches_of
+from .accesses import accesses_of, branches_of, streams_of
 from .devices import PoolAssignment
 from .liveness import ALWAYS, Storage, lifetimes
 from .program import (
@@ -32,7 +32,6 @@ from .program import (
 )
 from .relax.calls import may_overlap
 from .sizes import lower_bound, static_extent
-from .streams import streams_of
 from .symbolic.dynamic import Sample
 
 OWNS, GETS = "the caller owns it", "the caller gets it"

@@ -2,7 +2,8 @@
 
 Invariant: every network's plan is its part of one verified joint plan. Each network's own placement is kept as a whole
 where the memory has room for that, since its copies were timed for it; otherwise all are planned anew. An artifact,
-which was compiled before, stays where it is.
+which was compiled before, stays where it is. Resident constants are chosen by the cycles that they save in all networks
+together, each counted as often as it runs, and no other buffer is moved for them.
 """
 
 from __future__ import annotations
@@ -131,8 +132,6 @@ def link(
             break
     compiled = {n: one for n, one in made.items() if isinstance(one, Planned)}
     if requested.most_bytes != 0 and compiled:
-        from .residents import with_residents
-
         made = {**made, **with_residents(compiled, plan, requested, weights)}
         made, problem, plan = place(made, name, between, weights, options)
     return Linked(made, problem, plan, alone, between.connected, on if npus or len({*on.values()}) > 1 else {})
@@ -341,3 +340,18 @@ def _check(
         raise ApplicationError(
             f"--rate {wrong[0]}={rates[wrong[0]]:g} is not above 0; a network that never runs is not linked"
         )
+
+
+def with_residents(
+    networks: Mapping[str, Planned], plan: Plan, requested: Resident, weights: Mapping[str, float]
+) -> dict[str, Planned]:
+    """The networks with resident constants in what their joint `plan` leaves of the fast pool."""
+    from ..tuning.resident import share_room  # only where constants are to be resident
+
+    made = share_room(list(networks.values()), plan, requested, [weights[name] for name in networks])
+    if made is None:
+        raise ApplicationError(
+            "--resident all does not fit beside the networks, or the pool has no size for --resident auto; give "
+            "--pool NAME=SIZE, or leave the choice to --resident auto"
+        )
+    return dict(zip(networks, made, strict=True))

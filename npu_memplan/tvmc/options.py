@@ -19,8 +19,7 @@ from ..names import unusable_in_c
 from ..options import AUTO
 from ..problem import Pool
 from . import TvmcError
-from .config import read_config
-from .pass_config import parse_pass_config
+from .config import parse_pass_config, read_config
 from .pools import ATTRIBUTES, CONSTANT, WORKSPACE, parse_pools
 from .targets import Targets, parse_targets
 

@@ -231,7 +231,7 @@ def test_views_fold_only_what_strides_can_express() -> None:
 
 
 def test_the_split_cases_are_functions_of_views() -> None:
-    from npu_memplan.ethosu.relax.graphs import build_graph
+    from npu_memplan.ethosu.relax.lowering import build_graph
     from npu_memplan.ethosu.relax.partition import offloaded, partition_for_ethosu
     from tests.support.relax_import import import_relax
 

@@ -82,7 +82,7 @@ def random_inputs(graph: LayerGraph, seed: int = 0) -> dict[str, np.ndarray]:
 
 def only_graph(partitioned: Any) -> LayerGraph:
     """The graph of a module that is one function for the NPU."""
-    from npu_memplan.ethosu.relax.graphs import build_graph
+    from npu_memplan.ethosu.relax.lowering import build_graph
     from npu_memplan.ethosu.relax.partition import offloaded
 
     (function,) = offloaded(partitioned).values()

@@ -1,15 +1,49 @@
-"""The configurations of Ethos-U85.
+"""The configurations of Ethos-U85, and the RAMs inside it, which decide what blocks fit and how weights are filled up.
 
 Invariant: numbers only. Source: Arm's published optimiser (ethos-u-vela 5.2.0, Apache-2.0: regor's `ethos_u85.cpp`,
-`ethos_u85_performance.cpp` and the register descriptions in `ethos_u85_interface.hpp`); of time, `command_fetch_bytes`,
-`launch_cycles`, `awaits_response`, `input_bytes`, and what 256 decodes and 1024 and 2048 have in flight, were chosen
-after looking at published counts (docs/time_validation.md).
+`ethos_u85_performance.cpp`, `ethos_u85_weight_encoder.cpp` and the register descriptions in
+`ethos_u85_interface.hpp`); of time, `command_fetch_bytes`, `launch_cycles`, `awaits_response`, `input_bytes`, and what
+256 decodes and 1024 and 2048 have in flight, were chosen after looking at published counts (docs/time_validation.md).
 """
 
 from __future__ import annotations
 
-from .architecture import Architecture, Channel, Language, OutputKind, Product, Rates, Shape
-from .rams85 import RAMS
+from .architecture import Architecture, BlockRams, Channel, Language, OutputKind, Product, Rates, Shape
+
+
+def _units(*units: tuple[int, int, int]) -> tuple[Shape, ...]:
+    return tuple(Shape(*unit) for unit in units)
+
+
+_SMALLEST = _units((1, 2, 1), (1, 1, 2), (1, 1, 2))
+_SMALL = _units((2, 2, 1), (1, 2, 2), (1, 1, 4))
+_SMALL_ROWS = _units((1, 4, 1), (1, 2, 2), (1, 1, 4))
+
+RAMS = {
+    128: BlockRams(8192, 8192, 2048, 768, _SMALLEST, _SMALLEST, depthwise_gaps=(0, 2)),
+    256: BlockRams(16384, 16384, 2048, 1536, _SMALL, _SMALL_ROWS, depthwise_gaps=(0, 2)),
+    512: BlockRams(16384, 32768, 4096, 3072, _SMALL, _SMALL_ROWS, depthwise_gaps=(2, 2)),
+    1024: BlockRams(
+        16384,
+        65536,
+        4096,
+        6144,
+        _units((2, 4, 1), (2, 2, 2), (1, 2, 4)),
+        _units((2, 4, 1), (1, 4, 2), (1, 2, 4)),
+        depthwise_gaps=(6, 6),
+    ),
+    2048: BlockRams(
+        32768,
+        131072,
+        8192,
+        12288,
+        _units((4, 4, 1), (2, 4, 2), (2, 2, 4)),
+        _units((4, 4, 1), (2, 4, 2), (1, 4, 4)),
+        depthwise_gaps=(6, 6),
+    ),
+}
+"""By multipliers."""
+
 
 _STREAM_VERSION = 1
 _KINDS = tuple(OutputKind)[7:]

@@ -1,15 +1,16 @@
 """Simplifications of a layer graph that save memory and time before lowering.
 
 Invariant: a folded graph computes the same outputs; nothing is folded when a tensor between has
-another reader or is an output of the graph.
+another reader or is an output of the graph. A table that is folded is indexed by exactly the values that the layer
+before it would have stored.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -21,10 +22,41 @@ from ..layers.gather import ChannelGather
 from ..layers.pad import Pad
 from ..layers.requantize import Requantize
 from ..layers.transpose import Transpose
+from .emit_context import EmitContext
 from .graph import LayerGraph
-from .layer import Layer
-from .looked import Looked
-from .tensors import Padding
+from .layer import Layer, Limits, StorageTraits
+from .tensors import LayerTensor, Padding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Looked(Layer):
+    """A layer whose one operation looks its results up: `layer` made `between`, of which `table` makes the output."""
+
+    layer: Layer
+    between: LayerTensor
+    table: tuple[int, ...]
+
+    limits: ClassVar[Limits] = Limits(tables=True)
+
+    @staticmethod
+    def of(layer: Layer, between: LayerTensor, lookup: Lookup) -> Looked:
+        made = replace(layer, output=lookup.output)
+        return Looked(layer.name, layer.inputs, lookup.output, made, between, lookup.table)
+
+    @property
+    def source(self) -> str:
+        """The layer that computes."""
+        return self.between.name
+
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
+        return self.layer.storage(tensors)
+
+    def emit(self, context: EmitContext) -> None:
+        """The layer's operation, to the values that the table is indexed by."""
+        between = replace(self.between, name=self.output)
+        tensors = {**context.tensors, self.output: between}
+        self.layer.emit(replace(context, tensors=tensors, table=np.array(self.table, np.int64)))
+
 
 T = TypeVar("T", Pad, ChannelGather)
 

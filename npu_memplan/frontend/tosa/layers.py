@@ -18,11 +18,10 @@ from ...models.file import NetworkError
 from ...models.flatbuffer import FlatbufferError
 from ...models.tosa_graph import TosaGraph, TosaOperator
 from .builder import STORED, GraphBuilder
-from .constants import constant_result
 from .emitters import EMITTERS, LIMITED, PLACES
 from .operands import clamp_of, rounds_twice, zero_points_of
 from .shapes import check_shape
-from .simplify import folded_constants, moved_before_rescales, moved_behind_rescales
+from .simplify import constant_result, folded_constants, moved_before_rescales, moved_behind_rescales
 
 
 class TosaLayersError(RefusalError):

@@ -4,23 +4,24 @@ shapes that a file leaves to the run time, though they follow from those of its 
 Invariant: the folded file has the tensors of the original, at their indices; some that operators made are constants in
 it, with the bytes that the reference would make, and these operators are gone, others have the shape that they have
 when it runs. What is returned by the network itself stays computed. Files with NPU calls are as they were.
+Everything else is copied field by field, and new buffers come last.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...errors import NpuMemplanError
+from ..flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
 from ..network import CpuOperator, Network
 from ..tensor import Tensor
 from ..tflite import read_network
 from .shapes import Shape, open_shapes, output_shape
 from .values import EVALUATORS, Arrays
-from .writing import with_constants, with_shapes
 
 _MOST_GROWTH_BYTES = 1 << 16  # of constants that are larger than what they are made of
 _WIDENS = "DEQUANTIZE"  # halves have no code: they become float32, whatever their size
@@ -119,3 +120,55 @@ def _results(graph: Network, operator: CpuOperator, unsaid: Collection[int] = ()
 
 def _unknown(tensor: Tensor | None) -> bool:
     return tensor is not None and (tensor.data is None or tensor.is_variable)
+
+
+Made = Mapping[int, Mapping[int, bytes]]  # operator -> tensor -> its bytes
+
+
+def with_constants(source: bytes, made: Sequence[Made]) -> bytes:
+    """`source` without the operators in `made`, one mapping a subgraph, whose outputs are these constants."""
+    import tflite
+
+    model = tflite.Model.GetRootAsModel(source, 0)
+    write = TableWriter(source)
+    buffers = [write.copy("Buffer", model.Buffers(i)._tab.Pos) for i in range(model.BuffersLength())]
+    graphs = []
+    for number, gone in enumerate(made):
+        graph = model.Subgraphs(number)
+        if not gone:
+            graphs.append(write.copy("SubGraph", graph._tab.Pos))
+            continue
+        contents = {tensor: content for constants in gone.values() for tensor, content in constants.items()}
+        tensors = []
+        for index in range(graph.TensorsLength()):
+            replaced = {}
+            if index in contents:
+                replaced = {"Buffer": len(buffers)}
+                vector = write.data_vector(contents[index], alignment=BUFFER_ALIGNMENT)
+                buffers.append(write.table("Buffer", {"Data": vector}))
+            tensors.append(write.copy("Tensor", graph.Tensors(index)._tab.Pos, replaced))
+        kept = [i for i in range(graph.OperatorsLength()) if i not in gone]
+        operators = [write.copy("Operator", graph.Operators(i)._tab.Pos) for i in kept]
+        fields = {"Tensors": write.tables(tensors), "Operators": write.tables(operators)}
+        graphs.append(write.copy("SubGraph", graph._tab.Pos, fields))
+    fields = {"Subgraphs": write.tables(graphs), "Buffers": write.tables(buffers)}
+    write.builder.Finish(write.copy("Model", model._tab.Pos, fields), b"TFL3")
+    return bytes(write.builder.Output())
+
+
+def with_shapes(source: bytes, found: Sequence[Mapping[int, Sequence[int]]]) -> bytes:
+    """`source` whose tensors have these shapes, one mapping a subgraph, and no signature that leaves them open."""
+    import tflite
+
+    model = tflite.Model.GetRootAsModel(source, 0)
+    write = TableWriter(source)
+    graphs = []
+    for number, shapes in enumerate(found):
+        graph = model.Subgraphs(number)
+        tensors = []
+        for index in range(graph.TensorsLength()):
+            replaced = {"Shape": write.numbers(shapes[index]), "ShapeSignature": 0} if index in shapes else {}
+            tensors.append(write.copy("Tensor", graph.Tensors(index)._tab.Pos, replaced))
+        graphs.append(write.copy("SubGraph", graph._tab.Pos, {"Tensors": write.tables(tensors)}))
+    write.builder.Finish(write.copy("Model", model._tab.Pos, {"Subgraphs": write.tables(graphs)}), b"TFL3")
+    return bytes(write.builder.Output())
