@@ -4,13 +4,13 @@
         [--windows]
 
 A row a model and accelerator: Vela's bytes (its arena; "planned": the best plan of its stream, where its arena counts
-other things), ours, Vela's cycles and ours by the nominal model, their ratio, ours from model to model, the worst ratio
-of all timing models (the same one on both sides of each), CPU seconds of a compile in this process, and which program
-was taken. With `--results`, rows are appended to a
-file, and what it has is not computed again: a long run can be ended and continued. With `--windows`, rows also say by
-how many cycles, at most, the operations of ours inside a window of time need more of a memory than the window's length,
-under any timing model: 0 unless the models are wrong. The last lines have, by accelerator, the geometric means and the
-rows in which bytes or cycles are above Vela's, or windows too short. Nothing is asserted.
+other things), ours, cycles of Vela's stream there and ours by the nominal model, their ratio, ours from model to
+model, the worst ratio of all timing models (the same one on both sides of each), CPU seconds of a compile in this
+process, and which program was taken. With `--results`, rows are appended to a file, and what it has is not computed
+again: a long run can be ended and continued. With `--windows`, rows also say by how many cycles, at most, the
+operations of ours inside a window of time need more of a memory than the window's length, under any timing model: 0
+unless the models are wrong. The last lines have, by accelerator, the geometric means and the rows in which bytes or
+cycles are above Vela's, or windows too short. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ def measure(model: Path, name: str, options: CompileOptions, windows: bool) -> R
         if not sum(theirs):
             return replace(row, message="nothing of Vela's runs on the NPU")
         if not size:
-            plan, whose = pipeline.plan(pipeline.extract_problem(pipeline.lower(loaded))).plan, "planned"
-            size = sum(usage.used_bytes for usage in plan.usage)
+            planned, whose = pipeline.plan(pipeline.extract_problem(pipeline.lower(loaded))), "planned"
+            size = sum(usage.used_bytes for usage in planned.plan.usage)
+            theirs = cycles_by_model(pipeline.build(planned))
         started = time.process_time()
         made = compiler.plan_model(model, options)
         seconds = time.process_time() - started

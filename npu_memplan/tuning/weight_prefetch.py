@@ -104,12 +104,16 @@ def search_programs(programs: Sequence[Planned], rank: Ranking, budget: SearchBu
 
 
 def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchResult:
-    """With the program of the fewest bytes as the best, of those within `slack` times its cycles by each model."""
+    """With the program of the fewest bytes as the best, of those within `slack` times its cycles by each model, which
+    are above the reference's nowhere unless the best's are.
+    """
     most = result.best.rank[0] * slack
     near = [one for one in result.candidates if one.rank[0] <= most and one.rank[1] < result.best.rank[1]]
     for candidate in sorted(near, key=lambda one: (one.rank[1], one.rank[0])):
         cycles = cycles_by_model(candidate, rank)
         if any(one > slack * best for one, best in zip(cycles, result.cycles, strict=True)):
+            continue
+        if _worst_ratio(cycles, result.reference) > max(1, result.ratio):
             continue
         made = _made(candidate, rank)
         if made is not None:
@@ -222,8 +226,12 @@ def _search_under_worst(
 
 
 def _reference(first: ProgramCandidate, rank: Ranking) -> tuple[int, ...]:
-    """Cycles of Vela's own stream by each model, or of the first program."""
-    return first.plain.extracted.loaded.vela_stream_cycles or cycles_by_model(first, rank)
+    """Cycles by each model: of Vela's own stream in its own arena, or of the first program, where that arena counts
+    other things than a plan.
+    """
+    loaded = first.plain.extracted.loaded
+    own = loaded.vela_stream_cycles if any(loaded.vela_arena_bytes.values()) else ()
+    return own or cycles_by_model(first, rank)
 
 
 def _allocate(
