@@ -38,7 +38,7 @@ _IMPORTED_AGAIN = frozenset((("GATHER", "int16"),))  # TVM's operator is not the
 _ONLY_U85 = frozenset(
     (
         *("ARG_MAX", "ARG_MIN", "BATCH_MATMUL", "EMBEDDING_LOOKUP", "REDUCE_MIN", "REVERSE_V2", "SELECT", "SELECT_V2"),
-        *("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"),
+        *("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "GATHER_ND"),
     )
 )
 _NEWER = "ethos-u85-512"

@@ -62,6 +62,16 @@ def gather(
     return b.made([i] if table else [x, i], [y])
 
 
+def slices(depth: int, dtype: str = "int8", index: str = "int32", table: bool = False) -> ModelBuilder:
+    """GATHER_ND."""
+    b, shape, quantised = ModelBuilder(), (7, 3, 5), (0.5, 0 if dtype == "int16" else 3)
+    values = np.random.default_rng(5).integers(0, 128, shape).astype(dtype)
+    x = b.constant(values, *quantised) if table else b.tensor(shape, dtype, *quantised)
+    i, y = b.tensor((2, 40, depth), index), b.tensor((2, 40, *shape[depth:]), dtype, *quantised)
+    b.operator("GATHER_ND", [x, i], [y], "GatherNdOptions", 1)
+    return b.made([i] if table else [x, i], [y])
+
+
 def constant_indices() -> ModelBuilder:
     """Those outside of the axis are the nearest place's."""
     b = ModelBuilder()
@@ -94,6 +104,14 @@ def test_rows_equal_the_reference(label: str) -> None:
     make, transfers = CASES[label]
     for npu in NPUS:
         assert operations(make(), npu, 3) == [Op.DMA_START] * transfers
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_slices_equal_the_reference(depth: int, index: str) -> None:
+    joined = [Op.ELEMENTWISE, Op.POOL] if depth > 1 else []
+    for npu, dtype, table in zip(NPUS, ("int8", "uint8", "int8", "int8", "uint8"), (0, 1, 1, 0, 0), strict=True):
+        assert operations(slices(depth, dtype, index, bool(table)), npu, 3) == [*joined, Op.DMA_START]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -12,16 +12,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..lower.emit import LoweringError
+from ..lower.emit import Builder, LoweringError
 from ..lower.emit_context import EmitContext
 from ..lower.emit_u85 import Rows, move_rows
 from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
-from ..lower.tensors import LayerTensor
+from ..lower.scaling import UNITY
+from ..lower.tensors import INT32, LayerTensor
 from ..lower.views import TensorView
+from ..program.access import INDEX_BYTES
 from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
 from ..reading.reader import Input, Match, Reader
+from ..stream.isa import ElementwiseMode, PoolMode
 
 _MOST_TRANSFERS = 64  # more take longer than the host
 _MOST_ROWS = 0xFFFF  # of a register
@@ -49,19 +53,56 @@ class TakenRows(Layer):
 
     def emit(self, context: EmitContext) -> None:
         data, indices = (context.tensors[name] for name in self.inputs)
-        source, chosen, made = (context.view(name) for name in (*self.inputs, self.output))
-        if not (source.is_dense and chosen.is_dense and made.is_dense):
-            raise LoweringError(f"{self.name} takes rows of tensors whose bytes are not dense")
+        source, chosen, made = _dense(context, (*self.inputs, self.output))
         taken = _Taken.of(self, data.shape, indices.shape)
-        row, index_bytes = taken.inner * data.element_bytes, indices.element_bytes
-        for transfer in taken.transfers(index_bytes):
-            move_rows(
-                context.builder,
-                Rows(_moved(source, transfer.source * row), row, transfer.source_plane * row),
-                (_moved(chosen, transfer.index * index_bytes), taken.extent, index_bytes),
-                Rows(_moved(made, transfer.made * row), row, transfer.made_plane * row),
-                (transfer.planes, transfer.rows),
-            )
+        taken.emit(context.builder, data.element_bytes, source, (chosen, indices.element_bytes), made)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TakenSlices(Layer):
+    """Slices of the first input: a row of `depth` numbers of the second is the place of one in its first axes."""
+
+    depth: int
+
+    limits: ClassVar[Limits] = TakenRows.limits
+    traits: ClassVar[StorageTraits] = TakenRows.traits
+    only_u85: ClassVar[str] = TakenRows.only_u85
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        count = math.prod(inputs[1].shape[:-1])
+        return f"it takes {count} slices; a transfer takes at most {_MOST_ROWS}" if count > _MOST_ROWS else None
+
+    def emit(self, context: EmitContext) -> None:
+        """One transfer; places along several axes are made places along one before."""
+        data, indices = (context.tensors[name] for name in self.inputs)
+        source, made = _dense(context, (self.inputs[0], self.output))
+        extents, size, builder = data.shape[: self.depth], INDEX_BYTES, context.builder
+        count, inner = math.prod(indices.shape[:-1]), math.prod(data.shape[self.depth :])
+        steps = [math.prod(extents[axis + 1 :]) for axis in range(self.depth)]
+        if indices.data is not None:
+            chosen = builder.constant_view((indices.data.reshape(count, self.depth) @ steps).astype(np.int32))
+        else:
+            (chosen,) = _dense(context, (self.inputs[1],))
+            if self.depth == 1:
+                size = indices.element_bytes
+            else:
+                chosen = self._joined(builder, chosen, indices.element_bytes, count, steps)
+        taken = _Taken(1, 1, math.prod(extents), inner, count)
+        taken.emit(builder, data.element_bytes, source, (chosen, size), made)
+
+    def _joined(self, builder: Builder, places: TensorView, size: int, count: int, steps: list[int]) -> TensorView:
+        """The places times what a step along each axis is worth, summed; numbers of 64 bits have nothing above 32."""
+        words = size // INDEX_BYTES
+        factors = np.zeros((1, 1, self.depth * words), np.int32)
+        factors[..., ::words] = steps
+        shape, output = (1, count, self.depth * words), Output(INT32, UNITY)
+        seen = replace(TensorView.dense(places.buffer, shape, INDEX_BYTES), offset=places.offset)
+        products = builder.temporary(f"{self.output}_products", shape, "int32")
+        worth = Operand(builder.constant_view(factors), "int32")
+        builder.elementwise(ElementwiseMode.MUL, Operand(seen, "int32"), worth, products, output)
+        joined = builder.temporary(f"{self.output}_places", (1, count, 1), "int32")
+        builder.pool(PoolMode.REDUCE_SUM, products, joined, Window(), output)
+        return joined.view
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +134,13 @@ class PlacedRows(Layer):
             (images, count),
             scatters=True,
         )
+
+
+def _dense(context: EmitContext, names: tuple[str, ...]) -> list[TensorView]:
+    views = [context.view(name) for name in names]
+    if not all(view.is_dense for view in views):
+        raise LoweringError(f"{names[-1]} is made of rows of tensors whose bytes are not dense")
+    return views
 
 
 def _moved(view: TensorView, count: int) -> TensorView:
@@ -128,6 +176,25 @@ class _Taken:
         images, outer, inner = (math.prod(part) for part in parts)
         return _Taken(images, outer, data[layer.axis], inner, math.prod(indices[layer.shared :]))
 
+    def emit(
+        self,
+        builder: Builder,
+        element_bytes: int,
+        source: TensorView,
+        indices: tuple[TensorView, int],  # and the bytes of one
+        made: TensorView,
+    ) -> None:
+        """The transfers."""
+        row, (chosen, index_bytes) = self.inner * element_bytes, indices
+        for transfer in self.transfers(index_bytes):
+            move_rows(
+                builder,
+                Rows(_moved(source, transfer.source * row), row, transfer.source_plane * row),
+                (_moved(chosen, transfer.index * index_bytes), self.extent, index_bytes),
+                Rows(_moved(made, transfer.made * row), row, transfer.made_plane * row),
+                (transfer.planes, transfer.rows),
+            )
+
     def transfers(self, index_bytes: int) -> list[_Transfer]:
         """One for each of `outer`; with indices of 64 bits, whose planes have one row each, also for each image."""
         whole, made = self.outer * self.extent, self.outer * self.count
@@ -156,6 +223,16 @@ def _parse(reader: Reader, root: Any) -> Match:
     return Match.of(TakenRows("gather", ("0", "1"), "out", axis, shared), call.output(), data, indices)
 
 
+def _parse_slices(reader: Reader, root: Any) -> Match:
+    call = DescribedCall(reader, root)
+    data, (indices, variable) = call.operand("input", "0"), call.operand("indices", "1")
+    if indices.data is not None:
+        most = np.array(data[0].shape[: indices.shape[-1]]) - 1
+        indices = replace(indices, data=np.clip(indices.data, 0, most))
+    layer = TakenSlices("gather_nd", ("0", "1"), "out", int(call.layer["depth"]))
+    return Match.of(layer, call.output(), data, (indices, variable))
+
+
 def _within(indices: Input, call: DescribedCall, axis: int) -> Input:
     """Constant indices as the host's code reads them: one outside of the axis is the nearest place's."""
     tensor, variable = indices
@@ -165,4 +242,7 @@ def _within(indices: Input, call: DescribedCall, axis: int) -> Input:
     return replace(tensor, data=np.clip(tensor.data, 0, extent - 1)), variable
 
 
-RECORD = Record((TakenRows, PlacedRows), (Composite("taken_rows", host_call, _parse),))
+RECORD = Record(
+    (TakenRows, TakenSlices, PlacedRows),
+    (Composite("taken_rows", host_call, _parse), Composite("taken_slices", host_call, _parse_slices)),
+)

@@ -56,6 +56,8 @@ def gather_slices(work: Lowering) -> None:
     fits = depth <= len(data.shape) and output.shape == (*indices.shape[:-1], *data.shape[depth:])
     message = f"indices {list(indices.shape)} into {list(data.shape)} do not give {list(output.shape)}"
     require(fits, message)
+    if data.scales and (data.data is None or indices.data is None) and depth and 0 not in output.shape:
+        work.describe("taken_slices", depth=depth)
     source, places = work.read(0, "input"), work.read(1, "indices")
 
     def slice_of(place: list[Expr]) -> Expr:
