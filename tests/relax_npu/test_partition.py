@@ -60,7 +60,6 @@ def test_excluded_kinds_stay_on_the_host() -> None:
     [
         ("conv_d4x4", "nn.conv2d", "its dilation 4x4 is not 1 or 2"),
         ("add_both_broadcast", "add", "both operands, [1, 6, 1, 9] and [1, 1, 7, 1], would have to be broadcast"),
-        ("softmax_int16", "nn.softmax", "its tensors are int16; the NPU's tables are for 8 bits"),
     ],
 )
 def test_reasons_are_kept_in_the_module(name: str, kind: str, reason: str) -> None:
