@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import planners
 from ..ethosu.schedule.branches import reordered
+from ..ethosu.schedule.chaining import chained
 from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.stripes.apply import apply
@@ -175,6 +176,8 @@ def _forms(
         forms.append(made)
         if not found:
             yield made
+            if (other := _chained(made, memory_map)) is not made:
+                yield other
         if not (budget.stripes or spilled()):
             return
     if not forms:
@@ -202,6 +205,16 @@ def _ordered(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
     changed = {}
     for variable, program in npu_programs(extracted).items():
         other = reordered(program, memory_map.with_constants_near())
+        if other is not program:
+            changed[variable.name_hint] = other
+    return rebuild_problem(extracted, changed) if changed else extracted
+
+
+def _chained(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
+    """The same with chains where they pay; stripes are made of what has none."""
+    changed = {}
+    for variable, program in npu_programs(extracted).items():
+        other = chained(program, memory_map.with_constants_near())
         if other is not program:
             changed[variable.name_hint] = other
     return rebuild_problem(extracted, changed) if changed else extracted
