@@ -22,7 +22,7 @@ Span = tuple[int, int]  # first byte in the constants, and one past the last
 
 @dataclass(frozen=True, slots=True)
 class ConstantBlock:
-    """Constants that are copied together, because the same kernels read them."""
+    """Constants that are copied together to a buffer of their own, because the same kernels read them."""
 
     constants: str  # the buffer they are in
     spans: tuple[Span, ...]  # ascending, apart; each is one transfer
@@ -40,6 +40,24 @@ class ConstantBlock:
                 return at + offset - start
             at += stop - start
         raise ValueError(f"byte {offset} of {self.constants} is not in {self.spans}")
+
+    def transfers(self, copy: str, operator: int) -> Iterator[NpuOperation]:
+        """The operations that fill buffer `copy`."""
+        for start, stop in self.spans:
+            places = {Register.DMA0_SRC: (self.constants, start), Register.DMA0_DST: (copy, self.inner(start))}
+            yield NpuOperation(Op.DMA_START, 0, {Register.DMA0_LEN: stop - start}, places, operator)
+
+    def read_by(self, operation: NpuOperation, copy: str, start: int = 0) -> NpuOperation:
+        """`operation`, a reader, with a copy read at byte `start` of buffer `copy`."""
+        addresses = dict(operation.addresses)
+        for stream in STREAMS:
+            if stream.base in addresses:  # a core without channels: its registers must name the same region
+                has_bytes = operation.registers.get(stream.length, 0)
+                addresses[stream.base] = copy, start + (self.inner(addresses[stream.base][1]) if has_bytes else 0)
+        for base in IFM2.bases:
+            if addresses.get(base, ("",))[0] == self.constants:
+                addresses[base] = copy, start + self.inner(addresses[base][1])
+        return replace(operation, addresses=addresses)
 
 
 def in_place(program: NpuProgram) -> NpuProgram:
@@ -110,7 +128,7 @@ def constant_blocks(program: NpuProgram) -> tuple[ConstantBlock, ...]:
         if len(holders) != 1 or not holders <= sizes.keys():
             continue
         (holder,) = holders
-        spans = _joined((start, start + length + -length % GRAIN) for _, start, length in found if length)
+        spans = joined((start, start + length + -length % GRAIN) for _, start, length in found if length)
         if spans[-1][1] <= sizes[holder] and not any(start % GRAIN for start, _ in spans):
             readers.setdefault((holder, spans), []).append(index)
     constants = [ConstantBlock(holder, spans, tuple(indices)) for (holder, spans), indices in readers.items()]
@@ -129,16 +147,17 @@ def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[Constan
         if not start % GRAIN and stop - start <= _SMALL and stop <= sizes[holder]:
             found.setdefault(holder, []).append(((start, stop), index))
     for holder, reads in found.items():
-        for span in _joined(span for span, _ in reads):
+        for span in joined(span for span, _ in reads):
             inside = sorted(index for (start, _), index in reads if span[0] <= start < span[1])
             yield ConstantBlock(holder, (span,), tuple(inside))
 
 
-def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    joined: list[Span] = []
+def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """The same bytes in as few spans as there can be, ascending."""
+    found: list[Span] = []
     for start, stop in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(stop, found[-1][1]))
         else:
-            joined.append((start, stop))
-    return tuple(joined)
+            found.append((start, stop))
+    return tuple(found)

@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from ...program.program import BufferRole, NpuBuffer, NpuProgram
-from .insert import read_from
 from .reads import GRAIN
 from .timed_program import TimedProgram, TimedRun
 
@@ -98,7 +97,7 @@ def with_resident(
         if reblocked and (index, resident) in timed.blocks:
             operation = replace(operation, registers={**operation.registers, **timed.blocks[index, resident]})
         if read is not None and resident:
-            operation = read_from(operation, timed.constants[read], _NAME, starts[read])
+            operation = timed.constants[read].read_by(operation, _NAME, starts[read])
         operations.append(operation)
     buffers: list[NpuBuffer] = []
     for buffer in program.buffers:

@@ -43,7 +43,7 @@ def apply(
         operations += group.transfers(program)
         for index, kept in group.kept.items():
             operations += kept.transfers(copies[index], program.operations[index].operator)
-            near.append(kept.buffer(copies[index]))
+            near.append(NpuBuffer(copies[index], kept.size_bytes, BufferRole.WEIGHTS))
         start = len(operations)
         operations += group.operations(copies, slicer)
         cut += range(start, len(operations))
