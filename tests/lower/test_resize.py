@@ -1,10 +1,13 @@
-"""Resizes by 16, and of one pixel, equal the reference; what weights of 9 bits cannot mix stays on the host."""
+"""Resizes by 16, of one pixel, and on Ethos-U85 by any ratio equal the reference; what the NPU cannot mix stays on the
+host.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
@@ -58,6 +61,37 @@ def test_one_operation_of_ethos_u85_equals_the_reference(label: str, macs: int) 
     made, npu = case(label, **ON_U85[label]), f"ethos-u85-{macs}"
     assert operations_of(made, npu) == [Op.RESIZE]
     equals_reference(made, npu, 3)
+
+
+@pytest.mark.parametrize("kind", [BILINEAR, NEAREST])
+@pytest.mark.parametrize("way", [{}, {"align": True}, {"half": True}], ids=lambda way: "".join(way) or "plain")
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_any_ratio_of_ethos_u85_equals_the_reference(kind: str, way: dict[str, bool], dtype: str) -> None:
+    rng = np.random.default_rng([*kind.encode(), len(way)])
+    for macs in (128, 256, 512, 1024, 2048):
+        size, out = (tuple(int(n) for n in rng.integers(least, most, 2)) for least, most in ((6, 19), (7, 41)))
+        made = case(f"{size} to {out}", kind=kind, size=size, out=out, dtype=dtype, **way)
+        assert operations_of(made, f"ethos-u85-{macs}") == [Op.RESIZE]
+        equals_reference(made, f"ethos-u85-{macs}", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "npu", "reason"),
+    [
+        ({}, "ethos-u55-256", "it resizes 9 positions to 14 the asymmetric way; the NPU makes up to 16 of each"),
+        ({"dtype": "uint8"}, "ethos-u85-256", "it resizes 9 positions to 14 the asymmetric way"),
+        (
+            {"size": (60, 5), "out": (3, 5), "half": True},
+            "ethos-u85-256",
+            "it resizes 60 positions to 3 the half_pixel",
+        ),
+    ],
+)
+def test_what_no_resize_makes_stays_on_the_host(options: dict[str, Any], npu: str, reason: str) -> None:
+    """Without ratios of whole numbers; of uint8, which the reference mixes in float32; far from the first position."""
+    model = case("odd", **{"kind": BILINEAR, "size": (9, 9), "out": (14, 14), **options}).build()
+    reasons = [operator.reason for operator in host_operators(partition_for_ethosu(import_relax(model), npu))]
+    assert any(reason in said for said in reasons), reasons
 
 
 def test_parts_that_9_bits_do_not_hold_stay_on_the_host() -> None:

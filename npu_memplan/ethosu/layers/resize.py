@@ -1,11 +1,11 @@
 """Resizes by whole numbers: every phase of the output is a copy or a small convolution of the input; on Ethos-U85, all
-of them are one RESIZE.
+of them are one RESIZE, and so are resizes by any ratio as TFLite computes them.
 
 Invariant: a result is the sum of at most four stored values with weights that are binary fractions, rounded once: half
 away from zero, what TFLite's reference computes with ten fraction bits, or half up, as TOSA does. Positions outside of
 the input are its edge, which is copied around it where a phase needs it. Positions are computed in exact fractions, as
 Relax's attributes define them; what does not repeat with a whole number of output positions, or needs weights that are
-no binary fractions, is rejected.
+no binary fractions, has the positions of TFLite's reference (`Spaced`), or is rejected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Positions, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale
-from ..lower.tensors import LayerTensor, Padding
+from ..lower.tensors import Arithmetic, LayerTensor, Padding
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
 from ..schedule.shram import ceil_div
@@ -152,6 +152,26 @@ class Spread(Layer):
             source = target
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Spaced(Layer):
+    """Values that are picked, or mixed, at positions evenly apart along each axis: one RESIZE of Ethos-U85."""
+
+    axes: tuple[Positions, Positions]
+    mixes: bool
+    reason: str  # why no other NPU does it
+
+    limits: ClassVar[Limits] = Limits(one_image=True)
+    traits: ClassVar[StorageTraits] = StorageTraits(keeps_scale=True)
+
+    def unsupported_by(self, target: Architecture, inputs: tuple[LayerTensor, ...]) -> str | None:
+        return None if target.language is Language.U85 else self.reason
+
+    def emit(self, context: EmitContext) -> None:
+        ifm, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)
+        kind = ResizeKind.BILINEAR if self.mixes else ResizeKind.REPLICATE
+        emit_u85.resize(context.builder, kind, ifm, ofm, self.axes, ScaleRounding.SYMMETRIC)
+
+
 def _by_phases(builder: Builder, layer: Resize, ifm: Operand, ofm: Operand, limits: tuple[int, int]) -> None:
     phases = (layer.rows, layer.columns)
     counts = tuple(
@@ -236,10 +256,12 @@ def _pieces(before: int, size: int, after: int) -> list[tuple[int, int, int]]:
 # ---------------------------------------------------------------------- in Relax
 
 _MOST = 16  # output positions for one of the input
+_FRACTION_BITS = 10  # of positions in TFLite
 _CORNER, _CENTRES = "align_corners", ("half_pixel", "pytorch_half_pixel")
+_TFLITES = {"asymmetric": ("", "floor"), "half_pixel": ("round_prefer_ceil",), _CORNER: ("", "round")}  # of nearest
 
 
-def _layer(call: Any, tensor: LayerTensor, out: LayerTensor) -> Resize | Spread:
+def _layer(call: Any, tensor: LayerTensor, out: LayerTensor, arithmetic: Arithmetic) -> Resize | Spread | Spaced:
     """The layer of an `image.resize2d` of NHWC tensors."""
     attributes = call.attrs
     if str(attributes.layout) != "NHWC":
@@ -248,11 +270,44 @@ def _layer(call: Any, tensor: LayerTensor, out: LayerTensor) -> Resize | Spread:
     if tensor.shape[1:3] == (1, 1) and out.shape[1:3] != (1, 1):
         return Spread("resize", ("0",), "out")
     bilinear = str(attributes.method) == "linear"
-    rows, columns = (
-        _phases(size, wanted, way, None if bilinear else rounding)
-        for size, wanted in zip(tensor.shape[1:3], out.shape[1:3], strict=True)
-    )
+    sizes = list(zip(tensor.shape[1:3], out.shape[1:3], strict=True))
+    try:
+        rows, columns = (_phases(*axis, way, None if bilinear else rounding) for axis in sizes)
+    except RejectedError as error:
+        make = _fixed_point if bilinear else partial(_nearest_in_float32, rounding=rounding)
+        axes = [positions for axis in sizes if (positions := make(*axis, way)) is not None and positions.fit]
+        if len(axes) < len(sizes) or arithmetic is Arithmetic.REAL or (bilinear and tensor.dtype == "uint8"):
+            raise
+        return Spaced("resize", ("0",), "out", (axes[0], axes[1]), bilinear, str(error))
     return Resize("resize", ("0",), "out", rows, columns)
+
+
+def _fixed_point(size: int, wanted: int, way: str) -> Positions | None:
+    """Positions of TFLite's bilinear resize of integers, with ten fraction bits."""
+    if way not in _TFLITES:
+        return None
+    one, corner = 1 << _FRACTION_BITS, way == _CORNER and wanted > 1
+    first, last = (size - 1, wanted - 1) if corner else (size, wanted)
+    step = (one * first + last // 2) // last if first else 1  # within the one pixel
+    return Positions(one, step, step // 2 - one // 2 if way == "half_pixel" else 0)
+
+
+def _nearest_in_float32(size: int, wanted: int, way: str, rounding: str) -> Positions | None:
+    """Positions of TFLite's nearest places, which it computes in float32; None where those are not evenly apart."""
+    if rounding not in _TFLITES.get(way, ()):
+        return None
+    if size == 1:
+        return Positions(wanted, 1, 0)
+    f, corner = np.float32, way == _CORNER and wanted > 1
+    first, last = (size - 1, wanted - 1) if corner else (size, wanted)
+    half, more = f(0.5 if way == "half_pixel" else 0), 0.5 if way == _CORNER else 0
+    exact = (np.arange(wanted, dtype=f) + half) * (f(first) / f(last))
+    places = np.clip(np.floor(exact.astype(float) + more), 0, size - 1)
+    offset = first if way == "half_pixel" else last if way == _CORNER else 0
+    shared = math.gcd(2 * first, 2 * last)
+    made = Positions(2 * last // shared, 2 * first // shared, offset // shared)
+    evenly = (np.arange(wanted) * made.step + made.offset) // made.numerator
+    return made if np.array_equal(np.clip(evenly, 0, size - 1), places) else None
 
 
 def _phases(size: int, wanted: int, way: str, rounding: str | None) -> tuple[Phase, ...]:
@@ -302,7 +357,7 @@ def _nearest(reader: Reader, root: Any) -> Match:
     call, tensor, out = reader.moved(root, "image.resize2d")
     if str(call.attrs.method) != "nearest_neighbor":
         raise RejectedError(f"it resizes stored values by method {call.attrs.method}")
-    return Match(_layer(call, tensor, out), {"0": tensor, "out": out}, (call.args[0],))
+    return Match(_layer(call, tensor, out, reader.arithmetic), {"0": tensor, "out": out}, (call.args[0],))
 
 
 def _bilinear(reader: Reader, root: Any) -> Match:
@@ -310,11 +365,11 @@ def _bilinear(reader: Reader, root: Any) -> Match:
     tensor = source[0]
     if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
         raise RejectedError("its input and output have different scales")
-    return Match.of(_layer(call, tensor, out), out, source)
+    return Match.of(_layer(call, tensor, out, reader.arithmetic), out, source)
 
 
 RECORD = Record(
-    (Resize, Spread),
+    (Resize, Spread, Spaced),
     (
         Composite("resize_nearest", partial(p.alone, "image.resize2d", 2), _nearest),
         Composite("resize_bilinear", partial(p.of_real, "image.resize2d", others=1), _bilinear),
