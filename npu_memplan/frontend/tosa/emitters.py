@@ -35,7 +35,6 @@ from .functions import byte_function, constant_values
 from .moves import MOVES
 from .operands import (
     INPUT_ZERO,
-    RescaleNumbers,
     later,
     rescale_numbers,
     shifted,
@@ -45,7 +44,7 @@ from .operands import (
     window_padding,
 )
 from .pools import POOLS, reduced
-from .rescaling import TosaSum
+from .rescaling import Rescaling, TosaSum
 from .resizing import mixed_layer
 from .strides import add_convolution, add_transposed
 from .tables import byte_table, negated, word_table
@@ -60,7 +59,7 @@ _SUMS = frozenset(("int32", _WIDE))
 def _rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     numbers, source = rescale_numbers(builder, operator), operator.inputs[0]
     if builder.dtype(source) in STORED and builder.dtype(operator.outputs[0]) in STORED:
-        layer = Requantize("requantize", (builder.read(source, numbers.input_zero),), "", clamp, numbers.single.scale)
+        layer = Requantize("requantize", (builder.read(source, numbers.input_zero),), "", clamp, numbers.scale)
         builder.add(operator, layer, numbers.output_zero)
         return
     if builder.dtype(source) not in _SUMS or numbers.input_zero:
@@ -68,7 +67,7 @@ def _rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
     function = byte_function(builder, source, operator.index)
     small = builder.dtype(operator.outputs[0]) == "int8"
     if function is not None and small and builder.shape(function.source) == builder.shape(operator.outputs[0]):
-        table = tuple(int(v) for v in np.clip(numbers.single(function.values), *clamp))
+        table = tuple(int(v) for v in np.clip(numbers(function.values), *clamp))
         builder.add(operator, Lookup("table", (builder.moved(function.source),), "", table), numbers.output_zero)
         return
     computed = builder.producer(source, *_COMPUTED)
@@ -76,7 +75,7 @@ def _rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
 
 
 def _weighted_fields(
-    builder: GraphBuilder, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp, channels: int
+    builder: GraphBuilder, computed: TosaOperator, numbers: Rescaling, clamp: Clamp, channels: int
 ) -> dict[str, Any]:
     """What all sums with weights have in common."""
     bias = np.zeros(1, np.int64)
@@ -104,7 +103,7 @@ def _weights(builder: GraphBuilder, computed: TosaOperator) -> Any:
 
 
 def _convolution(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     weights = _weights(builder, computed)
     depthwise = computed.kind == "DEPTHWISE_CONV2D"
@@ -154,7 +153,7 @@ def _dilated(weights: Any, dilation: tuple[int, int]) -> Any:
 
 
 def _rows(
-    builder: GraphBuilder, operator: TosaOperator, weights: Any, fields: dict[str, Any], numbers: RescaleNumbers
+    builder: GraphBuilder, operator: TosaOperator, weights: Any, fields: dict[str, Any], numbers: Rescaling
 ) -> None:
     """A convolution of images of one pixel: a product of rows, as exports have those of several tokens."""
     if weights.shape[1:3] != (1, 1) or weights.shape[0] != len(fields["bias"]):
@@ -168,7 +167,7 @@ def _rows(
 
 
 def _transposed(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """The NPU interleaves zeros, for stride 2, and convolves with the mirrored kernel."""
     weights, padding, stride = _weights(builder, computed), computed.numbers(0), computed.numbers(1)
@@ -192,7 +191,7 @@ def _transposed(
 
 
 def _matmul(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     if computed.inputs[1] not in builder.graph.constants or builder.shape(computed.inputs[1])[0] > 1:
         _product_of_maps(builder, operator, computed, numbers, clamp)
@@ -205,11 +204,11 @@ def _matmul(
 
 
 def _product_of_maps(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """Products of two stacks of matrices, one of which may be constant."""
     names = [builder.read(computed.inputs[i], builder.scalar(computed.inputs[2 + i])) for i in (0, 1)]
-    both, scale = (names[0], names[1]), numbers.single.scale
+    both, scale = (names[0], names[1]), numbers.scale
     layer: Layer = ProductSums("product", both, "", False, clamp, scale)
     if builder.target.language is Language.U85:
         layer = BatchMatMul("batch_matmul", both, "", (False, False), clamp, scale)
@@ -217,7 +216,7 @@ def _product_of_maps(
 
 
 def _sum(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """ADD or SUB."""
     (a, first), (b, second) = (widened(builder, i) for i in computed.inputs)
@@ -225,7 +224,7 @@ def _sum(
     types = {builder.dtype(i) for i in (a, b, operator.outputs[0])}
     if len(types) > 1:
         raise RejectedError(f"it adds {' and '.join(sorted(types))}")
-    scales = TosaSum(first, second, numbers.single, subtract, limits).npu_scales()
+    scales = TosaSum(first, second, numbers, subtract, limits).npu_scales()
     if scales is None:
         raise RejectedError(f"no scales of the NPU were found that make its {computed.kind} exactly")
     names = builder.read(a, first.input_zero), builder.read(b, second.input_zero)
@@ -234,32 +233,32 @@ def _sum(
 
 
 def _product(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     if builder.scalar(computed.inputs[2]):
         raise RejectedError("its products are shifted")
     for place in (0, 1):
         factor, made = constant_values(builder, computed.inputs[1 - place]), builder.made_by.get(computed.inputs[place])
         if factor is not None and factor.size == 1 and made is not None and made.kind == "REDUCE_SUM":
-            scaled = times(numbers.single.scale, int(factor.reshape(-1)[0]))
+            scaled = times(numbers.scale, int(factor.reshape(-1)[0]))
             _reduced(builder, operator, made, replace(numbers, scales=(scaled,)), clamp)
             return
     (a, zero_a, bits_a), (b, zero_b, bits_b) = (shifted(builder, i) for i in computed.inputs[:2])
-    scale = later(numbers.single.scale, bits_a + bits_b)
+    scale = later(numbers.scale, bits_a + bits_b)
     names = builder.read(a, zero_a), builder.read(b, zero_b)
     layer = Binary("multiply", names, "", clamp, ElementwiseMode.MUL, AddScales(UNITY, scale, 0))
     builder.add(operator, layer, numbers.output_zero)
 
 
 def _extreme(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """MAXIMUM or MINIMUM: what rescales does not change an order, so operands are rescaled first, by tables."""
     limits, names = builder.limits(operator.outputs[0]), []
     for index in computed.inputs:
         constant = constant_values(builder, index)
         if constant is not None and builder.dtype(operator.outputs[0]) == "int8":
-            stored = np.clip(numbers.single(constant), *limits)
+            stored = np.clip(numbers(constant), *limits)
             names.append(builder.tensor_like(index, numbers.output_zero, stored))
             continue
         if builder.dtype(operator.outputs[0]) == "int16":
@@ -268,25 +267,25 @@ def _extreme(
         known = byte_function(builder, index, computed.index)
         if known is None or builder.shape(known.source) != builder.shape(index):
             raise RejectedError(f"its operand {builder.graph.tensor(index).name!r} is no function of one int8 tensor")
-        table = np.clip(numbers.single(known.values), *limits)
+        table = np.clip(numbers(known.values), *limits)
         names.append(builder.looked_up(computed, known.source, numbers.output_zero, table))
     mode = ElementwiseMode.MAX if computed.kind == "MAXIMUM" else ElementwiseMode.MIN
     layer = Binary(computed.kind.lower(), (names[0], names[1]), "", clamp, mode)
     builder.add(operator, layer, numbers.output_zero)
 
 
-def _same_words(builder: GraphBuilder, index: int, numbers: RescaleNumbers) -> str:
+def _same_words(builder: GraphBuilder, index: int, numbers: Rescaling) -> str:
     """The int16 tensor of which two RESCALEs, one after the other, make the same values; there are no tables of it."""
     source, rescaling = widened(builder, index)
     low, high = builder.limits(source)
     words = np.arange(low, high + 1, dtype=np.int64)
-    if builder.dtype(source) != "int16" or not np.array_equal(numbers.single(rescaling(words)), words):
+    if builder.dtype(source) != "int16" or not np.array_equal(numbers(rescaling(words)), words):
         raise RejectedError(f"its operand {builder.graph.tensor(source).name!r} has another scale than its result")
     return builder.read(source, 0)
 
 
 def _reduced(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """REDUCE_SUM, also of several axes one after the other."""
     axes: set[int] = set()
@@ -301,21 +300,21 @@ def _reduced(
         shape = (*shape[: min(axes)], math.prod(shape[min(axes) :]))
         name, axes = builder.reshaped(name, shape), {len(shape) - 1}
     name, made_shape, kernel, across = reduced(builder, name, shape, axes)
-    scale = later(numbers.single.scale, bits)
+    scale = later(numbers.scale, bits)
     layer = PoolLayer("sum", (name,), "", PoolKind.SUM, kernel, clamp, reduces=True, across=across, stated=scale)
     builder.add_reshaped(operator, layer, made_shape, numbers.output_zero)
 
 
 def _mixed(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """RESIZE of neighbours mixed, whose RESCALE divides by the sum of their weights."""
     if clamp != builder.limits(operator.outputs[0]) or numbers.output_zero or numbers.twice:
         raise RejectedError("the numbers that it mixes are limited, moved or rounded twice")
-    builder.add(operator, mixed_layer(builder, computed, numbers.single.scale), 0)
+    builder.add(operator, mixed_layer(builder, computed, numbers.scale), 0)
 
 
-_COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, RescaleNumbers, Clamp], None]] = {
+_COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescaling, Clamp], None]] = {
     "CONV2D": _convolution,
     "DEPTHWISE_CONV2D": _convolution,
     "TRANSPOSE_CONV2D": _transposed,

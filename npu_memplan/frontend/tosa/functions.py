@@ -57,7 +57,7 @@ def byte_function(builder: GraphBuilder, index: int, before: int) -> ByteFunctio
     elif source in builder.graph.constants:
         return None
     if made.kind == "RESCALE":
-        return _fitting(made, source, _rescaled(builder, made, values))
+        return _fitting(made, source, rescale_numbers(builder, made)(values))
     if made.kind == "NEGATE" and any(builder.scalar(zero) for zero in made.inputs[1:]):
         return None
     return _fitting(made, source, np.abs(values) if made.kind == "ABS" else -values)
@@ -88,15 +88,9 @@ def constant_values(builder: GraphBuilder, index: int) -> NDArray[np.int64] | No
     if made is None or made.kind != "RESCALE" or not made.inputs:
         return None
     stored = builder.graph.constants.get(made.inputs[0])
-    return (
-        None
-        if stored is None or stored.dtype not in (np.int8, np.int16)
-        else _rescaled(builder, made, stored.astype(np.int64))
-    )
-
-
-def _rescaled(builder: GraphBuilder, operator: TosaOperator, values: NDArray[np.int64]) -> NDArray[np.int64]:
-    return rescale_numbers(builder, operator).single(values)
+    if stored is None or stored.dtype not in (np.int8, np.int16):
+        return None
+    return rescale_numbers(builder, made)(stored.astype(np.int64))
 
 
 def _fitting(operator: TosaOperator, source: int, values: NDArray[Any]) -> ByteFunction:

@@ -5,8 +5,6 @@ Invariant: nothing is assumed: what is no constant, or has a form that no layer 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...ethosu.lower.scaling import Scale
@@ -38,24 +36,7 @@ MOVES = frozenset(
 _DOUBLE = 3  # RoundingMode
 
 
-@dataclass(frozen=True, slots=True)
-class RescaleNumbers:
-    """What a RESCALE says; `scales` are one, or one for each channel."""
-
-    scales: tuple[Scale, ...]
-    input_zero: int
-    output_zero: int
-    twice: bool
-
-    @property
-    def single(self) -> Rescaling:
-        """Of one scale; `RejectedError` of several."""
-        if len(self.scales) != 1:
-            raise RejectedError("a scale for each channel is of a sum with weights only")
-        return Rescaling(self.scales[0], self.input_zero, self.output_zero, self.twice)
-
-
-def rescale_numbers(builder: GraphBuilder, operator: TosaOperator) -> RescaleNumbers:
+def rescale_numbers(builder: GraphBuilder, operator: TosaOperator) -> Rescaling:
     """The numbers of a RESCALE of signed values."""
     if operator.flag(3) or operator.flag(4):
         raise RejectedError("it rescales unsigned numbers")
@@ -65,7 +46,7 @@ def rescale_numbers(builder: GraphBuilder, operator: TosaOperator) -> RescaleNum
     if not scales or any(not 0 <= s.multiplier < 1 << 31 or not 2 <= s.shift <= 62 for s in scales):
         raise RejectedError("its multipliers or shifts are beyond 31 bits and 2..62")
     twice = operator.number(1) == _DOUBLE and any(s.shift > 31 for s in scales)
-    return RescaleNumbers(scales, builder.scalar(before), builder.scalar(after), twice)
+    return Rescaling(scales, builder.scalar(before), builder.scalar(after), twice)
 
 
 def widened(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:
@@ -75,7 +56,7 @@ def widened(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:
     if builder.dtype(source) not in STORED:
         name = builder.graph.tensor(source).name
         raise RejectedError(f"its operand {name!r} is {builder.dtype(source)}, not of 8 or 16 bits")
-    return source, rescale_numbers(builder, operator).single
+    return source, rescale_numbers(builder, operator)
 
 
 def shifted(builder: GraphBuilder, index: int) -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ethosu.lower.scaling import AddScales, Scale
+from ...ethosu.reading.reader import RejectedError
 
 _OPERAND_BITS, _HEADROOM = 19, 20  # the NPU shifts an 8-bit operand that it does not multiply; what its multiplier has
 _WORD_BITS = 14  # the same of 16 bits
@@ -22,12 +23,19 @@ _INT32 = (-(1 << 31), (1 << 31) - 1)
 
 @dataclass(frozen=True, slots=True)
 class Rescaling:
-    """The numbers of a RESCALE of one scale: `(x - input_zero) * scale + output_zero`, rounded once or twice."""
+    """The numbers of a RESCALE: `(x - input_zero) * scale + output_zero`, rounded once or twice."""
 
-    scale: Scale
+    scales: tuple[Scale, ...]  # one, or one for each channel
     input_zero: int
     output_zero: int
-    twice: bool = False
+    twice: bool
+
+    @property
+    def scale(self) -> Scale:
+        """The only scale; `RejectedError` where there are several."""
+        if len(self.scales) != 1:
+            raise RejectedError("a scale for each channel is of a sum with weights only")
+        return self.scales[0]
 
     def __call__(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """`values` rescaled, not yet narrowed."""
@@ -95,7 +103,7 @@ class TosaSum:
 
     def _results(self, a: NDArray[np.int64], b: NDArray[np.int64], scale: Scale) -> NDArray[Any]:
         total = np.clip(a - b if self.subtract else a + b, *_INT32)
-        made = Rescaling(scale, 0, self.output.output_zero, self.output.twice)(total)
+        made = Rescaling((scale,), 0, self.output.output_zero, self.output.twice)(total)
         return np.clip(made, *self.limits)
 
 

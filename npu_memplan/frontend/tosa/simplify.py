@@ -145,7 +145,7 @@ def constant_result(builder: GraphBuilder, operator: TosaOperator, given: list[N
 def _computed(builder: GraphBuilder, operator: TosaOperator, given: list[NDArray[np.int64]]) -> NDArray[Any] | None:
     kind, info = operator.kind, np.iinfo(builder.dtype(operator.outputs[0]))
     if kind == "RESCALE":
-        made = rescale_numbers(builder, operator).single(given[0])
+        made = rescale_numbers(builder, operator)(given[0])
         return made if info.bits == 32 else np.clip(made, info.min, info.max)
     if kind in PAIRS:
         fits = builder.shape(operator.outputs[0]) in (given[0].shape, given[1].shape)

@@ -11,7 +11,7 @@ from ...ethosu.layers.activation import Interpolation, Lookup
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa_graph import TosaOperator
 from .builder import EVERY_BYTE, Clamp, GraphBuilder
-from .operands import RescaleNumbers
+from .rescaling import Rescaling
 
 _LINES, _STEP_BITS = 512, 7
 _INT16 = np.iinfo(np.int16)
@@ -34,7 +34,7 @@ def negated(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
 
 
 def word_table(
-    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: RescaleNumbers, clamp: Clamp
+    builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """TABLE of int16, whose results have 7 bits of fraction, and the RESCALE that rounds them."""
     entries = builder.constant(computed.inputs[1]).reshape(-1).astype(np.int64)
@@ -45,7 +45,7 @@ def word_table(
     if slope.min() < _INT16.min or slope.max() > _INT16.max:
         raise RejectedError("a line of its table rises by more than 16 bits")
     lines = (base << _STEP_BITS) + slope * np.arange(1 << _STEP_BITS)
-    wanted = np.clip(numbers.single(lines), *clamp)
+    wanted = np.clip(numbers(lines), *clamp)
     if not np.array_equal(lines + (1 << _STEP_BITS - 1) >> _STEP_BITS, wanted):
         raise RejectedError("its RESCALE does more than round 7 bits of fraction")
     words = tuple(int(v) for v in ((slope << 16) | (base & 0xFFFF)).reshape(-1))
