@@ -54,7 +54,8 @@ def _numbers(tensor: Tensor | None) -> list[int]:
     return [int(v) for v in tensor.array().reshape(-1)]
 
 
-def _options(operator: CpuOperator, kind: str) -> Any:
+def options_of(operator: CpuOperator, kind: str) -> Any:
+    """The built-in options of an operator; `ValueError` when the file has none."""
     found = operator.options(kind)
     if found is None:
         raise ValueError(f"the file has no {kind}")
@@ -69,7 +70,7 @@ def _reshape(operator: CpuOperator, inputs: _Inputs) -> Shape:
     if len(inputs) > 1 and inputs[1] is not None:
         wanted = _numbers(inputs[1])
     else:
-        wanted = [int(v) for v in _options(operator, "ReshapeOptions").NewShapeAsNumpy()]
+        wanted = [int(v) for v in options_of(operator, "ReshapeOptions").NewShapeAsNumpy()]
     known = math.prod(extent for extent in wanted if extent != -1)
     size = math.prod(inputs[0].shape)
     shape = tuple(size // known if extent == -1 else extent for extent in wanted)
@@ -81,7 +82,7 @@ def _reshape(operator: CpuOperator, inputs: _Inputs) -> Shape:
 def _reduced(operator: CpuOperator, inputs: _Inputs) -> Shape:
     rank = len(inputs[0].shape)
     axes = {axis % rank for axis in _numbers(inputs[1])}
-    keep = _options(operator, "ReducerOptions").KeepDims()
+    keep = options_of(operator, "ReducerOptions").KeepDims()
     return tuple(1 if i in axes else n for i, n in enumerate(inputs[0].shape) if keep or i not in axes)
 
 
@@ -104,7 +105,7 @@ def _window(options: Any, shape: Shape, kernel: tuple[int, int], channels: int, 
 
 def _convolution(operator: CpuOperator, inputs: _Inputs) -> Shape:
     depthwise = operator.name == "DEPTHWISE_CONV_2D"
-    options = _options(operator, "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions")
+    options = options_of(operator, "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions")
     weights = inputs[1].shape
     dilation = (options.DilationHFactor(), options.DilationWFactor())
     channels = weights[3] if depthwise else weights[0]
@@ -112,13 +113,13 @@ def _convolution(operator: CpuOperator, inputs: _Inputs) -> Shape:
 
 
 def _pool(operator: CpuOperator, inputs: _Inputs) -> Shape:
-    options, shape = _options(operator, "Pool2DOptions"), inputs[0].shape
+    options, shape = options_of(operator, "Pool2DOptions"), inputs[0].shape
     return _window(options, shape, (options.FilterHeight(), options.FilterWidth()), shape[3], (1, 1))
 
 
 def _fully_connected(operator: CpuOperator, inputs: _Inputs) -> Shape:
     shape, (units, depth) = inputs[0].shape, inputs[1].shape
-    if _options(operator, "FullyConnectedOptions").KeepNumDims():
+    if options_of(operator, "FullyConnectedOptions").KeepNumDims():
         return (*shape[:-1], units)
     rows, rest = divmod(math.prod(shape), depth)
     if rest:
@@ -138,14 +139,14 @@ def _expanded(_: CpuOperator, inputs: _Inputs) -> Shape:
 
 
 def _squeezed(operator: CpuOperator, inputs: _Inputs) -> Shape:
-    options, shape = _options(operator, "SqueezeOptions"), inputs[0].shape
+    options, shape = options_of(operator, "SqueezeOptions"), inputs[0].shape
     given = [int(v) % len(shape) for v in options.SqueezeDimsAsNumpy()] if options.SqueezeDimsLength() else None
     gone = [i for i, n in enumerate(shape) if n == 1] if given is None else given
     return tuple(n for i, n in enumerate(shape) if i not in gone)
 
 
 def _joined(operator: CpuOperator, inputs: _Inputs) -> Shape:
-    axis = _options(operator, "ConcatenationOptions").Axis() % len(inputs[0].shape)
+    axis = options_of(operator, "ConcatenationOptions").Axis() % len(inputs[0].shape)
     shape = list(inputs[0].shape)
     shape[axis] = sum(t.shape[axis] for t in inputs)
     return tuple(shape)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..network import CpuOperator
 from ..tensor import Tensor
+from .shapes import options_of
 
 Arrays = list[NDArray[Any]]
 _Tensors = Sequence[Any]  # of Tensor, or None where an input is left out
@@ -22,25 +23,18 @@ Evaluator = Callable[[CpuOperator, _Tensors, Sequence[Tensor]], Arrays | None]
 _NUMBERS = ("int32", "int64", "float32")
 
 
-def _options(operator: CpuOperator, kind: str) -> Any:
-    found = operator.options(kind)
-    if found is None:
-        raise ValueError(f"the file has no {kind}")
-    return found
-
-
 def _list(tensor: Tensor) -> list[int]:
     return [int(v) for v in tensor.array().reshape(-1)]
 
 
 def _unpack(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    axis = _options(operator, "UnpackOptions").Axis()
+    axis = options_of(operator, "UnpackOptions").Axis()
     parts = np.split(inputs[0].array(), len(outputs), axis)
     return [np.squeeze(part, axis) for part in parts]
 
 
 def _concatenation(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    options = _options(operator, "ConcatenationOptions")
+    options = options_of(operator, "ConcatenationOptions")
     alike = all((t.scale, t.zero_point) == (outputs[0].scale, outputs[0].zero_point) for t in inputs)
     if options.FusedActivationFunction() != 0 or not alike:
         return None
@@ -55,7 +49,7 @@ def _split(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -
 
 
 def _gather(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
-    options, data, indices = _options(operator, "GatherOptions"), inputs[0].array(), inputs[1].array()
+    options, data, indices = options_of(operator, "GatherOptions"), inputs[0].array(), inputs[1].array()
     if options.BatchDims() or indices.min(initial=0) < 0:
         return None
     return [np.take(data, indices, options.Axis())]
@@ -67,7 +61,7 @@ def _slice(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Array
 
 
 def _strided_slice(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
-    options = _options(operator, "StridedSliceOptions")
+    options = options_of(operator, "StridedSliceOptions")
     places: list[Any] = []
     for bit, (first, last, step) in enumerate(zip(*map(_list, inputs[1:4]), strict=True)):
         if options.EllipsisMask() >> bit & 1:
@@ -126,7 +120,7 @@ def _arithmetic(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) ->
     a, b = (t.array() for t in inputs)
     if a.dtype != b.dtype or a.dtype.name not in _NUMBERS:
         return None
-    if table and _options(operator, table).FusedActivationFunction() != 0:
+    if table and options_of(operator, table).FusedActivationFunction() != 0:
         return None
     divides = operator.name in ("DIV", "FLOOR_DIV", "FLOOR_MOD")
     if divides and (not np.all(b) or (a.dtype.kind == "f" and operator.name != "DIV")):
@@ -149,7 +143,7 @@ def _reduced(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Ar
     values = inputs[0].array()
     if values.dtype.name not in ("int32", "int64"):
         return None
-    keep = bool(_options(operator, "ReducerOptions").KeepDims())
+    keep = bool(options_of(operator, "ReducerOptions").KeepDims())
     axes = tuple({axis % values.ndim for axis in _list(inputs[1])})
     return [np.asarray(_REDUCTIONS[operator.name](values, axis=axes, keepdims=keep)).astype(values.dtype)]
 
@@ -169,7 +163,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "TILE": lambda _, i, __: [np.tile(i[0].array(), _list(i[1]))],
     # Halves only: integers are smaller as they are.
     "DEQUANTIZE": lambda _, i, __: [i[0].array().astype(np.float32)] if i[0].dtype == "float16" else None,
-    "PACK": lambda op, i, _: [np.stack([t.array() for t in i], _options(op, "PackOptions").Axis())],
+    "PACK": lambda op, i, _: [np.stack([t.array() for t in i], options_of(op, "PackOptions").Axis())],
     "UNPACK": _unpack,
     "CONCATENATION": _concatenation,
     "SPLIT": _split,
