@@ -6,6 +6,7 @@ to begin inside a chain begins before it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ....names import Names
@@ -25,27 +26,33 @@ def insert(
     program = timed.program
     names = Names(b.name for b in program.buffers)
     places: dict[str, int] = {}
-    of_piece: dict[int, str] = {}
+    copied: dict[int, tuple[str, int]] = {}
     buffers = list(program.buffers)
     before: dict[int, list[NpuOperation]] = {}
     chains = chain_bounds(program.operations)
     for copy in copies:
         constant = timed.constants[copy.constant]
-        name = of_piece[copy.constant] = names.unique(f"weights{len(of_piece)}")
+        name = names.unique(f"weights{len(copied)}")
+        copied[copy.constant] = name, 0
         places[name] = copy.at
         buffers.append(NpuBuffer(name, constant.size_bytes, BufferRole.WEIGHTS, original_region=region))
         operator = program.operations[constant.readers[0]].operator
         before.setdefault(chains[copy.before][0], []).extend(constant.transfers(name, operator))
     operations: list[NpuOperation] = []
-    for index, operation in enumerate(program.operations):
+    for index in range(len(program.operations)):
         operations += before.get(index, ())
-        read = timed.reads.get(index)
-        copied = read is not None and read in of_piece
-        if reblocked and (index, copied) in timed.blocks:
-            operation = replace(operation, registers={**operation.registers, **timed.blocks[index, copied]})
-        if read is not None and copied:
-            operation = timed.constants[read].read_by(operation, of_piece[read])
-        operations.append(operation)
+        operations.append(with_constant_read(timed, index, copied, reblocked))
     if tuple(operations) == program.operations:
         return program, {}
     return replace(program, buffers=tuple(buffers), operations=tuple(operations)), places
+
+
+def with_constant_read(
+    timed: TimedProgram, index: int, copies: Mapping[int, tuple[str, int]], reblocked: bool
+) -> NpuOperation:
+    """Operation `index`, which reads its constant in a copy where `copies` has one: by constant, buffer and byte."""
+    operation, read = timed.program.operations[index], timed.reads.get(index)
+    copied = read is not None and read in copies
+    if reblocked and (index, copied) in timed.blocks:
+        operation = replace(operation, registers={**operation.registers, **timed.blocks[index, copied]})
+    return timed.constants[read].read_by(operation, *copies[read]) if read is not None and copied else operation

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...program.program import BufferRole, NpuBuffer, NpuProgram
+from .insert import with_constant_read
 from .reads import GRAIN
 from .timed_program import TimedProgram, TimedRun
 
@@ -85,20 +86,12 @@ def with_resident(
     constants; else in their own.
     """
     program, made = timed.program, bytearray()
-    starts: dict[int, int] = {}
+    copies: dict[int, tuple[str, int]] = {}
     for k in sorted(chosen):
-        starts[k] = len(made)
+        copies[k] = _NAME, len(made)
         for start, stop in timed.constants[k].spans:
             made += data[start:stop].ljust(stop - start, b"\0")
-    operations = []
-    for index, operation in enumerate(program.operations):
-        read = timed.reads.get(index)
-        resident = read is not None and read in starts
-        if reblocked and (index, resident) in timed.blocks:
-            operation = replace(operation, registers={**operation.registers, **timed.blocks[index, resident]})
-        if read is not None and resident:
-            operation = timed.constants[read].read_by(operation, _NAME, starts[read])
-        operations.append(operation)
+    operations = [with_constant_read(timed, index, copies, reblocked) for index in range(len(program.operations))]
     buffers: list[NpuBuffer] = []
     for buffer in program.buffers:
         buffers.append(buffer)
