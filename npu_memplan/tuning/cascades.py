@@ -9,7 +9,7 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..ethosu.schedule.shram import round_up
 from ..ethosu.schedule.stripes.apply import apply, copy_names
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
 from ..ethosu.schedule.stripes.choose import choose, least_bytes
+from ..ethosu.schedule.stripes.copies import cycles_with_copies
 from ..ethosu.schedule.stripes.group import Group
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, Problem
 from ..request import StripeOptions
@@ -31,6 +32,7 @@ _STEP = 105  # per cent, from one limit to the next
 _FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
 _BELOW = (90, 95)  # per cent
 _FAR = 110  # per cent: what is planned for so much more hardly ever fits into less
+_PLANNED = 3  # choices that are planned, best first, until one fits
 _POOL = "arena"
 _ALIGNMENT = 16
 
@@ -112,6 +114,27 @@ def at_limit(groups: CascadeSpace, limit_bytes: int, node_budget: int) -> Cascad
     plan within so much work makes it.
     """
     return _measured(groups, choose(groups, limit_bytes), node_budget)
+
+
+def beside_copies(near: CascadeSpace, far: CascadeSpace, limit_bytes: int, node_budget: int) -> CascadeChoice:
+    """The choice with the fewest cycles by an estimate of copies of its constants in the bytes that it leaves; those of
+    everything at once, if that is estimated best. Its cycles are that estimate. `near` has the constants beside the
+    maps, `far` where they are.
+    """
+    estimated: dict[tuple[Group, ...], int] = {}
+    for limit in (limit_bytes, *reversed(tuple(_limits(least_bytes(near), limit_bytes)))):
+        chosen = choose(near, limit)
+        if estimated and cycles_of(near, chosen) >= min(estimated.values()):
+            break  # fewer bytes take more
+        if chosen not in estimated:
+            estimated[chosen] = cycles_with_copies(near, far, chosen, limit_bytes)
+    found: list[CascadeChoice] = []
+    fewest_bytes_first = reversed(estimated)
+    for chosen in sorted(fewest_bytes_first, key=estimated.__getitem__)[:_PLANNED]:
+        found.append(replace(_measured(near, chosen, node_budget), cycles=estimated[chosen]))
+        if found[-1].size_bytes <= limit_bytes:
+            break
+    return min(found, key=lambda c: (max(0, c.size_bytes - limit_bytes), c.cycles))
 
 
 def _choices(

@@ -7,19 +7,12 @@ stated in one line. Native lowering is not made where Vela's stream takes what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from .. import planners
 from ..ethosu.schedule.branches import reordered
 from ..ethosu.schedule.chaining import chained
-from ..ethosu.schedule.prefetch.compact import compact
-from ..ethosu.schedule.prefetch.slices import Slices
-from ..ethosu.schedule.stripes.apply import apply
-from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
-from ..ethosu.schedule.stripes.group import ChannelGroup
 from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
 from ..frontend.load import FormatError
 from ..options import CompileOptions
@@ -30,12 +23,12 @@ from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
 from ..vocabulary import is_npu
 from .bounds import bound_of, port_bound
-from .budget import BUDGETS, SearchBudget
+from .budget import BUDGETS
 from .candidate import ProgramCandidate, cycles_by_model
-from .cascades import CascadeChoice, at_limit, pareto_front
 from .prefetch_candidate import PrefetchCandidate
 from .ranking import Ranking
-from .rebuild import Cutters, npu_programs, rebuild_problem, slicers
+from .rebuild import npu_programs, rebuild_problem
+from .striped import STRIPES, in_stripes
 from .tensor_replacement import replace_maps
 from .weight_prefetch import (
     SearchResult,
@@ -47,12 +40,11 @@ from .weight_prefetch import (
     search_programs,
 )
 
-VELA, OURS, STRIPES = "Vela's stream", "native lowering", "native lowering in stripes"
+VELA, OURS = "Vela's stream", "native lowering"
 COMPILERS = {VELA: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _AT_ONCE = (1.0,)  # share of the pool for stripes where `--effort` has none, and nothing fits whole
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
-_NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
 
 @planners.gc_paused()  # what programs leave behind in cycles are some tens of megabytes
@@ -66,8 +58,7 @@ def select_fastest(
 ) -> Planned:
     """The best program of the backends requested, in pools of the sizes given; `load` reads and lowers the model,
     `extract` states its planning problem. `slack`: of programs within so many times the fewest cycles, the one with
-    the fewest bytes. `always_stripes`: native lowering is made in stripes at every `--effort`, where it does not fit
-    the fast pool.
+    the fewest bytes. `always_stripes`: native lowering is made in stripes at every `--effort`.
 
     Raises what the first backend raises where none can be planned.
     """
@@ -179,15 +170,17 @@ def _forms(
             if (other := _chained(made, memory_map)) is not made:
                 yield other
         if not (budget.stripes or spilled()):
-            return
+            if not always_stripes:
+                return
+            break
     if not forms:
         return
     if spilled() and (away := replace_maps(forms[0], memory_map)) is not None:
         yield away
     if always_stripes and not budget.shares and spilled():
         budget = replace(budget, in_place_shares=_AT_ONCE)
-    if budget.stripes:
-        yield from _striped(forms, memory_map, budget)
+    if budget.stripes or always_stripes:
+        yield from in_stripes(forms, memory_map, budget)
 
 
 def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:
@@ -224,132 +217,6 @@ def _size(extracted: Extracted) -> list[tuple[int, list[int]]]:
     """Operations, and bytes of buffers, of each function."""
     programs = npu_programs(extracted).values()
     return [(len(p.operations), sorted(buffer.size_bytes for buffer in p.buffers)) for p in programs]
-
-
-class _Constants(Enum):
-    """Where kernels read them."""
-
-    NEAR = "near"  # copied before into what stripes leave of the pool
-    FAR = "far"  # where they are, but for those that groups keep
-    ONCE = "once"  # far only for parts that read them again
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A form, its functions in stripes where they say so."""
-
-    extracted: Extracted
-    groups: Mapping[Any, CascadeSpace]
-    cutters: Cutters
-    chosen: Mapping[Any, CascadeChoice]
-    limit_bytes: int
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """What fits, or fits but for fewer bytes, then what takes fewer cycles."""
-        chosen = self.chosen.values()
-        return sum(max(0, c.size_bytes - self.limit_bytes) for c in chosen), sum(c.cycles for c in chosen)
-
-    def made(self) -> Extracted:
-        extracted = replace(self.extracted, loaded=_named(self.extracted.loaded, STRIPES))
-        changed, constants = {}, []
-        for variable, choice in self.chosen.items():
-            if choice.groups:
-                name, known = variable.name_hint, self.groups[variable]
-                changed[name] = made = apply(known.program, choice.groups, known.costs.blocks, known.slicer)
-                if known.slicer and any(isinstance(group, ChannelGroup) for group in choice.groups):
-                    changed[name], data = compact(made, known.slicer.slices.all)
-                    constants.append((self.cutters[name][0], data))
-        return rebuild_problem(extracted, changed, constants)
-
-
-class _Form:
-    """A lowering of the model, cut into stripes for limits of the pool."""
-
-    def __init__(self, extracted: Extracted, memory_map: MemoryMap, slices: dict[bytes, Slices]) -> None:
-        self.extracted, self._where = extracted, memory_map
-        self._cutters, reuse = slicers(extracted, slices), extracted.loaded.request.options.reuse_inputs
-        slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in npu_programs(extracted)}
-        self._groups = {
-            v: CascadeSpace(p, reuse_inputs=reuse, memory_map=memory_map, slicer=slicer[v])
-            for v, p in npu_programs(extracted).items()
-        }
-        self._among: dict[_Constants, dict[Any, CascadeSpace]] = {}
-        self._least: dict[_Constants, int] = {}
-        self._fronts: list[dict[Any, tuple[CascadeChoice, ...]]] = []  # near, by rows alone and by channels
-
-    def among(self, constants: _Constants) -> dict[Any, CascadeSpace]:
-        """Groups of each function."""
-        if constants not in self._among:
-            near = self._where.with_constants_near()
-            memories = self._where if constants is _Constants.FAR else near
-            again = self._where if constants is _Constants.ONCE else None
-            self._among[constants] = {v: groups.among(memories, again) for v, groups in self._groups.items()}
-        return self._among[constants]
-
-    def least_cycles(self, constants: _Constants) -> int:
-        """About what no stripes go below: every operation at once, or with its constants kept near."""
-        if constants not in self._least:
-            self._least[constants] = sum(groups.least_cycles() for groups in self.among(constants).values())
-        return self._least[constants]
-
-    def cuts(self, constants: _Constants, limits: Sequence[int]) -> tuple[_Cut, _Cut]:
-        """The choices for the first of the `limits`, which fall, by rows alone, and by channels where that is better.
-
-        Where constants are near, a choice for a lower limit may be better; at first those for all limits are looked at.
-        """
-        both = self.among(constants)
-        ways = [{v: groups.by_rows() for v, groups in both.items()}, both]
-        if constants is not _Constants.NEAR:
-            chosen = [{v: at_limit(groups, limits[0], _NODES) for v, groups in way.items()} for way in ways]
-        else:
-            self._fronts = self._fronts or [{v: pareto_front(g, limits) for v, g in way.items()} for way in ways]
-            chosen = [
-                {v: ([c for c in found if c.size_bytes <= limits[0]] or found[:1])[-1] for v, found in way.items()}
-                for way in self._fronts
-            ]
-        rows, deep = (_Cut(self.extracted, both, self._cutters, c, limits[0]) for c in chosen)
-        return rows, deep if deep.rank < rows.rank else rows
-
-
-def _striped(forms: Sequence[Extracted], memory_map: MemoryMap, budget: SearchBudget) -> Iterator[Extracted]:
-    """The model in stripes, by rows alone and by channels: for each share of the pool the form that is better in it,
-    whose constants are copied into what stripes leave; then for larger shares, whose constants are read where they
-    are but for those that groups keep, or are read once.
-    """
-    fast = fast_pool(forms[0].problem.pools, memory_map)
-    size = forms[0].problem.pools[fast].size_bytes if fast is not None else None
-    if size is None or not forms[0].loaded.request.options.overlaps:
-        return
-    slices: dict[bytes, Slices] = {}
-    known = [_Form(extracted, memory_map, slices) for extracted in forms]
-    seen: list[object] = []
-    for constants, shares in (
-        (_Constants.NEAR, budget.shares),
-        (_Constants.FAR, budget.in_place_shares),
-        (_Constants.ONCE, budget.read_once_shares),
-    ):
-        limits = [int(size * share) for share in shares]
-        ordered = sorted(known, key=lambda form: form.least_cycles(constants))
-        for index in range(len(limits)):
-            for best in _better(ordered, constants, limits[index:]):
-                groups = [(str(v), c.groups) for v, c in best.chosen.items()]
-                if any(made for _, made in groups) and (best.extracted, groups) not in seen:
-                    seen.append((best.extracted, groups))
-                    yield best.made()
-
-
-def _better(forms: Sequence[_Form], constants: _Constants, limits: Sequence[int]) -> Sequence[_Cut]:
-    """By rows alone, and by channels as well: the best of the forms, which come in the order of what they take at
-    least; those that hardly take less than what fits are not looked at.
-    """
-    best: Sequence[_Cut] = ()
-    for form in forms:
-        if best and all(cut.rank < (0, _NEARLY * form.least_cycles(constants)) for cut in best):
-            break
-        cuts = form.cuts(constants, limits)
-        best = [min(pair, key=lambda cut: cut.rank) for pair in zip(best or cuts, cuts, strict=True)]
-    return best
 
 
 def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, slack: float) -> Planned:

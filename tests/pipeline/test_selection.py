@@ -144,3 +144,12 @@ def test_channels_are_cut_where_rows_would_read_weights_again(cli: Callable[...,
     assert made.json["estimated_cycles"] < 65_000  # 79,050 by rows; 56,769 bytes of constants, one a cycle
     ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
+def test_stripes_leave_bytes_to_copies_where_the_program_fits_whole(cli: Callable[..., Any], tmp_path: Path) -> None:
+    model = MODELS / "kws_ref_model.tflite"
+    made = cli("compile", model, "--pool", "sram=16000", "--effort", "quick", "--json", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    assert made.json["estimated_cycles"] < 60_000  # 70,327 made at once, which leaves no byte
+    ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err

@@ -17,7 +17,7 @@ from ..prefetch.slices import Slicer
 from ..shram import round_up
 from .by_channels import ChannelCascades
 from .costs import Costs
-from .group import Group, RowGroup
+from .group import ChannelGroup, Group, RowGroup
 from .interleaved import ALIGNMENT, Chains, InterleavedRows
 from .kept import Kept
 from .order import RowOrder, even_cuts, fewest_cuts
@@ -60,6 +60,7 @@ class CascadeSpace:
 
     def _weigh(self, memory_map: MemoryMap, again: MemoryMap | None) -> None:
         self._again = again and self._costs_in(again)
+        self.may_keep = again is not None or memory_map != memory_map.with_constants_near()  # to gain by it
         self.costs = self._costs_in(memory_map)
         self.by_channels: ChannelCascades | None = (
             ChannelCascades(self.costs, self.sizes, self.live, self.slicer) if self.slicer else None
@@ -188,6 +189,14 @@ class CascadeSpace:
                     if found.size_bytes <= limit_bytes and (best is None or found.cycles < best.cycles):
                         best = found
         return best
+
+    def same(self, group: Group) -> Group:
+        """A group of the same program in other memories, in these; without weights that it keeps."""
+        if isinstance(group, RowGroup):
+            return self._interleaved_rows(group.interleaved)
+        assert isinstance(group, ChannelGroup)
+        assert self.by_channels is not None
+        return self.by_channels.group(group.layers, group.step)
 
     def turned(self, group: Group) -> Group:
         """The same group upwards; of channels, which have no direction, and of rows that the caller brings, itself."""

@@ -93,6 +93,6 @@ def _cheapest(groups: CascadeSpace, layers: tuple[Sliced, ...], limit_bytes: int
         group = groups.keeping(group, limit_bytes - group.size_bytes)
         if best is None or group.cycles < best.cycles:
             best = group
-        if lower > _LOWER or not any(groups.costs.kept(layer.index) for layer in layers):
+        if lower > _LOWER or not groups.may_keep or not any(groups.costs.kept(layer.index) for layer in layers):
             break
     return best
