@@ -65,7 +65,7 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
     if best is not None:
         return make_resident(best, lambda: tune(options, load, model.name, extract_problem, constants_near=True))
     with paused():
-        extracted = extract_problem(_lowered(model, options, beyond))
+        extracted = extract_problem(_lowered(model, options, beyond, known))
     try:
         planned = plan(extracted)
         if options.stream_input:
@@ -80,9 +80,9 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
         ) from None
 
 
-def _lowered(model: Path, options: CompileOptions, beyond: str) -> Loaded:
+def _lowered(model: Path, options: CompileOptions, beyond: str, known: dict[object, Partitioned]) -> Loaded:
     """By the one backend that is taken; stripes that need more than they may, with sums by rows if that is less."""
-    loaded = lower(read_by_one(model, options, beyond))
+    loaded = lower(read_by_one(model, options, beyond, known))
     stripes = loaded.request.stripes if options.stripes else None
     if stripes is None or stripes.capacity_bytes is None:
         return loaded
@@ -91,5 +91,5 @@ def _lowered(model: Path, options: CompileOptions, beyond: str) -> Loaded:
     needed = required_bytes(loaded)
     if needed <= stripes.capacity_bytes:
         return loaded
-    by_rows = lower(read(model, replace(loaded.request, sums_by_rows=True)))
+    by_rows = lower(read(model, replace(loaded.request, sums_by_rows=True), known))
     return by_rows if required_bytes(by_rows) < needed else loaded

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import RefusalError
 from ..frontend.load import read
@@ -20,22 +21,27 @@ from ..request import Loaded, request
 from ..vela.arguments import LiftError
 from ..vela.worker import VelaError
 
+if TYPE_CHECKING:
+    from ..frontend.tflite.lowered import Partitioned
 
-def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loaded:
-    """The module of the file `model`; pool `beyond` may become larger than it is.
+
+def read_by_one(
+    model: Path, options: CompileOptions, beyond: str = "", known: dict[object, Partitioned] | None = None
+) -> Loaded:
+    """The module of the file `model`; pool `beyond` may become larger than it is. `known` as for `read`.
 
     Raises the first choice's error where no choice takes the model.
     """
     if options.npu_compiler != AUTO or options.cut or options.accelerator == NO_NPU:
-        return read(model, request(options, beyond))
+        return read(model, request(options, beyond), known)
     vela, ours = (request(replace(options, npu_compiler=name), beyond) for name in ("vela", "tvm"))
     if is_onnx(model) or is_torch(model):
-        return read(model, ours)
+        return read(model, ours, known)
     try:
-        return read(model, vela)
+        return read(model, vela, known)
     except (UnsupportedModelError, VelaError, LiftError) as refused:
         try:
-            loaded = read(model, ours)
+            loaded = read(model, ours, known)
         except RefusalError:
             raise refused from None
         fall_back(Fallback.BACKEND, f"native lowering was taken: --npu-compiler vela says: {refused}")

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from npu_memplan.compiler import plan_network
+from npu_memplan.frontend.tflite import lowered
+from npu_memplan.options import CompileOptions
 from tests.support.operator_table import row
 from tests.support.real_data import shared_folder
 
@@ -82,6 +85,18 @@ def test_sums_by_rows_need_less_than_the_map(cli: Callable[..., Any], tmp_path: 
     assert made.json["pools"][0]["used_bytes"] <= 3 * 1024
     ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
+def test_sums_by_rows_are_lowered_from_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    partition = lowered._partition
+    monkeypatch.setattr(lowered, "_partition", lambda *given: found.append(partition(*given)) or found[-1])
+    options = CompileOptions(
+        "ethos-u55-256", npu_compiler="tvm", stripes=True, objective="bytes", pools={"sram": 3 * 1024}
+    )
+    made = plan_network(MODELS / "micro_speech_quantized.tflite", options)
+    assert made.extracted.loaded.request.sums_by_rows
+    assert len(found) == 1
 
 
 def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any], tmp_path: Path) -> None:
