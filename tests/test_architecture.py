@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("npu_memplan", "fvp_runner")
 MODULES = sorted(p for package in PACKAGES for p in (REPOSITORY / package).rglob("*.py"))
 LINES = 400  # of a module
-FUNCTION_LINES = 80
+FUNCTION_LINES = 60  # of a function's body
 PIPELINE_LINES = 140  # the whole compile on a screen or two
 FILES = 16  # modules of a folder, beside its __init__.py
 
@@ -99,7 +99,9 @@ def test_the_pipeline_is_stages_and_nothing_else() -> None:
 
 def test_every_function_fits_a_screen() -> None:
     functions = [(path, n) for path in MODULES for n in nodes(path) if isinstance(n, ast.FunctionDef)]
-    lines = {f"{name_of(path)}.{node.name}": (node.end_lineno or 0) - node.lineno + 1 for path, node in functions}
+    lines = {
+        f"{name_of(path)}.{node.name}": (node.end_lineno or 0) - node.body[0].lineno + 1 for path, node in functions
+    }
     assert {name: count for name, count in lines.items() if count > FUNCTION_LINES} == {}, "give the steps names"
 
 

@@ -39,10 +39,8 @@ def board_header(board: Board, artifact: Artifact, with_regions: bool = True) ->
 """
 
 
-def program_header(artifact: Artifact, layout: BoardLayout) -> str:
-    """Text of program.h: tables over the macros of the model's own header. Included by main.c."""
-    name = identifier(artifact.name)
-    upper = name.upper()
+def _pools_of(upper: str, artifact: Artifact, layout: BoardLayout) -> tuple[list[str], list[str], list[str]]:
+    """Assertions of their sizes, their arrays with guards, and the macros of their sizes."""
     asserts, pools, sizes = [], [], []
     for index, (pool, memory, guard) in enumerate(
         zip(artifact.run_pools, layout.pools, layout.guards_bytes, strict=True)
@@ -58,6 +56,14 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
             f'__attribute__((aligned({max(pool.alignment, 16)}), section(".bss.npu_memplan_pool_{index}")));'
         )
         sizes.append(macro)
+    return asserts, pools, sizes
+
+
+def program_header(artifact: Artifact, layout: BoardLayout) -> str:
+    """Text of program.h: tables over the macros of the model's own header. Included by main.c."""
+    name = identifier(artifact.name)
+    upper = name.upper()
+    asserts, pools, sizes = _pools_of(upper, artifact, layout)
     starts = [f"npu_memplan_pool_{i} + {guard}" for i, guard in enumerate(layout.guards_bytes)]
     streamed = -1 if artifact.stream is None else artifact.stream[0]
     inputs = [_slot(upper, "INPUT", i, i == streamed) for i in range(len(artifact.inputs))]

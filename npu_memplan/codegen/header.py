@@ -20,6 +20,33 @@ from .interface import C_LINKAGE, Interface, StreamedInput
 from .program import FunctionCall, IfElse, calls_in
 
 
+def _pool_lines(interface: Interface) -> list[str]:
+    """Macros of the memory that the caller provides, and the arrays of pools of constants."""
+    lines = []
+    for index, pool in enumerate(interface.pools):
+        macro = pool_macro(interface, index)
+        stem = macro.removesuffix("BYTES")
+        lines += [
+            f"#define {macro} {pool.size_bytes} /* pools[{index}], "
+            f"NPU region {pool.region}, base aligned to {pool.alignment} bytes */",
+            f"#define {stem}ALIGNMENT {pool.alignment}",
+            f"#define {stem}CHECK(array) \\",
+            f'  static_assert(sizeof(array) >= {macro}, "pool {comment(pool.name)} needs '
+            f'{pool.size_bytes} bytes: " #array " is too small")',
+        ]
+    if interface.symbols:
+        most = ", ".join(f"{name} at most {bound}" for name, bound in interface.symbols.items())
+        lines += ["", f"/* Symbols of shapes: {most}; other values are refused (-1). Tensors are dense in their actual"]
+        lines += [" * shapes; the shapes and sizes below are the largest. */"]
+    if interface.constant_pools:
+        lines += ["", "/* Pools of constants: arrays of the generated code; a linker script places their sections. */"]
+    for constants in interface.constant_pools:
+        section, array = f".rodata.npu_memplan.{identifier(constants.name)}", interface.array(constants)
+        lines += [f"#define {array.upper()}_BYTES {constants.size_bytes} /* section {section} */"]
+        lines += [f"extern const uint8_t {array}[];"]
+    return lines
+
+
 def print_header(
     interface: Interface,
     steps: Sequence[FunctionCall | IfElse],
@@ -42,26 +69,8 @@ def print_header(
         *([f"#define {upper}_HAS_INIT 1 /* {name}_init is to be called once */"] if initialise else []),
         "/* Memory to provide, in the order of the run function's argument. */",
         f"#define {upper}_POOL_COUNT {len(interface.pools)}",
+        *_pool_lines(interface),
     ]
-    for index, pool in enumerate(interface.pools):
-        lines += [
-            f"#define {pool_macro(interface, index)} {pool.size_bytes} /* pools[{index}], "
-            f"NPU region {pool.region}, base aligned to {pool.alignment} bytes */",
-            f"#define {pool_macro(interface, index).removesuffix('BYTES')}ALIGNMENT {pool.alignment}",
-            f"#define {pool_macro(interface, index).removesuffix('BYTES')}CHECK(array) \\",
-            f'  static_assert(sizeof(array) >= {pool_macro(interface, index)}, "pool {comment(pool.name)} needs '
-            f'{pool.size_bytes} bytes: " #array " is too small")',
-        ]
-    if interface.symbols:
-        most = ", ".join(f"{name} at most {bound}" for name, bound in interface.symbols.items())
-        lines += ["", f"/* Symbols of shapes: {most}; other values are refused (-1). Tensors are dense in their actual"]
-        lines += [" * shapes; the shapes and sizes below are the largest. */"]
-    if interface.constant_pools:
-        lines += ["", "/* Pools of constants: arrays of the generated code; a linker script places their sections. */"]
-    for pool in interface.constant_pools:
-        section = f".rodata.npu_memplan.{identifier(pool.name)}"
-        lines += [f"#define {interface.array(pool).upper()}_BYTES {pool.size_bytes} /* section {section} */"]
-        lines += [f"extern const uint8_t {interface.array(pool)}[];"]
     for title, kind, slots in (
         ("Inputs: write them before a run; a run may overwrite them.", "INPUT", interface.inputs),
         ("Outputs: read them after a run, before the next one.", "OUTPUT", interface.outputs),

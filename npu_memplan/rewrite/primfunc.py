@@ -156,6 +156,23 @@ class Placer:
         self.again: list[tuple[int, Any]] = []  # pool, such a name that is a parameter
         self.replaced: dict[Any, Any] = {}  # buffer -> the same over its pool
 
+    def rebased(self) -> Any:
+        """The body with its internal allocations where they are planned."""
+        call, function = self.call, self.function
+        homes = {
+            self.renamed[internal.allocation.buffer]: (place, i)
+            for i, (internal, place) in enumerate(
+                zip(call.internals, self.places[len(call.arguments) :], strict=True), len(call.arguments)
+            )
+            if place is not None
+        }
+
+        def rebase(statement: Any) -> Any:
+            home = homes.get(statement.buffer)
+            return statement if home is None else self.declare(statement.buffer, *home)
+
+        return tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
+
     def run(self) -> Rewritten:
         """The planned PrimFunc."""
         function, call = self.function, self.call
@@ -172,19 +189,7 @@ class Placer:
                 declarations.append(self.declare(parameter, place, i))
             elif parameter not in known:
                 positions.append(i)
-        homes = {
-            self.renamed[internal.allocation.buffer]: (place, i)
-            for i, (internal, place) in enumerate(
-                zip(call.internals, self.places[len(call.arguments) :], strict=True), len(call.arguments)
-            )
-            if place is not None
-        }
-
-        def rebase(statement: Any) -> Any:
-            home = homes.get(statement.buffer)
-            return statement if home is None else self.declare(statement.buffer, *home)
-
-        body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
+        body = self.rebased()
         if self.replaced:
             body = _with_values(body, self.replaced)
         declarations = [*self.named, *declarations]

@@ -147,15 +147,12 @@ class _Decoder:
         in_chunk = 8 if uncompressed and weight_div > 5 else 12
         w_seen = z_seen = 0  # symbols whose unary part was read
         w_left, z_left = count, runs  # symbols whose remainder is still to come
-        w_symbols = z_symbols = 0  # of the previous chunk, whose remainders come next
-        w_pending = z_pending = False
-        while True:
+        w_symbols = z_symbols = w_pending = z_pending = 0  # of the previous chunk, whose remainders come next
+        while position <= limit:
             balance = w_seen - z_seen if runs else 0
             w_enable = balance < 8 and w_seen < count
             z_enable = balance >= 0 and z_seen < runs
             unary = w_new = z_new = 0
-            if position > limit:
-                break
             if w_enable:
                 weights.unary.append(position)
                 if not uncompressed:

@@ -86,6 +86,22 @@ def exp_table(beta: float, ifm_scale: float) -> NDArray[np.int64]:
 # ---------------------------------------------------------------------- operations
 
 
+def _exponentials(builder: Builder, name: str, ifm: Operand, table: NDArray[np.int64]) -> Operand:
+    """exp(x - max), by a table over the 256 differences."""
+    largest = row_maxima(builder, name, ifm)
+    exponentials = builder.temporary(f"{name}_exp", ifm.view.shape, "int32")
+    largest_index = 127  # of the difference 0; tables are indexed by signed values, whatever the input's type
+    builder.elementwise(
+        ElementwiseMode.SUB,
+        ifm,
+        largest,
+        Operand(exponentials.view, "int32", largest_index),
+        Output((-128, largest_index), UNITY, table=table),
+        operand_scales=(1, 1),
+    )
+    return exponentials
+
+
 def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: float, beta: float) -> None:
     """Softmax over the channels; `ifm` and `ofm` are dense [H, W, C] maps of 8 bits."""
     height, width, depth = ifm.view.shape
@@ -109,19 +125,7 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
     add, sub = partial(binary, ElementwiseMode.ADD), partial(binary, ElementwiseMode.SUB)
     multiply, left = partial(binary, ElementwiseMode.MUL), partial(binary, ElementwiseMode.SHL)
 
-    largest = row_maxima(builder, name, ifm)
-    # exp(x - max), a table over the 256 differences
-    exponentials = temporary("exp", depth)
-    table = exp_table(beta, ifm_scale)
-    largest_index = 127  # of the difference 0; tables are indexed by signed values, whatever the input's type
-    builder.elementwise(
-        ElementwiseMode.SUB,
-        ifm,
-        largest,
-        Operand(exponentials.view, "int32", largest_index),
-        Output((-128, largest_index), UNITY, table=table),
-        operand_scales=(1, 1),
-    )
+    exponentials = _exponentials(builder, name, ifm, exp_table(beta, ifm_scale))
     # their sum with 12 integer bits
     rescaled = temporary("exp_rescaled", depth)
     builder.elementwise(
