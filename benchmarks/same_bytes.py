@@ -1,11 +1,11 @@
-"""Are this tree's artifacts the bytes of another commit's? The question after every move of the house.
+"""Whether this tree's artifacts have the bytes of another commit's, to check a change of structure.
 
-    python benchmarks/same_bytes.py COMMIT MODEL.tflite... [--accelerators A,B] [--jobs 2]
+    python -m benchmarks.same_bytes COMMIT MODEL.tflite... [--accelerators A,B] [--jobs 2]
 
 Compiles every model with Vela's streams lifted, with native lowering, in stripes and for the host alone, for each
 accelerator, and plans every program of the Relax zoo, with the code of COMMIT (in a worktree of its own) and with the
 code of this tree; prints each file that differs and exits with 1 when there is one. What a commit makes is kept in
-build/same_bytes/, so that the next question costs half.
+build/same_bytes/, so that the next comparison costs half.
 """
 
 from __future__ import annotations
