@@ -11,6 +11,8 @@ from itertools import accumulate
 from random import Random
 
 from ...program.program import NpuProgram
+from ...stream.isa import Register
+from .bounds import least_cycles
 from .free_space import FreeCapacity, OccupiedRange
 from .search import WORK, CopySearch
 from .slices import Slicer, weights_of
@@ -35,6 +37,8 @@ def tune_slices(
     cycles below `cycles`, those with `most_bytes` for all; empty where none do.
 
     `held`: what lies below `limit_bytes`, in operations of that program. `timed_program`: of a program with slices.
+    Slices that were looked at, whatever sizes made them, are not looked at again. Copies are not searched where their
+    bound says that it is of no use; the bound is not worked out any more where it mostly does not.
     """
     readers: dict[object, list[int]] = {}  # of the same weights: they have the same slices
     for index, operation in enumerate(slicer.program.operations):
@@ -42,7 +46,8 @@ def tune_slices(
             readers.setdefault(weights_of(operation), []).append(index)
     groups = list(readers.values())
     chosen: dict[int, int] = {}
-    draw, seen = Random(0), [chosen]
+    draw, seen, made = Random(0), [chosen], list[object]()
+    useful = 1  # times that the bound was of use, less those that it was not
     left = _LOOKED_AT if groups else 0
     while left > 0:
         tried = dict(chosen)
@@ -54,10 +59,18 @@ def tune_slices(
             continue
         seen.append(tried)
         parts = slicer.parts(most_bytes, tried)
+        depths = [[part.get(Register.OFM_DEPTH_M1) for part in slices] for slices in parts]
+        if depths in made:
+            continue
+        made.append(depths)
         timed = timed_program(slicer.joined(parts))
-        there = stretched(held, [len(made) for made in parts])
-        search = CopySearch(timed, FreeCapacity(list(there), limit_bytes, len(timed)))
-        search.further(WORK // _PART)
+        there = stretched(held, [len(slices) for slices in parts])
+        space = FreeCapacity(list(there), limit_bytes, len(timed))
+        search = CopySearch(timed, space)
+        bounded = useful > 0 and least_cycles(timed, space.free_bytes) >= min(cycles, search.best.cycles)
+        useful += 1 if bounded else -1
+        if not bounded:
+            search.further(WORK // _PART)
         if search.best.cycles < cycles:
             cycles, chosen = search.best.cycles, tried
     return chosen
