@@ -30,6 +30,8 @@ class Language(Enum):
     U55_U65 = "Ethos-U55/U65"
     U85 = "Ethos-U85"
 
+    __hash__ = object.__hash__  # each member is one object; that of Enum is written in Python
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -62,6 +64,8 @@ class Channel(Enum):
     FAST_WEIGHTS = "weights in the fast format"
     INPUT = "input blocks"
     SCALES = "scales and biases"
+
+    __hash__ = object.__hash__  # each member is one object; that of Enum is written in Python
 
 
 class OutputKind(Enum):

@@ -44,6 +44,8 @@ class Role(Enum):
     DMA_INDEX = "dma_index"
     DMA_KEPT = "dma_kept"  # what a transfer may leave as it is, of the bytes that it may write
 
+    __hash__ = object.__hash__  # each member is one object; that of Enum is written in Python
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
