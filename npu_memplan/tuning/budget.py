@@ -19,6 +19,7 @@ class SearchBudget:
 
     rounds: tuple[tuple[int, int], ...]  # so many of the best candidates are searched on, to so much work each
     allocation_work: int  # of copies that get addresses
+    plan_nodes: int  # of each plan of maps and copies
     last_work: int  # of the best candidate, once some have addresses; 0: none
     tunes_slices: bool  # of single operations
     shares: tuple[float, ...]  # of the pool, for stripes whose weights are prefetched
@@ -35,13 +36,13 @@ class SearchBudget:
 
 # `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, without stripes.
 BUDGETS = {
-    "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 0, False, (), (), (), 0, 0),
+    "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, False, (), (), (), 0, 0),
     "normal": SearchBudget(
-        ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 0, True, _SHARES, _SHARES[:2],
-        _SHARES[1:2], 2, 4,
+        ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 4_000, 0, True, _SHARES,
+        _SHARES[:2], _SHARES[1:2], 2, 4,
     ),
     "max": SearchBudget(
-        ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 8 * WORK, True,
+        ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 20_000, 8 * WORK, True,
         (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], 4, 8,
     ),
 }  # fmt: skip

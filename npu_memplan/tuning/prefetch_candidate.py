@@ -25,12 +25,13 @@ from ..ethosu.time import Assumptions
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
 from ..stages import Extracted, Planned
+from .budget import SearchBudget
 from .candidate import Moved, ProgramCandidate, with_copies
 from .placed import PlacedCall
 from .ranking import Ranking
 from .rebuild import Cutters, called_once
 
-_NODES = 20_000  # of each plan that is made to compare programs
+_NODES = 20_000  # of each plan of a program without copies
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
 _LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for a program that does not fit
 Copies = Sequence[tuple[Copy, ...]]  # of each call
@@ -55,7 +56,9 @@ class PrefetchCandidate:
         self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
         self._assumptions = assumptions or rank.memory_map.assumptions
         self._known: dict[Assumptions, TimedCalls] = like._known if like else {}  # calls, by model
-        self._allocated: dict[tuple[Copies, int | None], tuple[Planned, Copies] | int] = like._allocated if like else {}
+        self._allocated: dict[tuple[Copies, int | None, int], tuple[Planned, Copies] | int] = (
+            like._allocated if like else {}
+        )
         if self._assumptions not in self._known:
             self._known[self._assumptions] = self._timed()
         self._timed_calls = self._known[self._assumptions]
@@ -132,24 +135,25 @@ class PrefetchCandidate:
             cycles += least_cycles(timed, space.free_bytes, in_slices)
         return cycles
 
-    def candidates(self, work: int) -> Iterator[ProgramCandidate]:
+    def candidates(self, budget: SearchBudget) -> Iterator[ProgramCandidate]:
         """The program with copies that have places: those that were found, planned together with the maps, or fewer
         where they do not fit; and what is found around the maps where they lie, or would lie beside the copies in a
         larger pool.
         """
+        work, nodes = budget.allocation_work, budget.plan_nodes
         found = [search.best.copies for search in self._searches]
         if not any(found):
             yield ProgramCandidate(self.plain, self._rank(self.plain))
-        together, less = self._together(found, self._limit), 0
+        together, less = self._together(found, self._limit, nodes), 0
         for part in _LESS:
             if isinstance(together, int) and together < self._limit // _EXCESS:
                 less += max(together, self._limit // part)
                 fewer = _further(self._begun(FreeCapacity, self._limit - less), work)
-                together = self._together([search.best.copies for search in fewer], self._limit)
+                together = self._together([search.best.copies for search in fewer], self._limit, nodes)
         if not isinstance(together, int):
             yield from self._with(*together)
         yield from self._around(self.plain, work)
-        endless = self._together(found, None)
+        endless = self._together(found, None, nodes)
         if not isinstance(endless, int) and self._used(endless[0]) <= self._limit:
             yield from self._around(endless[0], work)
 
@@ -183,16 +187,16 @@ class PrefetchCandidate:
                     candidate = with_copies(plain, moved, self._fast, self._rank)
                 yield candidate
 
-    def _together(self, copies: Copies, limit: int | None) -> tuple[Planned, Copies] | int:
+    def _together(self, copies: Copies, limit: int | None, nodes: int) -> tuple[Planned, Copies] | int:
         """Places for the maps of the pool and the copies below a limit; else the bytes that are missing. The same
         copies, which another model of time may lead to, have the same places.
         """
-        key = tuple(copies), limit
+        key = tuple(copies), limit, nodes
         if key not in self._allocated:
-            self._allocated[key] = self._allocate(copies, limit)
+            self._allocated[key] = self._allocate(copies, limit, nodes)
         return self._allocated[key]
 
-    def _allocate(self, copies: Copies, limit: int | None) -> tuple[Planned, Copies] | int:
+    def _allocate(self, copies: Copies, limit: int | None, nodes: int) -> tuple[Planned, Copies] | int:
         problem, plan = self.plain.extracted.problem, self.plain.plan
         pool = problem.pools[self._fast]
         inside = {p.buffer for p in plan.placements if p.pool == pool.name}
@@ -216,7 +220,7 @@ class PrefetchCandidate:
         )
         planner = "auto" if limit is None else "fit"
         try:
-            found = planners.plan(whole, planner, seed=plan.seed, node_budget=_NODES)
+            found = planners.plan(whole, planner, seed=plan.seed, node_budget=nodes)
         except planners.PlanningError as error:
             return max(1, error.excess_bytes)
         at = {p.buffer: p for p in found.placements}

@@ -220,7 +220,7 @@ def _search_under_worst(
             if one.optimistic_cycles in (0, before) or one.optimistic_cycles >= least * reference[model]:
                 continue
             before = one.optimistic_cycles
-            made = list(one.candidates(budget.allocation_work))
+            made = list(one.candidates(budget))
             least = min([least, *(_worst_ratio(cycles_by_model(found, rank), reference) for found in made)])
             incumbent.add(made)
 
@@ -248,7 +248,7 @@ def _allocate(
         return  # nothing runs on the NPU
     hoped = optimistic * (1 + penalties.get(candidate, min(penalties.values(), default=0) / _HOPE))
     if max(candidate.bound, hoped) < incumbent.best.rank[0]:
-        made = list(candidate.candidates(budget.allocation_work))
+        made = list(candidate.candidates(budget))
         incumbent.enter(made)
         if made:
             penalties[candidate] = max(0, min(one.rank[0] for one in made) / optimistic - 1)
