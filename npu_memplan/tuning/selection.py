@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import gt
 
 from .. import planners
 from ..ethosu.schedule.branches import reordered
@@ -25,6 +26,7 @@ from ..vocabulary import is_npu
 from .bounds import bound_of, port_bound
 from .budget import BUDGETS
 from .candidate import ProgramCandidate, cycles_by_model
+from .original_plan import ORIGINAL, original_plan
 from .prefetch_candidate import PrefetchCandidate
 from .ranking import Ranking
 from .rebuild import npu_programs, rebuild_problem
@@ -69,7 +71,7 @@ def select_fastest(
     if options.npu_compiler != "tvm":
         requested = replace(options, npu_compiler="vela", stripes=False)
         with attempts.of(VELA):
-            lifted = [_lifted(extract(_named(load(requested), VELA)))]
+            lifted = _with_original(_lifted(extract(_named(load(requested), VELA))), rank)
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
             searched = search_programs(lifted, rank, budget) if bound_of(lifted[0], nominal) <= least else None
@@ -106,6 +108,16 @@ def _lifted(extracted: Extracted) -> Planned:
         if without is extracted:
             raise
         return Planned(without, planners.plan(without.problem, options.planner, options.time_limit_s, options.seed))
+
+
+def _with_original(lifted: Planned, rank: Ranking) -> list[Planned]:
+    """And before it its compiler's own plan, where the stream takes fewer cycles there under some model: operations
+    may depend on each other less, and set fewer registers.
+    """
+    theirs = lifted.extracted.loaded.vela_stream_cycles
+    ours = cycles_by_model(ProgramCandidate(lifted, rank(lifted)), rank)
+    original = original_plan(lifted) if any(map(gt, ours, theirs)) else None
+    return [lifted] if original is None else [original, lifted]
 
 
 def _ours(
@@ -248,7 +260,9 @@ def _backend(one: ProgramCandidate | PrefetchCandidate) -> str:
 
 def _name_backend(one: ProgramCandidate | PrefetchCandidate) -> str:
     """What made its operations; a plan of ours of Vela's stream is not what Vela itself makes of it."""
-    return f"{VELA} re-planned" if _lifts(one) else _backend(one)
+    if _lifts(one):
+        return f"{VELA} in its own plan" if one.plain.plan.note == ORIGINAL else f"{VELA} re-planned"
+    return _backend(one)
 
 
 def _lifts(one: ProgramCandidate | PrefetchCandidate) -> bool:

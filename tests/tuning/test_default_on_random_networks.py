@@ -20,8 +20,16 @@ SEEDS = (
 )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u65-512", "ethos-u85-256"])
+NPUS = ("ethos-u55-256", "ethos-u65-512", "ethos-u85-256")
+
+
+@pytest.mark.parametrize(
+    ("seed", "npu"),
+    [
+        *((seed, npu) for npu in NPUS for seed in SEEDS),
+        (9560069, "ethos-u85-2048"),  # Vela's stream is slower in another plan than its own
+    ],
+)
 def test_it_is_not_above_vela(seed: int, npu: str, tmp_path: Path) -> None:
     model = tmp_path / "network.tflite"
     model.write_bytes(draw(seed).finish())
