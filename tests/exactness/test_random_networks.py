@@ -22,8 +22,14 @@ pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip
 
 SANITIZED = RunOptions(sanitize=True)
 
-# Each way has networks of its own; contests in a pool take longest.
-SLICE = [(1000 * number + seed, how) for number, how in enumerate(ways(0)) for seed in range(1 if how == "pool" else 5)]
+REFERENCE_ABORTS = (11000,)  # TFLite Micro's interpreter ends the process; campaigns run it in one of its own
+# Each way has networks of its own; searches in a pool take longest.
+SLICE = [
+    (1000 * number + seed, how)
+    for number, how in enumerate(ways(0))
+    for seed in range(1 if how == "pool" else 5)
+    if 1000 * number + seed not in REFERENCE_ABORTS
+]
 
 
 @pytest.fixture(autouse=True)

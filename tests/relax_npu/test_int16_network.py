@@ -58,12 +58,12 @@ def network(last: str) -> bytes:
     return b.made([x], [y]).finish()
 
 
-@pytest.mark.parametrize(("last", "on_host"), [("TANH", []), ("SOFTMAX", ["SOFTMAX"])])
-def test_equals_the_reference(last: str, on_host: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["TANH", "SOFTMAX"])
+def test_equals_the_reference(last: str, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(network(last))
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
-    assert [o.kind for o in artifact.operators if o.agent is Agent.HOST] == on_host
+    assert not [o.kind for o in artifact.operators if o.agent is Agent.HOST]
     assert artifact.notes == ()
     machine, reference = runner.create("local", tmp_path / "out"), Reference(path.read_bytes())
     for seed in (1, 2):

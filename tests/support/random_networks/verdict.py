@@ -93,12 +93,12 @@ def ways(seed: int, sram_bytes: int = 32768) -> dict[str, CompileOptions]:
         "tvm": CompileOptions(npu, npu_compiler="tvm"),
         "none": CompileOptions("none"),
         "stripes": CompileOptions(npu, stripes=True),
-        "stripes-bytes": CompileOptions(npu, stripes=True, objective="bytes"),
         "pool": CompileOptions(npu, pools={"sram": size}),
         "u85": CompileOptions(u85),
         "u85-tvm": CompileOptions(u85, npu_compiler="tvm"),
         "u85-bytes": CompileOptions(u85, npu_compiler="tvm", objective="bytes"),
         "u85-stripes": CompileOptions(u85, stripes=True),
+        "stripes-bytes": CompileOptions(npu, stripes=True, objective="bytes"),
         "u85-stripes-bytes": CompileOptions(u85, stripes=True, objective="bytes"),
     }
 
