@@ -15,6 +15,7 @@ from npu_memplan.exactness import Exactness
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
+from npu_memplan.vela.worker import VelaError
 from tests.support.in_steps import equals_reference
 from tests.support.operator_table import row
 from tests.support.sliced_batch import split_then
@@ -114,6 +115,36 @@ def test_selecting_from_what_is_also_reshaped_is_not_left_to_vela(place: int, tm
     assert [o.claim.exactness for o in made.operators if o.kind == "SELECT_V2"] == [Exactness.EXACT]
     with pytest.raises(UnsupportedModelError, match="reads an input in the shape that a reshape gives it"):
         equals_reference(model, tmp_path, 1, CompileOptions("ethos-u85-256", npu_compiler="vela"))
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u65-512"])
+def test_the_minimum_of_what_is_also_reshaped_is_not_left_to_vela(npu: str, tmp_path: Path) -> None:
+    """Its stream would take the first element for all: seed 9570091 of the random networks."""
+    b = ModelBuilder()
+    x, least, shaped = (b.tensor(shape, "int8", 0.1, -6) for shape in ((2,), (1,), (2, 1, 1, 1, 1)))
+    b.operator("REDUCE_MIN", [x, b.constant(np.array([0], np.int32))], [least], "ReducerOptions", KeepDims=True)
+    b.operator("RESHAPE", [x, b.constant(np.array([2, 1, 1, 1, 1], np.int32))], [shaped], "ReshapeOptions")
+    model = b.made([x], [least, shaped]).finish()
+    made = equals_reference(model, tmp_path, 4, CompileOptions(npu))
+    assert [o.claim.exactness for o in made.operators if o.kind == "REDUCE_MIN"] == [Exactness.EXACT]
+    with pytest.raises(UnsupportedModelError, match="reads an input in the shape that a reshape gives it"):
+        equals_reference(model, tmp_path, 1, CompileOptions(npu, npu_compiler="vela"))
+
+
+def test_transposed_convolutions_of_velas_legacy_core_are_refused(tmp_path: Path) -> None:
+    """The compiled core refuses SELECT_V2 of bool; of stride 1 the other reads columns outside the input as others."""
+    b, shape = ModelBuilder(), (1, 6, 6, 8)
+    x, mask, chosen = b.tensor(shape, "int8", 0.02, 0), b.tensor(shape, "bool"), b.tensor(shape, "int8", 0.02, 0)
+    y = b.tensor((1, 8, 8, 4), "int8", 0.05, 0)
+    weights = b.constant(np.random.default_rng(3).integers(-127, 128, (4, 3, 3, 8)).astype(np.int8), 0.01)
+    b.operator("SELECT_V2", [mask, x, x], [chosen])
+    inputs = [b.constant(np.array([1, 8, 8, 4], np.int32)), weights, x]
+    b.operator("TRANSPOSE_CONV", inputs, [y], "TransposeConvOptions", Padding=1, StrideH=1, StrideW=1)
+    model = b.made([x, mask], [chosen, y]).finish()
+    made = equals_reference(model, tmp_path, 1, CompileOptions("ethos-u65-512"))
+    assert [o.agent for o in made.operators if o.kind == "TRANSPOSE_CONV"] == [Agent.NPU]
+    with pytest.raises(VelaError, match="the stream of its legacy core is wrong for TRANSPOSE_CONV with stride 1"):
+        equals_reference(model, tmp_path, 1, CompileOptions("ethos-u65-512", npu_compiler="vela"))
 
 
 @pytest.mark.parametrize("zero_point", [0, 100, 231])

@@ -90,7 +90,7 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         return "the reference computes it at its own output scale, Vela's stream at the file's"
     if code is Code.LIFTED and (why := _sliced_elsewhere(network, operator)):
         return why
-    if code is Code.LIFTED and _selects_reshaped(network, operator):
+    if code is Code.LIFTED and _reads_reshaped(network, operator):
         return "Vela's stream for it reads an input in the shape that a reshape gives it"
     if code is Code.LIFTED and _exceeds_words(network, operator):
         return "Vela's table for it wraps where a result has more than 31 bits"
@@ -99,9 +99,11 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
     return ""
 
 
-def _selects_reshaped(network: Network, operator: CpuOperator) -> bool:
-    """Whether it selects from a tensor that is also reshaped (Vela 5.2, Ethos-U85; others do not select at all)."""
-    if operator.name not in ("SELECT", "SELECT_V2"):
+def _reads_reshaped(network: Network, operator: CpuOperator) -> bool:
+    """Whether it reads a tensor that is also reshaped, and Vela 5.2 takes it in that shape: SELECT on Ethos-U85 (others
+    do not select at all), and REDUCE_MIN on Ethos-U55 and U65, which is a maximum of differences.
+    """
+    if operator.name not in ("SELECT", "SELECT_V2", "REDUCE_MIN"):
         return False
     reshaped = (o.inputs[0] for o in network.cpu_operators if o.name in TFLITE_RESHAPING)
     return not set(operator.inputs).isdisjoint(reshaped)

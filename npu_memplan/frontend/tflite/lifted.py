@@ -30,6 +30,7 @@ from ...vela.arguments import LiftError, arguments
 from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...vela.cross_call import with_cross_call_tensors
 from ...vela.lift import lift
+from ...vela.worker import VelaError
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
 from .completion import NONE, completed, external_builtins, with_constant_outputs, with_omitted_inputs
@@ -122,6 +123,11 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     start_compile(data, options)
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
+    if result.core == "legacy" and any(_wrong_by_legacy_core(operator) for operator in source.cpu_operators):
+        raise VelaError(
+            f"Vela's compiled core refuses {name}, and the stream of its legacy core is wrong for TRANSPOSE_CONV with "
+            "stride 1. Compile with --npu-compiler tvm"
+        )
     parsed = starting_as(with_omitted_inputs(result.parsed, source), source)
     network = ranged_as(with_constant_outputs(reads_first(parsed, source), source), source)
     return CompiledNetwork(source, network, result, kept)
@@ -151,6 +157,14 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
     if not u85 and _clamps_apart(source, operator):
         return "Vela's stream for it clamps uint8 results of several channels from each as if they were int8"
     return None
+
+
+def _wrong_by_legacy_core(operator: CpuOperator) -> bool:
+    """A transposed convolution with stride 1, whose columns and rows outside the input it reads as others. It is right
+    for odd kernels with SAME padding, which are not told apart here: native lowering has all of them.
+    """
+    options = operator.options("TransposeConvOptions") if operator.name == "TRANSPOSE_CONV" else None
+    return options is not None and 1 in (options.StrideH(), options.StrideW())
 
 
 def _clamps_apart(source: Network, operator: CpuOperator) -> bool:
