@@ -96,7 +96,7 @@ def test_a_named_producer_is_kept_and_the_operator_goes_to_the_host(wrong_stream
 
 def test_an_unproven_operator_that_is_wrong_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is claimed of Vela's SELECT_V2, but a result that is right is better."""
-    monkeypatch.setattr(described, "_selects_reshaped", lambda *_: False)
+    monkeypatch.setattr(described, "_reads_reshaped", lambda *_: False)
     path = tmp_path / "model.tflite"
     path.write_bytes(select_of_reshaped(1))
     made = nm.compile(path, tmp_path / "out", accelerator="ethos-u85-256", check=True)
