@@ -105,6 +105,11 @@ class Loaded:
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
     vela_stream_cycles: tuple[int, ...] = ()  # ours of the same, under each of `ethosu.time.MODELS`
 
+    @property
+    def comparable_cycles(self) -> tuple[int, ...]:
+        """Cycles of Vela's stream in its own arena, by model; empty where that counts other things than a plan."""
+        return self.vela_stream_cycles if any(self.vela_arena_bytes.values()) else ()
+
     @classmethod
     def given(cls, request: Request, module: Any) -> Loaded:
         """A module that was read from no file of ours."""

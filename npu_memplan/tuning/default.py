@@ -90,12 +90,11 @@ def _velas_bytes(
 
 
 def _stream_cycles(models: ModelCache, options: CompileOptions) -> Sequence[int]:
-    """Of Vela's stream in its own arena, by each timing model; nothing where that counts other things than a plan."""
+    """Vela's, where they can be compared; nothing where it refuses the model."""
     try:
-        loaded = models.loaded(replace(options, npu_compiler="vela"))
+        return models.loaded(replace(options, npu_compiler="vela")).comparable_cycles
     except RefusalError:
         return ()
-    return loaded.vela_stream_cycles if any(loaded.vela_arena_bytes.values()) else ()
 
 
 def _compacted(planned: Planned, theirs: Sequence[int], slack: float, rank: Ranking) -> Planned:

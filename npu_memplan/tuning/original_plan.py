@@ -1,6 +1,6 @@
 """The plan that a stream's compiler had made.
 
-Invariant: every buffer lies where its compiler had put it, and the verifier finds nothing wrong; else there is no plan.
+Invariant: every buffer has the offset that the compiler gave it, and no constraint is violated; else there is no plan.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ ORIGINAL = "the offsets are those of the stream's compiler"
 
 
 def original_plan(planned: Planned) -> Planned | None:
-    """The program with its compiler's own offsets; None where a buffer had none, or they violate a constraint. Whoever
-    plans it again does that as for `planned`.
+    """The program with its compiler's own offsets; None where a buffer had none, or they violate a constraint. It
+    names the planner and seed of `planned`, with which it is planned again.
     """
     extracted = planned.extracted
     problem = extracted.problem

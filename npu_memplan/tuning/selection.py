@@ -12,6 +12,7 @@ from dataclasses import replace
 from operator import gt
 
 from .. import planners
+from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.branches import reordered
 from ..ethosu.schedule.chaining import chained
 from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
@@ -207,21 +208,18 @@ def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:
 
 def _ordered(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
     """The same with independent operations in the order that leaves more bytes to constants."""
-    changed = {}
-    for variable, program in npu_programs(extracted).items():
-        other = reordered(program, memory_map.with_constants_near())
-        if other is not program:
-            changed[variable.name_hint] = other
-    return rebuild_problem(extracted, changed) if changed else extracted
+    return _changed(extracted, lambda program: reordered(program, memory_map.with_constants_near()))
 
 
 def _chained(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
     """The same with chains where they pay; stripes are made of what has none."""
-    changed = {}
-    for variable, program in npu_programs(extracted).items():
-        other = chained(program, memory_map.with_constants_near())
-        if other is not program:
-            changed[variable.name_hint] = other
+    return _changed(extracted, lambda program: chained(program, memory_map.with_constants_near()))
+
+
+def _changed(extracted: Extracted, change: Callable[[NpuProgram], NpuProgram]) -> Extracted:
+    """With each NPU program as `change` makes it; itself where that is the same program for all."""
+    made = {v.name_hint: (p, change(p)) for v, p in npu_programs(extracted).items()}
+    changed = {name: new for name, (old, new) in made.items() if new is not old}
     return rebuild_problem(extracted, changed) if changed else extracted
 
 

@@ -229,9 +229,7 @@ def _reference(first: ProgramCandidate, rank: Ranking) -> tuple[int, ...]:
     """Cycles by each model: of Vela's own stream in its own arena, or of the first program, where that arena counts
     other things than a plan.
     """
-    loaded = first.plain.extracted.loaded
-    own = loaded.vela_stream_cycles if any(loaded.vela_arena_bytes.values()) else ()
-    return own or cycles_by_model(first, rank)
+    return first.plain.extracted.loaded.comparable_cycles or cycles_by_model(first, rank)
 
 
 def _allocate(

@@ -13,13 +13,13 @@ from typing import Any
 
 from ...program.program import NpuProgram
 from ...time import MemoryMap, default_memory_map
+from ..prefetch.reads import ConstantBlock
 from ..prefetch.slices import Slicer
 from ..shram import round_up
 from .by_channels import ChannelCascades
 from .costs import Costs
 from .group import ChannelGroup, Group, RowGroup
 from .interleaved import ALIGNMENT, Chains, InterleavedRows
-from .kept import Kept
 from .order import RowOrder, even_cuts, fewest_cuts
 from .rows import Sliced
 
@@ -29,7 +29,7 @@ class _Worth:
     """What keeping the weights of operation `index` takes and wins."""
 
     index: int
-    kept: Kept
+    kept: ConstantBlock
     size_bytes: int
     cycles: int
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...stream.isa import BRICK_CHANNELS, Register
+from ..prefetch.reads import ConstantBlock
 from .cascade_space import CascadeSpace
 from .group import Group, RowGroup
-from .kept import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ def _steps(near: CascadeSpace, far: CascadeSpace, chosen: Sequence[Group], limit
         index = last + 1
 
 
-def _whole_without_room(far: CascadeSpace, index: int, kept: Sequence[Kept], near_cycles: int, spare: int) -> int:
+def _whole_without_room(
+    far: CascadeSpace, index: int, kept: Sequence[ConstantBlock], near_cycles: int, spare: int
+) -> int:
     """Of an operation made at once: in slices of channels where there is room for two, one of which is read while the
     other arrives; each is then read once.
     """

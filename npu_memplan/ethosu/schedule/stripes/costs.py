@@ -11,10 +11,11 @@ from ...stream.isa import Op, Register
 from ...time import MemoryMap, ResourceUseCache, cycles_in_a_row
 from ...time.cost import resource_use
 from ..blocks import BESIDE, BlockError, Blocks
+from ..prefetch.reads import ConstantBlock
 from ..regions import places
 from ..shram import round_up
 from .channels import Deep, Inner
-from .kept import Kept, constants_of
+from .kept import constants_of
 
 
 class Costs:
@@ -29,7 +30,7 @@ class Costs:
         self._near = max(memory_map.regions)
         self._cycles: dict[tuple[int, int, bool], int] = {}
         self._slices: dict[tuple[int, int, int, frozenset[str]], int] = {}
-        self._kept: dict[int, Kept | None] = {}
+        self._kept: dict[int, ConstantBlock | None] = {}
 
     def rows(self, index: int, rows: int, near: bool = False) -> int:
         """Cycles of `rows` rows of operation `index`; `near`: its weights are with the feature maps."""
@@ -69,12 +70,12 @@ class Costs:
             return 0  # it runs at the same time as kernels
         return self.rows(index, operation.registers[Register.OFM_HEIGHT_M1] + 1, near)
 
-    def kept(self, index: int) -> Kept | None:
+    def kept(self, index: int) -> ConstantBlock | None:
         if index not in self._kept:
             self._kept[index] = constants_of(self.program, index)
         return self._kept[index]
 
-    def copy(self, kept: Kept) -> int:
+    def copy(self, kept: ConstantBlock) -> int:
         """Cycles until a copy of `kept` is there."""
         regions = {Register.DMA0_SRC_REGION: 0, Register.DMA0_DST_REGION: self._near, Register.DMA0_DST: 0}
         total = 0.0

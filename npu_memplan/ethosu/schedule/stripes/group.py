@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from ....problem import AllowedOverlap
 from ...program.program import NpuOperation, NpuProgram
+from ..prefetch.reads import ConstantBlock
 from ..prefetch.slices import Slicer
 from .channels import Deep, Inner
 from .interleaved import InterleavedRows
-from .kept import Kept
 from .order import Part, parts
 from .rows import Sliced
 from .tables import transfers
@@ -30,7 +30,7 @@ class Group(ABC):
     size_bytes: int  # of everything alive meanwhile
     cycles: int
     overlaps: tuple[AllowedOverlap, ...] = ()
-    kept: Mapping[int, Kept] = field(default_factory=dict)  # by operation of the program
+    kept: Mapping[int, ConstantBlock] = field(default_factory=dict)  # by operation of the program
     upwards: bool = False  # from the last row to the first
 
     def transfers(self, program: NpuProgram) -> tuple[NpuOperation, ...]:

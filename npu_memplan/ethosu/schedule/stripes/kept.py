@@ -10,10 +10,8 @@ from __future__ import annotations
 from ...program.program import BufferRole, NpuProgram
 from ..prefetch.reads import STREAMS, ConstantBlock, Span, joined
 
-Kept = ConstantBlock  # what one operation reads as weights and scales
 
-
-def constants_of(program: NpuProgram, index: int) -> Kept | None:
+def constants_of(program: NpuProgram, index: int) -> ConstantBlock | None:
     """What could be kept of operation `index`; None where it reads no weights, or not from the constants."""
     operation = program.operations[index]
     spans: list[Span] = []
@@ -26,4 +24,4 @@ def constants_of(program: NpuProgram, index: int) -> Kept | None:
             spans.append((start, start + length))
     if len(names) != 1 or program.buffer(name := names.pop()).role is not BufferRole.CONSTANTS:
         return None
-    return Kept(name, joined(spans), (index,))
+    return ConstantBlock(name, joined(spans), (index,))
