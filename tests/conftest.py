@@ -15,6 +15,7 @@ from fvp_runner.host import runner as host_runner
 from npu_memplan.artifact import Artifact
 from npu_memplan.process.incidents import STRICT
 from tests.support import browser as chromium
+from tests.support.frames import remember_frames_without_module
 from tests.support.real_data import REPOSITORY, real_model, shared_folder
 from tests.support.warnings_of_c import arm_compilers, check_artifact, check_warnings
 
@@ -31,6 +32,8 @@ os.environ["NPU_MEMPLAN_CHECK"] = "never"
 
 # No test takes what another one, or a compile of the user's, has left.
 os.environ["NPU_MEMPLAN_PROGRAM_CACHE"] = "off"
+
+remember_frames_without_module()
 
 # A busy machine is no fault of a test: nothing here fails for taking long.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
