@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -61,9 +62,10 @@ def check_warnings(sources: Iterable[Path], *options: str, compilers: Iterable[t
     digest = hashlib.sha256(b"".join([repr(commands).encode(), *contents])).hexdigest()
     if not texts or digest in _clean:
         return
+    given = (f"-I{texts[0].parent}", *options)
     running = [
         subprocess.Popen(
-            [*command, *STRICT, "-fsyntax-only", f"-I{texts[0].parent}", *options, *map(str, texts)],
+            [*_reader(command, given), *map(str, texts)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -73,6 +75,27 @@ def check_warnings(sources: Iterable[Path], *options: str, compilers: Iterable[t
     said = [process.communicate()[1] for process in running]
     assert [process.returncode for process in running] == [0] * len(running), "".join(said)
     _clean.add(digest)
+
+
+def _reader(command: tuple[str, ...], options: tuple[str, ...]) -> tuple[str, ...]:
+    """The command that reads C with all warnings; without clang's driver, which starts a process for each file."""
+    if command[0] != "clang":
+        return (*command, *STRICT, "-fsyntax-only", *options)
+    folders = tuple(option for option in options if option.startswith("-I"))
+    others = tuple(option for option in options if not option.startswith(("-I", "-Wa,")))  # -Wa: of the assembler
+    return (*_frontend(command, others), *folders)
+
+
+@functools.cache
+def _frontend(command: tuple[str, ...], options: tuple[str, ...]) -> tuple[str, ...]:
+    """What clang's driver starts for a file."""
+    asked = [*command, *STRICT, "-fsyntax-only", *options, "-###", "-x", "c", "-"]
+    said = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stderr
+    words = shlex.split(said.splitlines()[-1])
+    assert words[1] == "-cc1", said
+    assert words[-1] == "-", said
+    of_one = words.index("-main-file-name")
+    return tuple(words[:of_one] + words[of_one + 2 : -1])
 
 
 def check_artifact(directory: Path, artifact: Artifact) -> None:
