@@ -5,6 +5,8 @@ Invariant: until the command line takes over, nothing has been started or writte
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -13,11 +15,16 @@ import sys
 def main() -> None:
     """Entry point of `npu-memplan` and of `python -m npu_memplan`."""
     signal.signal(signal.SIGINT, _leave)
+    atexit.register(_end)  # the first that is registered is the last that is called
     if __name__ == "__main__":
         _leave_out_the_working_directory()
     from .cli import main as command_line
 
-    command_line()
+    try:
+        command_line()
+    except SystemExit as ended:
+        _codes.append(ended.code)
+        raise
 
 
 def _leave_out_the_working_directory() -> None:
@@ -25,6 +32,18 @@ def _leave_out_the_working_directory() -> None:
     from .process.python_child import import_path
 
     sys.path[:] = import_path()
+
+
+_codes: list[object] = []  # what the command line ended with
+
+
+def _end() -> None:
+    """End without freeing what is left, object by object; an error that was not expected ends as usual."""
+    if _codes and isinstance(_codes[0], int):
+        with contextlib.suppress(OSError, ValueError):  # the interpreter says what is wrong with a stream
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(_codes[0])
 
 
 def _leave(*_: object) -> None:
