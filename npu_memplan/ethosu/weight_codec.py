@@ -1,7 +1,8 @@
-"""The NPU's compressed weights and scale tables, by Vela's codec: the one module of ours that loads Vela.
+"""The NPU's compressed weights and scale tables, by Vela's codec: the one module of ours that loads it.
 
-Invariant: what was encoded decodes to the same values in the order of the stream. Vela's Python package puts weights
-into the order of Ethos-U55 and U65 itself; for Ethos-U85 `weight_order` does.
+Invariant: what was encoded decodes to the same values in the order of the stream. The codec puts weights into the order
+of Ethos-U55 and U65 itself; for Ethos-U85 `weight_order` does. Nothing else of Vela's Python package is imported: that
+takes longer than to encode a small model.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def encode_weights(
     part_kernel = part_kernel_first and not depthwise
     made = np.ascontiguousarray(values, np.int16)
     known = _Weights(made.shape, sha256(made.tobytes()).digest(), made)
-    return _encoded(known, target.name, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
+    return _encoded(known, target, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
 
 
 def _checked(weights: NDArray[Any]) -> NDArray[Any]:
@@ -99,15 +100,15 @@ class _Weights:
 
 @lru_cache(256)  # a model is lowered more than once, with most of its blocks alike
 def _encoded(
-    weights: _Weights, target: str, dilation_xy: tuple[int, int], ifm_bits: int, block_depth: int, depthwise: bool,
-    part_kernel: bool,
+    weights: _Weights, target: Architecture, dilation_xy: tuple[int, int], ifm_bits: int, block_depth: int,
+    depthwise: bool, part_kernel: bool,
 ) -> bytes:  # fmt: skip
-    from ethosu.vela import api
+    from ethosu import mlw_codec
 
-    order = api.NpuBlockTraversal.PART_KERNEL_FIRST if part_kernel else api.NpuBlockTraversal.DEPTH_FIRST
-    name = target.replace("ethos-u", "Ethos_U").replace("-", "_")
-    encoded = api.npu_encode_weights(
-        api.NpuAccelerator[name], weights.values, dilation_xy, ifm_bits, block_depth, depthwise, order
+    columns, rows = (target.sub_kernel // dilation for dilation in dilation_xy)  # of one pass over a large kernel
+    depths = (target.ifm_micro_depth, target.ofm_micro.depth)
+    encoded, _ = mlw_codec.reorder_encode(
+        *depths, weights.values, block_depth, depthwise, part_kernel, ifm_bits, rows, columns
     )
     return bytes(encoded) + bytes(-len(encoded) % 16)
 
