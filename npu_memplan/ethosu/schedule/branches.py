@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..program.chains import chain_bounds
 from ..program.program import BufferRole, NpuProgram
 from ..time import MemoryMap, ResourceUseCache
@@ -26,6 +28,8 @@ def reordered(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
     touched = _touched(program)
     if not program.accelerator.lut_reserved and any(_TABLES in names for names in touched):
         return program  # tables do not survive operations between
+    if not any(touched):
+        return program
     order = _Order(program, touched, _cycles(program, memory_map)).best()
     if order == list(range(len(order))):
         return program
@@ -61,18 +65,28 @@ class _Cost:
 
 class _Order:
     def __init__(self, program: NpuProgram, touched: Sequence[dict[str, bool]], cycles: Sequence[float]) -> None:
-        self._touched, self._cycles = touched, cycles
-        self._sizes = {b.name: b.size_bytes for b in program.buffers} | {_TABLES: 0}
-        self._given = {b.name for b in program.buffers if b.role in (BufferRole.INPUT, BufferRole.STATE)}
-        self._kept = {b.name for b in program.buffers if b.role in (BufferRole.OUTPUT, BufferRole.STATE)}
-        self._tied = [{j for j in range(len(touched)) if self._tie(i, j)} for i in range(len(touched))]
-
-    def _tie(self, one: int, other: int) -> bool:
-        a, b = self._touched[one], self._touched[other]
-        return any(name in b and (written or b[name]) for name, written in a.items())
+        self._count, self._cycles = len(touched), np.array(cycles)
+        sizes = {b.name: b.size_bytes for b in program.buffers} | {_TABLES: 0}
+        given = {b.name for b in program.buffers if b.role in (BufferRole.INPUT, BufferRole.STATE)}
+        kept = {b.name for b in program.buffers if b.role in (BufferRole.OUTPUT, BufferRole.STATE)}
+        users: dict[str, list[int]] = {}
+        for index, names in enumerate(touched):
+            for name in names:
+                users.setdefault(name, []).append(index)
+        self._users = np.array([index for found in users.values() for index in found])
+        self._starts = np.cumsum([0, *(len(found) for found in users.values())])[:-1]  # of each name's users
+        self._sizes = np.array([sizes[name] for name in users])
+        self._given, self._kept = (np.array([name in some for name in users]) for some in (given, kept))
+        self._always = sum(sizes[name] for name in given & kept if name not in users)
+        self._tied: list[set[int]] = [set() for _ in touched]
+        for name, found in users.items():
+            for writer in (index for index in found if touched[index][name]):
+                self._tied[writer].update(found)
+                for user in found:
+                    self._tied[user].add(writer)
 
     def best(self) -> list[int]:
-        order = list(range(len(self._touched)))
+        order = list(range(self._count))
         known, left = self._cost(order), _TRIES
         improved = True
         while improved:
@@ -103,20 +117,12 @@ class _Order:
                 yield rest[:at] + moved + rest[at:]
 
     def _cost(self, order: Sequence[int]) -> _Cost:
-        first = dict.fromkeys(self._given, 0)
-        last = dict.fromkeys(self._kept, len(order) - 1)
-        for place, index in enumerate(order):
-            for name in self._touched[index]:
-                first.setdefault(name, place)
-                if name not in self._kept:
-                    last[name] = place
-        change = [0] * (len(order) + 1)
-        for name, begin in first.items():
-            if name in last:
-                change[begin] += self._sizes[name]
-                change[last[name] + 1] -= self._sizes[name]
-        alive, peak, area = 0, 0, 0.0
-        for place, index in enumerate(order):
-            alive += change[place]
-            peak, area = max(peak, alive), area + alive * self._cycles[index]
-        return _Cost(peak, area)
+        places = np.empty(self._count, np.int64)
+        places[order] = np.arange(self._count)
+        used = places[self._users]
+        first = np.where(self._given, 0, np.minimum.reduceat(used, self._starts))
+        last = np.where(self._kept, self._count - 1, np.maximum.reduceat(used, self._starts))
+        change = np.bincount(first, self._sizes, self._count) - np.bincount(last + 1, self._sizes, self._count + 1)[:-1]
+        alive = np.cumsum(change) + self._always
+        area = np.cumsum(alive * self._cycles[order])  # one after the other, as its rounding shall not depend on numpy
+        return _Cost(int(alive.max()), float(area[-1]))
