@@ -6,6 +6,7 @@ Invariant: heights and widths are dilated extents, in elements of the (possibly 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..stream.commands import Operation
 from ..stream.fields import KernelStride
@@ -31,17 +32,33 @@ class Kernel:
     @staticmethod
     def of(op: Operation) -> Kernel:
         """The kernel registers of a CONV, DEPTHWISE or POOL."""
-        bits = op[Register.KERNEL_STRIDE]
-        return Kernel(
-            height=op[Register.KERNEL_HEIGHT_M1] + 1,
-            width=op[Register.KERNEL_WIDTH_M1] + 1,
-            stride_y=KernelStride.stride_y(bits),
-            stride_x=KernelStride.stride_x(bits),
-            dilation_y=1 + KernelStride.DILATION_Y.of(bits),
-            dilation_x=1 + KernelStride.DILATION_X.of(bits),
-            part_kernel_first=bool(KernelStride.PART_KERNEL_FIRST.of(bits)),
-            pad_top=op[Register.IFM_PAD_TOP],
-            pad_left=op[Register.IFM_PAD_LEFT],
-            pad_bottom=op[Register.IFM_PAD_BOTTOM],
-            pad_right=op[Register.IFM_PAD_RIGHT],
-        )
+        return _kernel(*[op[register] for register in _REGISTERS])
+
+
+_REGISTERS = (
+    Register.KERNEL_STRIDE,
+    Register.KERNEL_HEIGHT_M1,
+    Register.KERNEL_WIDTH_M1,
+    Register.IFM_PAD_TOP,
+    Register.IFM_PAD_LEFT,
+    Register.IFM_PAD_BOTTOM,
+    Register.IFM_PAD_RIGHT,
+)
+
+
+@lru_cache(1 << 10)  # operations have few windows, and they are asked for often
+def _kernel(stride: int, height: int, width: int, top: int, left: int, bottom: int, right: int) -> Kernel:
+    """From the values of `_REGISTERS`."""
+    return Kernel(
+        height=height + 1,
+        width=width + 1,
+        stride_y=KernelStride.stride_y(stride),
+        stride_x=KernelStride.stride_x(stride),
+        dilation_y=1 + KernelStride.DILATION_Y.of(stride),
+        dilation_x=1 + KernelStride.DILATION_X.of(stride),
+        part_kernel_first=bool(KernelStride.PART_KERNEL_FIRST.of(stride)),
+        pad_top=top,
+        pad_left=left,
+        pad_bottom=bottom,
+        pad_right=right,
+    )

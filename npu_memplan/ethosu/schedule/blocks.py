@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import itemgetter
 
 from ...errors import RefusalError
 from ..arch import Architecture, Language, Shape
@@ -100,8 +101,8 @@ class Blocks:
         key = (kind_of(operation), encoded)
         if key not in self._known:
             if key not in self._found:
-                made = sorted(self._candidates(operation, encoded), key=lambda candidate: candidate.rank)
-                self._found[key] = made[:_TIMED]
+                made = [(_rank(candidate), candidate) for candidate in self._candidates(operation, encoded)]
+                self._found[key] = [candidate for _, candidate in sorted(made, key=itemgetter(0))[:_TIMED]]
             self._known[key] = self._cheapest(operation, self._found[key])
         return self._known[key]
 
@@ -122,7 +123,7 @@ class Blocks:
             if best is not None and self.priced(candidate.needs.floor, candidate.needs) >= best[0][0]:
                 continue
             cycles = in_a_row(ordered(candidate.needs, self.accelerator), self.accelerator, self.memory_map)
-            key = (self.priced(cycles, candidate.needs), candidate.rank[1], -candidate.layout.block.elements)
+            key = (self.priced(cycles, candidate.needs), candidate.moved_bytes, -candidate.layout.block.elements)
             if best is None or key < best[0]:
                 best = (key, BlockChoice(candidate.layout, candidate.part_kernel, cycles))
         if best is None:
@@ -174,12 +175,16 @@ class _Candidate:
     needs: ResourceUse
 
     @property
-    def rank(self) -> tuple[float, int, int]:
-        """About its cycles (what is busiest, and the first block of what is not), bytes moved, larger blocks first."""
-        needs, loads = self.needs, self.needs.loads
-        every = needs.multipliers + needs.output + sum(load.cycles for load in loads)
-        about = needs.floor + (every - needs.floor) / needs.blocks
-        return about, sum(load.traffic.bytes for load in loads), -self.layout.block.elements
+    def moved_bytes(self) -> int:
+        return sum(load.traffic.bytes for load in self.needs.loads)
+
+
+def _rank(candidate: _Candidate) -> tuple[float, int, int]:
+    """About its cycles (what is busiest, and the first block of what is not), bytes moved, larger blocks first."""
+    needs = candidate.needs
+    every = needs.multipliers + needs.output + sum(load.cycles for load in needs.loads)
+    about = needs.floor + (every - needs.floor) / needs.blocks
+    return about, candidate.moved_bytes, -candidate.layout.block.elements
 
 
 def _micro_blocks(accelerator: Architecture, work: BlockWork, operation: Operation, encoded: bool) -> Iterator[Shape]:

@@ -5,7 +5,7 @@ Invariant: a `ResourceUse` is a sum over the operation's blocks, not a decision 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -45,6 +45,11 @@ class Load:
         """Cycles before the first beat (reading), or after the last (writing)."""
         return self.memory.latency(self.writes)
 
+    def followed(self, rest: float, late: float = 0.0, paused: float = 1.0) -> Load:
+        """The same with what the kernel does after it, and while it waits for it."""
+        known = (self.role, self.memory, self.writes, self.traffic, self.cycles, self.channel, self.asking)
+        return Load(*known, late, rest, paused)
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraffic:
@@ -63,26 +68,36 @@ class MemoryTraffic:
 
     @classmethod
     def of(cls, loads: tuple[Load, ...]) -> MemoryTraffic:
-        inputs = tuple((load.latency, load.asking) for load in loads if load.role in _INPUTS)
-        weights = tuple((load.latency, load.asking) for load in loads if load.role in _WEIGHTS)
-        outputs = [load for load in loads if load.writes]
-        by_memory: dict[str, list[Load]] = {}
-        for load in loads:
-            by_memory.setdefault(load.memory.name, []).append(load)
+        inputs: list[tuple[float, float]] = []
+        weights: list[tuple[float, float]] = []
+        requested: list[tuple[Channel, float, float]] = []
+        by_memory: dict[str, _Shared] = {}
+        output_latency, output_cycles, late, paused = 0.0, 0.0, 0.0, 1.0
+        for load in loads:  # this is where the time goes: one pass, and no calls for most
+            latency = load.latency
+            if load.role in _INPUTS:
+                inputs.append((latency, load.asking))
+            elif load.role in _WEIGHTS:
+                weights.append((latency, load.asking))
+            if load.writes:
+                output_latency, output_cycles = max(output_latency, latency), output_cycles + load.cycles
+            if load.channel and load.asking > load.cycles:
+                requested.append((load.channel, latency, load.asking))
+            late, paused = max(late, load.late), max(paused, load.paused)
+            if load.memory.name not in by_memory:
+                by_memory[load.memory.name] = _Shared(load.memory.duplex)
+            by_memory[load.memory.name].add(load, latency)
         return cls(
-            inputs,
-            weights,
-            tuple(
-                (name, _occupied(group), _latency(group) + max(g.rest for g in group))
-                for name, group in by_memory.items()
-            ),
-            tuple((g.channel, g.latency, g.asking) for g in loads if g.channel and g.asking > g.cycles),
+            tuple(inputs),
+            tuple(weights),
+            tuple((name, shared.occupied, shared.latency + shared.rest) for name, shared in by_memory.items()),
+            tuple(requested),
             max((latency for latency, _ in inputs), default=0),
             sum(asking for _, asking in inputs),
-            max((load.latency for load in outputs), default=0),
-            sum(load.cycles for load in outputs),
-            max((load.late for load in loads), default=0),
-            max((load.paused for load in loads), default=1.0),
+            output_latency,
+            output_cycles,
+            late,
+            paused,
         )
 
     def cycles_of(self, memory: str) -> float:
@@ -90,17 +105,25 @@ class MemoryTraffic:
         return sum(cycles for name, cycles, _ in self.memories if name == memory)
 
 
-def _latency(loads: Iterable[Load]) -> float:
-    return max((load.latency for load in loads if not load.writes), default=0)
+class _Shared:
+    """The loads of one memory, reads and writes apart."""
 
+    def __init__(self, duplex: bool) -> None:
+        self._duplex = duplex
+        self._beats, self._sides = [0.0, 0.0], [0.0, 0.0]
+        self.latency, self.rest = 0.0, 0.0  # the longest of a read; cycles of the kernel after a load
 
-def _occupied(loads: Sequence[Load]) -> float:
-    """Cycles of a memory for its loads: beats share its rate; unfinished requests are limited apart by direction."""
-    beats, sides = [0.0, 0.0], [0.0, 0.0]
-    for load in loads:
-        beats[load.writes] += load.memory.busy(load.traffic)
-        sides[load.writes] += load.cycles
-    return max(*(beats if loads[0].memory.duplex else [sum(beats)]), *sides)
+    def add(self, load: Load, latency: float) -> None:
+        self._beats[load.writes] += load.memory.busy(load.traffic)
+        self._sides[load.writes] += load.cycles
+        self.rest = max(self.rest, load.rest)
+        if not load.writes:
+            self.latency = max(self.latency, latency)
+
+    @property
+    def occupied(self) -> float:
+        """Cycles for its loads: beats share its rate; unfinished requests are limited apart by direction."""
+        return max(*(self._beats if self._duplex else [sum(self._beats)]), *self._sides)
 
 
 @dataclass(frozen=True)
@@ -115,7 +138,7 @@ class ResourceUse:
     blocks: int  # pieces in which its output is made
     jobs: int  # blocks times slices of input channels: steps of reading the input
 
-    @property
+    @cached_property
     def floor(self) -> float:
         """No operation with these needs takes fewer cycles: what the busiest of all parts and memories works."""
         busy: dict[str, float] = {}
@@ -194,27 +217,31 @@ def unordered_resource_use(
 
 def ordered(needs: ResourceUse, accelerator: Architecture) -> ResourceUse:
     """Unordered needs with what each load waits for."""
-    ahead_bytes = accelerator.weights_ahead_bytes
-    return replace(needs, loads=tuple(_in_order(needs, load, ahead_bytes) for load in needs.loads))
+    ahead_bytes, written = accelerator.weights_ahead_bytes, _written(needs.loads) / needs.blocks
+    loads = tuple(_in_order(needs, load, written, ahead_bytes) for load in needs.loads)
+    return replace(needs, loads=loads)
 
 
-def _in_order(needs: ResourceUse, load: Load, ahead_bytes: int) -> Load:
+def _written(loads: Iterable[Load]) -> float:
+    """Cycles in which loads are written."""
+    return sum(load.cycles for load in loads if load.writes)
+
+
+def _in_order(needs: ResourceUse, load: Load, written: float, ahead_bytes: int) -> Load:
     """What a kernel does before and after a load. It writes block by block, and reads no further ahead of what it
-    writes than two blocks, so of a memory that it reads and writes the last block's output comes last.
+    writes than two blocks, so of a memory that it reads and writes the last block's output comes last. `written`:
+    cycles of all memories for a block's output.
     """
     if load.role not in (*_INPUTS, *_WEIGHTS):
         return load
     group = [other for other in needs.loads if other.memory.name == load.memory.name]
-    here, written = (
-        sum(other.cycles for other in loads if other.writes) / needs.blocks for loads in (group, needs.loads)
-    )
-    rest = needs.output / needs.blocks + written
+    here, rest = _written(group) / needs.blocks, needs.output / needs.blocks + written
     if load.role in _WEIGHTS:
         late = load.asking * max(0.0, 1 - ahead_bytes / load.traffic.bytes)
-        return replace(load, late=late, rest=max(0.0, rest - here), paused=_paused(needs, load, ahead_bytes))
+        return load.followed(max(0.0, rest - here), late, _paused(needs, load, ahead_bytes))
     weights = sum(other.cycles for other in group if other.role in _WEIGHTS)
     rest += max(0.0, needs.multipliers - weights) / needs.jobs - here * min(needs.blocks, _AHEAD)
-    return replace(load, rest=max(0.0, rest))
+    return load.followed(max(0.0, rest))
 
 
 def _paused(needs: ResourceUse, load: Load, ahead_bytes: int) -> float:

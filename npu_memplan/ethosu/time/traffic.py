@@ -117,17 +117,21 @@ def _map(
     if not view.depth:
         return Traffic()  # not in memory
     whole, rest = divmod(view.depth, channels)
-    size, total = view.element_bytes, Traffic()
+    size, port, burst = view.element_bytes, accelerator.port_bytes, accelerator.burst_bytes
+    moved = beats = requests = 0
     for depth, count in ((channels, whole), (rest, 1)):
+        if not depth or not count:
+            continue
         dense = depth == view.depth and view.stride_x == depth * size
         for width, times in columns:
-            if not depth or not count or not width:
-                continue
             if view.brick:
-                part = run(width * BRICK_CHANNELS * size, -(-depth // BRICK_CHANNELS), accelerator)
+                length, runs = width * BRICK_CHANNELS * size, -(-depth // BRICK_CHANNELS)
             elif dense:
-                part = run(width * depth * size, 1, accelerator)
+                length, runs = width * depth * size, 1
             else:
-                part = run(depth * size, width, accelerator)
-            total += part * (rows * times * count)
-    return total
+                length, runs = depth * size, width
+            runs *= rows * times * count
+            moved += length * runs
+            beats += -(-length // port) * runs
+            requests += -(-length // burst) * runs
+    return Traffic(moved, beats, requests)

@@ -49,14 +49,16 @@ _HALF_SPEED = (StoredOrder.WHC, StoredOrder.WCH, StoredOrder.CWH)
 _KINDS = {1: OutputKind.BITS_8, 2: OutputKind.BITS_16, 4: OutputKind.BITS_32, 8: OutputKind.BITS_64}
 
 
-def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) -> Traits:
-    """Of an Ethos-U85 kernel. Source: regor's `ethos_u85_performance.cpp`; taps and channels of a step are those that
-    its encoder of weights fills up to.
+def u85_traits(
+    operation: Operation, engine: Engine, maps: tuple[FeatureMap, FeatureMap], accelerator: Architecture
+) -> Traits:
+    """Of an Ethos-U85 kernel with the `maps` IFM and OFM. Source: regor's `ethos_u85_performance.cpp`; taps and
+    channels of a step are those that its encoder of weights fills up to.
     """
     accumulators = operation.get(Register.ACC_FORMAT)
     output = operation[Register.OFM_PRECISION]
     micro = micro_block(operation, accelerator)
-    bits = 8 * FeatureMap.ifm(operation).element_bytes
+    bits = 8 * maps[0].element_bytes
     turned = OutputWord.TRANSPOSE.of(output) in _HALF_SPEED or OutputWord.REVERSE.of(output) == StoredBackwards.W
     return Traits(
         micro=micro,

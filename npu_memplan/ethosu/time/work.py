@@ -6,7 +6,7 @@ Invariant: everything is taken from the operation's registers and the architectu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from ..arch import Architecture, Language, OutputKind, Shape
@@ -67,14 +67,22 @@ class Work:
     def in_blocks(self, block: Shape, part_kernel: bool) -> Work:
         """The same kernel in other OFM blocks, in the other order of its weights."""
         y, x, cores = *self.extents, self.traits.cores
-        return replace(
-            self,
+        return Work(  # many blocks are tried: `replace` would take longer
+            engine=self.engine,
+            ofm=self.ofm,
+            ifm=self.ifm,
+            ifm2=self.ifm2,
+            extents=self.extents,
             y=_axis(y, block.height),
             x=_axis(x, block.width),
             depths=_split(-(-self.made.depth // cores), -(-block.depth // cores)),
             depth_blocks=-(-self.made.depth // block.depth),
             block=block,
+            pieces=self.pieces,
             part_kernel=part_kernel,
+            macs=self.macs,
+            made=self.made,
+            traits=self.traits,
         )
 
     @property
@@ -136,7 +144,7 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
         engine = Engine.REDUCE_SUM if operation.parameter == PoolMode.REDUCE_SUM else Engine.POOL
     ofm, ifm, ifm2 = FeatureMap.ofm(operation), FeatureMap.ifm(operation), FeatureMap.ifm2(operation)
     block = Shape(*(operation[b] + 1 for b in (r.OFM_BLK_HEIGHT_M1, r.OFM_BLK_WIDTH_M1, r.OFM_BLK_DEPTH_M1)))
-    made, traits = Shape(*results(operation)), _TRAITS[operation.language](operation, engine, accelerator)
+    made, traits = Shape(*results(operation)), _TRAITS[operation.language](operation, engine, (ifm, ofm), accelerator)
     cores = traits.cores
     kernel = None if engine is Engine.ELEMENTWISE else Kernel.of(operation)
     part = kernel is not None and kernel.part_kernel_first and engine is Engine.CONV
@@ -183,8 +191,10 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
     )
 
 
-def _traits(operation: Operation, engine: Engine, accelerator: Architecture) -> Traits:
-    ofm, ifm, micro = FeatureMap.ofm(operation), FeatureMap.ifm(operation), accelerator.ofm_micro
+def _traits(
+    operation: Operation, engine: Engine, maps: tuple[FeatureMap, FeatureMap], accelerator: Architecture
+) -> Traits:
+    (ifm, ofm), micro = maps, accelerator.ofm_micro
     single_row = (
         micro.height == 2
         and engine is Engine.CONV
