@@ -20,7 +20,7 @@ from .by_channels import ChannelCascades
 from .costs import Costs
 from .group import ChannelGroup, Group, RowGroup
 from .interleaved import ALIGNMENT, Chains, InterleavedRows
-from .order import RowOrder, even_cuts, fewest_cuts
+from .order import RowOrder, fewest_cuts
 from .rows import Sliced
 
 
@@ -134,6 +134,8 @@ class CascadeSpace:
 
     def keeping(self, group: RowGroup, spare_bytes: int) -> RowGroup:
         """`group` with weights kept in at most `spare_bytes`, those first that win most cycles with a byte."""
+        if not self.may_keep:
+            return group
         if group not in self._worth:
             self._worth[group] = sorted(self._worth_keeping(group), key=lambda w: (-w.cycles / w.size_bytes, w.index))
         chosen: list[_Worth] = []
@@ -162,11 +164,11 @@ class CascadeSpace:
 
     def even(self, layers: tuple[Sliced, ...], rows: int) -> RowGroup:
         """`layers` in turn, the last of them `rows` rows at a time."""
-        return self.group(layers, even_cuts(layers[-1].output.height, rows))
+        return self._interleaved_rows(self.chains.even(layers, rows))
 
     def within(self, layers: tuple[Sliced, ...], rows: int, limit_bytes: int) -> RowGroup | None:
         """The same if it needs no more than the limit."""
-        interleaved = self.chains.interleaved(layers, even_cuts(layers[-1].output.height, rows))
+        interleaved = self.chains.even(layers, rows)
         return (
             self._interleaved_rows(interleaved)
             if interleaved.may_fit(limit_bytes) and interleaved.size_bytes <= limit_bytes

@@ -18,7 +18,7 @@ from ...program.overlap import span_distances
 from ...program.overlap_search import Overlap, find_overlaps
 from ...program.program import BufferRole, NpuProgram
 from ..shram import round_up
-from .order import RollingBuffer, RowOrder, interleave, rolling_buffer_rows, spans
+from .order import RollingBuffer, RowOrder, even_cuts, interleave, rolling_buffer_rows, spans
 from .rows import Map, Rows, Sliced, sliced
 from .tables import may_lie_beside, transfers
 
@@ -43,6 +43,7 @@ class Chains:
         self._least: dict[Rows, int] = {}
         self._exact: dict[int, Mapping[Hashable, int]] = {}
         self._interleaved: dict[tuple[int, int, RowOrder, bool], InterleavedRows] = {}
+        self._even: dict[tuple[int, int, int], InterleavedRows] = {}
 
     def _lifetimes(self) -> dict[str, Rows]:
         """First and last operation, inclusive; inputs live from the start, outputs to the end."""
@@ -158,6 +159,13 @@ class Chains:
         if key not in self._interleaved:
             self._interleaved[key] = InterleavedRows(self, layers, turns, upwards)
         return self._interleaved[key]
+
+    def even(self, layers: tuple[Sliced, ...], rows: int) -> InterleavedRows:
+        """`layers` in turn, the last of them `rows` rows at a time."""
+        key = (layers[0].index, layers[-1].index, rows)
+        if key not in self._even:
+            self._even[key] = self.interleaved(layers, even_cuts(layers[-1].output.height, rows))
+        return self._even[key]
 
     def alive(self, first: int, last: int) -> list[str]:
         return [name for name, (begin, end) in self.live.items() if begin <= last and end >= first]
