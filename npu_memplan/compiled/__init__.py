@@ -25,6 +25,7 @@ from .arrays import int64s as int64s
 from .arrays import structure as structure
 from .library import CFunctions as CFunctions
 from .library import compiled as compiled
+from .library import loaded as loaded
 
 FOUND, INFEASIBLE, LIMIT, NO_MEMORY = 1, 0, -1, -2  # of common.h
 

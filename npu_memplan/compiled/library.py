@@ -61,6 +61,11 @@ def compiled() -> CFunctions:
     return CFunctions(library)
 
 
+def loaded() -> Any:
+    """The functions, where this process has called for them before; else None: nothing is built for a small problem."""
+    return compiled().functions if compiled.cache_info().currsize else None
+
+
 def sources() -> list[Path]:
     """All C sources and headers, sorted: those here, and those beside a header that includes `common.h`."""
     here = Path(__file__).resolve().parent

@@ -1,4 +1,4 @@
-/* The state of the search over distances; see distances.c for the idea. */
+/* The state of the searches over distances; see distances.c and small.c for the ideas. */
 #ifndef NPU_MEMPLAN_DISTANCES_H
 #define NPU_MEMPLAN_DISTANCES_H
 
@@ -30,6 +30,13 @@ typedef struct {
   int64_t *origin;    /* [items]: of a placement; the answer when FOUND */
   int64_t spent;      /* out: choices made */
 } Task;
+
+/* One call of `small.c`; `SmallTask` of general/small.py. */
+typedef struct {
+  int64_t ceiling;
+  int64_t nodes, work; /* left */
+  int64_t *origin;     /* [items]: out, where FOUND */
+} SmallTask;
 
 enum Kind { LEAST, MOST, LOWEST, HIGHEST };
 

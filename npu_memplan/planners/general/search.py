@@ -12,19 +12,19 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, islice
+from itertools import islice
 from random import Random
 
 from ...clock import now
-from ...compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
+from ...compiled import FOUND, INFEASIBLE, Struct, chances, compiled, int64s, structure, verdict
 from ..bounds import live_peak
 from ..first_fit.layout import first_fit, fixed_first
 from ..model import Item, Model
 from ..registry import Context
 from ..subsets import irreducible
+from .network import fits_c, network_of
 
 MOST_PAIRS = 200_000
-LARGEST_END = 1 << 59  # bytes; C counts in 64 bits
 SLICE_S = 0.25  # of one call, under a time limit
 FREE_ITEMS = (6, 10, 16, 24, 40, 64)  # whose order a local search gives up
 LOCAL_NODES = 150
@@ -32,7 +32,6 @@ FULL_NODES = 500
 PAIRS_A_UNIT = 1000  # a choice looks at every pair: that many cost a unit of work
 
 
-_Network = structure("planners/general/distances.h", "Network")
 _Task = structure("planners/general/distances.h", "Task")
 
 
@@ -51,7 +50,7 @@ class General:
     def over(model: Model, items: Sequence[Item], low: int, origins: Sequence[int]) -> General | None:
         """The search that starts from the placement `origins`; None where there are too many pairs or bytes."""
         best = max((at + item.size for at, item in zip(origins, items, strict=True)), default=0)
-        if best >= LARGEST_END or any(item.modulus >= LARGEST_END for item in items):
+        if not fits_c(items, best):
             return None
         pairs = list(islice(model.pairs(items), MOST_PAIRS + 1))
         if len(pairs) > MOST_PAIRS:
@@ -70,23 +69,7 @@ class General:
     @cached_property
     def network(self) -> Struct:
         """The items and pairs as the compiled search sees them."""
-        return _Network(
-            items=len(self.items),
-            pairs=len(self.pairs),
-            first=int32s(a for a, _, _ in self.pairs),
-            second=int32s(b for _, b, _ in self.pairs),
-            zone_at=int32s(accumulate((len(zones) for _, _, zones in self.pairs), initial=0)),
-            zone_low=int64s(low for _, _, zones in self.pairs for low, _ in zones),
-            zone_high=int64s(high for _, _, zones in self.pairs for _, high in zones),
-            near_at=int32s(accumulate(map(len, self.near), initial=0)),
-            near=int32s(chain.from_iterable(self.near)),
-            modulus=int64s(item.modulus for item in self.items),
-            residue=int64s(item.residue for item in self.items),
-            size=int64s(item.size for item in self.items),
-            home=int64s(item.home for item in self.items),
-            fixed=array("b", [item.fixed is not None for item in self.items]),
-            weight=floats([1.0]) * len(self.pairs),
-        )
+        return network_of(self.items, self.pairs)
 
     def call(self, ceiling: int, nodes: int, trust: float, seed: int, free: Sequence[int] | None = None) -> bool:
         """One call of the compiled search; takes over what it found or proved, and says whether it found a placement.

@@ -2,25 +2,31 @@
 
 Invariant: complete. A state is a set of difference constraints between origins, and its
 least solution; a pair that is in each other's way there is branched on, one branch for
-every range of distances that is allowed. Pure Python, meant for a few dozen items: nothing
-compiled is loaded, so that small problems are proven in milliseconds.
+every range of distances that is allowed. Python, meant for a few dozen items: small problems are
+proven in milliseconds. Once the compiled searches are loaded, `small.c` does the same,
+choice by choice, but for a deadline, which only Python looks at.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from ...clock import now
+from ...compiled import FOUND, INFEASIBLE, int64s, loaded, structure, verdict
 from ..model import Item, Model
 from ..registry import Context
 from ..subsets import irreducible
+from .network import fits_c, network_of
 
 FORCED_PAIRS = 1_000  # up to which every pair is looked at for ranges that are ruled out
 DEEPEST = 400  # choices on top of each other: Python's stack is finite
 
 Range = tuple[int | None, int | None]  # allowed distances, closed; None: no limit
+_Task = structure("planners/general/distances.h", "SmallTask")
 
 
 @dataclass(slots=True)
@@ -64,8 +70,22 @@ class SmallSearch:
         most = [ceiling - item.size if item.fixed is None else item.fixed for item in self.items]
         if any(a + item.size > ceiling or a > m for a, m, item in zip(least, most, self.items, strict=True)):
             return False
+        functions = loaded() if self.deadline is None else None
+        if functions is not None and fits_c(self.items, ceiling):
+            return self._compiled(functions, ceiling)
         edges: list[list[tuple[int, int]]] = [[] for _ in self.items]
         return self._descend(least, most, edges, list(range(len(self.pairs))), 0)
+
+    def _compiled(self, functions: Any, ceiling: int) -> bool | None:
+        """The same search, compiled."""
+        network = network_of(self.items, [(pair.a, pair.b, pair.zones) for pair in self.pairs])
+        origin = int64s([0]) * len(self.items)
+        task = _Task(ceiling=ceiling, nodes=self.nodes, work=self.work, origin=origin)
+        answer = verdict(functions.npu_memplan_small(ctypes.byref(network), ctypes.byref(task)))
+        self.nodes, self.work = task.nodes, task.work
+        if answer == FOUND:
+            self.origins = list(origin)
+        return {FOUND: True, INFEASIBLE: False}.get(answer)
 
     def _raise(
         self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], start: Sequence[int]
