@@ -39,7 +39,10 @@ def blockdep(previous: Operation, op: Operation, accelerator: Architecture | Non
     `accelerator`: the configuration, where it says how many blocks there may be and how deep jobs are.
     """
     try:
-        return _known(previous.content(_NOT_WRITTEN), op.content(_NOT_READ), accelerator)
+        written = previous[Register.OFM_BASE0]
+        apart = tuple(op.registers.get(base, written) - written for base in (Register.IFM_BASE0, Register.IFM2_BASE0))
+        known = _at_distances(previous.content(_UNUSED), op.content(_UNUSED), apart, accelerator)
+        return _known(previous.content(_NOT_WRITTEN), op.content(_NOT_READ), accelerator) if known is None else known
     except NpuMemplanError:
         return _found(previous, op, accelerator)  # which says where
 
@@ -47,6 +50,25 @@ def blockdep(previous: Operation, op: Operation, accelerator: Architecture | Non
 _UNUSED = ADDRESS_REGISTERS | {stream.length for stream in (*WEIGHTS, *SCALES)}
 _NOT_WRITTEN = _UNUSED - {*OFM.bases}  # what the kernel before says otherwise changes nothing
 _NOT_READ = _UNUSED - {*IFM.bases, *IFM2.bases}  # nor what the kernel says
+
+
+_BASE = 1 << 40  # more bytes than any distance
+
+
+@lru_cache(1 << 12)
+def _at_distances(
+    previous: Content, op: Content, apart: tuple[int, ...], accelerator: Architecture | None
+) -> int | None:
+    """Of kernels whose inputs lie `apart` from the output before, wherever that is: plans that are compared have most
+    of these distances in common. None where a map is in several tiles, of which each has a place of its own.
+    """
+    before = Operation.of(previous).with_registers({Register.OFM_BASE0: _BASE})
+    bases = (Register.IFM_BASE0, Register.IFM2_BASE0)
+    kernel = Operation.of(op).with_registers({b: _BASE + far for b, far in zip(bases, apart, strict=True)})
+    maps = (FeatureMap.ofm(before), FeatureMap.ifm(kernel), FeatureMap.ifm2(kernel))
+    if any(tile for v in maps if v is not None for tile, _, _ in v.tiles(v.height, v.width)):
+        return None
+    return _found(before, kernel, accelerator)
 
 
 @lru_cache(1 << 12)

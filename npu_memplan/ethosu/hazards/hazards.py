@@ -30,19 +30,10 @@ class Footprint:
         """Whether the order of the two matters (read after write, write after read, write after write)."""
         return touch(self.writes, other.writes) or touch(self.writes, other.reads) or touch(self.reads, other.writes)
 
-    def with_(self, other: Footprint) -> Footprint:
-        """Both, which run as one."""
-        return Footprint(*(_both(a, b) for a, b in ((self.reads, other.reads), (self.writes, other.writes))))
-
     def spoils_table(self, other: Footprint) -> bool:
         """Whether this kernel works in SHRAM from which the other reads a table."""
         mine, its = self.writes.get(SHRAM_REGION), other.reads.get(SHRAM_REGION)
         return mine is not None and its is not None and share_byte(mine, its)
-
-
-def _both(first: dict[int, Ranges], second: dict[int, Ranges]) -> dict[int, Ranges]:
-    regions = {*first, *second}
-    return {r: merge_ranges([side[r] for side in (first, second) if r in side]) for r in sorted(regions)}
 
 
 def footprint(op: Operation, accelerator: Architecture) -> Footprint:
