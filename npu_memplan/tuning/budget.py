@@ -25,6 +25,7 @@ class SearchBudget:
     shares: tuple[float, ...]  # of the pool, for stripes whose weights are prefetched
     in_place_shares: tuple[float, ...]  # the same, whose weights are read in place
     read_once_shares: tuple[float, ...]  # the same, whose weights are prefetched where they are read again
+    both_lowerings: bool  # for few bytes too, for its stripes, in a default compile whose maps are in the fast pool
     sliced_forms: int  # candidates that are cut into slices of other sizes
     under_worst: int  # candidates searched once more, under the worst model for the best; half of them are allocated
 
@@ -36,13 +37,13 @@ class SearchBudget:
 
 # `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, without stripes.
 BUDGETS = {
-    "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, False, (), (), (), 0, 0),
+    "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, False, (), (), (), False, 0, 0),
     "normal": SearchBudget(
         ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 4_000, 0, True, _SHARES,
-        _SHARES[:2], _SHARES[1:2], 2, 4,
+        _SHARES[:2], _SHARES[1:2], False, 2, 4,
     ),
     "max": SearchBudget(
         ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 20_000, 8 * WORK, True,
-        (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], 4, 8,
+        (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], True, 4, 8,
     ),
 }  # fmt: skip

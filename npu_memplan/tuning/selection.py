@@ -161,7 +161,8 @@ def _forms(
 ) -> Iterator[Extracted]:
     """Native lowering for few cycles, that for few bytes unless there is a plan in `found` by then, and their stripes.
 
-    Without stripes to try, what is not planned is not lowered.
+    That for few bytes is made where the other has maps outside the fast pool; for its stripes else, where pools have
+    sizes, or the budget says so.
     """
     forms: list[Extracted] = []
     budget = BUDGETS[options.effort]
@@ -182,10 +183,11 @@ def _forms(
             yield made
             if (other := _chained(made, memory_map)) is not made:
                 yield other
-        if not (budget.stripes or spilled()):
-            if not always_stripes:
+        if not spilled():
+            if not (budget.stripes or always_stripes):
                 return
-            break
+            if not (budget.stripes and (budget.both_lowerings or always_stripes)):
+                break
     if not forms:
         return
     if spilled() and (away := replace_maps(forms[0], memory_map)) is not None:
