@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import NpuMemplanError
@@ -68,9 +69,15 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise TargetDataError(f"{path} is not TOML: {error}") from None
 
 
+@lru_cache(maxsize=8)
+def _own_tables(file: str) -> Mapping[str, Any]:
+    """A file of this package's, which does not change while it runs: a search of blocks asks it at each step."""
+    return MappingProxyType(read_toml(targets_folder() / file))
+
+
 def memory_mode_names() -> tuple[str, ...]:
     """Names of the memory modes, in the file's order."""
-    return tuple(read_toml(targets_folder() / "memory_modes.toml"))
+    return tuple(_own_tables("memory_modes.toml"))
 
 
 def load_memory_mode(name: str) -> MemoryMode:
@@ -86,8 +93,7 @@ def accelerator_system(accelerator: str) -> AcceleratorSystem:
 def _row(file: str, what: str, named: Mapping[str, str], kind: type[T]) -> T:
     """The table of a file that has the name in `named`, as a `kind`."""
     (name,) = named.values()
-    path = targets_folder() / file
-    tables = read_toml(path)
+    tables = _own_tables(file)
     if name not in tables:
         raise TargetDataError(f"unknown {what} {name!r}; known: {', '.join(tables)}")
-    return from_values({**named, **tables[name]}, kind, f"{path}: {name}", TargetDataError)
+    return from_values({**named, **tables[name]}, kind, f"{targets_folder() / file}: {name}", TargetDataError)

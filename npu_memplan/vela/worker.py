@@ -14,12 +14,14 @@ import json
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import Architecture, accelerator
 from ..process.python_child import python_child
+from ..process.waiting import wait_for_end
 
 TIMEOUT_S = 1800.0  # of one compile: the largest public networks take a minute
 
@@ -55,20 +57,28 @@ def _ini_path() -> Path:
 
 
 def _read_ini(options: VelaOptions) -> configparser.ConfigParser:
+    """To be read only: without a file of the user's, which may change, the same for all with these sections."""
+    return (_merged if options.ini else _merged_once)(options.ini, options.sections)
+
+
+def _merged(own: str, sections: str) -> configparser.ConfigParser:
     ini = configparser.ConfigParser()
     ini.optionxform = str  # type: ignore[assignment,method-assign]  # Vela tells large letters from small
     ini.read(_ini_path(), encoding="utf-8")
     try:
-        ini.read([options.ini] if options.ini else [], encoding="utf-8")
+        ini.read([own] if own else [], encoding="utf-8")
     except (UnicodeDecodeError, configparser.Error) as error:
-        raise VelaError(f"cannot read {options.ini} as a vela.ini: {error}") from None
+        raise VelaError(f"cannot read {own} as a vela.ini: {error}") from None
     described = configparser.ConfigParser()
     described.optionxform = str  # type: ignore[assignment,method-assign]
-    described.read_string(options.sections)
+    described.read_string(sections)
     for section in described.sections():
         ini.remove_section(section)  # whole sections: one of Vela's may inherit what this one does not say
     ini.read_dict(described)
     return ini
+
+
+_merged_once = lru_cache(maxsize=16)(_merged)
 
 
 def ini_text(options: VelaOptions) -> str:
@@ -199,7 +209,7 @@ def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any]
     worker = _STARTED.pop((model, options), None) or _start_regor(model, options)
     with worker.printed, worker.result:
         try:
-            code = worker.process.wait(TIMEOUT_S)
+            code = wait_for_end(worker.process, TIMEOUT_S)
         except subprocess.TimeoutExpired:
             _end(worker)
             raise VelaError(f"Vela's compiled core (regor) did not compile the model within {TIMEOUT_S:g} s") from None

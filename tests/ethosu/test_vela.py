@@ -17,6 +17,7 @@ from npu_memplan.ethosu.weight_codec import WeightCodecError, decode_weights, en
 from npu_memplan.models.file import NetworkError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.process.incidents import gathering
+from npu_memplan.process.waiting import wait_for_end
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
 from tests.support.tflite_builder import ModelBuilder
 
@@ -214,3 +215,16 @@ def test_a_compile_begun_early_leaves_errors_to_the_compile() -> None:
 
 def test_an_empty_stream_has_no_values() -> None:
     assert decode_weights(b"").shape == (0,)
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_the_end_of_a_process_is_waited_for(without: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its file descriptor, and where there is none."""
+    if without:
+        monkeypatch.delattr("os.pidfd_open", raising=False)
+    sleeping = subprocess.Popen(["sleep", "60"])
+    with pytest.raises(subprocess.TimeoutExpired, match=r"sleep.*0\.05 seconds"):
+        wait_for_end(sleeping, 0.05)
+    sleeping.kill()
+    assert [wait_for_end(sleeping, 60) for _ in range(2)] == [-9, -9]
+    assert wait_for_end(subprocess.Popen(["sh", "-c", "sleep 0.1; exit 3"]), 60) == 3
