@@ -17,6 +17,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 ORDER = re.findall(r"\]\(([^)#]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8"))
 PAGES = [page for page in dict.fromkeys(ORDER) if "```console" in (DOCS / page).read_text(encoding="utf-8")]
+# up to what is the shell's: a pipe, another command, a file that output goes to
+_PLAIN = re.compile(r"npu-memplan\b(?:(?!\s\d>)[^|><;&$`])*(?=$|\s\d>|[|><;&])")
 _BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.M | re.S)
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.M | re.S)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)")
@@ -79,12 +82,27 @@ def environment_of(folder: Path) -> dict[str, str]:
 def run(command: str, folder: Path, installed: Path | None = None) -> tuple[int, str]:
     """Exit code and merged output of one shell command, run in `folder`, the current directory.
 
-    Of the package in folder `installed`, or of this checkout. Of this checkout, plain calls of npu-memplan run in this
-    process: importing TVM once a command is most of the time.
+    Of the package in folder `installed`, or of this checkout. Of this checkout, npu-memplan at the start of a command
+    runs in this process: importing TVM once a command is most of the time. The shell gets what it printed for the rest.
     """
-    words = shlex.split(command.replace("\\\n", " "))
-    if words[0] == "npu-memplan" and installed is None and not set(command) & set("|><;&$`"):
-        return run_here(words, folder)
+    start = _PLAIN.match(command)
+    if start is not None and installed is None:
+        words, rest = shlex.split(start[0].replace("\\\n", " ")), command[start.end() :]
+        printed = io.StringIO()
+        complained = io.StringIO() if rest else printed
+        code = run_here(words, folder, printed, complained)
+        if not rest:
+            return code, printed.getvalue()
+        with tempfile.NamedTemporaryFile() as errors:
+            errors.write(complained.getvalue().encode())
+            errors.flush()
+            instead = f"(cat; cat {errors.name} >&2; exit {code}) {rest}"
+            return run_by_shell(instead, folder, None, printed.getvalue().encode())
+    return run_by_shell(command, folder, installed)
+
+
+def run_by_shell(command: str, folder: Path, installed: Path | None, given: bytes = b"") -> tuple[int, str]:
+    """Exit code and merged output of a command that reads `given`."""
     paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = {
         **os.environ,
@@ -96,21 +114,27 @@ def run(command: str, folder: Path, installed: Path | None = None) -> tuple[int,
         environment["PATH"] = os.pathsep.join([str(installed / "bin"), os.environ["PATH"]])
         del environment["PYTHONPATH"]
     done = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
     )
     return done.returncode, done.stdout.decode()
 
 
-def run_here(words: list[str], folder: Path) -> tuple[int, str]:
-    """The real entry point with these arguments."""
+def run_here(words: list[str], folder: Path, printed: io.StringIO, complained: io.StringIO) -> int:
+    """Exit code of the real entry point with these arguments, which writes into these."""
     from npu_memplan.cli import main
 
-    sink = io.StringIO()
     code = 0
     with (
         pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(sink),
-        contextlib.redirect_stderr(sink),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(complained),
     ):
         patch.setattr(sys, "argv", words)
         for name, value in environment_of(folder).items():
@@ -119,7 +143,7 @@ def run_here(words: list[str], folder: Path) -> tuple[int, str]:
             main()
         except SystemExit as end:
             code = int(end.code or 0)
-    return code, sink.getvalue()
+    return code
 
 
 @pytest.fixture(scope="module")
