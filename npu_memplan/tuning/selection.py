@@ -36,6 +36,7 @@ from .tensor_replacement import replace_maps
 from .weight_prefetch import (
     SearchResult,
     fast_pool,
+    in_better_blocks,
     is_ended,
     prefer_bytes,
     read_in_place,
@@ -233,7 +234,7 @@ def _size(extracted: Extracted) -> list[tuple[int, list[int]]]:
 
 def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, slack: float) -> Planned:
     """The best for the options requested, with the line that says why."""
-    found = prefer_bytes(found, slack, rank)
+    found = in_better_blocks(prefer_bytes(found, slack, rank), rank)
     best, made = found.best, found.made
     others = [candidate for candidate in found.candidates if _lifts(candidate) != _lifts(best)]
     text = f"{_name_backend(best)}, {_figures(best, rank)}, {bound_of(made, rank.under(NOMINAL)):,} at least"

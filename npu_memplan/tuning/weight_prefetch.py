@@ -28,6 +28,7 @@ from .candidate import ProgramCandidate, cycles_by_model
 from .placed import npu_calls
 from .prefetch_candidate import PrefetchCandidate, planned_again
 from .ranking import Rank, Ranking
+from .reblocked import reblocked
 from .rebuild import Cutters, called_once, rebuild_problem, slicers
 
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
@@ -44,7 +45,8 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    made = search_programs((planned,), rank.under(SEARCHED), budget_of(planned)).made
+    searched = rank.under(SEARCHED)
+    made = in_better_blocks(search_programs((planned,), searched, budget_of(planned)), searched).made
     report_missing_search()
     return made
 
@@ -119,6 +121,13 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchRes
         if made is not None:
             return replace(result, best=candidate, made=made, cycles=cycles)
     return result
+
+
+def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:
+    """With the best in blocks that suit its stream, where those are a gain."""
+    other = reblocked(result.best, rank)
+    made = None if other is None else _made(other, rank)
+    return result if other is None or made is None else replace(result, best=other, made=made, cycles=other.cycles)
 
 
 def _made(candidate: ProgramCandidate, rank: Ranking) -> Planned | None:

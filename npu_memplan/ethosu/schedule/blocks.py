@@ -100,11 +100,20 @@ class Blocks:
             raise BlockError(f"the blocks of {operation.op.name} are its compiler's")
         key = (kind_of(operation), encoded)
         if key not in self._known:
-            if key not in self._found:
-                made = [(_rank(candidate), candidate) for candidate in self._candidates(operation, encoded)]
-                self._found[key] = [candidate for _, candidate in sorted(made, key=itemgetter(0))[:_TIMED]]
-            self._known[key] = self._cheapest(operation, self._found[key])
+            self._known[key] = self._cheapest(operation, self._could_be_best(operation, encoded))
         return self._known[key]
+
+    def looked_at(self, operation: Operation, encoded: bool = False) -> Sequence[ShramLayout | RamLayout]:
+        """The layouts of `operation` among which `choose` chooses; none where its blocks are its compiler's."""
+        fixed = operation.language is Language.U85 and is_fixed(operation)
+        return [] if fixed else [candidate.layout for candidate in self._could_be_best(operation, encoded)]
+
+    def _could_be_best(self, operation: Operation, encoded: bool) -> list[_Candidate]:
+        key = (kind_of(operation), encoded)
+        if key not in self._found:
+            made = [(_rank(candidate), candidate) for candidate in self._candidates(operation, encoded)]
+            self._found[key] = [candidate for _, candidate in sorted(made, key=itemgetter(0))[:_TIMED]]
+        return self._found[key]
 
     def fitted(self, operation: Operation) -> Operation:
         """`operation`, whose weights are encoded, in the cheapest blocks; as it is where no others fit."""

@@ -8,6 +8,7 @@ is never shorter than what it waits for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from ..arch import Architecture, Channel
@@ -21,6 +22,8 @@ from .memory import Memory, MemoryMap
 from .sharing import Client, SharedMemory
 from .traffic import run
 
+Step = tuple[int, ResourceUse | Wait | None]  # words of the stream, and what is done then
+_KNOWN = 8  # the last kernels and transfers, for which something may wait
 _WORDS = {register: 1 + register.has_payload for register in Register}  # of the stream that set one
 
 
@@ -101,6 +104,27 @@ class TimingModel:
         done = self.transfers if kind is Op.DMA_WAIT else self.kernels
         if len(done) > outstanding:
             self.now = max(self.now, done[len(done) - 1 - outstanding])
+
+    def copied(self) -> TimingModel:
+        """The same moment, from which time may pass in another way."""
+        memories = {
+            name: SharedMemory((copy(shared.clients[0]), copy(shared.clients[1])))
+            for name, shared in self.memories.items()
+        }
+        return replace(
+            self, kernels=self.kernels[-_KNOWN:], transfers=self.transfers[-_KNOWN:], memories=memories,
+            answers=[*self.answers], asking=dict(self.asking), commands=copy(self.commands),
+        )  # fmt: skip
+
+    def run(self, step: Step) -> Slot | None:
+        """The next of the stream; when it runs, for an operation."""
+        words, done = step
+        if isinstance(done, ResourceUse):
+            self.fetch(words)
+            return self.transfer(done) if done.is_transfer else self.kernel(done)
+        if done is not None:
+            self.wait(done.op, done.outstanding)
+        return None
 
     def take(self, needs: MemoryTraffic, start: float, client: Client) -> float:
         """When loads, requested from `start` on, have passed. The last operation of the other client is as late as
@@ -227,9 +251,6 @@ def timeline(
     return played(prepared(commands, known or ResourceUseCache(accelerator, memory_map)), accelerator, memory_map)
 
 
-Step = tuple[int, ResourceUse | Wait | None]  # words of the stream, and what is done then
-
-
 def prepared(commands: Iterable[Command], known: ResourceUseCache) -> list[Step]:
     """A stream as `played` takes it, which is the same for all models of time."""
     steps: list[Step] = []
@@ -253,13 +274,10 @@ def played(steps: Iterable[Step], accelerator: Architecture, memory_map: MemoryM
     clock = TimingModel.of(accelerator, memory_map)
     slots: list[Slot] = []
     total = 0
-    for words, step in steps:
-        if isinstance(step, ResourceUse):
-            clock.fetch(words)
-            slots.append(clock.transfer(step) if step.is_transfer else clock.kernel(step))
-        elif step is not None:
-            clock.wait(step.op, step.outstanding)
-        total += words
+    for step in steps:
+        if (slot := clock.run(step)) is not None:
+            slots.append(slot)
+        total += step[0]
     _put_off(slots, clock)
     return Timeline(tuple(slots), round(max([clock.total, *(slot.stop for slot in slots)])), total)
 

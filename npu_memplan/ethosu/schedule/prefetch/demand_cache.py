@@ -5,12 +5,12 @@ Invariant: what is remembered is a function of the registers that are no address
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 
 from ...arch import Architecture
 from ...stream.commands import Operation
 from ...stream.groups import kind_of
-from ...stream.isa import Register
+from ...stream.isa import Op, Register
 from ...time import MemoryMap, ResourceUse, ResourceUseCache, in_a_row
 from ..blocks import BESIDE, BlockError, Blocks
 
@@ -46,3 +46,12 @@ class DemandCache:
             if self._blocks.priced(choice.cycles, needs) < self._blocks.priced(cycles, own):
                 return changes, needs
         return None, own
+
+    def alternatives(self, kernel: Operation) -> Iterator[tuple[Changes, ResourceUse]]:
+        """Registers that say other blocks than the kernel's own, of those that could be the best, and its needs."""
+        for choice in self._blocks.looked_at(kernel, encoded=kernel.op in (Op.CONV, Op.DEPTHWISE)):
+            changes = choice.registers(kernel)
+            if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT) and any(
+                kernel.get(register) != value for register, value in changes.items()
+            ):
+                yield changes, self.resource_uses(kernel.with_registers(changes))
