@@ -87,13 +87,17 @@ class SearchResult:
         return _worst_ratio(self.cycles, self.reference)
 
 
-def search_programs(programs: Sequence[Planned], rank: Ranking, budget: SearchBudget) -> SearchResult:
+def search_programs(
+    programs: Sequence[Planned], rank: Ranking, budget: SearchBudget, reference: Sequence[int] = ()
+) -> SearchResult:
     """The fastest of `programs`, each as it is and with its constants copied otherwise.
 
     A program whose bound cannot beat the best is not searched, nor one whose optimistic cycles cannot. A pool without
-    a size is no larger than the largest of the programs makes it. `rank` has the model of time that is searched under.
+    a size is no larger than the largest of the programs makes it. `rank` has the model of time that is searched under;
+    `reference`: cycles that all are compared with under each model, if not those of Vela's own stream that the first
+    program comes from, or its own.
     """
-    incumbent = _Incumbent([ProgramCandidate(program, rank(program)) for program in programs], rank)
+    incumbent = _Incumbent([ProgramCandidate(program, rank(program)) for program in programs], rank, reference)
     fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
     estimated: list[PrefetchCandidate] = []
     if fast is not None:
@@ -140,8 +144,10 @@ def _made(candidate: ProgramCandidate, rank: Ranking) -> Planned | None:
 class _Incumbent:
     """The best candidate so far, by its cycles under the model of the search, and all that it was compared with."""
 
-    def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking) -> None:
+    def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking, reference: Sequence[int]) -> None:
         self.candidates, self._ranking = list(candidates), rank
+        theirs = reference or candidates[0].plain.extracted.loaded.comparable_cycles
+        self.reference = tuple(theirs) or cycles_by_model(candidates[0], rank)
         self.added: list[ProgramCandidate] = []  # that were searched for under another model
         self.best = min(candidates, key=_rank)
         self.made = self.best.plain
@@ -169,7 +175,7 @@ def _settle(incumbent: _Incumbent, estimated: tuple[PrefetchCandidate, ...], ran
     finalists = [first, *sorted(others, key=_rank)[:_FINALISTS], *incumbent.added]
     known = [(one, cycles_by_model(one, rank)) for one in finalists]
     stays = known[0][1]
-    reference = _reference(first, rank)
+    reference = incumbent.reference
     agreed = [(_worst_ratio(cycles, reference), one, cycles) for one, cycles in known if all(map(le, cycles, stays))]
     for _, one, cycles in sorted(agreed, key=lambda row: (row[0], row[1].rank)):
         made = incumbent.made if one is incumbent.best else _made(one, rank)
@@ -207,7 +213,7 @@ def _search_under_worst(
     the reference, by which programs are taken in the end; from what is found there, a little under the model of the
     search again. The best of them are allocated, as long as they may gain more.
     """
-    reference = _reference(incumbent.candidates[0], rank)
+    reference = incumbent.reference
     cycles = cycles_by_model(incumbent.best, rank)
     worst = max(range(len(MODELS)), key=lambda index: cycles[index] / max(1, reference[index]))
     if MODELS[worst] == rank.memory_map.assumptions:
@@ -232,13 +238,6 @@ def _search_under_worst(
             made = list(one.candidates(budget))
             least = min([least, *(_worst_ratio(cycles_by_model(found, rank), reference) for found in made)])
             incumbent.add(made)
-
-
-def _reference(first: ProgramCandidate, rank: Ranking) -> tuple[int, ...]:
-    """Cycles by each model: of Vela's own stream in its own arena, or of the first program, where that arena counts
-    other things than a plan.
-    """
-    return first.plain.extracted.loaded.comparable_cycles or cycles_by_model(first, rank)
 
 
 def _allocate(

@@ -168,3 +168,17 @@ def test_stripes_leave_bytes_to_copies_where_the_program_fits_whole(cli: Callabl
     assert made.json["estimated_cycles"] < 60_000  # 70,327 made at once, which leaves no byte
     ran = cli("run", tmp_path / "out", "--on", "local", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+
+
+def test_a_program_slower_than_velas_stream_is_searched_further(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Also where that stream does not fit: `quick` goes on as `normal`, whose program then is its own."""
+    made = {}
+    for effort in ("quick", "normal"):
+        flags = ("--effort", effort, "--pool", "sram=15534", "--json", "-o", tmp_path / effort)
+        made[effort] = cli("compile", MODELS / "kws_ref_model.tflite", *flags).json
+        (note,) = (text for text in made[effort]["notes"] if text.startswith("taken: "))
+        found = re.search(r"at most (\d\.\d+) of Vela's own", note)
+        assert found is not None, note
+        assert float(found[1]) > 1  # else it says nothing of what it is for
+    assert made["quick"]["estimated_cycles"] == made["normal"]["estimated_cycles"]
+    assert made["quick"]["pools"] == made["normal"]["pools"]

@@ -97,14 +97,11 @@ def test_what_the_worst_model_finds_is_searched_under_the_other_again(planned: C
     assert again.ratio < 0.98 * once.ratio  # as far as one model found it was the same
 
 
-def test_quick_searches_on_where_one_model_says_slower_than_vela(
-    planned: Callable[..., Planned], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_searches_on_where_one_model_says_slower_than_vela(planned: Callable[..., Planned]) -> None:
     plain = planned("kws_ref_model", "vela", 22192)
     rank = ranking(plain).under(SEARCHED)
     once = search_programs((plain,), rank, BUDGETS["quick"])
     nominal, in_turn, contended = once.reference
-    monkeypatch.setattr(weight_prefetch, "_reference", lambda *_: (nominal, in_turn // 2, contended))
-    again = search_programs((plain,), rank, BUDGETS["quick"])
+    again = search_programs((plain,), rank, BUDGETS["quick"], (nominal, in_turn // 2, contended))
     assert again.ratio > 1
     assert len(again.candidates) > len(once.candidates)
