@@ -1,6 +1,7 @@
-"""Leaky relu of int16, for which the NPU has no tables: both of its parts, each rescaled and clamped, and their sum.
+"""Leaky relu of int16, for which the NPU has no tables: the product below zero and that above it, put together.
 
-Invariant: one of the two parts is 0, so their sum is the other one, as TFLite's reference rounds it.
+Invariant: the result is one of both products, each as TFLite's reference rounds it: their maximum where that is the one
+of the right side for every value, else the sum of what is left when each side is clamped to its own.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
+
+from ...fixed_point.multiplier import multiply_by_quantised
 from ..lower.emit_context import EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
-from ..lower.operands import Output, Window
+from ..lower.operands import Operand, Output
 from ..lower.record import Composite, Record
-from ..lower.scaling import UNITY, double, quantise_multiplier
-from ..lower.tensors import LayerTensor
+from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
+from ..lower.tensors import INT16, LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
-from ..stream.isa import ElementwiseMode, PoolMode
+from ..stream.isa import ElementwiseMode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,18 +37,28 @@ class LeakyRelu(Layer):
         return None if self.slope >= 0 else f"its slope {self.slope:g} is below zero; scales of the NPU are not"
 
     def emit(self, context: EmitContext) -> None:
+        """A maximum takes as many cycles as the memory; a sum, of which one part has to be 0, some more."""
         x, out = (context.tensors[name] for name in (*self.inputs, self.output))
         ifm, ofm, builder = context.operand(x.name), context.operand(out.name), context.builder
         low, high = out.limits
-        parts = []
-        for name, slope, clamp in (("above", 1.0, (0, high)), ("below", double(self.slope), (low, 0))):
+        scales = [quantise_multiplier(double(x.scale) * slope / double(out.scale)) for slope in (1, double(self.slope))]
+        is_maximum = self.slope <= 1 and _is_maximum(*scales)
+        clamps = [(low, high)] * 2 if is_maximum else [(0, high), (low, 0)]
+        one, parts = builder.scalar(1, x.dtype), list[Operand]()
+        for name, scale, clamp in zip(("above", "below"), scales, clamps, strict=True):
             part = builder.temporary(f"{self.output}_{name}", ofm.view.shape, out.dtype)
-            scale = quantise_multiplier(double(x.scale) * slope / double(out.scale))
-            builder.pool(PoolMode.AVERAGE, ifm, part, Window(), context.output(clamp, scale))
+            builder.elementwise(ElementwiseMode.MUL, ifm, one, part, context.output(clamp, scale))
             parts.append(part)
-        unscaled = (1, 1)  # both are in units of the result
         above, below = parts
-        builder.elementwise(ElementwiseMode.ADD, above, below, ofm, Output((low, high), UNITY), operand_scales=unscaled)
+        mode, unscaled = (ElementwiseMode.MAX, None) if is_maximum else (ElementwiseMode.ADD, (1, 1))  # of equal units
+        builder.elementwise(mode, above, below, ofm, Output((low, high), UNITY), operand_scales=unscaled)
+
+
+def _is_maximum(above: Scale, below: Scale) -> bool:
+    """Whether the larger of both products is the result, for every int16: roundings may turn close ones round."""
+    values = np.arange(INT16[0], INT16[1] + 1, dtype=np.int64)
+    upper, lower = (multiply_by_quantised(values, scale.multiplier, scale.exponent) for scale in (above, below))
+    return bool(np.array_equal(np.maximum(upper, lower), np.where(values < 0, lower, upper)))
 
 
 def _parse(reader: Reader, root: Any) -> Match:

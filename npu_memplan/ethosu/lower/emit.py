@@ -91,9 +91,9 @@ class Builder:
         return self._offsets[data]
 
     def scalar(self, value: int, dtype: str, zero_point: int = 0) -> Operand:
-        """A second operand of one stored value; on Ethos-U85, whose register has all types, not in memory."""
+        """A second operand of one stored value; in memory where the register, of 16 bits but on U85, is too small."""
         values = np.full((1, 1, 1), value, dtype)
-        if self.accelerator.language is not Language.U85:
+        if self.accelerator.language is not Language.U85 and values.dtype.itemsize > 2:
             return Operand(self.constant_view(values), dtype, zero_point)
         return Operand(TensorView.dense("", values.shape, values.dtype.itemsize), dtype, zero_point, value)
 
@@ -178,7 +178,8 @@ class Builder:
                 self.map(registers, addresses, IFM2, ifm2)
             else:
                 broadcast |= Broadcast.SCALAR
-                registers[R.IFM2_SCALAR] = ifm2.scalar
+                is_wide = self.accelerator.language is Language.U85
+                registers[R.IFM2_SCALAR] = ifm2.scalar if is_wide else word16(ifm2.scalar)
                 registers[R.IFM2_ZERO_POINT] = word16(ifm2.zero_point)
             registers[R.IFM2_PRECISION] = ifm2.precision
             registers[R.IFM2_BROADCAST] = int(broadcast)
