@@ -18,20 +18,22 @@ from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.tuning import pareto
 
-MODEL = Path(__file__).resolve().parents[1] / "models" / "kws_ref_model.tflite"
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODEL = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
 HELLO = MODEL.with_name("hello_world_int8.tflite")
+DIGITS = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
 
 def test_points_of_a_front_run_and_are_what_they_say(cli: Callable[..., Any], tmp_path: Path) -> None:
-    made = cli("explore", MODEL, "--sizes", "14KiB,20KiB", "--run", "-o", tmp_path / "front")
+    made = cli("explore", DIGITS, "--sizes", "4KiB,8KiB", "--run", "-o", tmp_path / "front")
     assert made.code == 0, made.err
     assert made.out.count("bit-exact") == 2
     front = json.loads((tmp_path / "front" / "front.json").read_text())
     points = front["points"]
-    assert [p["limit_bytes"] for p in points] == [14 * 1024, 20 * 1024]
+    assert [p["limit_bytes"] for p in points] == [4096, 8192]
     assert points[0]["bytes"] < points[1]["bytes"]
     assert points[0]["cycles"] > points[1]["cycles"]
-    assert [p["bytes"] for p in front["vela"]] == [22192, 16000]
+    assert [p["bytes"] for p in front["vela"]] == [6144, 5632]
     with (tmp_path / "front" / "front.csv").open() as file:
         assert [int(row["cycles"]) for row in csv.DictReader(file)] == [
             p["cycles"] for p in (*points, *front["vela"], front["default"])
