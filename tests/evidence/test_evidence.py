@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from fvp_runner.base import RunOptions
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
+from npu_memplan.evidence import gather as gather_module
 from npu_memplan.evidence import networks as networks_module
 from npu_memplan.evidence.gather import gather
 from npu_memplan.evidence.networks import NETWORKS, PROGRAMS, networks
@@ -156,9 +157,12 @@ def stand_in(folder: Path, text: str) -> Path:
 
 @needs_gcc
 @needs_unicorn
-def test_a_log_of_the_fvps_form_is_read(tmp_path: Path) -> None:
+def test_a_log_of_the_fvps_form_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The firmware's lines between those that a simulator prints, with counters of its own."""
-    recorded = gather("unicorn", "ethos-u55-128", RunOptions(), [SMALL]).runs[0]
+    only_lifted = {"lifted": PROGRAMS["lifted"]}
+    with monkeypatch.context() as patch:
+        patch.setattr(gather_module, "PROGRAMS", only_lifted)
+        (recorded,) = gather("unicorn", "ethos-u55-128", RunOptions(), [SMALL]).runs
     # the record has no outputs' bytes: the one element of this network comes from its reference
     (network,) = networks([SMALL])
     parsed = read_network(network.path.read_bytes(), SMALL)
@@ -180,7 +184,9 @@ def test_a_log_of_the_fvps_form_is_read(tmp_path: Path) -> None:
     assert record.adapters_set
     assert not record.remarks
     other = stand_in(tmp_path, log.replace("ADAPTERS 2 set=2", "ADAPTERS 2 set=1"))
-    assert "timing adapters" in gather("fvp", "ethos-u55-128", RunOptions(fvp_path=other), [SMALL]).remarks[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(gather_module, "PROGRAMS", only_lifted)
+        assert "timing adapters" in gather("fvp", "ethos-u55-128", RunOptions(fvp_path=other), [SMALL]).remarks[0]
     stand_in(tmp_path, log)
     for run in record.runs:
         assert run.error == ""
