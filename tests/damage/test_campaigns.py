@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.compiler import compile_model
+from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import compile_tflite
 from tests.support.single_operators import all_cases
 
@@ -30,10 +32,7 @@ def campaign(kind: str, count: int, *files: Path, results: Path | None = None) -
 @pytest.mark.slow
 def test_plans(tmp_path: Path) -> None:
     out = tmp_path / "digits"
-    subprocess.run(
-        [sys.executable, "-m", "npu_memplan.cli", "compile", str(EXAMPLE), "-o", str(out)],
-        check=True, capture_output=True, cwd=REPOSITORY,
-    )  # fmt: skip
+    compile_model(EXAMPLE, CompileOptions(effort="quick"), out)
     campaign("plans", 25, out)
 
 

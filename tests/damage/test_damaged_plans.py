@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,8 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import ArtifactError
+from npu_memplan.compiler import compile_model
+from npu_memplan.options import CompileOptions
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -21,8 +21,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """plan.json of a compiled model, as text."""
     out = tmp_path_factory.mktemp("plan") / "out"
-    command = [sys.executable, "-m", "npu_memplan.cli", "compile", str(EXAMPLE), "-o", str(out)]
-    subprocess.run(command, check=True, capture_output=True, cwd=EXAMPLE.parents[2])
+    compile_model(EXAMPLE, CompileOptions(effort="quick"), out)
     return (out / "plan.json").read_text(encoding="utf-8")
 
 

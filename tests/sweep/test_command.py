@@ -17,6 +17,7 @@ from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.sweep import Swept
+from npu_memplan.sweep.executors import dask
 from npu_memplan.sweep.folder import write_request
 from tests.support.real_data import REPOSITORY
 
@@ -113,7 +114,8 @@ def refused(*words: object) -> str:
     return done.output
 
 
-def test_bad_use_is_reported(swept: Path, tmp_path: Path) -> None:
+def test_bad_use_is_reported(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask, "_CONNECT_S", 0.5)  # nobody will answer
     out = ("-o", tmp_path / "x")
     told = {
         ("report", tmp_path / "none"): "is no sweep: cannot read",

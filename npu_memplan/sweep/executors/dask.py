@@ -13,6 +13,8 @@ from typing import Any
 from ..case import SweepError
 from ..worker.job import SentFile
 
+_CONNECT_S = 10  # that a scheduler may take to answer
+
 
 def dask_executor(text: str) -> DaskExecutor:
     """`//HOST:PORT` of a scheduler."""
@@ -35,7 +37,7 @@ class DaskExecutor(Executor):
             ) from None
         connect: Any = distributed.Client
         try:
-            self._client: Any = connect(address, timeout=10)
+            self._client: Any = connect(address, timeout=_CONNECT_S)
         except (OSError, TimeoutError) as error:
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise SweepError(
