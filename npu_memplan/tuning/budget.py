@@ -27,7 +27,7 @@ class SearchBudget:
     read_once_shares: tuple[float, ...]  # the same, whose weights are prefetched where they are read again
     both_lowerings: bool  # for few bytes too, for its stripes, in a default compile whose maps are in the fast pool
     sliced_forms: int  # candidates that are cut into slices of other sizes
-    under_worst: int  # candidates searched once more, under the worst model for the best; half of them are allocated
+    under_all: int  # candidates searched once more, under all models at once; half of them are allocated
 
     @property
     def stripes(self) -> bool:

@@ -7,6 +7,7 @@ it is allocated: maps and copies together, or copies around maps that keep their
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -15,13 +16,14 @@ from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.bounds import least_cycles
 from ..ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
 from ..ethosu.schedule.prefetch.insert import insert
+from ..ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal
 from ..ethosu.schedule.prefetch.reads import constant_blocks
 from ..ethosu.schedule.prefetch.schedules import Copy
 from ..ethosu.schedule.prefetch.search import CopySearch
 from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..ethosu.stream.commands import Command
-from ..ethosu.time import Assumptions
+from ..ethosu.time import MODELS, Assumptions
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
 from ..stages import Extracted, Planned
@@ -47,38 +49,35 @@ class PrefetchCandidate:
         rank: Ranking,
         fast: int,
         limit: int,
-        assumptions: Assumptions | None = None,
-        like: PrefetchCandidate | None = None,
     ) -> None:
-        """`assumptions`: the model of time that is searched under, if not the ranking's; `like`: the same program
-        under another.
-        """
         self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
-        self._assumptions = assumptions or rank.memory_map.assumptions
-        self._known: dict[Assumptions, TimedCalls] = like._known if like else {}  # calls, by model
-        self._allocated: dict[tuple[Copies, int | None, int], tuple[Planned, Copies] | int] = (
-            like._allocated if like else {}
-        )
-        if self._assumptions not in self._known:
-            self._known[self._assumptions] = self._timed()
-        self._timed_calls = self._known[self._assumptions]
+        self._allocated: dict[tuple[Copies, int | None, int], tuple[Planned, Copies] | int] = {}
+        self._timed_calls = self._timed(rank.memory_map.assumptions)
+        self._goals = [FEWEST_CYCLES] * len(self._timed_calls)
         self._searches = self._begun(FreeCapacity, limit)
 
-    def _timed(self) -> TimedCalls:
+    def _timed(self, assumptions: Assumptions) -> TimedCalls:
+        """The calls on the clock of a model of time."""
         problem, plan = self.plain.extracted.problem, self.plain.plan
         streams = {call.invoke.function: commands for call, commands in self._rank.streams(self.plain)}
         return [
-            (call, self._timed_program(call.places(problem, plan), call.program, streams[call.invoke.function]))
+            (
+                call,
+                self._timed_program(
+                    call.places(problem, plan), call.program, streams[call.invoke.function], assumptions
+                ),
+            )
             for call in called_once(self.plain.extracted)
         ]
 
     def _timed_program(
-        self, places: Mapping[str, tuple[int, int]], program: NpuProgram, commands: Sequence[Command] | None = None
+        self,
+        places: Mapping[str, tuple[int, int]],
+        program: NpuProgram,
+        commands: Sequence[Command] | None = None,
+        assumptions: Assumptions | None = None,
     ) -> TimedProgram:
-        demand_cache, constants = (
-            self._rank.demand_cache(program.accelerator, self._assumptions),
-            constant_blocks(program),
-        )
+        demand_cache, constants = self._rank.demand_cache(program.accelerator, assumptions), constant_blocks(program)
         return TimedProgram(program, constants, places.__getitem__, demand_cache, self._fast + 1, commands)
 
     @property
@@ -91,13 +90,36 @@ class PrefetchCandidate:
         _further(self._searches, work)
 
     def under(self, assumptions: Assumptions) -> PrefetchCandidate:
-        """The same, whose copies are searched for under another model, from those that were found on; programs are
-        ranked as before.
+        """The same on the clock of another model of time, with the copies that were found."""
+        return self._otherwise(self._timed(assumptions), self._goals)
+
+    def under_all(self, reference: Sequence[int]) -> PrefetchCandidate:
+        """The same, whose copies are searched for under all models at once, from those that were found on: for the
+        least part of `reference`, cycles under each model, where that is most. Programs are ranked as before.
         """
-        other = PrefetchCandidate(self.plain, self._rank, self._fast, self._limit, assumptions, self)
+        own = MODELS.index(self._rank.memory_map.assumptions)
+        order = [own, *(index for index in range(len(MODELS)) if index != own)]
+        calls = [self._timed(MODELS[index]) for index in order[1:]]
+        goals = []
+        for index, search in enumerate(self._searches):
+            share = search.best.cycles / max(1, self.optimistic_cycles)  # of the whole
+            references = tuple(max(1.0, reference[model] * share) for model in order)
+            goals.append(Goal(tuple(timed[index][1] for timed in calls), references))
+        return self._otherwise(self._timed_calls, goals)
+
+    def _otherwise(self, timed_calls: TimedCalls, goals: list[Goal]) -> PrefetchCandidate:
+        """The same with other clocks or goals, from the copies that were found on."""
+        other = copy(self)
+        other._timed_calls, other._goals = timed_calls, goals
+        other._searches = other._begun(FreeCapacity, self._limit)
         for search, known in zip(other._searches, self._searches, strict=True):
             search.try_out(known.choice)
         return other
+
+    @property
+    def cost(self) -> float:
+        """By what is searched for, before copies are allocated."""
+        return max((search.cost for search in self._searches), default=0)
 
     def instead(self, extracted: Extracted) -> PrefetchCandidate | None:
         """Another program in the same pool; None where it does not fit."""
@@ -159,8 +181,11 @@ class PrefetchCandidate:
 
     def _begun(self, kind: type[FreeCapacity], limit: int, plain: Planned | None = None) -> list[CopySearch]:
         """A search for each call."""
-        calls, there = self._timed_calls, plain or self.plain
-        return [CopySearch(timed, kind(held(there, call, self._fast), limit, len(timed))) for call, timed in calls]
+        there = plain or self.plain
+        return [
+            CopySearch(timed, kind(held(there, call, self._fast), limit, len(timed)), goal)
+            for (call, timed), goal in zip(self._timed_calls, self._goals, strict=True)
+        ]
 
     def _around(self, plain: Planned, work: int) -> Iterator[ProgramCandidate]:
         """Copies around maps that stay where they lie, from those on that were found where they need not."""
@@ -203,8 +228,8 @@ class PrefetchCandidate:
         names = Names(b.name for b in problem.buffers)
         made: list[Buffer] = []
         for (call, timed), sent in zip(self._timed_calls, copies, strict=True):
-            for copy in sent:
-                constant, start = timed.constants[copy.constant], call.first + max(0, copy.before - copy.unfinished)
+            for one in sent:
+                constant, start = timed.constants[one.constant], call.first + max(0, one.before - one.unfinished)
                 life = Lifetime(start, call.first + constant.readers[-1] + 1)
                 kind = BufferKind.WEIGHTS
                 made.append(Buffer(names.unique("copy"), constant.size_bytes, (life,), pools=(pool.name,), kind=kind))

@@ -105,7 +105,7 @@ def search_programs(
         forms = _cut_forms(_different(programs, fast, limit), rank, fast, limit, budget)
         estimated = sorted(forms, key=_optimistic_cycles)
         _search_copies(forms, incumbent, budget)
-        _search_under_worst(sorted(forms, key=_optimistic_cycles), incumbent, rank, budget)
+        _search_under_all(sorted(forms, key=_optimistic_cycles), incumbent, rank, budget)
     return _settle(incumbent, tuple(estimated), rank)
 
 
@@ -206,38 +206,31 @@ def _search_copies(forms: _Forms, incumbent: _Incumbent, budget: SearchBudget) -
             _allocate(candidate, penalties, incumbent, budget)
 
 
-def _search_under_worst(
+def _search_under_all(
     searched: Sequence[PrefetchCandidate], incumbent: _Incumbent, rank: Ranking, budget: SearchBudget
 ) -> None:
-    """Search for copies of the best candidates once more, under the model in which the best program gains least on
-    the reference, by which programs are taken in the end; from what is found there, a little under the model of the
-    search again. The best of them are allocated, as long as they may gain more.
+    """Search for copies of the best candidates once more, under all models at once, by which programs are taken in the
+    end; where the model of the search is that in which the best program gains least, that was done. The best of
+    them are allocated, as long as they may gain more.
     """
     reference = incumbent.reference
     cycles = cycles_by_model(incumbent.best, rank)
     worst = max(range(len(MODELS)), key=lambda index: cycles[index] / max(1, reference[index]))
     if MODELS[worst] == rank.memory_map.assumptions:
         return
-    least, last = _worst_ratio(cycles, reference), budget.rounds[-1][1]
-    count = budget.under_worst if least <= 1 else max(budget.under_worst, _SLOWER)
+    least = _worst_ratio(cycles, reference)
+    count = budget.under_all if least <= 1 else max(budget.under_all, _SLOWER)
     others = []
     for candidate in searched[:count]:
         if candidate.optimistic_cycles and not is_ended():
-            others.append(candidate.under(MODELS[worst]))
-            others[-1].search(last)
-    for other in sorted(others, key=_optimistic_cycles)[: count // 2]:
-        if is_ended() or other.optimistic_cycles >= least * reference[worst]:
+            others.append(candidate.under_all(reference))
+            others[-1].search(budget.rounds[-1][1])
+    for other in sorted(others, key=lambda one: one.cost)[: count // 2]:
+        if is_ended() or other.cost >= least:
             break
-        again, own = other.under(rank.memory_map.assumptions), MODELS.index(rank.memory_map.assumptions)
-        before = 0
-        for one, model, work in ((other, worst, 0), (again, own, budget.rounds[0][1]), (again, own, last // 2)):
-            one.search(work)
-            if one.optimistic_cycles in (0, before) or one.optimistic_cycles >= least * reference[model]:
-                continue
-            before = one.optimistic_cycles
-            made = list(one.candidates(budget))
-            least = min([least, *(_worst_ratio(cycles_by_model(found, rank), reference) for found in made)])
-            incumbent.add(made)
+        made = list(other.candidates(budget))
+        least = min([least, *(_worst_ratio(cycles_by_model(found, rank), reference) for found in made)])
+        incumbent.add(made)
 
 
 def _allocate(

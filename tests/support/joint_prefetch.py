@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 from npu_memplan.errors import RefusalError
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
 from npu_memplan.ethosu.schedule.prefetch.schedules import Copy, DmaSchedule
-from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
+from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.time import ResourceUse
+from tests.support.prefetch_oracle import replayed
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, CpSolver, IntervalVar, IntVar
@@ -76,17 +77,6 @@ def solve_jointly(
     bound = int(solver.best_objective_bound) * grain_cycles
     made = int(solver.objective_value) * grain_cycles
     return JointSchedule(bound, made, found, status == cp_model.OPTIMAL)
-
-
-def replayed(timed: TimedProgram, copies: tuple[Copy, ...]) -> DmaSchedule:
-    """What `copies`, in this order, make of the program's time on its clock."""
-    run, there = TimedRun(timed), {copy.constant for copy in copies}
-    for index in range(len(timed)):
-        for copy in copies:
-            if copy.before == index:
-                run.copy(copy.constant, copy.unfinished)
-        run.step(index, timed.reads.get(index, -1) in there)
-    return DmaSchedule(run.cycles, copies)
 
 
 class _Kernel:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.compiled import chances
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
+from npu_memplan.ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal
 from npu_memplan.ethosu.schedule.prefetch.schedules import Choice, Copy, DmaSchedule, Found
 from npu_memplan.ethosu.schedule.prefetch.search import WORK, CopySearch
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
@@ -197,23 +198,37 @@ class Greedy:
         self.copies[copy.constant] = copy
 
 
+def replayed(timed: TimedProgram, copies: tuple[Copy, ...]) -> DmaSchedule:
+    """What `copies`, in this order, make of the program's time on its clock."""
+    run, there = TimedRun(timed), {copy.constant for copy in copies}
+    for index in range(len(timed)):
+        for copy in copies:
+            if copy.before == index:
+                run.copy(copy.constant, copy.unfinished)
+        run.step(index, timed.reads.get(index, -1) in there)
+    return DmaSchedule(run.cycles, copies)
+
+
 class LocalSearch:
     """`NativeSearch` in Python."""
 
-    def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0) -> None:
-        self.timed, self._space, self._chance = timed, space, chances(seed)
+    def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0, goal: Goal = FEWEST_CYCLES) -> None:
+        self.timed, self._space, self._chance, self._goal = timed, space, chances(seed), goal
 
     def schedule(self, choice: Choice) -> DmaSchedule:
-        """What the greedy rule makes of a choice."""
-        return Greedy(self.timed, self._space, choice).made
+        """What the greedy rule makes of a choice, timed under the other models too."""
+        made = Greedy(self.timed, self._space, choice).made
+        return replace(made, others=tuple(replayed(other, made.copies).cycles for other in self._goal.others))
 
     def further(self, found: Found, operations: int) -> Found:
         """Look on until so many operations were run on the clock."""
         while operations > 0 and self.timed.constants:
             choice = self._changed(found.choice)
             made = self.schedule(choice)
-            if made.cycles <= found.cycles:
-                found = Found(choice, made.cycles, made if made.cycles < found.best.cycles else found.best)
+            if made.cycles <= int(found.cost * self._goal.references[0] + 0.5):
+                cost = self._goal.cost(made)
+                if cost <= found.cost:
+                    found = Found(choice, cost, made if cost < self._goal.cost(found.best) else found.best)
             operations -= max(_LEAST, len(self.timed))
         return found
 

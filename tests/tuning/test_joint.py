@@ -13,8 +13,8 @@ from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRa
 from npu_memplan.ethosu.schedule.prefetch.schedules import Choice, DmaSchedule
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.options import CompileOptions
-from tests.support.joint_prefetch import JointSchedule, SolverError, replayed, solve_jointly
-from tests.support.prefetch_oracle import Greedy, Room
+from tests.support.joint_prefetch import JointSchedule, SolverError, solve_jointly
+from tests.support.prefetch_oracle import Greedy, Room, replayed
 from tests.tuning.conftest import MODELS
 
 pytest.importorskip("ortools", reason="the solver is in the extra `exact`")

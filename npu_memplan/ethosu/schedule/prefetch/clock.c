@@ -2,6 +2,13 @@
  * timed_program.py. */
 #include "prefetch.h"
 
+/* To the nearest whole number, to the even one of two. */
+int64_t whole(double cycles) {
+  int64_t below = (int64_t)cycles;
+  double rest = cycles - (double)below;
+  return below + (rest > 0.5 || (rest == 0.5 && below % 2));
+}
+
 static double later(double a, double b) { return b > a ? b : a; }
 
 void clock_begin(Clock *clock) {

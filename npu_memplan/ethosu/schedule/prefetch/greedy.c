@@ -167,13 +167,6 @@ bool take_greedy(Arena *arena, Greedy *g, const Line *line, const Free *free) {
   return take_room(arena, &g->room, free, line) && !arena->failed;
 }
 
-/* To the nearest whole number, to the even one of two. */
-static int64_t whole(double cycles) {
-  int64_t below = (int64_t)cycles;
-  double rest = cycles - (double)below;
-  return below + (rest > 0.5 || (rest == 0.5 && below % 2));
-}
-
 /* Whether the rest takes more than `most` cycles in any case: of its kernels, or of the memory of constants. */
 static bool too_late(const Greedy *g, int32_t next, int64_t most) {
   const Moment *m = &g->clock.moment;

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 
 from ....compiled import Struct, chances, compiled, floats, int32s, int64s, structure, verdict
@@ -22,6 +22,7 @@ from .schedules import Choice, Copy, DmaSchedule, Found
 from .timed_program import COPY_WORDS, TimedProgram
 
 MEMORIES = CHANNELS = 8  # of prefetch.h
+_MODELS = 4  # the same
 
 _CHANNELS = tuple(Channel)
 assert len(_CHANNELS) <= CHANNELS
@@ -32,13 +33,33 @@ _Program, _Free, _Wish, _Sent, _Search = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a search lowers: the largest part of `references` that a schedule takes, under the model that makes it and
+    under those of `others`, the same program.
+    """
+
+    others: tuple[TimedProgram, ...] = ()
+    references: tuple[float, ...] = (1.0,)  # cycles, under each
+
+    def cost(self, schedule: DmaSchedule) -> float:
+        """Of a schedule that was timed under all."""
+        cycles = (schedule.cycles, *schedule.others)
+        return max(one / reference for one, reference in zip(cycles, self.references, strict=False))
+
+
+FEWEST_CYCLES = Goal()
+
+
 class NativeSearch:
     """The schedules of a program in free bytes, and a local search among them (`search.c`)."""
 
-    def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0) -> None:
-        if timed.arrays is None:
-            timed.arrays = _timed(timed)
-        self.timed, self._timed, self._chance = timed, timed.arrays, chances(seed)
+    def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0, goal: Goal = FEWEST_CYCLES) -> None:
+        for one in (timed, *goal.others):
+            if one.arrays is None:
+                one.arrays = _timed(one)
+        self.timed, self._timed, self._chance, self._goal = timed, timed.arrays, chances(seed), goal
+        self._others = (ctypes.c_void_p * _MODELS)(*(ctypes.addressof(one.arrays) for one in goal.others))
         limit, held = space.limit_bytes, space.held
         self._free = _Free(
             limit=limit, grain=space.grain, placed=space.placed, rows=len(held), used=space.used, held=held.ravel()
@@ -67,19 +88,26 @@ class NativeSearch:
         stays = array("b", [constant in choice.kept for constant in range(count)])
         max_lead = int32s(choice.max_lead.get(constant, -1) for constant in range(count))
         wish = _Wish(fifo=choice.fifo, from_top=choice.from_top, stays=stays, max_lead=max_lead)
-        search = _Search(cycles=found.cycles, left=operations, chance=self._chance)
+        reference = floats(self._goal.references)
+        search = _Search(
+            cost=found.cost, left=operations, models=len(reference), reference=reference, chance=self._chance
+        )
         constant, before, unfinished = (int32s([0]) * count for _ in range(3))
-        at = int64s([0]) * count
-        sent = _Sent(cycles=found.best.cycles, count=-1, constant=constant, before=before, unfinished=unfinished, at=at)
+        at, others = int64s([0]) * count, int64s([*found.best.others, *[0] * _MODELS][:_MODELS])
+        sent = _Sent(
+            cycles=found.best.cycles, count=-1, constant=constant, before=before, unfinished=unfinished, at=at,
+            others=others,
+        )  # fmt: skip
         call = compiled().functions.npu_memplan_prefetch
-        verdict(call(*map(ctypes.byref, (self._timed, self._free, search, wish, sent))))
+        verdict(call(ctypes.byref(self._timed), self._others, *map(ctypes.byref, (self._free, search, wish, sent))))
         best = found.best
         if sent.count >= 0:
             copies = zip(constant, before, at, unfinished, strict=True)
-            best = DmaSchedule(sent.cycles, tuple(Copy(*copy) for copy in islice(copies, sent.count)))
+            made = tuple(Copy(*copy) for copy in islice(copies, sent.count))
+            best = DmaSchedule(sent.cycles, made, tuple(others[: len(self._goal.others)]))
         kept = frozenset(k for k in range(count) if stays[k])
         early = {k: n for k, n in enumerate(max_lead) if n >= 0}
-        return Found(replace(choice, kept=kept, max_lead=early), search.cycles, best)
+        return Found(replace(choice, kept=kept, max_lead=early), search.cost, best)
 
 
 def _memories(timed: TimedProgram) -> list[str]:

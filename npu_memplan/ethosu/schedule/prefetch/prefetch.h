@@ -9,7 +9,7 @@
 
 #include "common.h"
 
-enum { MEMORIES = 8, CHANNELS = 8 }; /* at most; native_search.py has the same numbers */
+enum { MEMORIES = 8, CHANNELS = 8, MODELS = 4 }; /* at most; native_search.py has the same numbers */
 
 /* Operations, constants in the order of their first readers, and what each may need. Tables of pairs say latency or memory
  * time first: `x_at[n] .. x_at[n + 1]` are the entries of need n. */
@@ -64,12 +64,16 @@ typedef struct {
   int64_t cycles, count;
   int32_t *constant, *before, *unfinished; /* [constants] */
   int64_t *at;
+  int64_t *others; /* [MODELS]: cycles of the same under other models of time */
 } Sent;
 
-/* Where the local search is: at a wish that takes `cycles`, with so many operations left to be run on the clock. */
+/* Where the local search is: at a wish that costs so much, with so many operations left to be run on the clock. What a
+ * schedule costs is the largest part of a reference that it takes, under the model that makes it or under another. */
 typedef struct {
-  int64_t cycles, left;
-  uint64_t *chance; /* [1] */
+  double cost;
+  int64_t left, models;
+  const double *reference; /* [models] */
+  uint64_t *chance;        /* [1] */
 } Search;
 
 /* What follows is seen in this library only, so that calls are plain calls. */
@@ -120,6 +124,7 @@ void clock_step(Clock *clock, int32_t operation, bool copied);
 double clock_idle(const Clock *clock);
 double clock_busy(const Clock *clock, int64_t memory);
 double clock_total(const Clock *clock);
+int64_t whole(double cycles);
 
 /* free_space.c */
 typedef struct {
@@ -176,6 +181,9 @@ bool take_greedy(Arena *arena, Greedy *greedy, const Line *line, const Free *fre
 void fill_copy(Greedy *greedy, int64_t sent);
 int32_t first_chance(Greedy *greedy, Run *run, int32_t constant, int32_t from, int32_t until);
 void schedule(Greedy *greedy, const Wish *wish, Run *run, int64_t most, const Run *same, int32_t until);
+
+/* replay.c */
+int64_t replay(const Line *line, Run *scratch, const Sent *sent);
 
 /* snapshots.c */
 bool take_run(Arena *arena, Run *run, const Line *line);

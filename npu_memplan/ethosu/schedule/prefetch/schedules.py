@@ -27,6 +27,7 @@ class DmaSchedule:
 
     cycles: int
     copies: tuple[Copy, ...] = ()
+    others: tuple[int, ...] = ()  # cycles under other models of time than that which made it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a search stands: at a choice that takes so many cycles; `best` is the best it met."""
+    """Where a search stands: at a choice that costs so much; `best` is the best it met."""
 
     choice: Choice
-    cycles: int
+    cost: float
     best: DmaSchedule

@@ -83,11 +83,29 @@ static void keep(Sent *best, const Sent *found) {
   memcpy(best->before, found->before, count * sizeof *best->before);
   memcpy(best->unfinished, found->unfinished, count * sizeof *best->unfinished);
   memcpy(best->at, found->at, count * sizeof *best->at);
+  memcpy(best->others, found->others, MODELS * sizeof *best->others);
+}
+
+static double cost(const Search *s, const Sent *sent) {
+  double most = (double)sent->cycles / s->reference[0];
+  for (int64_t m = 1; m < s->models; m++) {
+    double part = (double)sent->others[m - 1] / s->reference[m];
+    most = part > most ? part : most;
+  }
+  return most;
+}
+
+/* Time a schedule under the other models. */
+static void time_otherwise(const Search *s, const Line *const *others, Sent *sent, Run *scratch) {
+  for (int64_t m = 1; m < s->models; m++) {
+    sent->others[m - 1] = replay(others[m - 1], scratch, sent);
+  }
 }
 
 /* Change the wish, and go on from what is not slower. */
-static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Run *run, Run *trial) {
+static void look_on(Greedy *g, Search *s, const Line *const *others, Wish *wish, Sent *best, Run *run, Run *trial, Run *scratch) {
   int64_t constants = g->line->constants;
+  double least = cost(s, best), now = 0;
   Change before[TOGETHER];
   schedule(g, wish, run, NEVER, NULL, 0);
   for (; s->left > 0; s->left -= max_of(LEAST, g->line->operations)) {
@@ -99,10 +117,17 @@ static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Run *run, Run 
     if (until == g->line->operations) {
       continue;
     }
-    schedule(g, wish, trial, s->cycles, run, until);
-    if (trial->sent.cycles <= s->cycles) {
-      s->cycles = trial->sent.cycles;
-      if (trial->sent.cycles < best->cycles) {
+    int64_t most = (int64_t)(s->cost * s->reference[0] + 0.5); /* a whole number of cycles, but for rounding */
+    schedule(g, wish, trial, most, run, until);
+    bool in_time = trial->sent.cycles <= most;
+    if (in_time) {
+      time_otherwise(s, others, &trial->sent, scratch);
+      now = cost(s, &trial->sent);
+    }
+    if (in_time && now <= s->cost) {
+      s->cost = now;
+      if (now < least) {
+        least = now;
         keep(best, &trial->sent);
       }
       keep_run(run, trial, until);
@@ -115,20 +140,22 @@ static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Run *run, Run 
 }
 
 /* Look on from a wish, for as many operations on the clock as are left: FOUND, or NO_MEMORY. With nothing left, what
- * becomes of the wish itself.
+ * becomes of the wish itself. `others`: the program under the other models.
  */
-int64_t npu_memplan_prefetch(const Line *line, const Free *free, Search *search, Wish *wish, Sent *best) {
+int64_t npu_memplan_prefetch(const Line *line, const Line *const *others, const Free *free, Search *search, Wish *wish, Sent *best) {
   Arena arena = {0};
   Greedy g;
   Run run, trial;
-  bool ready = take_greedy(&arena, &g, line, free) && take_run(&arena, &run, line);
+  bool ready = take_greedy(&arena, &g, line, free) && take_run(&arena, &run, line) && take_run(&arena, &trial, line);
   if (ready && search->left > 0) {
-    ready = take_run(&arena, &trial, line);
+    Run scratch = {0};
+    ready = search->models < 2 || take_run(&arena, &scratch, line);
     if (ready) {
-      look_on(&g, search, wish, best, &run, &trial);
+      look_on(&g, search, others, wish, best, &run, &trial, &scratch);
     }
   } else if (ready) {
     schedule(&g, wish, &run, NEVER, NULL, 0);
+    time_otherwise(search, others, &run.sent, &trial);
     keep(best, &run.sent);
   }
   free_all(&arena);

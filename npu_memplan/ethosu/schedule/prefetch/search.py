@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .free_space import FreeCapacity
-from .native_search import NativeSearch
+from .native_search import FEWEST_CYCLES, Goal, NativeSearch
 from .schedules import Choice, DmaSchedule, Found
 from .timed_program import TimedProgram, TimedRun
 
@@ -30,15 +30,15 @@ def without_copies(timed: TimedProgram) -> DmaSchedule:
 class CopySearch:
     """The copies of a program in free bytes, looked for as long as one likes: a few at a time are sent otherwise."""
 
-    def __init__(self, timed: TimedProgram, space: FreeCapacity) -> None:
-        self.timed, self.spent = timed, 0
-        self._native = NativeSearch(timed, space) if timed.constants and NativeSearch.usable(timed) else None
+    def __init__(self, timed: TimedProgram, space: FreeCapacity, goal: Goal = FEWEST_CYCLES) -> None:
+        self.timed, self.spent, self._goal = timed, 0, goal
+        self._native = NativeSearch(timed, space, goal=goal) if timed.constants and NativeSearch.usable(timed) else None
         plain = without_copies(timed) if self._native is None else self._native.without_copies()
-        self._found = Found(Choice(), plain.cycles, plain)
+        self._found = Found(Choice(), goal.cost(plain), plain)
         self._begun = False
         if self._native is not None:
             first = self._native.schedule(Choice())
-            self._found = Found(Choice(), first.cycles, _faster(plain, first))
+            self._found = Found(Choice(), goal.cost(first), self._cheaper(plain, first))
         for policy in _POLICIES:
             if space.placed or not policy.from_top:
                 self.try_out(policy)
@@ -47,6 +47,11 @@ class CopySearch:
     def best(self) -> DmaSchedule:
         """The fastest so far."""
         return self._found.best
+
+    @property
+    def cost(self) -> float:
+        """Of the best, by the goal."""
+        return self._goal.cost(self.best)
 
     @property
     def choice(self) -> Choice:
@@ -70,10 +75,10 @@ class CopySearch:
             return
         made = self._native.schedule(choice)
         self.spent += len(self.timed)
-        if made.cycles <= self._found.cycles:
-            self._found = Found(choice, made.cycles, _faster(self.best, made))
+        cost = self._goal.cost(made)
+        if cost <= self._found.cost:
+            self._found = Found(choice, cost, self._cheaper(self.best, made))
 
-
-def _faster(one: DmaSchedule, other: DmaSchedule) -> DmaSchedule:
-    """`one` where they are alike."""
-    return other if other.cycles < one.cycles else one
+    def _cheaper(self, one: DmaSchedule, other: DmaSchedule) -> DmaSchedule:
+        """`one` where they are alike."""
+        return other if self._goal.cost(other) < self._goal.cost(one) else one

@@ -8,6 +8,7 @@ bool take_run(Arena *arena, Run *run, const Line *line) {
   TAKE(arena, run->sent.before, line->constants);
   TAKE(arena, run->sent.unfinished, line->constants);
   TAKE(arena, run->sent.at, line->constants);
+  TAKE(arena, run->sent.others, MODELS);
   TAKE(arena, run->kernel, line->operations);
   TAKE(arena, run->transfer, transfers);
   TAKE(arena, run->started, transfers);
