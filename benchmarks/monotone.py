@@ -3,8 +3,9 @@
     python -m benchmarks.monotone MODEL.tflite ... [--accelerator NAME] [--effort normal] [--limits 20]
 
 For each model, limits from 0.5 to 1.5 times Vela's arena; each is a compile by itself, whose search has nothing of the
-others (the model is read once). A line a model: cycles of each limit, and how often, and by how much, a larger limit
-took more cycles than a smaller one. Nothing is asserted.
+others (the model is read once). A line a model: cycles of each limit over those of Vela's stream, by the timing model
+in which that is most (programs are selected by it), and how often, and by how much, a larger limit took more than a
+smaller one. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import lower, read
 from npu_memplan.planners import PlanningError
 from npu_memplan.request import request
+from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model
 from npu_memplan.tuning.models import ENDLESS, ModelCache
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.tuning.selection import select_fastest
 
 
-def cycles_at(model: Path, options: CompileOptions, count: int) -> Iterator[tuple[int, int]]:
-    """(limit, cycles) of each limit at which something fits, the smallest first."""
+def ratios(model: Path, options: CompileOptions, count: int) -> Iterator[float]:
+    """Of each limit at which something fits, the smallest first: the worst ratio to Vela's cycles."""
     memory_map, pool = options.memory_map(), options.planned_pools()[-1].name
     assert memory_map is not None
     arena, _, _ = vela(model, options, "Performance")
+    theirs = read(model, request(replace(options, npu_compiler="vela"))).vela_stream_cycles
     models = ModelCache(lambda wanted: lower(read(model, request(wanted))), {pool: ENDLESS})
     for number in range(count):
         limit = int(arena * (0.5 + number / (count - 1)))
@@ -39,7 +42,9 @@ def cycles_at(model: Path, options: CompileOptions, count: int) -> Iterator[tupl
             best = select_fastest(replace(options, pools={pool: limit}), memory_map, models.loaded)
         except PlanningError:
             continue
-        yield limit, Ranking(memory_map)(best)[0]
+        rank = Ranking(memory_map)
+        cycles = cycles_by_model(ProgramCandidate(best, rank(best)), rank)
+        yield max(one / other for one, other in zip(cycles, theirs, strict=True))
 
 
 def main() -> None:
@@ -55,10 +60,10 @@ def main() -> None:
         started, least, rises, worst = time.process_time(), math.inf, 0, 1.0
         shown = []
         try:
-            for _, cycles in cycles_at(model, options, given.limits):
-                rises, worst = rises + (cycles > least), max(worst, cycles / least)
-                least = min(least, cycles)
-                shown.append(f"{cycles:,}{'!' if cycles > least else ''}")
+            for ratio in ratios(model, options, given.limits):
+                rises, worst = rises + (ratio > least), max(worst, ratio / least)
+                least = min(least, ratio)
+                shown.append(f"{ratio:.4f}{'!' if ratio > least else ''}")
         except NpuMemplanError as error:
             shown.append(str(error).splitlines()[0])
         total += rises
