@@ -36,7 +36,7 @@ _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices 
 _WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
 _FINALISTS = 8  # besides the first program, by their cycles under the model of the search
-_SLOWER = 4  # candidates searched under the worst model at any effort, where the best is slower than the reference
+_SLOWER = 4  # candidates searched under all models at any effort, where the best is slower than the reference
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
