@@ -35,7 +35,8 @@ class SearchBudget:
         return bool(self.shares or self.in_place_shares or self.read_once_shares)
 
 
-# `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, without stripes.
+# `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, with no stripes but
+# those of pools with a size.
 BUDGETS = {
     "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, False, (), (), (), False, 0, 0),
     "normal": SearchBudget(

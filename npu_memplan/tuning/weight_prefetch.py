@@ -148,7 +148,7 @@ class _Incumbent:
         self.candidates, self._ranking = list(candidates), rank
         theirs = reference or candidates[0].plain.extracted.loaded.comparable_cycles
         self.reference = tuple(theirs) or cycles_by_model(candidates[0], rank)
-        self.added: list[ProgramCandidate] = []  # that were searched for under another model
+        self.added: list[ProgramCandidate] = []  # that were searched for under all models
         self.best = min(candidates, key=_rank)
         self.made = self.best.plain
 

@@ -1,8 +1,9 @@
 """What no published count decides of the time that a program takes, as models to compare programs under.
 
 Invariant: `NOMINAL` is what every figure is of unless it says otherwise; the others say by how much it may be off.
-Programs are searched for under one of them, and taken only where they are better under all. Source of their figures:
-settings of an independent simulation that the counts of FVPs still allow (docs/time_validation.md).
+Programs are searched for under one of them, the best under all at once, and taken only where they are better under
+all. Source of their figures: settings of an independent simulation that the counts of FVPs still allow
+(docs/time_validation.md).
 """
 
 from __future__ import annotations
