@@ -8,8 +8,7 @@ import functools
 import re
 import subprocess
 import sys
-import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,10 +17,9 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = ("npu_memplan", "fvp_runner")
 MODULES = sorted(p for package in PACKAGES for p in (REPOSITORY / package).rglob("*.py"))
-LINES = 400  # of a module
-FUNCTION_LINES = 60  # of a function's body
+LINES = 800  # of a module
+FUNCTION_LINES = 80  # of a function's body
 PIPELINE_LINES = 140  # the whole compile on a screen or two
-FILES = 16  # modules of a folder, beside its __init__.py
 
 
 def name_of(path: Path) -> str:
@@ -82,9 +80,9 @@ def imports_beyond(paths: Iterable[Path], allowed: Collection[str]) -> dict[str,
     return {name: others for name, others in found.items() if others}
 
 
-def test_every_module_is_one_concept_of_readable_size() -> None:
+def test_every_module_has_a_readable_size() -> None:
     long = [name_of(path) for path in MODULES if len(path.read_text(encoding="utf-8").splitlines()) > LINES]
-    assert long == [], f"more than {LINES} lines: one concept a file"
+    assert long == [], f"more than {LINES} lines: one story a file"
 
 
 def test_every_module_states_its_invariant() -> None:
@@ -103,15 +101,6 @@ def test_every_function_fits_a_screen() -> None:
         f"{name_of(path)}.{node.name}": (node.end_lineno or 0) - node.body[0].lineno + 1 for path, node in functions
     }
     assert {name: count for name, count in lines.items() if count > FUNCTION_LINES} == {}, "give the steps names"
-
-
-def test_a_folder_can_be_overlooked() -> None:
-    """A warning only: where a module belongs is not a matter of counting (one record a file makes a long folder)."""
-    modules = (path for path in MODULES if path.name != "__init__.py")
-    counts = Counter(path.parent.relative_to(REPOSITORY).as_posix() for path in modules)
-    crowded = {folder: count for folder, count in counts.items() if count > FILES}
-    if crowded:
-        warnings.warn(f"more than {FILES} modules in {crowded}: can one be divided by subject?", stacklevel=1)
 
 
 @pytest.mark.parametrize(
