@@ -128,7 +128,7 @@ class FvpRunner:
             command = command_line(self.binary, self.firmware, elf, self._options)
             with (
                 stopwatch(self.name, self.firmware.artifact, self._options) as watch,
-                child(command, elf.parent) as process,
+                child(command, folder) as process,
             ):
                 output, errors = _until_end(process, watch)
                 seconds = watch.seconds

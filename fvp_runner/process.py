@@ -1,71 +1,41 @@
-"""Child processes that never outlive the run, and questions to programs that may not answer.
+"""Programs that a run needs, and questions to programs that may not answer.
 
-Invariant: a process started here is dead when its `with` block is left, however it is left, with every process of its
-group, and, on Linux, when this process dies without leaving it. A question ends with its time limit, and reads a
-bounded number of bytes, whatever the program does.
+Invariant: what `npu_memplan.process.programs` says of every program; one that cannot be started is a missing runner.
+A question ends with its time limit, and reads a bounded number of bytes, whatever the program does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
-import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.process.programs import end_program, start_program
+
 from .base import RunnerMissingError
 
-_PR_SET_PDEATHSIG = 1
 _OUTPUT_BYTES = 1 << 16  # a version or a path is far shorter
 _LOOK_S = 0.02  # between two looks at whether the program has ended
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)  # loaded here: the child of a fork must not import
-
-    def prepare() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    return prepare
-
-
 @contextlib.contextmanager
-def child(command: Sequence[str | Path], folder: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Start `command` with stdout and stderr piped, in a session of its own; kill it on leaving.
-
-    A session of its own: Ctrl-C reaches this process alone, which then ends the child.
-    """
+def child(command: Sequence[str | Path], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start `command` with stdout and stderr piped, its temporary files in `folder`; end it on leaving."""
     try:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=folder,
-            start_new_session=True,
-            preexec_fn=_die_with_parent(),
-        )
+        process = start_program(command, folder)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise RunnerMissingError(f"cannot start {command[0]}: {reason or error}") from None
     try:
         yield process
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()
-        process.wait()
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+        end_program(process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +58,7 @@ def read_output(command: Sequence[str | Path], timeout_s: float = 30.0) -> Proce
     `RunnerMissingError` when it does not start. What it leaves behind is not waited for, and ended too.
     """
     deadline = time.monotonic() + timeout_s
-    with child(command) as process:
+    with scratch_folder("ask") as folder, child(command, folder) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         pipes = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}

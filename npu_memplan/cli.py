@@ -18,9 +18,10 @@ import traceback
 import click
 
 from .errors import InternalError, NpuMemplanError, describe_error
+from .process.ending import lacks_memory, raise_if_ending, signals_as_exceptions
 from .process.incidents import gathering, kind_of
 from .process.requirements import missing_package
-from .process.setup import only_printable, open_streams, print_nowhere, signals_as_exceptions
+from .process.setup import only_printable, open_streams, print_nowhere
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _) or as _ELSEWHERE says,
 # the click command in it is called `command`.
@@ -116,18 +117,32 @@ def _run() -> int:
 
 _INTERNAL = 3  # exit code
 _READER_LEFT = 128 + 13  # what a shell shows of a program that SIGPIPE ended
+_NO_MEMORY = (
+    "npu-memplan: an allocation was refused: there is not enough memory here; give the command more "
+    "(`ulimit -v`, a container's limit)"
+)
 _REPORT_IT = (
     "npu-memplan: that is a fault of npu_memplan, not of the model: please report it, with the model, the command and "
     "what `npu-memplan doctor` prints"
 )
 
 
-def _ended() -> int:
+def _called() -> int:
+    """The command's own exit code; whatever a request to end became on its way is raised as that request."""
     try:
         # Outside its standalone mode click returns the code of Context.exit and Exit.
         code = cli.main(prog_name="npu-memplan", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+    except BaseException:
+        raise_if_ending()
+        raise
+    raise_if_ending()
+    return code if isinstance(code, int) else 0
+
+
+def _ended() -> int:
+    try:
+        return _called()
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
@@ -151,9 +166,12 @@ def _ended() -> int:
         print_nowhere()
         return 2
     except MemoryError:
-        click.echo("npu-memplan: an allocation was refused: there is not enough memory here", err=True)
+        click.echo(_NO_MEMORY, err=True)
         return 2
     except Exception as error:
+        if lacks_memory(error):
+            click.echo(_NO_MEMORY, err=True)
+            return 2
         if isinstance(error, ModuleNotFoundError) and (text := missing_package(error)):
             click.echo(f"npu-memplan: {text}", err=True)
             return 2

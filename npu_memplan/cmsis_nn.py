@@ -11,7 +11,6 @@ import ctypes
 import functools
 import hashlib
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from .c_compiler import compiler, missing_compiler
 from .errors import NpuMemplanError
 from .files.owned_folder import scratch_folder
+from .process.programs import run_program
 
 CMSIS_NN = "cmsis-nn"
 HEADER = "arm_nnfunctions.h"
@@ -160,10 +160,7 @@ def _sizes(folder: Path) -> ctypes.CDLL:
         source, target = temporary / "sizes.c", temporary / "sizes.so"
         source.write_text(_STRUCTURES, encoding="utf-8")
         flags = ["-std=c11", "-O1", "-w", "-fPIC", "-shared", f"-I{folder / 'Include'}"]
-        done = subprocess.run(
-            [*command, *flags, str(source), *map(str, sources), "-o", str(target)],
-            capture_output=True, text=True, errors="replace", check=False, timeout=300,
-        )  # fmt: skip
+        done = run_program([*command, *flags, source, *sources, "-o", target], temporary, 300)
         if done.returncode:
             first = "\n".join(done.stderr.splitlines()[:8])
             raise CmsisNNError(f"{folder}: its functions of buffer sizes cannot be compiled by {command[0]}:\n{first}")

@@ -268,7 +268,8 @@ def test_what_an_npu_is_stands_in_arch_and_its_bit_fields_in_stream() -> None:
 
 def test_readers_of_models_know_no_ir_and_only_velas_knows_the_npu() -> None:
     readers = [p for p in MODULES if "models" in p.parts]
-    allowed = ("npu_memplan.errors", "npu_memplan.names", "npu_memplan.sizes", "npu_memplan.models")
+    beside = ("errors", "names", "sizes", "models", "process.ending", "files.paths")
+    allowed = tuple(f"npu_memplan.{name}" for name in beside)
     npu = ("npu_memplan.ethosu.arch", "npu_memplan.ethosu.stream")
     assert imports_beyond([p for p in readers if not p.stem.startswith("vela")], allowed) == {}
     assert imports_beyond([p for p in readers if p.stem.startswith("vela")], (*allowed, *npu)) == {}
@@ -358,6 +359,37 @@ def hides(handler: ast.ExceptHandler) -> bool:
         for n in ast.walk(handler)
     )
     return every and not told
+
+
+def loses_signals(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler of every exception goes on without asking whether a signal raised it."""
+    caught = ast.unparse(handler.type) if handler.type is not None else "BaseException"
+    asks = {"raise_outside_cause", "report_fault"}
+    kept = any(
+        (isinstance(n, ast.Raise) and n.exc is None) or (isinstance(n, ast.Call) and ast.unparse(n.func) in asks)
+        for n in ast.walk(handler)
+    )
+    return re.search(r"\bException\b", caught) is not None and not kept
+
+
+def test_no_handler_loses_a_signal() -> None:
+    """What TVM makes of one is a RuntimeError, see `process.ending`."""
+    assert loses_signals(ast.parse("try: f()\nexcept Exception as e: raise X from e").body[0].handlers[0])  # type: ignore[attr-defined]
+    found = {name_of(p) for p in MODULES for n in nodes(p) if isinstance(n, ast.ExceptHandler) and loses_signals(n)}
+    in_threads = {
+        "npu_memplan.cli",  # asks `lacks_memory`; `_called` has asked for signals
+        *("npu_memplan.sweep.worker.measure", "npu_memplan.sweep.executors.slurm", "npu_memplan.sweep.drive"),
+        "fvp_runner.checked_run.worker",  # a process of its own, which is killed
+        "fvp_runner.host.sanitizer",  # kept, and raised where the run ends
+    }
+    assert found <= in_threads, found - in_threads
+
+
+def test_one_module_starts_programs() -> None:
+    """So every one has limits, a group and a folder for its temporary files."""
+    started = re.compile(r"subprocess\.(run|Popen|call|check_\w+)\(|os\.(system|popen|spawn\w+|exec\w+)\(")
+    found = {name_of(path) for path in MODULES if started.search(path.read_text(encoding="utf-8"))}
+    assert found <= {"npu_memplan.process.programs", "npu_memplan.sweep.worker.guard"}
 
 
 def test_nobody_hides_a_fault() -> None:

@@ -23,6 +23,7 @@ from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
 from npu_memplan.problem import Agent
+from npu_memplan.process.ending import raise_outside_cause
 
 from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
 from ..host.runner import LocalRunner
@@ -58,6 +59,7 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
     except NpuMemplanError as error:
         return RunFacts(refused=_describe_error(error, directory))
     except Exception as error:  # of a library: its importers raise whatever comes first
+        raise_outside_cause(error)
         return RunFacts(
             refused=f"the reference cannot run it: {type(error).__name__}: {_describe_error(error, directory)}"
         )

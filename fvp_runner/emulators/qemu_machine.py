@@ -52,7 +52,7 @@ def booted(board: Board, image: Elf, semihosting: bool = False) -> Iterator[Qemu
         kernel = folder / "firmware.elf"
         kernel.write_bytes(image.image)
         command = _command(board, folder, kernel, semihosting)
-        with child(command) as process, contextlib.ExitStack() as stack:
+        with child(command, folder) as process, contextlib.ExitStack() as stack:
             try:
                 machine = QemuMachine(board, image, process, folder, stack)
             except RunnerError as error:

@@ -22,6 +22,7 @@ from npu_memplan.codegen.interface import c_files
 from npu_memplan.files.manifest import FIRMWARE as BUILT
 from npu_memplan.files.staging import TakenError, staged_directory
 from npu_memplan.names import identifier
+from npu_memplan.process.programs import run_program
 from npu_memplan.target_data import Board, accelerator_system, load_board
 
 from ..base import RunnerError, RunnerMissingError, RunOptions, load_artifact
@@ -183,23 +184,21 @@ def _compile(
 
     def one(source: Path, target: Path) -> None:
         flags = [f"-mcpu={cpu}", *_COMPILE, *(f"-D{d}" for d in defines), *includes]
-        _run([COMPILER, *flags, "-c", str(source), "-o", str(target)], f"compiling {source.name}")
+        _run([COMPILER, *flags, "-c", str(source), "-o", str(target)], folder, f"compiling {source.name}")
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         for done in [pool.submit(one, s, t) for s, t in zip(sources, objects, strict=True)]:
             done.result()
     script, map_file = folder / "firmware.ld", folder / "firmware.map"
     link = [COMPILER, f"-mcpu={cpu}", *_LINK, f"-Wl,-T,{script}", f"-Wl,-Map,{map_file}", *map(str, objects)]
-    _run([*link, "-lm", "-lc", "-lgcc", "-o", str(folder / elf_name)], "linking the firmware")
+    _run([*link, "-lm", "-lc", "-lgcc", "-o", str(folder / elf_name)], folder, "linking the firmware")
     for path in objects:
         path.unlink()
 
 
-def _run(command: list[str], doing: str) -> None:
+def _run(command: list[str], folder: Path, doing: str) -> None:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
-        )
+        done = run_program(command, folder, _TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise BuildError(f"{doing} took longer than {_TIMEOUT_S:g} s; the command was: {' '.join(command)}") from None
     if done.returncode != 0:

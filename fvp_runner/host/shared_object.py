@@ -20,6 +20,7 @@ from npu_memplan.c_compiler import compiler, missing_compiler
 from npu_memplan.codegen.interface import c_files
 from npu_memplan.files.owned_folder import scratch_folder
 from npu_memplan.names import identifier
+from npu_memplan.process.programs import run_program
 
 from ..base import RunnerError, RunnerMissingError
 from ..process import read_output
@@ -195,17 +196,17 @@ def build(
             plain = [flag for flag in FLAGS if flag != "-shared"]
             made = instrumented(command, name, sources, temporary, plain)
             for one in made.lines:
-                _compile(one, directory, timeout_s)
+                _compile(one, directory, temporary, timeout_s)
             sources = list(made.inputs)
         line = [*command, *FLAGS, f"-I{folder}", *included, *map(str, sources), str(forward), "-o", str(target), "-lm"]
-        _compile(line, directory, timeout_s)
+        _compile(line, directory, temporary, timeout_s)
         # A loaded object stays valid when its file goes.
         return SharedObject(target, name)
 
 
-def _compile(line: Sequence[str], directory: Path, timeout_s: float) -> None:
+def _compile(line: Sequence[str], directory: Path, temporary: Path, timeout_s: float) -> None:
     try:
-        done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+        done = run_program(line, temporary, timeout_s)
     except subprocess.TimeoutExpired:
         raise RunnerError(
             f"{line[0]} took longer than {timeout_s:g} s for the C of {directory}; give more time with --timeout"

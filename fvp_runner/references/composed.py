@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.exactness import MICRO
 from npu_memplan.models.network import CpuOperator, Network
+from npu_memplan.process.ending import raise_outside_cause
 
 from .base import KeptStates, ReferenceRunError, fitting_inputs
 from .litert import WHAT as LITERT
@@ -79,6 +80,7 @@ class ComposedReference(KeptStates):
         try:
             found = reference(*inputs, **operator.custom_options())
         except Exception as error:  # it is the user's own code
+            raise_outside_cause(error)
             raise ReferenceRunError(
                 f"the NumPy reference of {operator.name} failed: {type(error).__name__}: {error}; it gets the inputs "
                 "as arrays and the options by name"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from npu_memplan.exactness import TOSA
 from npu_memplan.files.owned_folder import scratch_folder
 from npu_memplan.models.tosa import read_tosa
+from npu_memplan.process.programs import run_program
 
 from .base import ReferenceRunError
 from .framework import FrameworkReference
@@ -86,7 +87,7 @@ class TosaReference(FrameworkReference):
     def _run(self, folder: Path) -> None:
         command = [str(self._program), "--test_desc", str(folder / "desc.json"), "--output_dir", str(folder)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+            done = run_program(command, folder, _TIMEOUT_S)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ReferenceRunError(f"{TOSA} did not run on {self.name}: {error}") from error
         if done.returncode:

@@ -30,6 +30,8 @@ from fvp_runner.checked_run.facts import (
 )
 
 from ..errors import InternalError
+from ..files.owned_folder import scratch_folder
+from ..process.programs import end_program, start_program
 from ..process.python_child import python_child
 
 _TIMEOUT_S = 600.0  # no check that is done unasked comes near it
@@ -43,6 +45,7 @@ class _Worker:
 
     process: subprocess.Popen[bytes]
     answers: int
+    closing: contextlib.ExitStack
 
 
 _started: list[_Worker] = []
@@ -62,34 +65,29 @@ def _end_started() -> None:
 
 
 def _start() -> _Worker:
-    ours, theirs = os.pipe()
-    try:
-        process = subprocess.Popen(
-            python_child(_CODE, str(theirs), flags=("-S",)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(theirs,),
-            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the other
-        )
-    except OSError:
-        os.close(ours)
-        raise
-    finally:
-        os.close(theirs)
-    return _Worker(process, ours)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder("check"))
+        ours, theirs = os.pipe()
+        stack.callback(os.close, ours)
+        try:
+            process = start_program(
+                python_child(_CODE, str(theirs), flags=("-S",)),
+                folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs,),
+            )
+        finally:
+            os.close(theirs)
+        stack.callback(end_program, process)
+        return _Worker(process, ours, stack.pop_all())
 
 
 def _end(worker: _Worker) -> int:
     """End a worker with all that it started; its exit status."""
     code = worker.process.poll()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(worker.process.pid, signal.SIGKILL)
-    worker.process.wait()
-    os.close(worker.answers)
-    if worker.process.stdin is not None:
-        with contextlib.suppress(OSError):
-            worker.process.stdin.close()
+    worker.closing.close()
     return worker.process.returncode if code is None else code
 
 

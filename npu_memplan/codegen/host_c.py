@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ..errors import InternalError, NpuMemplanError, describe_error
+from ..process.ending import raise_outside_cause
 from . import CodegenError
 from .c_array import c_float
 from .c_names import local
@@ -58,6 +59,7 @@ def print_functions(
     except NpuMemplanError:
         raise
     except Exception as error:  # what was lowered has a form in C
+        raise_outside_cause(error)
         raise InternalError(
             f"TVM prints no C of the host's code ({', '.join(functions)}): {describe_error(error)}"
         ) from error

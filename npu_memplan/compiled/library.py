@@ -27,6 +27,7 @@ from ..c_compiler import compiler, missing_compiler
 from ..clock import paused
 from ..files.owned_folder import scratch_folder
 from ..files.user_cache import cache_folder, is_ours
+from ..process.programs import run_program
 
 # No fused multiply-add: choices must not depend on the machine.
 FLAGS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared")
@@ -163,13 +164,13 @@ def _build(command: list[str], target: Path) -> None:
     objects = {path: target.with_name(f"{i}.o") for i, path in enumerate(f for f in files if f.suffix == ".c")}
     with ThreadPoolExecutor(os.cpu_count()) as beside:
         lines = [[*command, *FLAGS[:-1], *folders, "-c", str(c), "-o", str(o)] for c, o in objects.items()]
-        list(beside.map(_compile, lines))
-    _compile([*command, *FLAGS, *map(str, objects.values()), "-o", str(target)])
+        list(beside.map(lambda line: _compile(line, target.parent), lines))
+    _compile([*command, *FLAGS, *map(str, objects.values()), "-o", str(target)], target.parent)
 
 
-def _compile(line: list[str]) -> None:
+def _compile(line: list[str], folder: Path) -> None:
     try:
-        done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False)
+        done = run_program(line, folder, TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise _CannotBuild(f"{line[0]} did not compile the searches within {TIMEOUT_S:g} s") from None
     if done.returncode:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ..process.ending import raise_if_ending
 from . import manifest
 from .owned_folder import NOTE, lock, owned_folder, sweep
 from .whole_file import OutputError
@@ -86,6 +87,7 @@ def staged_directory(target: Path, force: bool = False, kind: str = manifest.MOD
         except OSError as error:
             raise _cannot_write(place, error) from None
         yield staging / _NEW
+        raise_if_ending()
         manifest.write(staging / _NEW, kind)
         try:
             with _alone(place.parent):

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from ..errors import NpuMemplanError
+from ..process.ending import raise_if_ending
 from .owned_folder import lock
 
 _YOUNG_S = 60.0  # a sibling that is younger may be one that its writer has not locked yet
@@ -52,6 +53,7 @@ def _replace(path: Path, content: bytes) -> None:
             lock(file.fileno())
             file.write(content)
             file.flush()
+        raise_if_ending()
         with contextlib.suppress(FileNotFoundError):  # a file that is there keeps its permissions
             temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         temporary.replace(path)

@@ -18,7 +18,7 @@ from ..errors import NpuMemplanError
 from ..ethosu.time import printed_cycles
 from ..frontend.start import vela_options
 from ..options import NO_NPU, CompileOptions
-from ..process.incidents import FAULT, gathering, report_fault
+from ..process.incidents import FAULT, FAULTS, gathering, report_fault
 from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:
@@ -122,9 +122,7 @@ def _plan(model: Path, wanted: CompileOptions, cache: ProgramCache | None) -> Co
         return plan_model(model, wanted, cache=cache)
     except NpuMemplanError as error:
         return str(error).splitlines()[0]
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:
+    except FAULTS as error:
         return FAULT + report_fault(" ".join(wanted.to_cli_args()), error)
 
 

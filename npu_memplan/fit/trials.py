@@ -19,7 +19,7 @@ from ..exactness import Exactness
 from ..knobs import by_one, further, trials
 from ..options import NO_NPU, CompileOptions
 from ..problem import PlanStatus
-from ..process.incidents import FAULT, gathering, report_fault
+from ..process.incidents import FAULT, FAULTS, gathering, report_fault
 from ..sizes import both, parse_named_size, parse_size
 from ..text_table import align
 
@@ -203,13 +203,13 @@ def _compiled(compile: Callable[[CompileOptions], Compiled], wanted: CompileOpti
     """What `compile` makes, or why it makes nothing; what is wrong with the model or the options ends the `first`."""
     try:
         return compile(wanted)
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:
-        if isinstance(error, NpuMemplanError) and first:  # nothing changes that
+    except RefusalError as error:
+        if first:  # nothing changes that
             raise
-        if isinstance(error, RefusalError):
-            return str(error)
+        return str(error)
+    except (NpuMemplanError, *FAULTS) as error:
+        if isinstance(error, NpuMemplanError) and first:
+            raise
         return FAULT + report_fault(shlex.join(wanted.to_cli_args()), error)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..errors import InternalError, RefusalError, describe_error
+from ..process.ending import raise_outside_cause
 from ..process.incidents import NOT_OURS, is_ours
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ def imported(framework: str, name: str, importer: Callable[[], T], line: int = -
     except (*NOT_OURS, InternalError):
         raise
     except Exception as error:  # the frontend raises whatever comes first
+        raise_outside_cause(error)
         if is_ours(error):
             raise
         reason = describe_error(error, line)

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import describe_error
 from ..ethosu.reading.reader import bindings_of, name_of
 from ..models.file import UnsupportedModelError
+from ..process.ending import raise_outside_cause
 from ..vocabulary import RESHAPING, is_npu
 
 
@@ -29,6 +30,7 @@ def legalize_host(
         folded = _with_copies(module, _folded(module))
         legal = relax.transform.LegalizeOps()(folded)
     except Exception as error:  # of one operator; TVM does not say which
+        raise_outside_cause(error)
         listed, message = _listed(_unplanned(module), left), describe_error(error)
         raise UnsupportedModelError(
             f"{name} has an operator that TVM makes no host code of ({message}), one of:\n{listed}\n{advice}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..process.ending import raise_outside_cause
 from ..sizes import counted
 from .file import NetworkError
 from .tensor import Tensor
@@ -47,6 +48,7 @@ class CpuOperator:
         try:
             options = flexbuffers.Loads(data)
         except Exception as error:  # the reader raises whatever comes first
+            raise_outside_cause(error)
             raise NetworkError(
                 f"operator {self.index} {self.name}: its options are no flexbuffer ({error}); the file is damaged"
             ) from None

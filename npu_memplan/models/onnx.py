@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import NpuMemplanError, describe_error
 from ..names import Names, printable
+from ..process.ending import raise_outside_cause
 from .file import UnsupportedModelError, read_file
 
 SUFFIX = ".onnx"
@@ -47,6 +48,7 @@ def read_onnx(model: bytes | Path, name: str = "") -> Any:
             load_external_data_for_model(proto, str(model.parent))
         onnx.checker.check_model(proto)
     except Exception as error:  # protobuf's and the checker's errors share no class
+        raise_outside_cause(error)
         raise OnnxError(f"{name} is no readable ONNX model: {describe_error(error)}; export it again") from error
     branching = sorted({node.op_type for node in proto.graph.node} & {"If", "Loop", "Scan"})
     if branching:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NpuMemplanError, describe_error
+from ..process.ending import raise_outside_cause
 from .file import read_file
 
 SUFFIX = ".pt2"
@@ -42,6 +43,7 @@ def read_program(path: Path) -> Any:
             logger.setLevel(logging.CRITICAL)  # it prints every way that it tried
             return torch.export.load(path)
     except Exception as error:  # zip, pickle, JSON and PyTorch's own
+        raise_outside_cause(error)
         raise TorchFileError(f"{path.name} is no file of torch.export.save: {describe_error(error, 0)}") from error
     finally:
         logger.setLevel(before)

@@ -1,7 +1,8 @@
 """Incidents: faults of our own, and fallbacks from what was requested first.
 
 Invariant: none is silent. A fault ends the one attempt that it happened in (`contained`) only where incidents are
-gathered and strict mode is off; everywhere else it is raised. Refusals and users' errors are no faults and pass.
+gathered, strict mode is off and it is one of `FAULTS`; everywhere else it is raised. Refusals, users' errors, a request
+to end and a lack of memory are no faults and pass.
 """
 
 from __future__ import annotations
@@ -14,10 +15,21 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..errors import InternalError, NpuMemplanError, RefusalError, describe_error
+from .ending import raise_if_ending, raise_outside_cause
 
 STRICT = "NPU_MEMPLAN_STRICT"  # environment variable: faults are raised in this process and in those it starts
 FAULT = "internal fault: "  # how lines of faults begin
 NOT_OURS = (NpuMemplanError, OSError, MemoryError)  # what an attempt may raise without a fault
+FAULTS = (
+    InternalError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)  # what ends an attempt alone; TVM's errors are some of these
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 _gathering: ContextVar[tuple[Incidents, ...]] = ContextVar("incidents", default=())
 
@@ -79,7 +91,7 @@ def contained(where: str) -> Iterator[None]:
         yield
     except NOT_OURS:
         raise
-    except Exception as error:
+    except FAULTS as error:
         report_fault(where, error)
 
 
@@ -96,7 +108,8 @@ class Attempts:
             yield
         except (OSError, MemoryError):
             raise
-        except Exception as error:  # reported, or raised, by `settle`
+        except (NpuMemplanError, *FAULTS) as error:  # reported, or raised, by `settle`
+            raise_outside_cause(error)
             self._failed.append((who, error))
 
     def settle(self, done: bool, plain: tuple[type[Exception], ...] = ()) -> None:
@@ -119,7 +132,8 @@ class Attempts:
 
 def report_fault(where: str, error: Exception) -> str:
     """Report the fault `error`, and return the text; raises it as `InternalError` where nothing gathers, or
-    in strict mode."""
+    in strict mode. A request to end, and a lack of memory, are raised as what they are."""
+    raise_outside_cause(error)
     text = f"{where}: {kind_of(error)}{describe_error(error, 0)}"
     if is_strict() or not _gathering.get():
         raise InternalError(text) from error
@@ -144,6 +158,7 @@ def kind_of(error: BaseException) -> str:
 
 def fall_back(kind: Fallback, text: str) -> None:
     """Report that another took the place of what was requested: `text` says which, and why. `kind` is for the list."""
+    raise_if_ending()
     for incidents in _gathering.get():
         if text not in incidents.fallbacks:
             incidents.fallbacks.append(text)

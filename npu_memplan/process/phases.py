@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from .ending import raise_if_ending
+
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("phases", default=None)
 
 
 def report_phase(phase: str) -> None:
-    """Say that `phase` begins, and so that the one before has ended."""
+    """Say that `phase` begins, and so that the one before has ended; a process that was asked to end ends here."""
+    raise_if_ending()
     listener = _listener.get()
     if listener is not None:
         listener(phase)

@@ -1,7 +1,7 @@
-"""What this process is to its surroundings: its streams, its signals.
+"""The streams of this process.
 
-Invariant: standard streams that were closed lead nowhere instead of to the next file that is opened, text that their
-encoding lacks is written as escapes, and a request to end is an exception, so that everything is cleared away.
+Invariant: standard streams that were closed lead nowhere instead of to the next file that is opened, and text that
+their encoding lacks is written as escapes.
 """
 
 from __future__ import annotations
@@ -9,37 +9,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from typing import TextIO
 
 from ..names import printable_lines
-
-_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-@contextlib.contextmanager
-def signals_as_exceptions() -> Iterator[None]:
-    """Ctrl-C is KeyboardInterrupt; a request to end is SystemExit with the code a shell would show."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    listening = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup means it
-    before = {number: signal.signal(number, _end) for number in listening}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end(number: int, frame: object) -> None:
-    signal.signal(number, signal.SIG_DFL)  # the second one does not wait
-    os.write(2, b"terminated\n")
-    raise SystemExit(128 + number)
 
 
 def open_streams() -> None:

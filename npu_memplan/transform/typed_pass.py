@@ -11,6 +11,7 @@ from typing import Any
 import tvm
 
 from ..errors import NpuMemplanError
+from ..process.ending import raise_outside_cause
 
 
 class TypedPass:
@@ -20,10 +21,11 @@ class TypedPass:
         """The module that the pass makes of `module`, which stays as it is."""
         try:
             return tvm.ir.transform.ModulePass.__call__(self, module)
-        except Exception:
-            error = vars(vars(self)["_inst"]).pop("raised", None)
-            if error is not None:
-                raise error from None
+        except Exception as error:
+            raise_outside_cause(error)
+            raised = vars(vars(self)["_inst"]).pop("raised", None)
+            if raised is not None:
+                raise raised from None
             raise
 
 

@@ -5,6 +5,7 @@ Invariant: Vela's compiler runs in processes of its own (see `worker`).
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,9 @@ from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
 from ..process.incidents import Fallback, fall_back
+from ..process.programs import run_program
 from ..process.python_child import python_module
-from .worker import TIMEOUT_S, configuration, ini_text, run_regor
+from .worker import BUSY, configuration, cpu_limit_s, ini_text, reason_in, run_regor
 from .worker import VelaError as VelaError
 from .worker import VelaOptions as VelaOptions
 from .worker import start_compile as start_compile
@@ -135,6 +137,7 @@ def arena_bytes(network: Network, pools: Sequence[str]) -> dict[str, int]:
 
 def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, ...]]:
     target, system, mode, _ = _requested(options)
+    limit_s = cpu_limit_s(model)
     with scratch_folder("vela") as folder:
         source = folder / "model.tflite"
         source.write_bytes(model)
@@ -146,14 +149,15 @@ def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, .
         if options.arena_cache_size is not None:
             command += ["--arena-cache-size", str(options.arena_cache_size)]
         try:
-            worker = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, timeout=TIMEOUT_S, check=False
-            )
+            worker = run_program(command, folder, BUSY * limit_s, cpu_s=limit_s, stderr=subprocess.STDOUT, cwd=folder)
+            code = worker.returncode
         except subprocess.TimeoutExpired:
-            raise VelaError(f"Vela's legacy core did not compile the model within {TIMEOUT_S:g} s") from None
-        printed = tuple(line for line in worker.stdout.decode(errors="replace").splitlines() if line.strip())
+            code = -signal.SIGXCPU
+        if code in (-signal.SIGXCPU, -signal.SIGKILL):
+            raise VelaError(f"Vela's legacy core did not compile the model within {limit_s:.0f} s of CPU time")
+        printed = tuple(line for line in worker.stdout.splitlines() if line.strip())
         result = folder / "model_vela.tflite"
-        if worker.returncode or not result.is_file():
-            reason = " / ".join(printed[-3:]) or f"exit code {worker.returncode}"
+        if code or not result.is_file():
+            reason = reason_in(printed) or f"exit code {code}"
             raise VelaError(f"Vela's legacy core cannot compile the model: {reason}")
         return result.read_bytes(), tuple(line for line in printed if line.startswith("Warning"))

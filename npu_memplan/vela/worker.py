@@ -11,8 +11,10 @@ import configparser
 import contextlib
 import io
 import json
+import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,10 +22,13 @@ from typing import IO, Any
 
 from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import Architecture, accelerator
+from ..files.owned_folder import scratch_folder
+from ..process.programs import end_program, start_program
 from ..process.python_child import python_child
 from ..process.waiting import wait_for_end
 
-TIMEOUT_S = 1800.0  # of one compile: the largest public networks take a minute
+_LEAST_S, _MIB_S = 40.0, 60.0  # of CPU time: a small network takes less than 2 s, the largest public ones a minute
+BUSY = 20  # times as long may the clock take, on a machine that does other things too
 
 
 class VelaError(RefusalError):
@@ -137,9 +142,10 @@ def configuration(target: Architecture, options: VelaOptions) -> tuple[str, str,
 class _Worker:
     """A running compile; its files hold its options, what it printed and what it made."""
 
-    process: Any
+    process: subprocess.Popen[bytes]
     printed: IO[bytes]
     result: IO[bytes]
+    closing: contextlib.ExitStack
 
 
 # Compiles begun by `start_compile` and not picked up yet.
@@ -158,19 +164,17 @@ def start_compile(model: bytes, options: VelaOptions) -> None:
         _STARTED[model, options] = _start_regor(model, options)
 
 
-def _end(worker: _Worker) -> None:
-    worker.process.kill()
-    worker.process.wait()
-
-
 @atexit.register
 def _end_started() -> None:
     """End what was not collected (an error elsewhere ended the program first)."""
     for worker in _STARTED.values():
-        _end(worker)
-        worker.printed.close()
-        worker.result.close()
+        worker.closing.close()
     _STARTED.clear()
+
+
+def cpu_limit_s(model: bytes) -> float:
+    """Seconds of CPU time that Vela may take for `model`."""
+    return _LEAST_S + _MIB_S * len(model) / (1 << 20)
 
 
 def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
@@ -191,38 +195,49 @@ def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
     if options.ignore_operators:
         names = ",".join(options.ignore_operators).replace("ARG_MAX", "ARGMAX")
         request["options"] += f"ignore_ops={names}\n"
-    printed, result = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - the worker's, closed with it
-    with tempfile.TemporaryFile() as requested:
-        requested.write(json.dumps(request).encode() + b"\0" + model)
-        requested.seek(0)
-        process = subprocess.Popen(
-            python_child(_WORKER, str(result.fileno()), flags=("-S",)),
-            stdin=requested,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            pass_fds=(result.fileno(),),
-        )
-    return _Worker(process, printed, result)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder("vela"))
+        printed, result = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        with tempfile.TemporaryFile() as requested:
+            requested.write(json.dumps(request).encode() + b"\0" + model)
+            requested.seek(0)
+            process = start_program(
+                python_child(_WORKER, str(result.fileno()), flags=("-S",)),
+                folder,
+                cpu_s=cpu_limit_s(model),
+                stdin=requested,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                pass_fds=(result.fileno(),),
+            )
+        stack.callback(end_program, process)
+        return _Worker(process, printed, result, stack.pop_all())
+
+
+def reason_in(printed: Sequence[str]) -> str:
+    """What a program printed last, without the trace of a fault: of that its last line alone."""
+    traces = [number for number, line in enumerate(printed) if line.startswith("Traceback (most recent call last)")]
+    lines = [*printed[: traces[0]], printed[-1]] if traces else printed
+    return " / ".join(lines[-4:])
 
 
 def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
     worker = _STARTED.pop((model, options), None) or _start_regor(model, options)
-    with worker.printed, worker.result:
+    limit_s = cpu_limit_s(model)
+    with worker.closing:
         try:
-            code = wait_for_end(worker.process, TIMEOUT_S)
+            code = wait_for_end(worker.process, BUSY * limit_s)
         except subprocess.TimeoutExpired:
-            _end(worker)
-            raise VelaError(f"Vela's compiled core (regor) did not compile the model within {TIMEOUT_S:g} s") from None
-        except BaseException:  # Ctrl-C, or a request to end: it goes with us
-            _end(worker)
-            raise
+            code = -signal.SIGXCPU
         worker.printed.seek(0)
         lines = worker.printed.read().decode(errors="replace").splitlines()
         worker.result.seek(0)
         header, _, network = worker.result.read().partition(b"\0")
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        raise VelaError(f"Vela's compiled core (regor) did not compile the model within {limit_s:.0f} s of CPU time")
     printed = tuple(line for line in lines if line.strip())
     if code or not network:
-        reason = " / ".join(printed[-4:]) or f"its worker ended with code {code}"
+        reason = reason_in(printed) or f"its worker ended with code {code}"
         raise VelaError(f"Vela's compiled core (regor) cannot compile the model: {reason}")
     return network, json.loads(header), printed
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import npu_memplan.executorch
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.process.programs import run_program
 
 SOURCE = Path(__file__).parent / "host_backend.cpp"
 _HEADERS = Path(npu_memplan.executorch.__file__).parent  # one_arena.h
@@ -56,7 +58,8 @@ def build_library(folder: Path) -> Path:
     ]  # fmt: skip
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+        with scratch_folder("bench") as temporary:
+            done = run_program(command, temporary, _TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BenchError(f"the host backend cannot be built: {error}") from None
     if done.returncode:

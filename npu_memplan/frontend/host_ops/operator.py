@@ -19,6 +19,7 @@ from ...errors import NpuMemplanError, RefusalError, describe_error
 from ...fixed_point.multiplier import ScaleError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
+from ...process.ending import raise_outside_cause
 from ...process.incidents import report_fault
 from ...vocabulary import C_SOURCES, LAYER, ONLY_READ
 from .bounds import outside
@@ -363,6 +364,7 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     except NpuMemplanError:
         raise
     except Exception as error:  # not even of a damaged file: lowerings `require` what they rely on
+        raise_outside_cause(error)
         report_fault(f"operator {operator.index} {operator.name} on the host", error)
         raise UnsupportedOperatorError(f"a fault of npu_memplan: {describe_error(error)}; please report it") from error
 

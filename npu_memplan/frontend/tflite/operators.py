@@ -18,6 +18,7 @@ from ...errors import NpuMemplanError, RefusalError, describe_error
 from ...models.network import CpuOperator, Network
 from ...models.vela import NpuCall
 from ...names import node_of
+from ...process.ending import raise_outside_cause
 from ...process.incidents import is_ours, report_fault
 from ..graph.nodes import named_after
 from .described import network_attributes
@@ -126,6 +127,7 @@ class _OperatorImporter:
         except _NotImportedError:
             raise
         except Exception as error:  # the frontend raises whatever comes first: assertions, TVM errors, KeyError
+            raise_outside_cause(error)
             sound = host_reason(self.network, operator) is None  # what contradicts itself may raise anything
             if sound and is_ours(error) and not isinstance(error, NpuMemplanError):
                 report_fault(f"importing operator {operator.index} {operator.name}", error)

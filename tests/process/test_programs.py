@@ -1,0 +1,88 @@
+"""Programs of others end with their limits, and with us; their temporary files are ours to remove."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.process.programs import program, run_program
+from npu_memplan.vela import worker
+from npu_memplan.vela.worker import VelaError, VelaOptions, run_regor
+from tests.support.tflite_builder import ModelBuilder
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_what_it_prints_and_its_code(tmp_path: Path) -> None:
+    done = run_program(python("import os, sys; print(os.environ['TMPDIR']); sys.exit(3)"), tmp_path, 30)
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"{tmp_path}\n", "")
+
+
+def test_cpu_time_ends_it(tmp_path: Path) -> None:
+    assert run_program(python("while True: pass"), tmp_path, 60, cpu_s=1).returncode == -signal.SIGXCPU
+
+
+def test_memory_ends_it(tmp_path: Path) -> None:
+    done = run_program(python("print(len(bytearray(1 << 30)))"), tmp_path, 60, memory_bytes=1 << 29)
+    assert done.returncode == 1
+    assert done.stderr.endswith("MemoryError\n")
+
+
+def test_the_clock_ends_it_with_what_it_started(tmp_path: Path) -> None:
+    code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); import time; time.sleep(600)"
+    with program(python(code), tmp_path) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=0.01)
+    assert_ends(child)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")
+def test_it_does_not_outlive_us(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from npu_memplan.process.programs import start_program; import time\n"
+        f"print(start_program(['sleep', '600'], Path({str(tmp_path)!r})).pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen(python(code), stdout=subprocess.PIPE) as ours:
+        assert ours.stdout is not None
+        child = int(ours.stdout.readline())
+        ours.kill()
+    assert_ends(child)
+
+
+def test_vela_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_LEAST_S", 2.0)
+    made = ModelBuilder()  # on Ethos-U85, the compiled core of Vela 5.2 looks for a table of it without end
+    source, result = (made.tensor((1, 5, 6, 10), kind, 0.0004) for kind in ("int16", "uint8"))
+    made.operator("TANH", [source], [result])
+    model = made.made([source], [result]).finish()
+    with pytest.raises(VelaError, match=r"did not compile the model within 2 s of CPU time"):
+        run_regor(model, VelaOptions(accelerator="ethos-u85-256"))
+
+
+def test_a_refusal_of_velas_has_no_trace() -> None:
+    printed = ["Warning: x", "Traceback (most recent call last)", '  File "a.py", line 3', "KeyError: 'OFM'"]
+    assert worker.reason_in(printed) == "Warning: x / KeyError: 'OFM'"
+    assert worker.reason_in(["a", "b"]) == "a / b"
+    assert worker.reason_in([]) == ""
+
+
+def assert_ends(pid: int) -> None:
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+                return
+        except (ProcessLookupError, FileNotFoundError):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{pid} lives")
