@@ -6,13 +6,51 @@ in every `run`, as in tflite-micro's.
 
 from __future__ import annotations
 
+import re
+import struct
 from typing import Any
 
+import tflite
 from numpy.typing import NDArray
 
 from .base import Interpreted, ReferenceRunError
 
 WHAT = "LiteRT's reference kernels"
+
+_UNKNOWN_VERSION = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
+_OPTION_FIELDS = 32  # more than any table of options has
+_VERSION_SLOT = 8  # of `version` in the table OperatorCode of TFLite's schema
+
+
+def lower_version(model: bytes, name: str, version: int) -> bytes | None:
+    """The model with the version before `version` stated for the operator `name`; None where its meaning may change.
+
+    A version of an operator adds types, or options whose defaults keep the meaning of the version before (TFLite's rule
+    of compatibility). So a model that sets no option means the same in any version whose kernel takes its types.
+    tflite-micro ignores versions.
+    """
+    data = bytearray(model)
+    root = tflite.Model.GetRootAsModel(data, 0)
+    number = getattr(tflite.BuiltinOperator, name, None)
+    changed: set[int] = set()
+    for index in range(root.OperatorCodesLength()):
+        code = root.OperatorCodes(index)
+        if max(code.DeprecatedBuiltinCode(), code.BuiltinCode()) == number and code.Version() == version > 1:
+            struct.pack_into("<i", data, code._tab.Pos + code._tab.Offset(_VERSION_SLOT), version - 1)
+            changed.add(index)
+    graphs = [root.Subgraphs(index) for index in range(root.SubgraphsLength())]
+    operators = [graph.Operators(index) for graph in graphs for index in range(graph.OperatorsLength())]
+    if not changed or any(_sets_options(operator) for operator in operators if operator.OpcodeIndex() in changed):
+        return None
+    return bytes(data)
+
+
+def _sets_options(operator: tflite.Operator) -> bool:
+    """Whether an operator's table of options has a field."""
+    for table in (operator.BuiltinOptions(), operator.BuiltinOptions2()):
+        if table is not None and any(table.Offset(slot) for slot in range(4, 4 + 2 * _OPTION_FIELDS, 2)):
+            return True
+    return False
 
 
 class LiteRTReference(Interpreted):
@@ -29,17 +67,23 @@ class LiteRTReference(Interpreted):
                 f"tflite-micro cannot run {self.name}, and LiteRT, the reference for such models, is not installed: "
                 "pip install npu_memplan[litert]"
             ) from error
-        try:
-            interpreter = Interpreter(
-                model_content=self.model,
-                num_threads=1,
-                experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
-                experimental_preserve_all_tensors=preserve,
-            )
-            interpreter.allocate_tensors()
-        except (RuntimeError, ValueError) as error:
-            raise ReferenceRunError(f"neither tflite-micro nor {WHAT} can run {self.name}: {error}") from error
-        return interpreter
+        model = self.model
+        while True:
+            try:
+                interpreter = Interpreter(
+                    model_content=model,
+                    num_threads=1,
+                    experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+                    experimental_preserve_all_tensors=preserve,
+                )
+                interpreter.allocate_tensors()
+                return interpreter
+            except (RuntimeError, ValueError) as error:
+                unknown = _UNKNOWN_VERSION.search(str(error))
+                older = lower_version(model, unknown[1], int(unknown[2])) if unknown else None
+                if older is None:
+                    raise ReferenceRunError(f"neither tflite-micro nor {WHAT} can run {self.name}: {error}") from error
+                model = older
 
     def _reset_variables(self) -> None:
         self._interpreter.reset_all_variables()

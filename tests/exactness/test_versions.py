@@ -1,0 +1,39 @@
+"""Versions of operators that a reference does not register, of operators that mean the same in older versions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fvp_runner.references.litert import lower_version
+from fvp_runner.references.tflite import TFLiteReference
+from tests.support.tflite_builder import ModelBuilder
+
+pytest.importorskip("ai_edge_litert")
+
+
+def repeated(version: int) -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 2, 3, 2), "int8", 0.05, 3), b.tensor((1, 4, 6, 2), "int8", 0.05, 3)
+    b.operator("TILE", [x, b.constant(np.array([1, 2, 2, 1], np.int32))], [y], "TileOptions", version)
+    return b.made([x], [y]).finish()
+
+
+@pytest.mark.parametrize("version", [1, 3, 9])
+def test_repeated_values_have_a_reference_in_every_version(version: int) -> None:
+    value = np.arange(12, dtype=np.int8).reshape(1, 2, 3, 2)
+    (result,) = TFLiteReference(repeated(version), "tile").run([value])
+    assert np.array_equal(result, np.tile(value, (1, 2, 2, 1)))
+
+
+def test_a_version_with_options_is_not_taken_for_an_older_one() -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4), "int8", 0.05, 3), b.tensor((1, 2), "int8", 0.05, 3)
+    w = b.constant(np.ones((2, 4), np.int8), 0.01)
+    b.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions", 90, KeepNumDims=True)
+    assert lower_version(b.made([x], [y]).finish(), "FULLY_CONNECTED", 90) is None
+
+
+def test_the_first_version_has_none_before_it() -> None:
+    assert lower_version(repeated(1), "TILE", 1) is None
+    assert lower_version(repeated(3), "PAD", 3) is None
