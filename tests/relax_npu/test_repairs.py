@@ -106,6 +106,16 @@ def test_gather_of_constant_places(places: list[int] | int, batches: int, import
     assert ("R.take" in import_relax(b.made([x], [y]).finish()).script()) == imported
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_reshape_copies_stored_values(dtype: str) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 6), dtype, 0.05, 3), b.tensor((1, 24), dtype, 0.07, 9)
+    b.operator("RESHAPE", [x, b.constant(np.array([1, 24], np.int32))], [y], "ReshapeOptions", NewShape=[1, 24])
+    text = import_relax(b.made([x], [y]).finish()).script()
+    assert "R.reshape" in text
+    assert "quantize" not in text
+
+
 def run_on_host(module: object, value: np.ndarray) -> np.ndarray:
     machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
     return np.asarray(machine["main"](tvm.runtime.tensor(value)).numpy())
