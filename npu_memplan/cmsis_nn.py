@@ -18,6 +18,7 @@ from pathlib import Path
 from .c_compiler import compiler, missing_compiler
 from .errors import NpuMemplanError
 from .files.owned_folder import scratch_folder
+from .files.paths import read_bytes
 from .process.programs import run_program
 
 CMSIS_NN = "cmsis-nn"
@@ -129,7 +130,7 @@ def _texts(folder: Path) -> Mapping[str, bytes]:
     for path in sorted((folder / "Source").rglob("*.[ch]")):
         found[path.name] = path
     return {
-        name: path.read_bytes()
+        name: read_bytes(path)
         for name, path in found.items()
         if name.endswith(".h") or not re.search(r"_(f16|f32|flt)\.c$", name)
     }

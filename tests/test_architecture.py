@@ -284,6 +284,7 @@ _BESIDE_THE_NPU = (
     "vocabulary",
     "target_data",
     "problem",
+    "files.paths",
 )
 _LANGUAGE = tuple(f"npu_memplan.{name}" for name in ("ethosu", *_BESIDE_THE_NPU))
 
@@ -383,6 +384,22 @@ def test_no_handler_loses_a_signal() -> None:
         "fvp_runner.host.sanitizer",  # kept, and raised where the run ends
     }
     assert found <= in_threads, found - in_threads
+
+
+def test_one_module_reads_files() -> None:
+    """So no pipe is waited for, and nothing is read without end (`files.paths`)."""
+    own = {  # read what this package itself has, made, or keeps
+        *("npu_memplan.vela.worker", "npu_memplan.vela.compiler", "npu_memplan.process.setup", "npu_memplan.versions"),
+        *("npu_memplan.frontend.host_ops.c_text", "npu_memplan.report.page.build", "npu_memplan.evidence.networks"),
+        "npu_memplan.evidence.gather",
+        *("npu_memplan.compiled.library", "npu_memplan.compiled.arrays", "fvp_runner.host.instrumented"),
+        *("fvp_runner.executorch.compiling", "fvp_runner.executorch.bench.building"),
+        *(f"fvp_runner.firmware_build.{name}" for name in ("pack", "project", "sources")),
+    }
+    reads = re.compile(r"\.read_(text|bytes)\(|(?<![\w.])open\(|path\.open\(|np\.load\((?!file|io)")
+    found = {name_of(path) for path in MODULES if reads.search(path.read_text(encoding="utf-8"))}
+    found = {name for name in found if not name.startswith(("npu_memplan.files.", "npu_memplan.sweep."))}
+    assert found - own - {"fvp_runner.references.tosa"} == set()
 
 
 def test_one_module_starts_programs() -> None:

@@ -20,6 +20,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import c_files
 from npu_memplan.files.manifest import FIRMWARE as BUILT
+from npu_memplan.files.paths import read_bytes, read_text
 from npu_memplan.files.staging import TakenError, staged_directory
 from npu_memplan.names import identifier
 from npu_memplan.process.programs import run_program
@@ -149,8 +150,8 @@ def _default_root(directory: Path) -> Path:
 
 def _stamp(folder: Path) -> str:
     try:
-        return (folder / "stamp").read_text(encoding="ascii")
-    except OSError:
+        return read_text(folder / "stamp", 1 << 10, "ascii")
+    except (OSError, ValueError):
         return ""
 
 
@@ -169,7 +170,7 @@ def _key(sources: list[Path], generated: dict[str, str], cpu: str, defines: list
     )
     headers = {h for p in sources for pattern in ("*.h", "*.bin") for h in p.parent.glob(pattern)}
     for path in [*sources, *sorted(headers)]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        digest.update(path.name.encode() + b"\0" + read_bytes(path))
     return digest.hexdigest()
 
 

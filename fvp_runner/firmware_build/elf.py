@@ -14,6 +14,8 @@ from typing import Any
 from elftools.common.exceptions import ELFError, ELFParseError
 from elftools.elf.elffile import ELFFile
 
+from npu_memplan.files.paths import read_bytes
+
 from ..base import RunnerError
 
 
@@ -60,7 +62,11 @@ class Elf:
     @classmethod
     def load(cls, path: Path) -> Elf:
         """Read the executable at `path`; `ElfError` says what is wrong with it."""
-        return cls.parse(path.read_bytes(), str(path))
+        try:
+            content = read_bytes(path)
+        except OSError as error:
+            raise ElfError(f"cannot read {path}: {error.strerror or error}") from None
+        return cls.parse(content, str(path))
 
     @classmethod
     def parse(cls, image: bytes, where: str = "image") -> Elf:

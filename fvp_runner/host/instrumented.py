@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.paths import encode_c, read_c
 
 from ..base import RunnerError, RunnerMissingError
 from ..process import read_output
@@ -86,8 +87,8 @@ def instrumented(
     place = sources[0].parent
     checked, numbered, host = folder / "checked.h", folder / "numbered.h", folder / "host.c"
     checked.write_text(_CHECKED, encoding="utf-8")
-    numbered.write_text(_numbered((place / f"{name}.c").read_text(encoding="utf-8"), name), encoding="utf-8")
-    host.write_text(_with_files(place / f"{name}_host.c", place), encoding="utf-8")
+    numbered.write_bytes(encode_c(_numbered(read_c(place / f"{name}.c"), name)))
+    host.write_bytes(encode_c(_with_files(place / f"{name}_host.c", place)))
     runtime = folder / "sanitizer.o"
     options, lines, inputs = flags(tuple(command)), [], [runtime]
     runtime.write_bytes(_runtime(tuple(command), tuple(plain)))
@@ -136,7 +137,7 @@ def _numbered(main: str, name: str) -> str:
 
 def _with_files(host: Path, folder: Path) -> str:
     """The host's C and a function that returns where the constants are that the assembler includes from files."""
-    text = host.read_text(encoding="utf-8") + (folder / f"{host.stem.removesuffix('_host')}.h").read_text("utf-8")
+    text = read_c(host) + read_c(folder / f"{host.stem.removesuffix('_host')}.h")
     known = set(re.findall(r"\bextern const \w+ (\w+)\[", text))
     taken = [(path.stem, path.stat().st_size) for path in sorted(folder.glob("*.bin")) if path.stem in known]
     calls = "".join(f'  npu_memplan_sanitizer_constant((uintptr_t){name}, {size}, "{name}");\n' for name, size in taken)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.artifact.parts import Call
+from npu_memplan.files.paths import read_c
 from npu_memplan.problem import Agent, Buffer, BufferKind, Plan, Problem
 
 from ..base import RunCheckError
@@ -201,6 +202,6 @@ def _source_line(finding: _Finding) -> str:
     path = Path((finding.file or b"").decode(errors="replace"))
     place = f"{path.name}:{finding.line}"
     try:
-        return f"{place}: {path.read_text(encoding='utf-8').splitlines()[finding.line - 1].strip()[:120]}"
+        return f"{place}: {read_c(path).splitlines()[finding.line - 1].strip()[:120]}"
     except (OSError, IndexError, ValueError):
         return place

@@ -19,6 +19,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.c_compiler import compiler, missing_compiler
 from npu_memplan.codegen.interface import c_files
 from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.paths import read_c
 from npu_memplan.names import identifier
 from npu_memplan.process.programs import run_program
 
@@ -136,7 +137,7 @@ def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
     name = identifier(artifact.name)
     if artifact.stream is not None:
         raise RunnerError(f"the input of {name} comes row by row: its steps cannot be run one by one")
-    text = (directory / "src" / f"{name}.c").read_text(encoding="utf-8")
+    text = read_c(directory / "src" / f"{name}.c")
     body = text[text.index(f"int32_t {name}_run(") :]
     symbols = tuple(re.findall(r"^  status = (\w+)\(pools\);", body, re.M))
     if len(symbols) != len(artifact.calls):

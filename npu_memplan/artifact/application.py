@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NpuMemplanError
+from ..files.paths import check_folder, read_text
 from ..files.schema import check_schema, from_values, json_values
 from ..problem import BufferKind
 
@@ -76,9 +77,10 @@ class Application:
     @classmethod
     def load(cls, folder: Path) -> Application:
         """The application in `folder`; `ApplicationError` where its file is damaged."""
+        check_folder(folder)
         path = folder / FILE_NAME
         try:
-            values = json_values(path.read_text(encoding="utf-8"), str(path), ApplicationError)
+            values = json_values(read_text(path), str(path), ApplicationError)
         except (OSError, UnicodeDecodeError) as error:
             raise ApplicationError(f"cannot read {path}: {error}; link the networks again") from None
         check_schema(values, SCHEMA, str(path), ApplicationError)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ..files.paths import read_text
 from ..files.schema import json_values
 from ..files.whole_file import write_whole
 from ..problem.csv import ProblemFileError, plan_csv, plan_from_csv, problem_from_csv
@@ -81,7 +82,7 @@ def _document(path: Path, text: str) -> object:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path, encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ProblemFileError(f"cannot read {path}: {reason}; give a .csv or .json file") from None

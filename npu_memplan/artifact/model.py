@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..files.paths import check_folder, read_text
 from ..options import CompileOptions
 from ..problem import Agent, BufferKind, Plan, Pool, Problem, RowStream
 from ..target_data import load_board
@@ -146,8 +147,10 @@ class Artifact:
     def load(cls, directory: Path | str) -> Artifact:
         """The artifact in `directory`; `ArtifactError` when there is none."""
         path = Path(directory) / FILE_NAME
+        if path.is_symlink():
+            check_folder(Path(directory))
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             if Path(directory).is_file():
                 raise ArtifactError(
@@ -159,6 +162,7 @@ class Artifact:
                 f"{directory} is no compiled model: cannot read {path} ({reason}); "
                 f"make one with: npu-memplan compile MODEL.tflite -o {directory}"
             ) from None
+        check_folder(Path(directory))
         return cls.from_json(text, str(path))
 
     @classmethod

@@ -22,6 +22,7 @@ from ..artifact import Artifact
 from ..artifact.check import CheckResult, CheckVerdict
 from ..codegen.printed import Sources
 from ..errors import NpuMemplanError
+from ..files.paths import read_bytes
 from ..files.user_cache import ContentStore, cache_folder
 from ..options import CompileOptions
 from ..planners.registry import find
@@ -151,10 +152,8 @@ def _program_key(model: Path, options: CompileOptions, beyond: str) -> str | Non
     if options.time_limit_s is not None or options.operators or options.host_kernels:
         return None
     try:
-        data = model.read_bytes()
-        named = {
-            field: hashlib.sha256(Path(path).read_bytes()).hexdigest() for field, path in files_of(options).items()
-        }
+        data = read_bytes(model)
+        named = {field: hashlib.sha256(read_bytes(path)).hexdigest() for field, path in files_of(options).items()}
         planner = find(options.planner)
     except (OSError, NpuMemplanError):  # the compile says so
         return None

@@ -27,6 +27,7 @@ from ..command_line.progress import Verbosity, progress, verbosity
 from ..command_line.values import FILE, PLACE, by_name, name_and_size, names
 from ..exactness import Exactness
 from ..files.arrays import InputError, check_unused
+from ..files.paths import open_file
 from ..files.staging import check_place
 from ..models.executorch.segments import is_program
 from ..options import CHOICES, CompileOptions, OptionError, usual_accelerator
@@ -241,7 +242,7 @@ def _is_program(model: Path) -> bool:
     """Whether a model is ExecuTorch's, by its first bytes."""
     if not model.is_file():
         return False
-    with model.open("rb") as file:
+    with open_file(model) as file:
         return is_program(file.read(8))
 
 

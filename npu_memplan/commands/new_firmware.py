@@ -22,8 +22,6 @@ from ..command_line.values import PLACE
               "compiled model of this board; default: a small network that comes with npu-memplan.")  # fmt: skip
 @click.option("--cmsis-pack", is_flag=True, help="Describe the project as a CMSIS-Pack too.")
 def command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -> None:
-    import shutil
-
     from fvp_runner.firmware_build.build import runnable_board
     from fvp_runner.firmware_build.project import commands, write_project
 
@@ -31,6 +29,7 @@ def command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -
     from ..artifact import Artifact
     from ..evidence.networks import networks
     from ..files.manifest import PROJECT
+    from ..files.paths import copy_folder
     from ..files.staging import staged_directory
 
     found = runnable_board(board)
@@ -38,7 +37,7 @@ def command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -
     with staged_directory(directory, kind=PROJECT) as folder:
         if source.is_dir():
             Artifact.load(source)
-            shutil.copytree(source, folder / "model")
+            copy_folder(source, folder / "model")
         else:
             compile(source, folder / "model", board=board)
         artifact = write_project(folder, found, cmsis_pack)

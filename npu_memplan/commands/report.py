@@ -16,6 +16,7 @@ from ..artifact import Artifact
 from ..command_line.progress import progress
 from ..command_line.values import FILE, FOLDER, PLACE
 from ..files import manifest
+from ..files.paths import read_bytes, write_inside
 from ..models.executorch.segments import is_program
 from ..models.file import read_file
 from ..options import CompileOptions
@@ -50,7 +51,6 @@ def command(
     model: Path | None,
     as_json: bool,
 ) -> None:
-    from ..files.whole_file import write_whole
     from ..report.files import ReportError, write_reports
 
     if tflm is not None and model is None:
@@ -73,10 +73,6 @@ def command(
         return
     other = None if against is None else Artifact.load_verified(against)
     target = directory if output is None else output
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"cannot make {target}: {error.strerror}; choose another directory with -o") from None
     with progress(f"drawing {artifact.name}"):
         written = write_reports(artifact, target, png, directory)
     changes = None
@@ -85,7 +81,7 @@ def command(
         from ..report.text.diff import diff
 
         changes = diff(other, artifact, (against, directory))
-        written["compare"] = write_whole(target / "compare.html", compare_page(other, artifact, changes).encode())
+        written["compare"] = write_inside(target, "compare.html", compare_page(other, artifact, changes).encode())
     manifest.add(directory, written.values())  # beside plan.json they are part of the artifact
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
@@ -112,7 +108,7 @@ def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:
     plan = read_plan(plan_file, problem)
     check(problem, plan)
     problem, notes = _from_zero(problem)
-    return _bare(problem_file, problem_file.read_bytes(), problem, plan, notes)
+    return _bare(problem_file, read_bytes(problem_file), problem, plan, notes)
 
 
 def _bare(path: Path, data: bytes, problem: Problem, plan: Plan, notes: tuple[str, ...]) -> Artifact:

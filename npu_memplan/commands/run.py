@@ -22,6 +22,7 @@ from ..command_line.progress import Verbosity, progress, verbosity
 from ..command_line.values import FILE, FOLDER, PLACE, RunnerName, names
 from ..errors import NpuMemplanError
 from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, read_steps, save_arrays, seed_of
+from ..files.paths import read_bytes
 from ..models.executorch.segments import is_program
 from ..models.file import read_file
 
@@ -285,7 +286,7 @@ def _open_reference(
     from fvp_runner.references.opened import open_reference
 
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise InputError(f"cannot read the reference {path}: {error.strerror}") from None
     if hashlib.sha256(data).hexdigest() != artifact.source_sha256:

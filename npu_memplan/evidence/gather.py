@@ -25,6 +25,7 @@ from ..ethosu.stream.isa import Op, Register
 from ..ethosu.time import fvp_system
 from ..files.arrays import read_inputs
 from ..files.owned_folder import scratch_folder
+from ..files.paths import read_bytes
 from ..options import CompileOptions
 from ..report.facts.bricks import command_streams
 from ..report.facts.work import estimates
@@ -137,10 +138,10 @@ def _made(
 def _described(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramRun:
     spent = [time for _, time in estimates(artifact, folder)]
     ports = [sum(e.beats(port, writes) for e in spent) for port in (0, 1) for writes in (False, True)]
-    texts = b"".join(path.read_bytes() for path in sorted((folder / "src").glob("*_npu.c")))
+    texts = b"".join(read_bytes(path) for path in sorted((folder / "src").glob("*_npu.c")))
     return replace(
         row,
-        plan_sha256=hashlib.sha256((folder / "plan.json").read_bytes()).hexdigest(),
+        plan_sha256=hashlib.sha256(read_bytes(folder / "plan.json")).hexdigest(),
         pools_bytes={pool.name: artifact.pool_bytes(pool.name) for pool in artifact.run_pools},
         stream_sha256=hashlib.sha256(texts).hexdigest(),
         estimated=Counters(sum(e.total for e in spent), *ports),

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ..errors import NpuMemplanError
+from ..files.paths import read_bytes
 
 FORMAT = "npu_memplan evidence 1"
 FVP = "Arm's FVP"
@@ -160,7 +161,7 @@ def digest(record: EvidenceRecord) -> str:
 def read_record(path: Path) -> EvidenceRecord:
     """The record in a file; `EvidenceError` where it is none, or was changed."""
     try:
-        record: EvidenceRecord = msgspec.json.decode(path.read_bytes(), type=EvidenceRecord)
+        record: EvidenceRecord = msgspec.json.decode(read_bytes(path), type=EvidenceRecord)
     except OSError as error:
         raise EvidenceError(f"cannot read {path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

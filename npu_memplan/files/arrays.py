@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import NpuMemplanError
+from ..files.paths import open_file
 from ..sizes import counted
 from .whole_file import write_whole
 
@@ -169,13 +170,14 @@ def _load(path: Path, tensor: Wanted) -> Any:
     import numpy as np
 
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             start = file.read(6)
         if start[:2] == b"PK":
             raise InputError(f"cannot read input {path}: it is an archive of arrays; save one array with numpy.save")
         if start != b"\x93NUMPY":
             raise InputError(f"cannot read input {path}: it is no .npy file; save it with numpy.save")
-        array = np.load(path, allow_pickle=False)
+        with open_file(path) as file:
+            array = np.load(file, allow_pickle=False)
     except OSError as error:
         raise InputError(f"cannot read input {path}: {error.strerror or error}; save it with numpy.save") from None
     except (ValueError, EOFError, MemoryError):  # numpy's words are for those who wrote the file's reader

@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from .whole_file import write_whole
+from .paths import open_file, read_text, write_inside
 
 NAME = "manifest.sha256"
 MODEL, FIRMWARE, PROJECT = "a compiled model", "built firmware", "a firmware project"  # what a directory can be
 _TITLE = "# written by npu_memplan: "
+_PART_BYTES = 1 << 20
 _BUILDS = "firmware"  # folder of an artifact's builds, which have lists of their own
 
 
@@ -37,7 +38,7 @@ def add(folder: Path, paths: Iterable[Path]) -> None:
 def read(folder: Path) -> tuple[str, dict[str, str]] | None:
     """What `folder` is, and the digest of each of our files in it; None when the list is absent or not ours."""
     try:
-        title, *lines = (folder / NAME).read_text(encoding="utf-8").splitlines()
+        title, *lines = read_text(folder / NAME).splitlines()
     except (OSError, ValueError):  # not text, or empty
         return None
     rows = [line.partition("  ") for line in lines]
@@ -91,7 +92,7 @@ def _is_ours(path: Path, ours: dict[Path, str]) -> bool:
 
 def _save(folder: Path, kind: str, digests: dict[str, str]) -> None:
     lines = [f"{_TITLE}{kind}", *(f"{digests[name]}  {name}" for name in sorted(digests) if name != NAME)]
-    write_whole(folder / NAME, ("\n".join(lines) + "\n").encode())
+    write_inside(folder, NAME, ("\n".join(lines) + "\n").encode())
 
 
 def _is_inside(name: str) -> bool:
@@ -104,4 +105,8 @@ def _name(folder: Path, path: Path) -> str:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    found = hashlib.sha256()
+    with open_file(path) as file:
+        while part := file.read(_PART_BYTES):
+            found.update(part)
+    return found.hexdigest()

@@ -35,19 +35,25 @@ def write_whole(path: Path, content: bytes) -> Path:
         if path.exists() and not path.is_file():
             path.write_bytes(content)
         else:
-            _replace(Path(os.path.realpath(path)), content)
+            replace_file(Path(os.path.realpath(path)), content)
     except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise OutputError(f"cannot write {path}: {reason}; choose another place for it") from None
+        raise cannot_write(path, error) from None
     return path
 
 
-def _replace(path: Path, content: bytes) -> None:
+def cannot_write(path: Path, error: OSError | ValueError) -> OutputError:
+    """The error that says so."""
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return OutputError(f"cannot write {path}: {reason}; choose another place for it")
+
+
+def replace_file(path: Path, content: bytes) -> Path:
+    """Write a file in place of what has its name, a link itself included; `OSError` where it cannot be."""
     prefix = f".{path.name[:200]}."
     for left in path.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 8}.part"):
         _remove_of_the_dead(left)
     temporary = path.with_name(f"{prefix}{secrets.token_hex(4)}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             lock(file.fileno())
@@ -55,11 +61,12 @@ def _replace(path: Path, content: bytes) -> None:
             file.flush()
         raise_if_ending()
         with contextlib.suppress(FileNotFoundError):  # a file that is there keeps its permissions
-            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+            temporary.chmod(stat.S_IMODE(path.stat(follow_symlinks=False).st_mode))
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    return path
 
 
 def _remove_of_the_dead(left: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import NpuMemplanError
 from ..ethosu.time.systems import System, load_system
 from ..ethosu.time.vela_ini import NAME, board_ini
+from ..files.paths import read_bytes
 from ..options import NO_NPU, CompileOptions
 from ..target_data import load_board
 from ..vela.worker import VelaOptions, start_compile
@@ -29,7 +30,7 @@ def start_loading(path: Path, options: CompileOptions) -> None:
     if options.accelerator == NO_NPU or options.npu_compiler == "tvm":
         return
     with contextlib.suppress(NpuMemplanError, OSError):
-        data = path.read_bytes()
+        data = read_bytes(path)
         if data[4:8] not in (b"TFL3", b"TOSA"):
             return
         _import_less_of_tvm()

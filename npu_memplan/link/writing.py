@@ -6,7 +6,6 @@ Invariant: the directory is itself an artifact that `verify`, `report` and `expl
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from ..artifact.application import Application, ApplicationError, LinkedNetwork, named
 from ..artifact.model import Artifact
 from ..artifact.parts import Call, TensorSlot
+from ..files.paths import copy_folder
 from ..names import model_name
 from ..pipeline import build
 from ..report.facts.contention import WrittenNetwork, contention
@@ -34,7 +34,7 @@ def write_application(
             raise ApplicationError(f"application and network would both be called {name} in C; choose another -o")
         place = folder / network
         if isinstance(made, Given):
-            shutil.copytree(made.folder, place)
+            copy_folder(made.folder, place)
             artifacts[network] = made.artifact
             continue
         place.mkdir()

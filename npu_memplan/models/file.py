@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import NpuMemplanError, RefusalError
+from ..files.paths import read_bytes
 
 
 class NetworkError(NpuMemplanError):
@@ -21,6 +22,6 @@ class UnsupportedModelError(RefusalError):
 def read_file(path: Path) -> bytes:
     """The bytes of a model file; `NetworkError` when it cannot be read."""
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None

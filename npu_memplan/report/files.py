@@ -16,7 +16,7 @@ from ..artifact import Artifact
 from ..errors import NpuMemplanError
 from ..ethosu.time import lanes, named
 from ..files.csv_text import csv_text
-from ..files.whole_file import write_whole
+from ..files.paths import write_files
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
 from .facts.memory import PoolView, Rectangle, memory_view
 from .facts.work import described, estimates
@@ -46,10 +46,11 @@ def write_reports(
         "trace": ("trace.json", trace_json(artifact, streams)),
         "svg": ("memory.svg", svg_map(artifact.problem, artifact.plan, artifact.name)),
     }
-    written = {role: write_whole(directory / name, text.encode()) for role, (name, text) in texts.items()}
+    files = {role: (name, text.encode()) for role, (name, text) in texts.items()}
     if png:
-        written["png"] = write_whole(directory / "memory.png", png_map(artifact))
-    return written
+        files["png"] = ("memory.png", png_map(artifact))
+    written = write_files(directory, dict(files.values()))
+    return {role: written[name] for role, (name, _) in files.items()}
 
 
 def buffers_csv(artifact: Artifact) -> str:

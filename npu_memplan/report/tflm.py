@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
+from ..files.paths import read_bytes
 from ..files.whole_file import write_whole
 from ..models.flatbuffer import FlatTable, fields_of, target_at
 from ..models.flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
@@ -65,7 +66,7 @@ class TflmBridge:
 def read_model(path: Path, artifact: Artifact | None = None) -> TflmModel:
     """Read a .tflite; with `artifact`, `ReportError` unless it is the file that was compiled."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise ReportError(f"cannot read the model {path}: {error.strerror}") from None
     if artifact is not None and hashlib.sha256(content).hexdigest() != artifact.source_sha256:

@@ -16,9 +16,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import NpuMemplanError
+from ..files.paths import read_text
 from ..files.schema import T, from_values
 from ..problem import Count
 
+_LIMIT_BYTES = 16 << 20  # a board has a few KiB
 _toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
@@ -61,7 +63,7 @@ def targets_folder() -> Path:
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; `TargetDataError` when it cannot be read or is none."""
     try:
-        values: dict[str, Any] = _toml.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = _toml.loads(read_text(path, _LIMIT_BYTES))
         return values
     except OSError as error:
         raise TargetDataError(f"cannot read {path}: {error.strerror or error}") from None

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..files.paths import read_text
 from . import TvmcError
 from .pools import CONSTANT, WORKSPACE
 from .targets import switch
@@ -29,7 +30,7 @@ def read_config(name: str) -> list[str]:
         known = ", ".join(sorted(p.stem for p in _FOLDER.glob("*.json")))
         raise TvmcError(f"--config {name}: there is no such file, and no such board; boards: {known}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise TvmcError(f"--config {name} is no JSON: {error}") from None
     if not isinstance(content, dict):

@@ -23,6 +23,7 @@ from typing import IO, Any
 from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import Architecture, accelerator
 from ..files.owned_folder import scratch_folder
+from ..files.paths import read_text
 from ..process.programs import end_program, start_program
 from ..process.python_child import python_child
 from ..process.waiting import wait_for_end
@@ -71,8 +72,8 @@ def _merged(own: str, sections: str) -> configparser.ConfigParser:
     ini.optionxform = str  # type: ignore[assignment,method-assign]  # Vela tells large letters from small
     ini.read(_ini_path(), encoding="utf-8")
     try:
-        ini.read([own] if own else [], encoding="utf-8")
-    except (UnicodeDecodeError, configparser.Error) as error:
+        ini.read_string(read_text(own) if own else "", own)
+    except (OSError, UnicodeDecodeError, configparser.Error) as error:
         raise VelaError(f"cannot read {own} as a vela.ini: {error}") from None
     described = configparser.ConfigParser()
     described.optionxform = str  # type: ignore[assignment,method-assign]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import NpuMemplanError
+from ...files.paths import read_bytes, read_text
 from ...target_data import accelerator_system, load_memory_mode, read_toml, targets_folder
 from ..arch import Architecture
 from .memory import Direction, Memory, MemoryMap, Pulse
@@ -72,9 +73,9 @@ def load_system(name: str, vela_ini: Path | None = None) -> System:
     content = None
     if vela_ini is not None:
         try:
-            content = vela_ini.read_bytes()
+            content = read_bytes(vela_ini)
         except OSError as error:
-            raise SystemDataError(f"cannot read {vela_ini} as a vela.ini: {error}") from None
+            raise SystemDataError(f"cannot read {vela_ini} as a vela.ini: {error.strerror or error}") from None
     return _loaded(name, vela_ini, content)
 
 
@@ -115,8 +116,7 @@ def memory_of(name: str, values: Mapping[str, Any]) -> Memory:
 def _from_ini(path: Path, name: str) -> System | None:
     ini = configparser.ConfigParser()
     try:
-        with path.open(encoding="utf-8") as file:
-            ini.read_file(file)
+        ini.read_string(read_text(path), str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         raise SystemDataError(f"cannot read {path} as a vela.ini: {error}") from None
     if not ini.has_section(_SECTION + name):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import NpuMemplanError
+from ...files.paths import open_file, read_text
 from ...models.tensor import Tensor
 from ...process.ending import raise_outside_cause
 from ...vocabulary import EXTERNAL, EXTERNAL_PREFIX
@@ -58,7 +59,7 @@ def host_operator(
     """
     path = Path(source)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
         raise OwnOperatorError(f"own operator {name!r}: cannot read its C from {path} ({reason})") from None
@@ -93,7 +94,8 @@ def load_operators(path: Path | str) -> None:
     import runpy
 
     try:
-        runpy.run_path(str(path))
+        with open_file(path):  # a pipe would be waited for
+            runpy.run_path(str(path))
     except NpuMemplanError:
         raise
     except Exception as error:  # it is the user's own code

@@ -20,6 +20,7 @@ from ...ethosu.stream.commands import Command, Operation
 from ...ethosu.stream.decode import decode
 from ...ethosu.stream.isa import BRICK_CHANNELS, Op, PoolMode, Register
 from ...ethosu.stream.register_text import MODES
+from ...files.paths import read_c
 from ...names import identifier
 from ...problem import Agent, Buffer, BufferKind
 
@@ -88,7 +89,7 @@ def command_streams(artifact: Artifact, directory: Path) -> Iterator[tuple[Call,
     """The NPU's calls in program order, each with its stream."""
     streams: dict[str, str] = {}
     for path in sorted((directory / "src").glob("*_npu.c")):
-        streams |= dict(_STREAM.findall(path.read_text(encoding="utf-8")))
+        streams |= dict(_STREAM.findall(read_c(path)))
     for call in artifact.calls:
         text = streams.get(f"{artifact.name}_{identifier(call.function)}")
         if call.agent is Agent.NPU and text is not None:

@@ -1,0 +1,206 @@
+"""Which files are read; what is in the way inside of a stranger's folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.cli import cli
+from npu_memplan.compiler import compile_model
+from npu_memplan.files.paths import (
+    FolderError,
+    check_folder,
+    copy_folder,
+    encode_c,
+    read_bytes,
+    read_c,
+    read_text,
+    write_files,
+    write_inside,
+)
+from npu_memplan.files.whole_file import OutputError
+from npu_memplan.options import CompileOptions
+
+MODEL = Path(__file__).resolve().parents[1] / "models" / "hello_world_int8.tflite"
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def bound_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))  # a path of a socket has 108 bytes at most
+
+
+def link(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def link_inside(path: Path) -> None:
+    path.symlink_to("plan.json")
+
+
+def link_to_a_folder(path: Path) -> None:
+    path.symlink_to("..")
+
+
+STRANGE = [pipe, bound_socket, link, link_to_nothing, link_inside, link_to_a_folder]
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x\r\ny\xff")
+    (tmp_path / "b").symlink_to("a")  # what the user names may be one
+    assert read_bytes(tmp_path / "b") == b"x\r\ny\xff"
+    assert encode_c(read_c(tmp_path / "a")) == b"x\ny\xff"
+    assert read_text("/proc/self/comm")
+    with pytest.raises(UnicodeDecodeError):
+        read_text(tmp_path / "a")
+
+
+def test_no_more_than_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(10))
+    assert read_bytes(tmp_path / "a", 10) == bytes(10)
+    with pytest.raises(OSError, match="it has more than 9 bytes"):
+        read_bytes(tmp_path / "a", 9)
+
+
+@pytest.mark.parametrize(("name", "what"), [("/dev/zero", "a device"), ("/dev/null", "a device"), ("fifo", "a pipe")])
+def test_nothing_is_waited_for(tmp_path: Path, name: str, what: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match=f"it is {what}, and only files are read"):
+        read_bytes(tmp_path / name)
+    with pytest.raises(IsADirectoryError):
+        read_bytes(tmp_path)
+
+
+COMMANDS = [
+    "compile {} --accelerator none -o out", "compile {} -o out", "plan {}", "verify {} {}", "report {}", "run {}",
+    "report {} --plan {}", "simulate {}", "disassemble {}", "check {} --board corstone-300-u55", "boards {}",
+    "operators --model {}", "link a={} -o out", "explain {}", "new-firmware out --board corstone-300-u55 --model {}",
+    "compile {model} -o out --board {}", "compile {model} -o out --vela-ini {}",
+    "compile {model} -o out --operators {}",
+    "run {art} --input {}", "run {art} --reference {}", "run --elf {} --board corstone-300-u55",
+    "evidence --show {}", "diff {} {art}", "tvmc compile {} --target ethos-u,c -o out",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "hello"
+    compile_model(MODEL, CompileOptions("none"), folder)
+    return folder
+
+
+@pytest.mark.parametrize("suffix", ["", ".tflite", ".onnx", ".json", ".csv", ".toml"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_waits_for_a_pipe(
+    command: str, suffix: str, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(f"pipe{suffix}")
+    words = command.replace("{}", f"pipe{suffix}").format(model=MODEL, art=artifact).split()
+    ended = CliRunner().invoke(cli, words)
+    assert_refused(ended)
+    assert [path.name for path in tmp_path.iterdir()] == [f"pipe{suffix}"]
+
+
+def assert_refused(ended: Result) -> None:
+    """Nothing but a user's error, as `npu_memplan.cli` tells it."""
+    from npu_memplan.errors import NpuMemplanError
+
+    assert ended.exit_code == 2 or isinstance(ended.exception, NpuMemplanError | OSError), ended.exception
+
+
+@pytest.mark.parametrize("put", STRANGE)
+@pytest.mark.parametrize(
+    "place", ["x", "src/x", "src/deep/x", "report.html", "manifest.sha256", "plan.json", "firmware"]
+)
+def test_a_folder_has_files_alone(
+    artifact: Path, put: Callable[[Path], None], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "stranger"
+    shutil.copytree(artifact, folder)
+    check_folder(folder)
+    (folder / place).parent.mkdir(exist_ok=True)
+    (folder / place).unlink(missing_ok=True)
+    put(folder / place)
+    before = sorted(os.listdir(folder))
+    with pytest.raises(FolderError, match=f"{place} is a (link|pipe|socket)"):
+        check_folder(folder)
+    with pytest.raises(FolderError):
+        copy_folder(folder, tmp_path / "copy")
+    for command in ("report", "report -o out", "run", "explain", "new-firmware out --board corstone-300-u55 --model"):
+        words = command.split()
+        assert_refused(CliRunner().invoke(cli, [words[0], *words[1:], "stranger"]))
+        assert sorted(os.listdir(folder)) == before
+        assert [path.name for path in tmp_path.iterdir()] == ["stranger"]
+
+
+@pytest.mark.parametrize("put", STRANGE)
+def test_nothing_is_written_through_it(artifact: Path, put: Callable[[Path], None], tmp_path: Path,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.json").write_text("the user's")
+    put(tmp_path / "buffers.csv")
+    with pytest.raises(FolderError, match=r"buffers\.csv is a"):
+        write_inside(tmp_path, "buffers.csv", b"")
+    ended = CliRunner().invoke(cli, ["report", str(artifact), "-o", str(tmp_path)])
+    assert isinstance(ended.exception, FolderError)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["buffers.csv", "plan.json"]
+    assert (tmp_path / "plan.json").read_text() == "the user's"
+
+
+def test_a_link_that_comes_meanwhile_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("the user's")
+    (tmp_path / "a").symlink_to(victim)
+    monkeypatch.setattr("npu_memplan.files.paths._check_kind", lambda *_: None)
+    write_inside(tmp_path, "a", b"new")
+    assert (victim.read_text(), (tmp_path / "a").is_symlink()) == ("the user's", False)
+
+
+def test_files_that_cannot_be_written_leave_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(OutputError):
+        write_files(tmp_path / "deep" / "out", {"a": b"", "b/c": b""})
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there").mkdir()
+    with pytest.raises(OutputError):
+        write_files(tmp_path / "there" / "out", {"b/c": b""})
+    assert list(tmp_path.iterdir()) == [tmp_path / "there"]
+
+
+def test_a_report_that_fails_leaves_no_folder(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> str:
+        raise FolderError("the page cannot be made")
+
+    monkeypatch.setattr("npu_memplan.report.files.html_report", fail)
+    ended = CliRunner().invoke(cli, ["report", str(artifact), "-o", str(tmp_path / "new")])
+    assert isinstance(ended.exception, FolderError)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_c_with_bytes_that_are_no_text_is_run(artifact: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "a")
+    for source in (tmp_path / "a" / "src").glob("*.[ch]"):
+        source.write_bytes(source.read_bytes() + b"/* \xff\xfe */\n")
+    for words in (["run"], ["run", "--layers", "--reference", str(MODEL)], ["run", "--sanitize"], ["report"]):
+        ended = CliRunner().invoke(cli, [*words, str(tmp_path / "a")])
+        assert (ended.exit_code, ended.exception) == (0, None), ended.output
+
+
+def test_an_artifact_is_loaded_from_a_link_of_the_users(artifact: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").symlink_to(artifact)
+    assert Artifact.load(tmp_path / "mine").name == "hello_world_int8"
