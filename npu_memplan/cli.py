@@ -130,6 +130,7 @@ _REPORT_IT = (
 def _called() -> int:
     """The command's own exit code; whatever a request to end became on its way is raised as that request."""
     try:
+        _check_arguments(sys.argv[1:])
         # Outside its standalone mode click returns the code of Context.exit and Exit.
         code = cli.main(prog_name="npu-memplan", standalone_mode=False)
         sys.stdout.flush()
@@ -138,6 +139,13 @@ def _called() -> int:
         raise
     raise_if_ending()
     return code if isinstance(code, int) else 0
+
+
+def _check_arguments(words: list[str]) -> None:
+    """A name with ends of lines could put lines of its own between those of the output."""
+    for word in words:
+        if set(word) & {"\n", "\r"}:
+            raise click.UsageError(f"the argument {word[:80]!r} has an end of a line in it; rename the file")
 
 
 def _ended() -> int:

@@ -85,8 +85,7 @@ def node_of(variable: str) -> str:
     return _STEP.sub("", variable)
 
 
-_STYLE = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z])")  # colours, and moves of the cursor
-_HIDDEN = re.compile(r"[^\n\r\t -~]")  # what may be; most texts have none
+_HIDDEN = re.compile(r"[^\n\t -~]")  # what may be; most texts have none
 
 
 def printable(text: str | bytes, keep: str = "") -> str:
@@ -99,13 +98,9 @@ def printable(text: str | bytes, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
 
 
-def printable_lines(text: str, *, styled: bool = False) -> str:
-    """The same for text of several lines; `styled`: sequences that colour it or move the cursor stay."""
-    if text.isprintable() or not _HIDDEN.search(text):
-        return text
-    if not styled:
-        return printable(text, "\n\r\t")
-    return "".join(part if at % 2 else printable(part, "\n\r\t") for at, part in enumerate(_STYLE.split(text)))
+def printable_lines(text: str) -> str:
+    """The same for text of several lines, which may have tabs."""
+    return printable(text, "\n\t") if _HIDDEN.search(text) else text
 
 
 def _escape(character: str) -> str:

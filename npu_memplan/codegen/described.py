@@ -21,6 +21,7 @@ from ..ethosu.time import estimate, printed_cycles, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised
 from ..host_time import host_work
+from ..names import printable
 from ..problem import Agent, Plan, Problem
 from ..request import Loaded
 from ..sizes import counted
@@ -37,7 +38,7 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
     npu = [f for f in loaded.module.functions.values() if is_npu(f)]
     return Artifact(
         name=loaded.name,
-        source=loaded.path.name,
+        source=printable(loaded.path.name),
         source_sha256=hashlib.sha256(loaded.data).hexdigest(),
         target=loaded.request.options,
         problem=replace(problem, name=loaded.name),  # the function it came from is called main

@@ -7,6 +7,7 @@ gone when the command ends. stdout has results alone.
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import click
 
 from ..errors import NpuMemplanError
 from ..process.phases import listening
+from ..process.setup import terminal
 from .groups import group
 
 
@@ -72,9 +74,7 @@ def progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Show
         with _lines() as shown, listening(shown.phase):
             yield shown
         return
-    from rich.console import Console
-
-    console = Console(stderr=True, markup=False)
+    console = terminal(sys.stderr, highlight=True)
     if verbosity is Verbosity.QUIET or not console.is_terminal:
         yield Shown(lambda *_: None)
         return

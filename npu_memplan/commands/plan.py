@@ -84,8 +84,9 @@ def _failure(error: PlanningError) -> dict[str, object]:
 
 def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
     """A table of the pools, and one line that says what the plan is."""
-    from rich.console import Console
     from rich.table import Column, Table
+
+    from ..process.setup import terminal
 
     figures = (Column(heading, justify="right") for heading in ("capacity", "used", "lower bound", "above bound"))
     title = f"{problem.name}: {len(problem.buffers)} buffers, planner {answer.planner}, {elapsed:.2f} s"
@@ -100,7 +101,7 @@ def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
             format_size(usage.lower_bound_bytes),
             f"{over} bytes ({share})" if over else "none",
         )
-    console = Console(highlight=False, markup=False)
+    console = terminal()
     console.print(table)
     if answer.status is PlanStatus.OPTIMAL:
         console.print("optimal: every pool is at a bound that no plan can go below")

@@ -19,6 +19,7 @@ from ..files import manifest
 from ..files.paths import read_bytes, write_inside
 from ..models.executorch.segments import is_program
 from ..models.file import read_file
+from ..names import printable
 from ..options import CompileOptions
 from ..problem import Lifetime, Plan, Problem
 
@@ -115,8 +116,8 @@ def _bare(path: Path, data: bytes, problem: Problem, plan: Plan, notes: tuple[st
     import hashlib
 
     return Artifact(
-        name=problem.name or path.stem,
-        source=path.name,
+        name=problem.name or printable(path.stem),
+        source=printable(path.name),
         source_sha256=hashlib.sha256(data).hexdigest(),
         target=CompileOptions("none", "", ""),
         problem=problem,

@@ -342,8 +342,9 @@ def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, ref
 
 
 def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> None:
-    from rich.console import Console
     from rich.table import Column, Table
+
+    from ..process.setup import terminal
 
     figures = (Column(heading, justify="right") for heading in ("elements", "mismatches", "max |diff|"))
     table = Table("output", *figures, title=f"{artifact.name} on {name}", title_justify="left")
@@ -354,7 +355,7 @@ def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResu
     else:
         for slot, array in zip(artifact.outputs, ran.outputs, strict=True):
             table.add_row(slot.name, f"{array.size:,}", "-", "-")
-    console = Console(highlight=False, markup=False)
+    console = terminal()
     console.print(table)
     for note in ran.notes:
         console.print(f"note: {note}")

@@ -45,16 +45,17 @@ def command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json: bool)
 
 
 def _show(violations: tuple[Violation, ...]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from ..process.setup import terminal
 
     table = Table(
         "constraint", "what", title=f"{len(violations)} violated constraint{'s' if len(violations) != 1 else ''}"
     )
     for violation in violations[:50]:
         table.add_row(violation.constraint.value, Text(violation.message))
-    console = Console(highlight=False, markup=False)
+    console = terminal()
     console.print(table)
     if len(violations) > 50:
         console.print(f"and {len(violations) - 50} more")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 
+from ..names import printable
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what makes a cell more than text; OWASP, "CSV Injection"
 
 _QUOTED = "\r\n"  # csv.writer quotes the cells in which it finds a character of its line's end
@@ -29,4 +31,7 @@ class _Echo:
 
 
 def _harmless(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+    """A cell that a spreadsheet does not run and a terminal does not obey."""
+    if not isinstance(cell, str):
+        return cell
+    return printable(f"'{cell}" if cell.startswith(_FORMULA) else cell, "\t\r\n")

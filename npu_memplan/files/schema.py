@@ -13,18 +13,38 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import NpuMemplanError
+from ..names import printable
 
 T = TypeVar("T")
+_MAY_HIDE = re.compile(r"\\[bfnrtu]|[^\x09\x0a\x0d -~]")  # in the text of a document; most have none
 
 
 def json_values(text: str, where: str, error: type[NpuMemplanError]) -> object:
     """`text` as dicts, lists, strings and numbers; `error` when it is not JSON."""
     try:
-        return msgspec.json.decode(text)
+        values = msgspec.json.decode(text)
     except UnicodeEncodeError as reason:
         raise error(f"{where}: not JSON: {reason.reason} at character {reason.start}") from None
     except (msgspec.DecodeError, RecursionError) as reason:
         raise error(f"{where}: not JSON: {reason}") from None
+    if _MAY_HIDE.search(text):
+        _check_printable(values, where, error)
+    return values
+
+
+def _check_printable(value: object, where: str, error: type[NpuMemplanError], keep: str = "") -> None:
+    """`error` names the first text with characters that a terminal obeys or hides; notes have several lines."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _check_printable(key, where, error)
+            _check_printable(one, where, error, "\n" if key == "notes" else keep)
+    elif isinstance(value, list):
+        for one in value:
+            _check_printable(one, where, error, keep)
+    elif isinstance(value, str) and not value.isprintable() and printable(value, keep) != value:
+        raise error(
+            f"{_start(where)}the text {_short(value)} has characters that a terminal obeys or hides; leave them out"
+        )
 
 
 def check_schema(value: object, wanted: str, where: str, error: type[NpuMemplanError]) -> None:

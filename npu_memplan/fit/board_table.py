@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..process.incidents import FAULT
-from ..report.text.memory_txt import plain_table, terminal
+from ..process.setup import terminal
+from ..report.text.memory_txt import plain_table
 from .boards import BoardRow
 
 HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "NPU ms", "host")

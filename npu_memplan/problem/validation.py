@@ -44,6 +44,7 @@ def validate(problem: Problem) -> None:
     buffers: dict[str, Buffer] = {}
     reachable: dict[tuple[tuple[str, ...], frozenset[Agent]], bool] = {}
     for buffer in problem.buffers:
+        _check_name("buffer", buffer.name)
         if buffer.name in buffers:
             raise ProblemError(f"two buffers are called {buffer.name!r}; names must be unique")
         buffers[buffer.name] = buffer
@@ -64,9 +65,17 @@ def validate(problem: Problem) -> None:
     _validate_streams(problem, buffers)
 
 
+def _check_name(what: str, name: str) -> None:
+    if not name.isprintable():
+        raise ProblemError(
+            f"{what} {name[:60]!r} has a name with characters that a terminal obeys or hides; leave them out"
+        )
+
+
 def _validate_pools(problem: Problem) -> dict[str, Pool]:
     pools: dict[str, Pool] = {}
     for pool in problem.pools:
+        _check_name("pool", pool.name)
         if pool.name in pools:
             raise ProblemError(f"two pools are called {pool.name!r}; names must be unique")
         pools[pool.name] = pool

@@ -11,9 +11,12 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ..names import printable_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def open_streams() -> None:
@@ -31,7 +34,7 @@ def open_streams() -> None:
 
 
 class _Shown(io.TextIOWrapper):
-    """A stream in which a control character does nothing.
+    """A stream in which a control character does nothing: colours and moves of the cursor come from `terminal` alone.
 
     `reader_left`: it is a pipe that nobody reads any more.
     """
@@ -46,13 +49,44 @@ class _Shown(io.TextIOWrapper):
             raise
 
     def write(self, text: str) -> int:
-        super().write(printable_lines(text, styled=self.isatty() or "FORCE_COLOR" in os.environ))
+        super().write(printable_lines(text))
         return len(text)
+
+    def write_styled(self, text: str) -> int:
+        """Write what `terminal` made: names in it are printable, sequences are its own."""
+        return super().write(text)
+
+
+class _Styled:
+    """The stream of the process as `terminal` writes to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return getattr(self._stream, "write_styled", self._stream.write)(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def terminal(file: TextIO | None = None, **options: Any) -> Console:
+    """`file`, or stdout, for tables and colours: names in them are shown as `printable`, and are no markup."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Printable(Console):
+        def render(self, *args: Any, **named: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*args, **named):
+                yield Segment(text if control else printable_lines(text), style, control)
+
+    given = {"highlight": False, "markup": False, **options}
+    return Printable(file=cast(TextIO, _Styled(sys.stdout if file is None else file)), **given)
 
 
 @contextlib.contextmanager
 def only_printable() -> Iterator[None]:
-    """stdout and stderr show control characters as escapes; on a terminal, colours and the cursor's moves are kept."""
+    """stdout and stderr show control characters as escapes."""
     before = sys.stdout, sys.stderr
     made = [_shown(stream) for stream in before]
     sys.stdout, sys.stderr = made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,13 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.table import Table
+from rich.text import Text
 
+from npu_memplan.artifact.files import read_problem
 from npu_memplan.cli import main
 from npu_memplan.codegen.c_names import comment, member
 from npu_memplan.compiler import compile_model
 from npu_memplan.names import identifier, printable, printable_lines
 from npu_memplan.options import CompileOptions, OptionError
-from npu_memplan.process.setup import only_printable
+from npu_memplan.problem import ProblemError
+from npu_memplan.process.setup import only_printable, terminal
 from npu_memplan.target_data import TargetDataError, load_board, targets_folder
 from npu_memplan.tvmc import TvmcError
 from npu_memplan.tvmc.options import parse_compile
@@ -202,16 +207,46 @@ def test_names_of_files_are_shown_too(tmp_path):
     assert done.stderr == printable_lines(done.stderr)
 
 
-def test_a_terminal_keeps_its_colours(monkeypatch):
-    colours, title = "\x1b[1mbold\x1b[0m\x1b[2K\r", "\x1b]0;title\x07"
-    for forced, shown in (("1", colours), (None, "\\x1b[1mbold\\x1b[0m\\x1b[2K\r")):
-        monkeypatch.setenv("FORCE_COLOR", forced) if forced else monkeypatch.delenv("FORCE_COLOR", raising=False)
-        kept = io.BytesIO()
-        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(kept, encoding="utf-8", newline=""))
-        with only_printable():
-            assert sys.stdout.write(colours + title) == len(colours + title)
-        assert kept.getvalue().decode() == shown + "\\x1b]0;title\\x07"
-        assert not kept.closed
+def test_a_terminal_has_our_colours_and_nobody_elses(monkeypatch):
+    """A name that colours, or goes back over a verdict, is shown as it is; what rich makes of a style is kept."""
+    hostile = "a\x1b[1mb\x1b[2K\x1b[1A\rc\x1b]0;t\x07"
+    shown = "a\\x1b[1mb\\x1b[2K\\x1b[1A\\rc\\x1b]0;t\\x07"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    kept = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(kept, encoding="utf-8", newline=""))
+    with only_printable():
+        assert sys.stdout.write(hostile) == len(hostile)
+        table = Table("name", box=None, show_header=False, padding=0)
+        table.add_row(Text(hostile, style="bold"))
+        terminal(width=200).print(table, hostile)
+    text = kept.getvalue().decode()
+    assert text.count(shown) == 3
+    assert re.findall("\x1b[^m]*m", text) == ["\x1b[1m", "\x1b[0m"]
+    assert not kept.closed
+
+
+def test_names_of_artifacts_and_problems_have_no_control_characters(tmp_path):
+    text = (
+        '{"schema": "npu_memplan.problem/1", "pools": [{"name": "p"}], "buffers": [{"name": "NAME", "size_bytes": 1}]}'
+    )
+    for name in ("\\u001b[2K", "a\\nb", "\u202e", "\\r"):
+        (tmp_path / "p.json").write_text(text.replace("NAME", name), encoding="utf-8")
+        with pytest.raises(ProblemError, match="has characters that a terminal obeys"):
+            read_problem(tmp_path / "p.json")
+    (tmp_path / "p.csv").write_text("id,lower,upper,size\n\x1b[31m,0,1,1\n", encoding="utf-8")
+    with pytest.raises(ProblemError, match="has a name with characters that a terminal obeys"):
+        read_problem(tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\rb"])
+def test_an_argument_is_one_line(name, monkeypatch, capfd):
+    monkeypatch.setattr("sys.argv", ["npu-memplan", "verify", name, name])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert capfd.readouterr().err.splitlines()[-1].startswith(f"Error: the argument {name!r} has an end of a line")
 
 
 def test_c_of_names():
@@ -224,7 +259,7 @@ def test_printable_is_printable():
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x11000)]))
     assert printable(every).isprintable()
     assert printable(b"a\xff\x00") == "a\ufffd\\x00"
-    assert printable_lines("a\tb\nc\x00") == "a\tb\nc\\x00"
+    assert printable_lines("a\tb\nc\x00\r") == "a\tb\nc\\x00\\r"
     assert printable("plain r\u00e9seau") == "plain r\u00e9seau"
 
 

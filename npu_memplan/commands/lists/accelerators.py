@@ -18,7 +18,8 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"accelerators": rows}))
         return
-    from ...report.text.memory_txt import table_of, terminal
+    from ...process.setup import terminal
+    from ...report.text.memory_txt import table_of
 
     table = table_of()
     for heading in ("accelerator", "MACs", "MHz", "memory mode", "compiler", "boards"):

@@ -71,8 +71,9 @@ def _document(need: Need) -> dict[str, Any]:
 
 
 def _print(name: str, found: tuple[Need, ...]) -> None:
-    from rich.console import Console
     from rich.table import Column, Table
+
+    from ...process.setup import terminal
 
     headings = ("operator", "type", Column("count", justify="right"), "who", "results on the host")
     title = f"{name}: {counted(sum(need.count for need in found), 'operator')}"
@@ -81,7 +82,7 @@ def _print(name: str, found: tuple[Need, ...]) -> None:
         table.add_row(
             need.kind, need.dtype, str(need.count), need.runs_on, "-" if need.refused else _format_claim(need.host)
         )
-    console = Console(highlight=False, markup=False)
+    console = terminal()
     console.print(table)
     for need in found:
         if need.refused:

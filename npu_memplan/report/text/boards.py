@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Column
 
+from ...process.setup import terminal
 from ...target_data import Board, BoardMemory
-from .memory_txt import table_of, terminal
+from .memory_txt import table_of
 
 
 def print_boards(boards: Sequence[Board]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 import textwrap
 from collections.abc import Sequence
 
@@ -21,6 +20,7 @@ from ...artifact import Artifact
 from ...artifact.board_fit import BoardFit, fit_of
 from ...artifact.timing import Timing
 from ...ethosu.time import models_text
+from ...process.setup import terminal
 from ...sizes import kib, percent
 from ..colours import KIND_COLOURS, KIND_LETTERS
 from ..facts.kinds import kinds_of_bytes
@@ -38,9 +38,7 @@ LARGEST = 8  # rows of the table of buffers at the peak
 def memory_text(artifact: Artifact) -> str:
     """The text of memory.txt, at most 80 columns wide."""
     sink = io.StringIO()
-    print_memory(
-        artifact, Console(file=sink, width=WIDTH, no_color=True, force_terminal=False, highlight=False, markup=False)
-    )
+    print_memory(artifact, terminal(sink, width=WIDTH, no_color=True, force_terminal=False))
     return "".join(line.rstrip() + "\n" for line in sink.getvalue().splitlines())
 
 
@@ -173,11 +171,6 @@ def plain_table(texts: Sequence[str], figures: Sequence[str]) -> Table:
 def table_of(*columns: Column | str) -> Table:
     """A table with a line below its headings and no other."""
     return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-
-
-def terminal() -> Console:
-    """stdout, for figures and names that are what they are: nothing in them is markup, or coloured as numbers."""
-    return Console(file=sys.stdout, highlight=False, markup=False)
 
 
 def _pool_table(view: MemoryView) -> Table:
