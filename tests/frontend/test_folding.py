@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
@@ -148,3 +149,60 @@ def test_what_stays(change: str) -> None:
         assert len(read_network(folded(model)).operators) == 1
     else:
         assert folded(model) is model
+
+
+_LIMITS = {t: (np.iinfo(t).min, np.iinfo(t).max) for t in ("int8", "uint8", "int16")}
+_PAIRS = [("int8", "int8"), ("int8", "int16"), ("uint8", "int8"), ("uint8", "uint8"), ("int16", "int8"),
+          ("int16", "int16"), ("float32", "int8"), ("float32", "uint8"), ("float32", "int16")]  # fmt: skip
+
+
+def rescaled_constant(rng: np.random.Generator, source: str, target: str) -> tuple[ModelBuilder, int]:
+    """A QUANTIZE of constants beside a RELU; and the tensor that it makes."""
+    b = ModelBuilder()
+    x, y = (b.tensor((1, 64), "int8", 0.05) for _ in range(2))
+    b.operator("RELU", [x], [y])
+    scale = np.float32(2.0 ** rng.uniform(-12, 2))
+    other = np.float32(scale * rng.choice([1, 0.5, 3, 2.0 ** rng.uniform(-6, 6)]))
+    zeros = [0 if t in ("int16", "float32") else int(rng.integers(*_LIMITS[t])) for t in (source, target)]
+    if source == "float32":
+        values = (rng.integers(-150, 150, (1, 64)) + rng.choice([0, 0.5], (1, 64))).astype(np.float32) * other
+        constant = b.constant(values)
+    else:
+        constant = b.constant(rng.integers(*_LIMITS[source], (1, 64)).astype(source), float(scale), zeros[0])
+    made, z = (b.tensor((1, 64), target, float(other), zeros[1]) for _ in range(2))
+    b.operator("QUANTIZE", [constant], [made], "QuantizeOptions", 2)
+    b.operator("RESHAPE", [made, b.constant(np.array([1, 64], np.int32))], [z], "ReshapeOptions", NewShape=[1, 64])
+    return b.made([x], [y, z]), made
+
+
+@pytest.mark.parametrize(("source", "target"), _PAIRS)
+def test_rescaled_constants_have_the_bits_of_the_reference(source: str, target: str) -> None:
+    rng = np.random.default_rng(len(source) * 31 + len(target))
+    for _ in range(8):
+        builder, made = rescaled_constant(rng, source, target)
+        model = builder.finish()
+        constant = read_network(folded(model)).tensors[made].array()
+        _, wanted = TFLiteReference(model).run([np.zeros((1, 64), np.int8)])
+        np.testing.assert_array_equal(constant, wanted)
+
+
+def constants_into_sum(kind: str, returned: bool) -> ModelBuilder:
+    """A sum of the input and of what `kind` makes of constants, which may be an output too."""
+    b, rng = ModelBuilder(), np.random.default_rng(len(kind))
+    x = b.tensor((1, 4, 4, 8), "int8", 0.031, 5)
+    made, z = b.tensor((1, 4, 4, 8), "int8", 0.043, -7), b.tensor((1, 4, 4, 8), "int8", 0.07, 3)
+    first, second = (b.constant(rng.integers(-128, 128, (1, 4, 4, 8)).astype(np.int8), 0.059, 11) for _ in range(2))
+    if kind == "QUANTIZE":
+        b.operator(kind, [first], [made], "QuantizeOptions", 2)
+    else:
+        b.operator(kind, [first, second], [made], "MulOptions")
+    b.operator("ADD", [x, made], [z], "AddOptions")
+    return b.made([x], [z, made] if returned else [z])
+
+
+@pytest.mark.parametrize("returned", [False, True])
+@pytest.mark.parametrize("kind", ["QUANTIZE", "MUL"])
+def test_constants_that_vela_would_fold_equal_the_reference(kind: str, returned: bool, tmp_path: Path) -> None:
+    options = CompileOptions(accelerator="ethos-u55-128", npu_compiler="vela", objective="bytes")
+    artifact = equals_reference(constants_into_sum(kind, returned).finish(), tmp_path, 2, options)
+    assert [o.kind for o in artifact.operators] == ["ADD"]

@@ -3,8 +3,8 @@ shapes that a file leaves to the run time, though they follow from those of its 
 
 Invariant: the folded file has the tensors of the original, at their indices; some that operators made are constants in
 it, with the bytes that the reference would make, and these operators are gone, others have the shape that they have
-when it runs. What is returned by the network itself stays computed. Files with NPU calls are as they were.
-Everything else is copied field by field, and new buffers come last.
+when it runs. What is returned by the network itself stays computed, but for what compilers round otherwise. Files with
+NPU calls are as they were. Everything else is copied field by field, and new buffers come last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from .shapes import Shape, open_shapes, output_shape
 from .values import EVALUATORS, Arrays
 
 _MOST_GROWTH_BYTES = 1 << 16  # of constants that are larger than what they are made of
-_WIDENS = "DEQUANTIZE"  # halves have no code: they become float32, whatever their size
+_ROUNDED = ("QUANTIZE", "MUL")  # Vela rounds what it makes of constants otherwise than the reference
+_ALWAYS_FOLDED = ("DEQUANTIZE", *_ROUNDED)  # whatever their size: halves have no code, so they become float32
 
 
 @functools.lru_cache(maxsize=2)  # several stages ask for the same file
@@ -81,7 +82,9 @@ def _made(graph: Network) -> dict[int, dict[int, bytes]]:
     tensors = list(graph.tensors)
     found: dict[int, dict[int, bytes]] = {}
     for operator in graph.operators:
-        if not isinstance(operator, CpuOperator) or set(operator.outputs) & set(graph.outputs):
+        if not isinstance(operator, CpuOperator):
+            continue
+        if operator.name not in _ROUNDED and set(operator.outputs) & set(graph.outputs):
             continue
         results = _results(replace(graph, tensors=tuple(tensors)), operator)
         if results is None:
@@ -115,7 +118,7 @@ def _results(graph: Network, operator: CpuOperator, unsaid: Collection[int] = ()
         if tensor.is_variable or not fits or value.dtype.name != tensor.dtype:
             return None
     grown = sum(t.size_bytes for t in outputs) - sum(t.size_bytes for t in inputs if t is not None)
-    return results if operator.name == _WIDENS or grown <= _MOST_GROWTH_BYTES else None
+    return results if operator.name in _ALWAYS_FOLDED or grown <= _MOST_GROWTH_BYTES else None
 
 
 def _unknown(tensor: Tensor | None) -> bool:

@@ -1,7 +1,8 @@
 """What operators make of constants, in numpy.
 
 Invariant: an evaluator gives the reference's bits or None; it looks at constants, and at shapes of others.
-Only what needs no rounding of a library is here: moves, integers, and float32 operations that IEEE 754 defines.
+Only what needs no rounding of a library is here: moves, integers, TFLite's fixed point, and float32 operations that
+IEEE 754 defines.
 """
 
 from __future__ import annotations
@@ -12,6 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...fixed_point.multiplier import (
+    LIMITS,
+    activation_range,
+    divide_scales,
+    multiply_by_quantised,
+    multiply_scales,
+    quantise_multiplier,
+)
 from ..network import CpuOperator
 from ..tensor import Tensor
 from .shapes import options_of
@@ -91,6 +100,26 @@ def _cast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays
     return [values.astype(outputs[0].dtype)]
 
 
+def _quantized(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    """One scale and zero point to another, as the reference rounds; Vela's compilers round otherwise."""
+    data, output = inputs[0], outputs[0]
+    if max(len(data.scales), len(output.scales)) > 1 or not output.scale or output.dtype not in LIMITS:
+        return None
+    low, high = LIMITS[output.dtype]
+    if data.dtype == "float32":
+        ratio = data.array() / np.float32(output.scale)
+        if output.dtype == "int32" or not np.all(np.isfinite(ratio)):
+            return None
+        rounded = np.copysign(np.floor(np.abs(ratio.astype(np.float64)) + 0.5), ratio)
+        moved = np.clip(rounded, -1e9, 1e9).astype(np.int64) + output.zero_point
+    elif data.dtype in LIMITS and data.scale:
+        scale = quantise_multiplier(data.scale / output.scale)
+        moved = multiply_by_quantised(data.array().astype(np.int64) - data.zero_point, *scale) + output.zero_point
+    else:
+        return None
+    return [np.clip(moved, low, high).astype(output.dtype)]
+
+
 def _truncated(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """C's division of integers."""
     quotient = np.abs(a) // np.abs(b)
@@ -114,8 +143,27 @@ _ARITHMETIC: dict[str, tuple[str, Callable[..., NDArray[Any]]]] = {
 }  # fmt: skip
 
 
-def _arithmetic(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
+def _quantized_product(operator: CpuOperator, inputs: _Tensors, output: Tensor) -> Arrays | None:
+    """A product of stored values as the reference rounds it; Vela's compilers round products of constants otherwise."""
+    a, b = inputs
+    if output.dtype not in ("int8", "uint8", "int16") or not output.scale:
+        return None
+    if any(len(t.scales) != 1 or t.dtype != output.dtype for t in (a, b)):
+        return None
+    single = output.dtype == "uint8"  # LiteRT's
+    factor = multiply_scales(a.scale, b.scale, single=single)
+    scale = quantise_multiplier(divide_scales(factor, output.scale, single=single))
+    first, second = (t.array().astype(np.int64) - t.zero_point for t in (a, b))
+    activation = options_of(operator, "MulOptions").FusedActivationFunction()
+    limits = activation_range(activation, output.scale, output.zero_point, output.dtype)
+    product = multiply_by_quantised(first * second, *scale) + output.zero_point
+    return [np.clip(product, *limits).astype(output.dtype)]
+
+
+def _arithmetic(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     """Of plain numbers of one type, without an activation, and without a division by zero."""
+    if operator.name == "MUL" and outputs[0].scales:
+        return _quantized_product(operator, inputs, outputs[0])
     table, function = _ARITHMETIC[operator.name]
     a, b = (t.array() for t in inputs)
     if a.dtype != b.dtype or a.dtype.name not in _NUMBERS:
@@ -163,6 +211,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "TILE": lambda _, i, __: [np.tile(i[0].array(), _list(i[1]))],
     # Halves only: integers are smaller as they are.
     "DEQUANTIZE": lambda _, i, __: [i[0].array().astype(np.float32)] if i[0].dtype == "float16" else None,
+    "QUANTIZE": _quantized,
     "PACK": lambda op, i, _: [np.stack([t.array() for t in i], options_of(op, "PackOptions").Axis())],
     "UNPACK": _unpack,
     "CONCATENATION": _concatenation,
