@@ -222,7 +222,9 @@ def test_a_terminal_has_our_colours_and_nobody_elses(monkeypatch):
         table.add_row(Text(hostile, style="bold"))
         terminal(width=200).print(table, hostile)
     text = kept.getvalue().decode()
-    assert text.count(shown) == 3
+    assert text.startswith(shown)
+    assert text.count("\\x1b[2K") == 3
+    assert not set(text) & {"\r", "\x07"}
     assert re.findall("\x1b[^m]*m", text) == ["\x1b[1m", "\x1b[0m"]
     assert not kept.closed
 
