@@ -57,14 +57,9 @@ def compiled() -> CFunctions:
             library = _library()
         except (_CannotBuild, OSError) as error:
             return CFunctions(None, str(error))
-    for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "eject", "conflicts", "prefetch"):
+    for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "prefetch"):
         getattr(library, f"npu_memplan_{name}").restype = ctypes.c_int64
     return CFunctions(library)
-
-
-def loaded() -> Any:
-    """The functions, where this process has called for them before; else None: nothing is built for a small problem."""
-    return compiled().functions if compiled.cache_info().currsize else None
 
 
 def sources() -> list[Path]:

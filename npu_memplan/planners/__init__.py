@@ -5,7 +5,7 @@ only when every pool's height equals a proven bound and nothing was spilled with
 need, and never returns worse than `incumbent`. A time limit bounds every planner. Imports no TVM; the compiled searches
 are loaded, and numpy imported (for many buffers), only once a cheap planner has not met the bound.
 
-One folder a family, explained in its `__init__`: `first_fit` (every order of it), `exact` and `local` (one pool,
+One folder a family, explained in its `__init__`: `first_fit` (every order of it), `exact` (one pool,
 plain conflicts), `general` (anything), `scale` (very many), `spill` (several pools); `auto` chooses among them.
 At the top is what all share: the `registry` and what a planner is given, the
 problem restated (`model`), heights that no plan can go below (`bounds`, `live_bytes`), errors (`errors`, `explain`).

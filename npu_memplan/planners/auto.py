@@ -26,10 +26,10 @@ from .spill.assign import assign
 LARGE_ITEMS = 500  # from here on the compiled passes pay
 SMALL_ITEMS = 40  # more are left to the compiled search
 GENERAL_ITEMS = 400  # where sections can not say everything (overlaps, aliases, fixed places): a short try
-GENERAL_WORK = 60_000  # of it, before the compiled search is imported
+GENERAL_WORK = 60_000  # of it, before the search over distances
 SMALL_NODES = 3_000
 EXACT_ENTRIES = 4_000_000
-CLIMB_ROUNDS = 60  # before the compiled search is imported
+CLIMB_ROUNDS = 60  # before the compiled searches
 FIRST_PAIRS = 40_000  # looked at by first fit and the climb, where the compiled search can follow
 LARGE_PAIRS = 20_000_000  # looked at by first fit and the climb, where no compiled pass can follow
 SPECIAL_WORK = 4_000  # items placed in them, where placing one means a look at zones
@@ -54,7 +54,9 @@ def improve_pool(context: Context, layout: Layout, pool: int) -> Layout:
     low = max(load_peak(model, pool, layout.pools).bytes, context.bounds.get(pool, 0))
     if layout.heights[pool] <= low:
         return layout
-    search = exact.search_for(model, inside, low) if context.has_compiled() and _countable(inside) else None
+    if not context.has_compiled():
+        return layout
+    search = exact.search_for(model, inside, low) if _countable(inside) else None
     if len(inside) <= (GENERAL_ITEMS if search is None else SMALL_ITEMS):
         layout, low = _improve_small(context, layout, pool, inside, low)
     if search is not None and layout.heights[pool] > low and not context.exhausted():
@@ -68,8 +70,7 @@ def improve_pool(context: Context, layout: Layout, pool: int) -> Layout:
         context.stopped_early |= part.stopped_early
         low = max(low, search.low)
         layout = _with(layout, pool, inside, search.offsets)
-    general_can = context.has_compiled() and len(inside) <= exact.MOST_ITEMS
-    if general_can and layout.heights[pool] > low and not context.exhausted():
+    if len(inside) <= exact.MOST_ITEMS and layout.heights[pool] > low and not context.exhausted():
         rest = General.over(model, inside, low, [layout.origins[item.index] for item in inside])
         if rest is not None:
             general.run(rest, context)
@@ -87,9 +88,8 @@ def _sections_share(inside: list[Item]) -> float:
 
 
 def _improve_small(context: Context, layout: Layout, pool: int, inside: list[Item], low: int) -> tuple[Layout, int]:
-    """The layout and the bound after a search that is ready at once: at the bound first, then just below the best."""
+    """The layout and the bound after the small search: at the bound first, then just below the best."""
     small = SmallSearch.over(context.model, inside, SMALL_NODES)
-    small.deadline = context.deadline
     if len(inside) > SMALL_ITEMS:
         small.work = GENERAL_WORK
     ceiling = low
@@ -136,18 +136,17 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
     low = load_peak(model, 0).bytes
     if low > capacity:
         raise does_not_fit(context, failed, placing(context.model))
+    if not context.has_compiled():
+        return None
     zero = Layout([0] * len(model.items), [item.home for item in model.items], [0])
     if len(inside) <= SMALL_ITEMS:
         small = SmallSearch.over(model, inside, SMALL_NODES)
-        small.deadline = context.deadline
         found = small.below(capacity)
         context.spend(SMALL_NODES - small.nodes)
         if found:
             return _with(zero, 0, inside, small.origins)
         if found is False:
             raise proven(context, capacity + 1, small_subset(context, inside, capacity, SMALL_NODES))
-    if not context.has_compiled():
-        return None
     search = exact.search_for(model, inside, low)
     if search is None:
         return _general_into(context, inside, low, zero)

@@ -7,12 +7,10 @@ from random import Random
 
 import pytest
 
-from npu_memplan.compiled import compiled
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.bounds import live_peak, load_peak
 from npu_memplan.planners.first_fit.layout import first_fit, fixed_first
 from npu_memplan.planners.first_fit.orders import by_size
-from npu_memplan.planners.general import small
 from npu_memplan.planners.general.search import General, infeasible_subset, run
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
@@ -40,32 +38,6 @@ def searched(model: Model, low: int = 0, nodes: int = 3000, enough: int | None =
     assert search is not None
     run(search, Context(model, 0, nodes), enough)
     return search
-
-
-@pytest.mark.parametrize(("items", "nodes", "work"), [(6, 100_000, 3_000_000), (12, 30, 3_000_000), (40, 500, 20_000)])
-def test_the_small_search_does_the_same_compiled(
-    items: int, nodes: int, work: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    functions, answers = compiled().functions, set()
-    for seed in range(60):
-        problem = replace(random_problem(seed, items), pools=(Pool("sram"),))
-        buffers = tuple(replace(b, pools=(), fixed=None) for b in problem.buffers)
-        try:
-            model = Model(replace(problem, buffers=buffers))
-        except ProblemError:
-            continue
-        found = []
-        for library in (None, functions):
-            monkeypatch.setattr(small, "loaded", lambda library=library: library)
-            search = small.SmallSearch.over(model, [item for item in model.items if item.size], nodes)
-            search.work = work
-            height = sum(item.size + item.modulus for item in model.items)
-            ceilings = [height * part // 12 for part in range(12, 0, -1)]
-            steps = [(search.below(ceiling), search.nodes, search.work) for ceiling in ceilings]
-            found.append((steps, search.origins))
-            answers |= {step[0] for step in steps}
-        assert found[0] == found[1], seed
-    assert answers == ({True, False, None} if nodes < 1000 else {True, False})
 
 
 @pytest.mark.parametrize("block", range(3))

@@ -19,8 +19,7 @@ Why it is fast enough for hundreds of items:
 No order of items, and no rule for the next section, suits all problems. So `portfolio.py` interleaves short runs over
 many, learns which placed most of the items on this very problem, and lets those come again with a little chance:
 with little, a run meets what earlier ones refuted, and gets further. `least_height.py` chooses the ceilings (at the
-bound, or a quarter of the way up to the best: tight ones prune more; what found a plan is tried again lower) and takes
-turns with the local search of `local/`: the one that gained last goes on, until it has been fruitless for long.
+bound, or a quarter of the way up to the best: tight ones prune more; what found a plan is tried again lower).
 
 `sections.py` conflicts as sections; `search.py` calls of the C and what they prove; `fill.c` and its steps the search
 itself; `portfolio.py`, `least_height.py` which call comes next.

@@ -1,4 +1,4 @@
-"""Least height of one pool: a complete and a local search in turns, between a proven bound and the best placement.
+"""Least height of one pool: calls of the complete search between a proven bound and the best placement.
 
 Invariant: `low` of the search is a proven bound, `best` the height of a placement in hand; every call narrows one of
 them or spends its share of nodes. The order of calls depends on the seed and on nodes spent, so only a time limit can
@@ -7,73 +7,20 @@ make two runs differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import chain
 from random import Random
 
 from ...clock import now
-from ..local.ejection import Ejection
 from ..registry import Context
 from .portfolio import LOOSE, ORDERS, TIGHT, Order, Portfolio
 from .search import Search
 
 SLICE_S = 0.25  # of one call, under a time limit
-# the complete search
 SHARES = (500, 1000, 1000, 2000)  # choices of one call
-# heights aimed at, from the bound (0) to just below the best (1): a tight ceiling is not always harder, and small steps
-# are left to the local search
+# heights aimed at, from the bound (0) to just below the best (1): a tight ceiling is not always harder
 AIMS = (0.0, 0.0, 0.25, 0.25)
 AIM_AGAIN = 2 / 3  # of an order that has just found a placement
 LOOSELY = 25  # the opening aims at the bound, and at 1/25 above it
-# the local search
-AIM_LOCALLY = 0.95  # as above: a little below the best, again and again
-CHOICES = 2000  # of one call
-# their turns
-PART = 0.1  # of the nodes, for the search that does not lead
-PATIENCE = 150_000  # nodes without a gain, after which the other one leads
-TRIAL = 75  # the same for each item, of a local search that never gained: where it is of use at all, it gains soon
-
-
-@dataclass(slots=True)
-class Alternation:
-    """Which search is next: mostly the one that gained last, while it has not been fruitless for long."""
-
-    local_leads: bool
-    trial: int  # nodes of a local search that never gained
-    spent: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})  # under this leader; local, complete
-    fruitless: int = 0  # nodes of the leader
-    total: int = 0  # nodes
-    local_led: bool = field(init=False)
-    local_gained: bool = False
-
-    def __post_init__(self) -> None:
-        self.local_led = self.local_leads
-
-    def local_is_next(self) -> bool:
-        """Whether the local search is, not the complete one."""
-        other = self.spent[not self.local_leads]
-        return self.local_led and self.local_leads != (other < PART * sum(self.spent.values()))
-
-    def note(self, local: bool, nodes: int, gained: bool) -> None:
-        """A call of the local or the complete search is over."""
-        self.spent[local] += nodes
-        self.total += nodes
-        self.local_gained |= local and gained
-        if local == self.local_leads:
-            self.fruitless = 0 if gained else self.fruitless + nodes
-            over = self.fruitless > self._patience()
-        else:
-            over = gained
-        if over:
-            self.local_leads = not self.local_leads
-            self.local_led = True  # it leads now, or did until now
-            self.spent, self.fruitless = {True: 0, False: 0}, 0
-
-    def _patience(self) -> int:
-        """Nodes without a gain after which the other search leads."""
-        if self.local_leads and not self.local_gained:
-            return max(self.trial, self.total // 16)
-        return max(PATIENCE, self.total // 4)
 
 
 def _towards(search: Search, top: int, aim: float) -> int:
@@ -131,41 +78,12 @@ class Complete:
         return found
 
 
-class Local:
-    """Calls of the local search, which goes on from the best placement and from what it left out of it."""
-
-    def __init__(self, search: Search, seed: int, enough: int | None) -> None:
-        self.search, self.enough, self.seed = search, enough, seed
-        self.ejection: Ejection | None = None
-        self.from_height: int | None = None
-
-    def call(self, top: int, most: int) -> bool:
-        """Search under a height of at most `top` bytes with at most `most` choices; whether a placement was found."""
-        search = self.search
-        if self.ejection is None:
-            self.ejection = Ejection(search.sections, search.graph, self.seed)
-        if search.best is not None and search.best != self.from_height:
-            self.ejection.start_from(search.offsets)
-            self.from_height = search.best
-        towards = _towards(search, top, AIM_LOCALLY)
-        target = towards if self.enough is None else min(top, max(search.low, self.enough))
-        offsets, choices = self.ejection.below(target, min(CHOICES, most))
-        search.nodes += choices
-        if offsets is not None:
-            self.from_height = search.take(offsets)
-        return offsets is not None
-
-
 def run(search: Search, context: Context, ceiling: int | None = None, enough: int | None = None) -> None:
     """Narrow `search` until bound and best meet, `best <= enough`, or the budget is spent.
 
     `ceiling` is a height that must be met for a placement to be of any use (a hard pool).
     """
-    complete, turns = (
-        Complete(search, context.seed, enough),
-        Alternation(enough is None, TRIAL * len(search.sections.sizes)),
-    )
-    local = Local(search, context.seed, enough) if Ejection.usable(search.sections) else None
+    complete = Complete(search, context.seed, enough)
     started, before = now(), search.nodes
     while not context.exhausted():
         if search.best is not None and (search.best <= search.low or (enough is not None and search.best <= enough)):
@@ -180,13 +98,5 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
         if context.deadline is not None and spent:
             # a call looks at no clock: keep each to a fraction of a second
             most = min(most, max(200, int(spent / max(now() - started, 1e-3) * SLICE_S)))
-        opened = not complete.opens  # what the opening settles needs no second compiled search
-        if local is not None and opened and turns.local_is_next():
-            who: Complete | Local = local
-        else:
-            who = complete
-        found = who.call(top, most)
-        nodes = max(1, search.nodes - before - spent)
-        context.spend(nodes)
-        if opened:
-            turns.note(who is local, nodes, found)
+        complete.call(top, most)
+        context.spend(max(1, search.nodes - before - spent))

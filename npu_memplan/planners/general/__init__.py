@@ -7,10 +7,9 @@ does is branched on: one branch for every range of distances between its zones.
 
 Two searches share this idea.
 
-`small.py`, for some dozens of items, is ready at once: it is Python, and `small.c` once the library is loaded. A state
-is a set of difference constraints and its least solution; a pair that is in its own way there is put into one of its
-ranges, the pair with fewest ranges first. It proves the plans of most real models in milliseconds, before anything is
-compiled or loaded.
+`small.c`, for some dozens of items: a state is a set of difference constraints and its least solution; a pair that is
+in its own way there is put into one of its ranges, the pair with fewest ranges first. It proves the plans of most real
+models in milliseconds.
 
 `distances.c`, for hundreds, keeps an interval of origins for every item and a range of distances for every pair, and
 narrows both until nothing moves (`narrow.c`). The pair with least room is decided first, pairs that failed often before

@@ -1,11 +1,11 @@
-/* The search of general/small.py, choice by choice: its answers, and what it spends, are those of the Python.
+/* The search that general/small.py calls.
  *
  * A state is the least origins and the difference constraints that led to them. A pair is put into one of the ranges
  * between its forbidden zones; pairs that have one range left are put there at once.
  */
 #include "distances.h"
 
-enum { DEEPEST = 400, FORCED_PAIRS = 1000 }; /* as in small.py */
+enum { DEEPEST = 400, FORCED_PAIRS = 1000 }; /* choices on top of each other; up to which all pairs are looked at */
 
 /* `origin[to] >= origin[item] + distance`, of the item whose list it is in. */
 typedef struct {

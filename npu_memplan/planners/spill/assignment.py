@@ -98,7 +98,6 @@ class Assigner:
         context = self.context
         if len(sized) <= PACK_SMALL:
             small = SmallSearch.over(self.model, sized, PACK_NODES)
-            small.deadline = context.deadline
             result = small.below(capacity)
             context.spend(PACK_NODES - small.nodes)
             if result is not None:
