@@ -44,7 +44,6 @@ COMMANDS: dict[str, str] = {
     "accelerators": "List the NPU configurations, what is assumed around each, and boards that have it.",
     "boards": "List boards, or say what is known of one, with sources.",
     "evidence": "Run a fixed set of programs where you can, and write a record that you can send.",
-    "calibrate": "Fit the figures of a memory system to counters of a record.",
     "doctor": "Say what is installed, what is missing and how to install it.",
     "tvmc": "The microNPU flow of tvmc, on today's TVM.",
 }

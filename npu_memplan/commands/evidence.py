@@ -28,9 +28,7 @@ _what, _where = group("Program and runner"), group("Output files")
        "the accelerator's.")  # fmt: skip
 @_what("--fvp-path", type=PLACE, metavar="PATH", help="Arm's FVP, or the folder it was "
        "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
-@_what("--micro", is_flag=True, help="Run the micro-streams in place of the networks: small streams that decide how "
-       "the memories are shared; `calibrate` reads their record.")  # fmt: skip
-@_what("--only", default="", type=names, metavar="NAME,NAME", help="These networks, or micro-streams, alone.")
+@_what("--only", default="", type=names, metavar="NAME,NAME", help="These networks alone.")
 @_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, metavar="SECONDS",
        help="Wall time of one program.")  # fmt: skip
 @_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for evidence.json and evidence.html.")
@@ -42,7 +40,6 @@ def command(
     accelerator: str,
     board: str | None,
     fvp_path: Path | None,
-    micro: bool,
     only: tuple[str, ...],
     timeout: float,
     output: Path,
@@ -58,7 +55,7 @@ def command(
     check_place(output, force)
     options = RunOptions(board=board, timeout_s=timeout, fvp_path=fvp_path)
     with progress("evidence", verbosity) as shown:
-        record = gather(runner, accelerator, options, only, shown.part, micro)
+        record = gather(runner, accelerator, options, only, shown.part)
     with staged_directory(output, force) as folder:
         (folder / "evidence.json").write_bytes(record.to_json())
         (folder / "evidence.html").write_text(page(record), encoding="utf-8")
@@ -68,12 +65,7 @@ def command(
         click.echo(record.verdict())
         for run in record.runs if verbosity is not Verbosity.QUIET else ():
             click.echo(f"  {run.network:24} {run.program:13} {verdict_of(run)}")
-        for stream in record.micro if verbosity is not Verbosity.QUIET else ():
-            cycles = stream.counted.cycles
-            counted = "no cycles" if cycles is None else f"{cycles:,} cycles"
-            predictions = ", ".join(f"{model} {number:,}" for model, number in stream.predicted.items())
-            click.echo(f"  {stream.name:22} {verdict_of(stream):10} {counted}; predicted: {predictions}")
         if verbosity is not Verbosity.QUIET:
             click.echo(f"written to {output}: send evidence.json and evidence.html")
-    if any(run.exact is False for run in record.runs) or not all(stream.exact for stream in record.micro):
+    if any(run.exact is False for run in record.runs):
         raise click.exceptions.Exit(1)

@@ -19,7 +19,7 @@ import numpy as np
 from ..artifact import Artifact
 from ..compiler import compile_model
 from ..errors import NpuMemplanError
-from ..ethosu.arch import Architecture, accelerator
+from ..ethosu.arch import accelerator
 from ..ethosu.stream.commands import Command, Operation, Wait
 from ..ethosu.stream.isa import Op, Register
 from ..ethosu.time import fvp_system
@@ -52,20 +52,14 @@ def gather(
     options: RunOptions,
     only: Sequence[str] = (),
     report_progress: Callable[[str, int, int], None] = lambda *_: None,
-    micro: bool = False,
 ) -> EvidenceRecord:
-    """The record of the set on `runner` for accelerator `target`; `EvidenceError` when the runner cannot run here.
-
-    `micro`: of the micro-streams in place of the networks.
-    """
+    """The record of the set on `runner` for accelerator `target`; `EvidenceError` when the runner cannot run here."""
     from fvp_runner.runner import missing
 
     reason = missing(runner, options)
     if reason is not None:
         raise EvidenceError(f"runner {runner!r} cannot run here: {reason}")
-    npu = accelerator(target)
-    if micro:
-        return _of_micro(runner, npu, options, only, report_progress)
+    accelerator(target)  # refuses an unknown name before anything runs
     requested = [(network, program) for network in networks(only) for program in PROGRAMS]
     made = []
     for number, (network, program) in enumerate(requested):
@@ -77,20 +71,6 @@ def gather(
     ran = (" / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), ""), all(adapters))
     record = _empty(runner, target, *ran)
     return replace(record, reference=f"tflite-micro {reference}" if reference else "", runs=runs).sealed()
-
-
-def _of_micro(
-    runner: str,
-    npu: Architecture,
-    options: RunOptions,
-    only: Sequence[str],
-    report_progress: Callable[[str, int, int], None],
-) -> EvidenceRecord:
-    from .micro.run import run_micro
-
-    rows, version, board, adapters_set = run_micro(runner, npu, options, only, report_progress)
-    record = _empty(runner, npu.name, version, board, adapters_set)
-    return replace(record, reference="numpy", micro=rows).sealed()
 
 
 def _empty(runner: str, target: str, runner_version: str, board: str, adapters_set: bool) -> EvidenceRecord:

@@ -5,11 +5,11 @@ Invariant: what the page says is what the record has; names are escaped, nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 
 from ..report.page.build import Page
-from .record import Counters, EvidenceRecord, MicroRun, ProgramRun
+from .record import Counters, EvidenceRecord, ProgramRun
 
 _HEADS = (
     "network", "program", "outputs", "cycles", "estimated", "AXI0 read", "estimated", "AXI0 written", "estimated",
@@ -31,8 +31,6 @@ def page(record: EvidenceRecord) -> str:
     rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{escape(v)}</td></tr>' for k, v in facts)
     heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
     programs = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(map(_row, record.runs))}</tbody></table>"
-    if record.micro:
-        programs = _micro(record.micro)
     remarks = "".join(f'<p class="quiet">{escape(remark)}</p>' for remark in record.remarks)
     body = (
         f'<section class="panel"><h2>{escape(record.verdict())}</h2><div class="plain"><table><tbody>{rows}</tbody>'
@@ -58,22 +56,7 @@ def _row(run: ProgramRun) -> str:
     return f'<tr><th scope="row">{escape(run.network)}</th><td>{escape(run.program)}</td>{figures_html}</tr>'
 
 
-def _micro(runs: Sequence[MicroRun]) -> str:
-    """The micro-streams: what was counted compared with what each model predicts."""
-    models = list(dict.fromkeys(model for run in runs for model in run.predicted))
-    heads = ("stream", "decides", "outputs", "cycles", *models, "AXI0 read", "AXI0 written", "AXI1 read")
-    rows = []
-    for run in runs:
-        figures = (run.counted.cycles, *(run.predicted.get(model) for model in models))
-        beats = (run.counted.axi0_read, run.counted.axi0_written, run.counted.axi1_read)
-        cells = [verdict_of(run), *("-" if value is None else f"{value:,}" for value in (*figures, *beats))]
-        figures_html = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
-        rows.append(f'<tr><th scope="row">{escape(run.name)}</th><td>{escape(run.decides)}</td>{figures_html}</tr>')
-    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def verdict_of(run: ProgramRun | MicroRun) -> str:
+def verdict_of(run: ProgramRun) -> str:
     if run.error:
         return run.error.splitlines()[0]
     exact = run.exact

@@ -7,8 +7,6 @@ Invariant: the same machine, tools and set give the same bytes; no clock and no 
 from __future__ import annotations
 
 import hashlib
-import struct
-from base64 import b64decode
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -86,31 +84,6 @@ class ProgramRun:
 
 
 @dataclass(frozen=True, slots=True)
-class MicroRun:
-    """One micro-stream, run once."""
-
-    name: str
-    decides: str
-    words: str = ""  # of the stream, 32 bits each and low byte first, in base64
-    memories: dict[str, str] = field(default_factory=dict)  # by region: a memory of the system configuration
-    predicted: dict[str, int] = field(default_factory=dict)  # cycles by model
-    output_sha256: str = ""
-    mismatches: int | None = None  # of elements, with what numpy works out
-    counted: Counters = Counters()
-    error: str = ""  # why there is no result
-
-    @property
-    def exact(self) -> bool:
-        return not self.error and self.mismatches == 0
-
-    @property
-    def stream(self) -> tuple[int, ...]:
-        """The stream's words."""
-        content = b64decode(self.words)
-        return struct.unpack(f"<{len(content) // 4}I", content)
-
-
-@dataclass(frozen=True, slots=True)
 class EvidenceRecord:
     runner: str
     runner_version: str
@@ -123,7 +96,6 @@ class EvidenceRecord:
     machine: str
     runs: tuple[ProgramRun, ...]
     remarks: tuple[str, ...] = ()
-    micro: tuple[MicroRun, ...] = ()
     adapters_set: bool = False  # timing adapters had the speeds of `system_config` in each run, read back
     format: str = FORMAT
     sha256: str = ""  # of this record without it
@@ -135,16 +107,15 @@ class EvidenceRecord:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
     def verdict(self) -> str:
-        every: tuple[ProgramRun | MicroRun, ...] = (*self.runs, *self.micro)
-        exact = sum(run.exact is True for run in every)
-        failed = sum(bool(run.error) for run in every)
-        wrong = sum(run.exact is False and not run.error for run in every)
-        parts = [f"{exact} of {len(every)} {'programs' if self.runs else 'micro-streams'} bit-exact on {self.runner}"]
+        exact = sum(run.exact is True for run in self.runs)
+        failed = sum(bool(run.error) for run in self.runs)
+        wrong = sum(run.exact is False and not run.error for run in self.runs)
+        parts = [f"{exact} of {len(self.runs)} programs bit-exact on {self.runner}"]
         if wrong:
             parts.append(f"{wrong} WRONG")
         if failed:
             parts.append(f"{failed} without a result")
-        if self.runs and not self.reference:
+        if not self.reference:
             parts.append("compared with nothing")
         return f"{', '.join(parts)}; cycles and beats counted by {self.counted_by}"
 
@@ -152,9 +123,8 @@ class EvidenceRecord:
 def digest(record: EvidenceRecord) -> str:
     """SHA-256 of a record without its own."""
     plain: Any = msgspec.to_builtins(replace(record, sha256=""))
-    for name in ("micro", "adapters_set"):  # records made before there were these keep their digest
-        if not getattr(record, name):
-            del plain[name]
+    if not record.adapters_set:  # records made before there was this keep their digest
+        del plain["adapters_set"]
     return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
 
