@@ -5,13 +5,14 @@ A fixed slice of what `python -m benchmarks.random_networks` runs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
 import pytest
 
 from fvp_runner.base import RunOptions
-from tests.support.random_networks import MOST_OPERATORS, draw, network
+from tests.support.random_networks import FIRST_STRUCTURE, MOST_OPERATORS, draw, network
 from tests.support.random_networks.reduction import part, reduced
 from tests.support.random_networks.verdict import Trial, Verdict, ways
 from tests.support.tflite_builder import ModelBuilder
@@ -29,7 +30,7 @@ SLICE = [
     for number, how in enumerate(ways(0))
     for seed in range(1 if how == "pool" else 5)
     if 1000 * number + seed not in REFERENCE_ABORTS
-]
+] + [(FIRST_STRUCTURE + 15 + number, how) for number, how in enumerate(("default", "tvm", "none", "u85"))]
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +116,31 @@ def test_what_is_drawn() -> None:
     assert batches >= {1, 2, 3, 4}
     assert decades > 5
     assert len(kinds) > 70
+
+
+def test_structures_that_are_drawn() -> None:
+    """What structures are recognised by, and the scales, extents and states that single operators seldom have."""
+    assert network(FIRST_STRUCTURE + 5) == network(FIRST_STRUCTURE + 5)
+    kinds: Counter[str] = Counter()
+    fused: Counter[object] = Counter()
+    near, powers, branches, deep, wide, returned = 0, 0, 0, 0, 0, 0
+    for seed in range(FIRST_STRUCTURE, FIRST_STRUCTURE + 1000):
+        b = draw(seed)
+        kinds.update(operator[0] for operator in b.operators)
+        fused.update(operator[4].get("FusedActivationFunction") for operator in b.operators)
+        read = Counter(i for operator in b.operators for i in operator[1])
+        branches += any(count > 1 and b.tensors[i].data is None for i, count in read.items())
+        deep += any(tensor.shape and tensor.shape[-1] > 4096 for tensor in b.tensors)
+        wide += any(len(tensor.shape) == 4 and max(tensor.shape[1:3]) > 2000 for tensor in b.tensors)
+        returned += bool(set(b.inputs).intersection(b.outputs))
+        scales = [float(np.atleast_1d(tensor.scale)[0]) for tensor in b.tensors if tensor.scale is not None]
+        near += any(abs(6 / scale % 1 - 0.5) < 1e-4 for scale in scales)
+        powers += any(math.frexp(scale)[0] == 0.5 for scale in scales)
+    assert min(fused[kind] for kind in (1, 2, 3)) > 300
+    assert min(near, powers, branches) > 300
+    assert min(deep, wide, returned) > 30
+    structures = ("BATCH_MATMUL", "SOFTMAX", "READ_VARIABLE", "SPACE_TO_BATCH_ND", "RESIZE_NEAREST_NEIGHBOR", "RSQRT")
+    assert all(kinds[kind] > 20 for kind in structures), kinds
 
 
 def test_what_vela_takes_and_cannot_be_lifted_is_lowered() -> None:

@@ -1,4 +1,5 @@
-"""Random networks of one to eight operators, as TFLite files: every type, rank, broadcast and quantisation.
+"""Random networks as TFLite files: of one to eight operators of every type, rank, broadcast and quantisation, or, from
+seed `FIRST_STRUCTURE` on, of the structures that real networks have.
 
 Invariant: a seed is a file, byte for byte; what comes out obeys TFLite's rules, so its reference takes it as a rule.
 """
@@ -7,12 +8,14 @@ from __future__ import annotations
 
 from npu_memplan.exactness import EXACT, LIBRARY, Code
 from tests.support.operator_table import row
-from tests.support.random_networks import pointwise, shaping, weighted
+from tests.support.random_networks import pointwise, shaping, structures, weighted
 from tests.support.random_networks.drawing import MOST_OPERATORS, Drawing, Value
 from tests.support.random_values import RANGE
 from tests.support.tflite_builder import ModelBuilder
 
-__all__ = ["MOST_OPERATORS", "draw", "network"]
+__all__ = ["FIRST_STRUCTURE", "MOST_OPERATORS", "draw", "network"]
+
+FIRST_STRUCTURE = 20_000_000
 
 _TRIES = 200
 _OPERATORS = {**weighted.OPERATORS, **pointwise.OPERATORS, **shaping.OPERATORS}
@@ -28,6 +31,10 @@ def network(seed: int) -> bytes:
 
 def draw(seed: int) -> ModelBuilder:
     """The network of a seed."""
+    return structures.draw(seed) if seed >= FIRST_STRUCTURE else _draw_operators(seed)
+
+
+def _draw_operators(seed: int) -> ModelBuilder:
     d = Drawing(seed)
     _begin(d)
     for _ in range(_TRIES):
@@ -36,7 +43,7 @@ def draw(seed: int) -> ModelBuilder:
         latest = d.values[-4:] if d.chance(0.8) else d.values
         adders = _WEIGHTED if d.chance(0.3) else _ADDERS
         d.choice(*adders)(d, d.choice(*latest))
-    return d.finished() if d.b.operators else draw(seed + (1 << 40))
+    return d.finished() if d.b.operators else _draw_operators(seed + (1 << 40))
 
 
 def _begin(d: Drawing) -> None:

@@ -1,6 +1,6 @@
 """The network that is being drawn: its builder, the values that operators may read, and the random choices.
 
-Invariant: every choice comes from one generator, so a seed is a network; no tensor has more than `MOST_ELEMENTS`.
+Invariant: every choice comes from one generator, so a seed is a network; no tensor has more than `most_elements`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ class Value:
 class Drawing:
     """A network in the making; operators are added by the functions of the modules beside this one."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng([seed, 0x4E4E])
+    most_elements = MOST_ELEMENTS
+    without_bias, wide_bias = 0.15, 0.6  # probabilities; a wide bias is that of int16 with 64 bits
+
+    def __init__(self, seed: int, stream: int = 0x4E4E) -> None:
+        self.rng = np.random.default_rng([seed, stream])
         self.b = ModelBuilder()
         self.values: list[Value] = []
         self.inputs: list[int] = []
@@ -98,8 +101,12 @@ class Drawing:
             return int(self.choice(*_EDGES[dtype]))
         return self.number(*RANGE[dtype])
 
+    def near(self, scale: float, dtype: str, of: float) -> float:
+        """The scale of a result that is to be about `scale`, made of numbers whose scale is `of`."""
+        return scale
+
     def fits(self, shape: Sequence[int]) -> bool:
-        return 0 < math.prod(shape) <= MOST_ELEMENTS
+        return 0 < math.prod(shape) <= self.most_elements
 
     # -- tensors ---------------------------------------------------------------------------------
 

@@ -52,15 +52,20 @@ def _binary(name: str) -> Operator:
             return False
         same = name in ("MAXIMUM", "MINIMUM")
         other = d.partner(x, shape, same)
-        y = _computed(d, name, x, other, result)
-        if y is None:
-            return False
-        table = _ARITHMETIC.get(name, _EXTREMES if same else None)
-        fused = {"FusedActivationFunction": d.fused() if x.dtype != "int32" else 0} if name in _ARITHMETIC else {}
-        reads = [x, other] if d.chance(0.6) else [other, x]
-        return d.operator(name, reads, y, table, 2, **fused)
+        return combine(d, name, x, other, result)
 
     return add
+
+
+def combine(d: Drawing, name: str, x: Value, other: Value, shape: tuple[int, ...], turned: float = 0.4) -> bool:
+    """A binary operator of two values, in the other order with the probability `turned`."""
+    y = _computed(d, name, x, other, shape)
+    if y is None:
+        return False
+    table = _ARITHMETIC.get(name, _EXTREMES if name in ("MAXIMUM", "MINIMUM") else None)
+    fused = {"FusedActivationFunction": d.fused() if x.dtype != "int32" else 0} if name in _ARITHMETIC else {}
+    reads = [x, other] if d.chance(1 - turned) else [other, x]
+    return d.operator(name, reads, y, table, 2, **fused)
 
 
 def _computed(d: Drawing, name: str, x: Value, other: Value, shape: tuple[int, ...]) -> Value | None:
@@ -72,8 +77,11 @@ def _computed(d: Drawing, name: str, x: Value, other: Value, shape: tuple[int, .
     if name in ("MAXIMUM", "MINIMUM"):
         return d.tensor(shape, x.dtype, x.scale, x.zero)
     steps = 9000 if x.dtype == "int16" else 90
-    wide = x.scale * other.scale * steps if name in ("MUL", "SQUARED_DIFFERENCE") else max(x.scale, other.scale) * 1.3
-    return d.tensor(shape, x.dtype, float(wide * 10 ** d.rng.uniform(-0.3, 0.3)), d.zero(x.dtype))
+    product = name in ("MUL", "SQUARED_DIFFERENCE")
+    wide = x.scale * other.scale * steps if product else max(x.scale, other.scale) * 1.3
+    of = x.scale * other.scale if product else x.scale
+    scale = d.near(float(wide * 10 ** d.rng.uniform(-0.3, 0.3)), x.dtype, of)
+    return d.tensor(shape, x.dtype, scale, d.zero(x.dtype))
 
 
 def divide(d: Drawing, x: Value) -> bool:
@@ -141,7 +149,7 @@ def _standard(name: str, dtype: str) -> tuple[float, int] | None:
     return table.get(dtype)
 
 
-def _curve(name: str) -> Operator:
+def curve(name: str) -> Operator:
     """Operators whose output has one quantisation by TFLite's rules."""
     tables = {"SOFTMAX": "SoftmaxOptions", "L2_NORMALIZATION": "L2NormOptions", "LOG_SOFTMAX": "LogSoftmaxOptions"}
 
@@ -158,7 +166,7 @@ def _curve(name: str) -> Operator:
     return add
 
 
-def _unary(name: str, dtypes: str, options: str | None = None, keeps: bool = False, version: int = 1) -> Operator:
+def unary(name: str, dtypes: str, options: str | None = None, keeps: bool = False, version: int = 1) -> Operator:
     """Operators of one tensor; `keeps`: with one quantisation."""
 
     def add(d: Drawing, x: Value) -> bool:
@@ -167,7 +175,7 @@ def _unary(name: str, dtypes: str, options: str | None = None, keeps: bool = Fal
         bound = math.exp(x.bound) if name == "EXP" and not x.quantised else x.bound
         scale, zero = x.scale, x.zero
         if x.quantised and not keeps and d.chance(0.8):
-            scale, zero = float(x.scale * 10 ** d.rng.uniform(-0.4, 0.4)), d.zero(x.dtype)
+            scale, zero = d.near(float(x.scale * 10 ** d.rng.uniform(-0.4, 0.4)), x.dtype, x.scale), d.zero(x.dtype)
         y = d.tensor(x.shape, x.dtype, scale, zero, bound)
         fields: dict[str, Any] = {}
         if name == "LEAKY_RELU":
@@ -189,7 +197,8 @@ def prelu(d: Drawing, x: Value) -> bool:
     if not x.quantised:
         y = d.tensor(x.shape, x.dtype, bound=x.bound * 8)
     else:
-        y = d.tensor(x.shape, x.dtype, float(x.scale * 10 ** d.rng.uniform(-0.3, 0.5)), d.zero(x.dtype))
+        scale = d.near(float(x.scale * 10 ** d.rng.uniform(-0.3, 0.5)), x.dtype, x.scale)
+        y = d.tensor(x.shape, x.dtype, scale, d.zero(x.dtype))
     return d.operator("PRELU", [x, slopes], y, None, 1)
 
 
@@ -205,7 +214,7 @@ def quantize(d: Drawing, x: Value) -> bool:
     else:
         low, high = RANGE[x.dtype]
         low2, high2 = RANGE[target]
-        scale = float(x.scale * (high - low) / (high2 - low2) * 10 ** d.rng.uniform(-0.3, 0.3))
+        scale = d.near(float(x.scale * (high - low) / (high2 - low2) * 10 ** d.rng.uniform(-0.3, 0.3)), target, x.scale)
     zero = d.zero(target)
     if {x.dtype, target} == {"int8", "uint8"} and d.chance(0.5):  # the same numbers
         scale, zero = x.scale, x.zero + (128 if target == "uint8" else -128)
@@ -238,16 +247,16 @@ _CURVES = ("LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION")
 OPERATORS: dict[Operator, int] = {
     **{_binary(name): weight for name, weight in (("ADD", 6), ("MUL", 4), ("SUB", 3), ("MAXIMUM", 2), ("MINIMUM", 2))},
     _binary("SQUARED_DIFFERENCE"): 1,
-    **{_curve(name): 2 if name in ("LOGISTIC", "TANH", "SOFTMAX") else 1 for name in _CURVES},
-    **{_unary(name, _REAL): 1 for name in ("RELU", "RELU6")},
-    **{_unary(name, "int8 uint8 float32", keeps=True): 1 for name in ("RELU_N1_TO_1", "RELU_0_TO_1")},
-    _unary("LEAKY_RELU", _REAL, "LeakyReluOptions", version=2): 2,
-    _unary("HARD_SWISH", "int8 uint8 float32", "HardSwishOptions"): 2,
-    _unary("ELU", "int8 float32"): 1,
-    _unary("ABS", "int8 int16 float32 int32", "AbsOptions", version=2): 1,
-    _unary("NEG", "float32 int32 int64", "NegOptions"): 1,
-    _unary("EXP", "int8 float32", "ExpOptions", version=2): 1,
-    _unary("GELU", "int8 uint8", "GeluOptions", version=2): 1,
-    **{_unary(name, "float32"): 1 for name in ("FLOOR", "CEIL", "ROUND", "SQUARE", "SIN", "COS")},
+    **{curve(name): 2 if name in ("LOGISTIC", "TANH", "SOFTMAX") else 1 for name in _CURVES},
+    **{unary(name, _REAL): 1 for name in ("RELU", "RELU6")},
+    **{unary(name, "int8 uint8 float32", keeps=True): 1 for name in ("RELU_N1_TO_1", "RELU_0_TO_1")},
+    unary("LEAKY_RELU", _REAL, "LeakyReluOptions", version=2): 2,
+    unary("HARD_SWISH", "int8 uint8 float32", "HardSwishOptions"): 2,
+    unary("ELU", "int8 float32"): 1,
+    unary("ABS", "int8 int16 float32 int32", "AbsOptions", version=2): 1,
+    unary("NEG", "float32 int32 int64", "NegOptions"): 1,
+    unary("EXP", "int8 float32", "ExpOptions", version=2): 1,
+    unary("GELU", "int8 uint8", "GeluOptions", version=2): 1,
+    **{unary(name, "float32"): 1 for name in ("FLOOR", "CEIL", "ROUND", "SQUARE", "SIN", "COS")},
     prelu: 2, divide: 1, compare: 1, logical: 3, select: 1, quantize: 3, dequantize: 1, cast: 1,
 }  # fmt: skip

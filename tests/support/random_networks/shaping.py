@@ -331,7 +331,8 @@ def reduce(d: Drawing, x: Value) -> bool:
     scale, zero, bound = x.scale, x.zero, x.bound * (count if name == "SUM" else 1)
     if x.quantised and name in ("MEAN", "SUM") and d.chance(0.8):
         spread = count**-0.5 if name == "MEAN" else count**0.5
-        scale, zero = float(x.scale * max(spread, 0.1) * 10 ** d.rng.uniform(-0.2, 0.4)), d.zero(x.dtype)
+        wide = float(x.scale * max(spread, 0.1) * 10 ** d.rng.uniform(-0.2, 0.4))
+        scale, zero = d.near(wide, x.dtype, x.scale), d.zero(x.dtype)
     if bound > 1e8:
         return False
     y = d.tensor(shape, x.dtype, scale, zero, bound)

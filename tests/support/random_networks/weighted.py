@@ -6,6 +6,7 @@ Invariant: as `drawing`; weights have per-channel scales over up to six decades,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from tests.support.random_values import RANGE, random_bias
 
 _MOST_MACS = 400_000
 _SAME, _VALID = 0, 1
+Window = dict[str, Any]  # kernel, stride, dilation, padding, and the height and width that come out
+Stored = tuple[float, int]  # scale and zero point
 
 
 def _spread(value: Value) -> float:
@@ -27,7 +30,7 @@ def _spread(value: Value) -> float:
 
 def _channel_scales(d: Drawing, channels: int, dtype: str) -> Any:
     """Scales of weights: one, near ones, or ones over six decades."""
-    base = float(10 ** d.rng.uniform(-3.5, -1))
+    base = d.near(float(10 ** d.rng.uniform(-3.5, -1)), "int8", 1.0)
     kind = d.number(0, 3)
     if dtype == "uint8" or kind == 0:
         return np.float32(base)
@@ -53,11 +56,11 @@ def _weights(d: Drawing, x: Value, shape: tuple[int, ...], channels: int, axis: 
 
 def _bias(d: Drawing, x: Value, channels: int, scales: Any) -> int:
     """The tensor of a bias, or -1: none."""
-    if d.chance(0.15):
+    if d.chance(d.without_bias):
         return -1
     if not x.quantised:
         return d.constant((channels,), "float32").index
-    wide = x.dtype == "int16" and d.chance(0.6)
+    wide = x.dtype == "int16" and d.chance(d.wide_bias)
     each = np.float32(x.scale) * scales
     return d.b.constant(random_bias(d.rng, channels, x.dtype, wide), each)
 
@@ -67,56 +70,76 @@ def _given(bias: int) -> list[int]:
     return [bias] if bias >= 0 else []
 
 
-def _result(d: Drawing, x: Value, shape: tuple[int, ...], scales: Any, taps: int) -> Value:
+def _result(
+    d: Drawing, x: Value, shape: tuple[int, ...], scales: Any, taps: int, stored: Stored | None = None
+) -> Value:
     """What sums of `taps` products are stored in."""
     if not x.quantised:
         return d.tensor(shape, "float32", bound=x.bound * 2 * math.sqrt(taps))
+    if stored is not None:
+        return d.tensor(shape, x.dtype, *stored)
     typical = float(np.median(np.atleast_1d(scales))) * 60 * _spread(x) * math.sqrt(taps)
     steps = 8000 if x.dtype == "int16" else 40
     scale = typical / steps * float(10 ** d.rng.uniform(-0.5, 0.7))
-    return d.tensor(shape, x.dtype, scale, d.zero(x.dtype))
+    of = float(x.scale) * float(np.atleast_1d(scales)[0])
+    return d.tensor(shape, x.dtype, d.near(scale, x.dtype, of), d.zero(x.dtype))
 
 
-def _window(d: Drawing, height: int, width: int, dilated: bool = True) -> dict[str, Any] | None:
+def _window(d: Drawing, height: int, width: int, dilated: bool = True) -> Window | None:
     """Kernel, stride, dilation, padding and the output's height and width; None where nothing comes out."""
     kernel = [int(d.choice(1, 1, 2, 3, 3, 5, 7)) for _ in range(2)]
     stride = [int(d.choice(1, 1, 1, 2, 2, 3, 4)) for _ in range(2)]
     if d.chance(0.5):
         stride[1] = stride[0]
     dilation = [1, 1] if not dilated or max(stride) > 1 or d.chance(0.75) else [d.number(1, 3) for _ in range(2)]
-    padding = d.number(0, 1)
+    return window((height, width), kernel, stride, dilation, d.number(0, 1))
+
+
+def window(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int] = (1, 1),
+    dilation: Sequence[int] = (1, 1),
+    padding: int = _SAME,
+) -> Window | None:
+    """A window over maps of `size`; None where nothing comes out."""
     out = []
-    for size, k, s, gap in zip((height, width), kernel, stride, dilation, strict=True):
+    for n, k, s, gap in zip(size, kernel, stride, dilation, strict=True):
         reach = (k - 1) * gap + 1
-        out.append(-(-size // s) if padding == _SAME else (size - reach) // s + 1)
+        out.append(-(-n // s) if padding == _SAME else (n - reach) // s + 1)
     if min(out) < 1:
         return None
     return {"kernel": kernel, "stride": stride, "dilation": dilation, "padding": padding, "out": out}
 
 
-def _strides(w: dict[str, Any]) -> dict[str, Any]:
+def _strides(w: Window) -> dict[str, Any]:
     return {"Padding": w["padding"], "StrideH": w["stride"][0], "StrideW": w["stride"][1]}
 
 
-def _dilations(w: dict[str, Any]) -> dict[str, Any]:
+def _dilations(w: Window) -> dict[str, Any]:
     return {"DilationHFactor": w["dilation"][0], "DilationWFactor": w["dilation"][1]}
 
 
 def conv(d: Drawing, x: Value) -> bool:
     if len(x.shape) != 4 or x.dtype not in (*RANGE, "float32"):
         return False
-    n, height, width, depth = x.shape
+    _, height, width, depth = x.shape
     w = _window(d, height, width)
     if w is None:
         return False
     groups = d.choice(*(g for g in (1, 2, 4) if depth % g == 0)) if d.chance(0.15) else 1
-    channels = groups * max(1, d.depth() // groups)
+    return convolve(d, x, w, groups * max(1, d.depth() // groups), groups)
+
+
+def convolve(d: Drawing, x: Value, w: Window, channels: int, groups: int = 1, stored: Stored | None = None) -> bool:
+    """CONV_2D by a window; `stored`: the quantisation of its result."""
+    n, _, _, depth = x.shape
     shape = (n, *w["out"], channels)
     taps = math.prod(w["kernel"]) * depth // groups
     if not d.fits(shape) or math.prod(shape) * taps > _MOST_MACS:
         return False
     weights, scales = _weights(d, x, (channels, *w["kernel"], depth // groups), channels, 0)
-    bias, y = _bias(d, x, channels, scales), _result(d, x, shape, scales, taps)
+    bias, y = _bias(d, x, channels, scales), _result(d, x, shape, scales, taps, stored)
     fields = {**_strides(w), **_dilations(w), "FusedActivationFunction": d.fused()}
     reads: list[Value | int] = [x, weights, *_given(bias)]
     return d.operator("CONV_2D", reads, y, "Conv2DOptions", 3, **fields)
@@ -125,7 +148,7 @@ def conv(d: Drawing, x: Value) -> bool:
 def depthwise(d: Drawing, x: Value) -> bool:
     if len(x.shape) != 4 or x.dtype not in (*RANGE, "float32"):
         return False
-    n, height, width, depth = x.shape
+    _, height, width, depth = x.shape
     w = _window(d, height, width)
     if w is None:
         return False
@@ -137,6 +160,12 @@ def depthwise(d: Drawing, x: Value) -> bool:
             reach = [(k - 1) * g + 1 for k, g in zip(w["kernel"], w["dilation"], strict=True)]
             w["out"] = [(s - r) // w["stride"][0] + 1 for s, r in zip((height, width), reach, strict=True)]
     multiplier = int(d.choice(1, 1, 1, 2, 3)) if depth > 1 else int(d.choice(1, 3, 8))
+    return convolve_depthwise(d, x, w, multiplier)
+
+
+def convolve_depthwise(d: Drawing, x: Value, w: Window, multiplier: int = 1) -> bool:
+    """DEPTHWISE_CONV_2D by a window."""
+    n, _, _, depth = x.shape
     channels = depth * multiplier
     shape = (n, *w["out"], channels)
     taps = math.prod(w["kernel"])
@@ -166,8 +195,8 @@ def transpose_conv(d: Drawing, x: Value) -> bool:
     y = _result(d, x, shape, scales, taps)
     bias = _bias(d, x, channels, scales)
     reads: list[Value | int] = [d.numbers(shape), weights, x, *_given(bias)]
-    window = {"padding": padding, "stride": stride}
-    return d.operator("TRANSPOSE_CONV", reads, y, "TransposeConvOptions", 3, **_strides(window))
+    strides = _strides({"padding": padding, "stride": stride})
+    return d.operator("TRANSPOSE_CONV", reads, y, "TransposeConvOptions", 3, **strides)
 
 
 def dense(d: Drawing, x: Value) -> bool:
@@ -178,7 +207,11 @@ def dense(d: Drawing, x: Value) -> bool:
     keep = len(x.shape) > 1 and d.chance(0.3)
     if not keep and d.chance(0.4):  # rows that are other than the last dimension
         depth = math.prod(x.shape[1:]) if len(x.shape) > 1 and d.chance(0.7) else math.prod(x.shape[-2:])
-    units = d.depth()
+    return connect(d, x, d.depth(), depth, keep)
+
+
+def connect(d: Drawing, x: Value, units: int, depth: int, keep: bool, stored: Stored | None = None) -> bool:
+    """FULLY_CONNECTED of rows of `depth`; `keep`: the leading dimensions stay; `stored`: as `convolve`."""
     rows = x.elements // depth
     shape = (*x.shape[:-1], units) if keep else (rows, units)
     if not d.fits(shape) or rows * units * depth > _MOST_MACS or depth * units > 1 << 17:
@@ -188,7 +221,7 @@ def dense(d: Drawing, x: Value) -> bool:
         scales = np.float32(np.median(scales))
         spec = d.b.tensors[weights]
         weights = d.b.constant(spec.data, scales, 0)
-    bias, y = _bias(d, x, units, scales), _result(d, x, shape, scales, depth)
+    bias, y = _bias(d, x, units, scales), _result(d, x, shape, scales, depth, stored)
     fields = {"FusedActivationFunction": d.fused(), "KeepNumDims": keep}
     return d.operator("FULLY_CONNECTED", [x, weights, bias], y, "FullyConnectedOptions", 5, **fields)
 
@@ -199,13 +232,19 @@ def batch_matmul(d: Drawing, x: Value) -> bool:
     turned = [d.chance(0.3), d.chance(0.3)]
     rows, depth = x.shape[-2:][::-1] if turned[0] else x.shape[-2:]
     columns = d.extent()
-    shape = (*x.shape[:-2], rows, columns)
-    if not d.fits(shape) or math.prod(shape) * depth > _MOST_MACS:
+    if not d.fits((*x.shape[:-2], rows, columns)) or math.prod(x.shape[:-2]) * rows * columns * depth > _MOST_MACS:
         return False
     other = d.partner(x, (*x.shape[:-2], *((columns, depth) if turned[1] else (depth, columns))))
+    return multiply(d, x, other, turned)
+
+
+def multiply(d: Drawing, x: Value, other: Value, turned: Sequence[bool]) -> bool:
+    """BATCH_MATMUL of two values, each transposed or not."""
+    rows, depth = x.shape[-2:][::-1] if turned[0] else x.shape[-2:]
+    shape = (*x.shape[:-2], rows, other.shape[-2 if turned[1] else -1])
     if x.quantised:
         scale = _spread(x) * _spread(other) * math.sqrt(depth) / (8000 if x.dtype == "int16" else 40)
-        y = d.tensor(shape, x.dtype, scale, d.zero(x.dtype))
+        y = d.tensor(shape, x.dtype, d.near(scale, x.dtype, float(x.scale * other.scale)), d.zero(x.dtype))
     else:
         y = d.tensor(shape, x.dtype, bound=x.bound * other.bound * depth)
     return d.operator("BATCH_MATMUL", [x, other], y, "BatchMatMulOptions", 4, AdjX=turned[0], AdjY=turned[1])
