@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests run on every core; JUNIT etc. can be added: make test PYTEST_ARGS="-k planners"
 PYTEST_ARGS ?=
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --durations 15
 # Tests start hundreds of processes: without its bytecode on disk each of them compiles the package anew, for a second
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -16,17 +17,24 @@ QUICK := tests/test_architecture.py tests/test_options.py \
 COVERED := tests/planners/test_problem.py tests/planners/test_verify.py tests/planners/test_last_writers.py
 
 # names-of-quick: for .ci/try-release
-.PHONY: run test quick names-of-quick release lint setup clean
+.PHONY: run test test-all covered quick names-of-quick release lint setup clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan compile examples/digits/digits.tflite --accelerator ethos-u55-256 \
 	    --memory-mode Shared_Sram -o build/digits --force
 	$(BIN)/npu-memplan run build/digits --on local --input random:7 --reference examples/digits/digits.tflite
 
-test: $(VENV)/.test-ready lint
+# What a change is tried with; tests/support/slow_tests.py says what it leaves out
+test: $(VENV)/.test-ready lint covered
+	$(PYTEST) --fast $(addprefix --ignore=,$(COVERED)) $(PYTEST_ARGS)
+
+# Everything; CI runs it
+test-all: $(VENV)/.test-ready lint covered
+	$(PYTEST) $(addprefix --ignore=,$(COVERED)) $(PYTEST_ARGS)
+
+covered: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -q $(COVERED) \
 	    --cov=npu_memplan.problem.model --cov=npu_memplan.problem.validation --cov=npu_memplan.verify --cov-branch --cov-fail-under=100 --cov-report=term
-	$(BIN)/python -m pytest -n auto --dist worksteal --durations 15 $(addprefix --ignore=,$(COVERED)) $(PYTEST_ARGS)
 
 quick: $(VENV)/.test-ready lint
 	$(BIN)/python -m pytest -q -n auto -k "not real_stream" $(QUICK)

@@ -15,6 +15,7 @@ from fvp_runner.host import runner as host_runner
 from npu_memplan.artifact import Artifact
 from npu_memplan.process.incidents import STRICT
 from tests.support import browser as chromium
+from tests.support import slow_tests
 from tests.support.frames import remember_frames_without_module
 from tests.support.real_data import REPOSITORY, real_model, shared_folder
 from tests.support.warnings_of_c import arm_compilers, check_artifact, check_warnings
@@ -65,7 +66,12 @@ def strict_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files from this run")
+    slow_tests.add_options(parser)
     parser.addoption("--every-u85", action="store_true", help="run TOSA's tests on each Ethos-U85, not on one of them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    slow_tests.register(config)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
