@@ -97,6 +97,10 @@ class CmsisNN:
         headers = [name for name in texts if name.endswith(".h")]
         return {name: texts[name] for name in sorted((*headers, *needed))}
 
+    def digest(self) -> str:
+        """A hash of all that is read of it."""
+        return digest(_texts(self.folder))
+
     def defined(self, files: Iterable[str]) -> tuple[str, ...]:
         """Functions and tables with external linkage that these of its files define, sorted."""
         wanted = set(files)

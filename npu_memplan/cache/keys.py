@@ -5,23 +5,36 @@ Invariant: options that may give another result give other values.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
+from ..cmsis_nn import open_cmsis_nn
 from ..errors import NpuMemplanError
+from ..files.paths import read_bytes
 from ..options import CompileOptions
 
 
-def files_of(options: CompileOptions) -> dict[str, str]:
-    """Field -> path of each option that names a file which is there."""
-    found = {field.name: getattr(options, field.name) for field in fields(options)}
-    return {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, str) and Path(value).suffix in (".ini", ".toml") and Path(value).is_file()
-    }
+def named_files(options: CompileOptions) -> dict[str, str]:
+    """Field -> path of each option that names one file, whatever it is called, there or not."""
+    board = options.board if options.board.endswith(".toml") else ""  # else it is the name of one of ours
+    return {name: path for name, path in (("vela_ini", options.vela_ini), ("board", board)) if path}
+
+
+def code_digests(options: CompileOptions) -> dict[str, str]:
+    """Path -> a hash of each source of the user's that options name: Python with operators, a folder of kernels in C.
+    One that cannot be read is left out: the compile says so.
+    """
+    found = {}
+    for path in options.operators:
+        with contextlib.suppress(OSError):
+            found[path] = hashlib.sha256(read_bytes(path)).hexdigest()
+    if options.host_kernels:
+        with contextlib.suppress(OSError, NpuMemplanError):
+            found[options.host_kernels] = open_cmsis_nn(options.host_kernels).digest()
+    return found
 
 
 def resolved(options: CompileOptions) -> CompileOptions:

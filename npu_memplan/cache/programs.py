@@ -30,7 +30,7 @@ from ..process.incidents import gathering
 from ..sizes import parse_size
 from ..stages import Compiled
 from ..versions import versions
-from .keys import files_of, plain, resolved
+from .keys import named_files, plain, resolved
 
 VARIABLE = "NPU_MEMPLAN_PROGRAM_CACHE"  # a size; off or 0: none
 _USUAL = "512MiB"
@@ -153,7 +153,7 @@ def _program_key(model: Path, options: CompileOptions, beyond: str) -> str | Non
         return None
     try:
         data = read_bytes(model)
-        named = {field: hashlib.sha256(read_bytes(path)).hexdigest() for field, path in files_of(options).items()}
+        named = {field: hashlib.sha256(read_bytes(path)).hexdigest() for field, path in named_files(options).items()}
         planner = find(options.planner)
     except (OSError, NpuMemplanError):  # the compile says so
         return None

@@ -50,7 +50,7 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan PROBLEM, a CSV (id,lower,upper,size[,alignment][,gaps]) or JSON file, or
+    """Plan PROBLEM, a CSV (id,lower,upper,size[,alignment][,gaps][,offset]) or JSON file, or
     plan.json of a compiled model."""
     if planner is None:
         planner = "fit" if capacity and not least else "auto"

@@ -1,6 +1,7 @@
 """Problems and plans as MiniMalloc's CSV.
 
-Invariant: columns are named by the first line; what is known by another name is refused.
+Invariant: columns are named by the first line; what is known by another name is refused. A problem's `offset` fixes its
+buffer, as MiniMalloc reads it, and an empty one does not; `hint` constrains nothing and is not used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .model import Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Probl
 from .rows import problem_parts, row_from, rows_of, with_windows
 
 NEEDED_COLUMNS = ("id", "lower", "upper", "size")
-ALL_COLUMNS = (*NEEDED_COLUMNS, "alignment", "gaps", "offset", "pool")
+ALL_COLUMNS = (*NEEDED_COLUMNS, "alignment", "hint", "gaps", "offset", "pool")
 CSV_POOL = "memory"  # name of the one pool of a CSV problem
 
 
@@ -30,9 +31,13 @@ def problem_from_csv(path: Path, text: str) -> Problem:
     for where, row in _rows(path, text, NEEDED_COLUMNS, ALL_COLUMNS):
         lower, upper = (_whole(where, c, row[c]) for c in ("lower", "upper"))
         size = _whole(where, "size", row["size"])
-        alignment = _whole(where, "alignment", row["alignment"]) if row.get("alignment") else 1
+        alignment, offset, _ = (_optional(where, c, row) for c in ("alignment", "offset", "hint"))
+        if row.get("pool"):
+            raise ProblemFileError(f"{where}: a CSV problem has one pool; leave the column pool out, or write JSON")
+        fixed = None if offset is None else (CSV_POOL, offset)
+        alignment = 1 if alignment is None else alignment
         try:
-            rows.append(row_from(row["id"], lower, upper, size, alignment, row.get("gaps") or ""))
+            rows.append(row_from(row["id"], lower, upper, size, alignment, row.get("gaps") or "", fixed))
         except ProblemError as error:
             raise ProblemFileError(f"{where}: {error}") from None
     buffers, aliases = problem_parts(rows)
@@ -70,6 +75,11 @@ def _whole(where: str, column: str, text: str) -> int:
     return int(text)
 
 
+def _optional(where: str, column: str, row: dict[str, str]) -> int | None:
+    """None where the column is not there, or empty."""
+    return _whole(where, column, row[column]) if row.get(column) else None
+
+
 def plan_from_csv(path: Path, text: str, problem: Problem) -> Plan:
     """The plan in the text of `path`: columns id, offset and, with several pools, pool."""
     placements = []
@@ -103,6 +113,7 @@ def plan_csv(problem: Problem, plan: Plan) -> str:
             }
         )
     optional = {
+        "hint": False,
         "alignment": any(row["alignment"] != 1 for row in rows),
         "gaps": any(row["gaps"] for row in rows),
         "pool": len(problem.pools) > 1,

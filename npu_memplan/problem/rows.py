@@ -52,7 +52,9 @@ class Row:
         return " ".join(ranges)
 
 
-def row_from(name: str, lower: int, upper: int, size: int, alignment: int, gaps: str) -> Row:
+def row_from(
+    name: str, lower: int, upper: int, size: int, alignment: int, gaps: str, fixed: tuple[str, int] | None = None
+) -> Row:
     """The row of these columns; `ProblemError` names the gap that can not be read."""
     kept: list[Lifetime] = []
     windows: dict[tuple[int, int], list[Lifetime]] = {}
@@ -80,7 +82,7 @@ def row_from(name: str, lower: int, upper: int, size: int, alignment: int, gaps:
     if upper > at or not gaps.strip():
         kept.append(Lifetime(at, upper))
     return Row(
-        Buffer(name, size, tuple(kept), alignment),
+        Buffer(name, size, tuple(kept), alignment, fixed=fixed),
         tuple(
             (first, Buffer(f"{name}@{first}:{last}", last - first, tuple(lives), 1))
             for (first, last), lives in sorted(windows.items())
@@ -118,7 +120,8 @@ def _row(group: AliasGroup, buffers: dict[str, Buffer]) -> Row | None:
         return None
     for at, window in row.windows:
         name = f"{whole.name}@{at}:{at + window.size_bytes}"
-        same = replace(whole, name=name, size_bytes=window.size_bytes, lifetimes=window.lifetimes, alignment=1)
+        lives = window.lifetimes
+        same = replace(whole, name=name, size_bytes=window.size_bytes, lifetimes=lives, alignment=1, fixed=None)
         if window != same or at < 0 or not 0 < window.size_bytes <= whole.size_bytes - at:
             return None
     spans = [life for life, _ in row.spans()]

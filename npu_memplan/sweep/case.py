@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..cache.keys import files_of, plain, resolved
+from ..cache.keys import code_digests, named_files, plain, resolved
 from ..errors import NpuMemplanError
 from ..options import CompileOptions
 from ..versions import versions
@@ -78,8 +78,8 @@ class Case:
 
     @cached_property
     def option_files(self) -> dict[str, Content]:
-        """The files that options name, by field."""
-        return {name: Content.of(path) for name, path in files_of(self.options).items()}
+        """The files that options name, by field; one that is not there is left out: the compile says so."""
+        return {name: Content.of(path) for name, path in named_files(self.options).items() if Path(path).is_file()}
 
     @cached_property
     def key(self) -> str:
@@ -89,6 +89,7 @@ class Case:
             "model": self.model.sha256,
             "format": self.model.path.suffix.lower(),
             "options": plain(resolved(self.options)) | files,
+            "code": code_digests(self.options),
             "run": [self.verification.runner, self.verification.seeds] if self.verification.runner else [],
             "plugins": [plugin.sha256 for plugin in self.plugins],
             "versions": versions(bool(self.verification.runner)),

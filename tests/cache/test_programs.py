@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from npu_memplan.artifact.check import CheckResult, CheckVerdict
 from npu_memplan.cache import programs
 from npu_memplan.cache.programs import CacheError, ProgramCache, program_cache
+from npu_memplan.commands.compile import command
 from npu_memplan.compiler import plan_model
 from npu_memplan.files.user_cache import ContentStore
 from npu_memplan.options import CompileOptions
@@ -135,6 +137,42 @@ def test_all_that_a_program_depends_on_is_in_its_key(
     known |= set(keys(model, [usual]))
     assert len(known) == 8
     assert None not in known
+
+
+@pytest.mark.parametrize("name", ["mine.ini", "mine.cfg", "mine", "mine.ini.2"])
+def test_a_file_counts_by_its_content_whatever_it_is_called(
+    shared_model: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    model, file = shared_model("hello_world_int8"), tmp_path / name
+    file.write_text("[a]")
+    before = keys(model, [CompileOptions(vela_ini=str(file))])
+    file.write_text("[b]")
+    assert keys(model, [CompileOptions(vela_ini=str(file))]) != before
+    assert keys(model, [CompileOptions(vela_ini=str(tmp_path))]) == [None], "what cannot be read is not kept"
+
+
+def test_every_option_that_names_a_file_is_known(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """An option of `compile` with a file or a folder changes the key with the content, or nothing is kept."""
+    board = (Path(__file__).parents[2] / "targets" / "boards" / "alif-e3-hp.toml").read_text()
+    (tmp_path / "mine.toml").write_text(board)
+    (tmp_path / "file").write_text("[a]")
+    named = {"vela_ini": str(tmp_path / "file"), "board": str(tmp_path / "mine.toml"), "operators": ("file",),
+             "host_kernels": f"cmsis-nn={tmp_path}"}  # fmt: skip
+    places = {"--output", "--data"}  # of results, and of programs that no cache has
+    with_files = {
+        str(option.name)
+        for option in command.params
+        if any(word in f"{option.metavar} {option.help}" for word in ("FILE", "DIR", ".toml"))
+        and isinstance(option, click.Option) and not places.intersection(option.opts)
+    }  # fmt: skip
+    assert with_files == named.keys()
+    model = shared_model("hello_world_int8")
+    for field, value in named.items():
+        options = replace(CompileOptions("ethos-u55-256"), **{field: value})
+        before = keys(model, [options])
+        for file in tmp_path.iterdir():
+            file.write_text(file.read_text() + "\n")
+        assert before == [None] or keys(model, [options]) != before, field
 
 
 def test_what_depends_on_more_is_not_kept(

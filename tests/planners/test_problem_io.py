@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -80,7 +81,8 @@ def test_csv_with_gaps_and_alignment(tmp_path: Path) -> None:
     assert (a.alignment, b.alignment, b.lifetimes) == (16, 1, (Lifetime(4, 6),))
     assert (problem.pools[0].size_bytes, problem.name) == (96, "x")
     write_plan(tmp_path / "y.csv", problem, plan(problem, "linear"))
-    assert read_problem(tmp_path / "y.csv").buffers == problem.buffers
+    back = read_problem(tmp_path / "y.csv")
+    assert tuple(replace(b, fixed=None) for b in back.buffers) == problem.buffers
 
 
 def test_plan_csv_is_minimallocs_with_an_offset_column(tmp_path: Path) -> None:
@@ -90,8 +92,47 @@ def test_plan_csv_is_minimallocs_with_an_offset_column(tmp_path: Path) -> None:
     back = read_plan(tmp_path / "plan.csv", problem)
     assert verify(problem, back) == ()
     assert (back.usage[0].used_bytes, back.status) == (96, PlanStatus.FEASIBLE)
-    # MiniMalloc's own output has the same columns, so it reads as a problem too
-    assert read_problem(tmp_path / "plan.csv").buffers == problem.buffers
+    # MiniMalloc's own output has the same columns, so it reads as a problem too: of buffers that are fixed there
+    again = read_problem(tmp_path / "plan.csv")
+    assert [b.fixed for b in again.buffers] == [("memory", 64), ("memory", 0)]
+    assert plan(again).placements == back.placements
+
+
+def test_an_offset_of_a_csv_problem_fixes_its_buffer(tmp_path: Path) -> None:
+    """As MiniMalloc reads it; an empty one does not, and a hint constrains nothing."""
+    text = "id,lower,upper,size,offset,hint\na,0,4,100,,7\nb,2,6,60,100,-1\nc,4,9,80,0,\nd,5,8,40,,0\n"
+    answer = plan(read_problem(written(tmp_path / "x.csv", text)))
+    assert {p.buffer: p.offset_bytes for p in answer.placements} == {"a": 0, "b": 100, "c": 0, "d": 160}
+    assert (answer.usage[0].used_bytes, answer.status) == (200, PlanStatus.OPTIMAL)
+    free = plan(read_problem(written(tmp_path / "y.csv", text.replace(",100,-1", ",,").replace("80,0", "80,"))))
+    assert free.usage[0].used_bytes == 180
+    for wrong, message in (("80,20", "fixed on the same bytes"), ("80,-4", "fixed at offset -4"), ("80,x", "'x'")):
+        with pytest.raises(ProblemError, match=message):
+            plan(
+                read_problem(
+                    written(tmp_path / "z.csv", text.replace("80,0", wrong).replace("b,2,6,60,100", "b,2,6,60,40"))
+                )
+            )
+    with pytest.raises(ProblemError, match="a CSV problem has one pool"):
+        read_problem(written(tmp_path / "z.csv", "id,lower,upper,size,pool\na,0,4,100,sram\n"))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_fixed_offsets_of_random_problems_are_kept(seed: int, tmp_path: Path) -> None:
+    """A least plan of which half is fixed is least again, and what is fixed stays there."""
+    random = Random(seed)
+    rows = []
+    for number in range(9):
+        first = random.randrange(12)
+        rows.append(f"b{number},{first},{first + random.randint(1, 6)},{random.randint(1, 9)}")
+    free = plan(read_problem(written(tmp_path / "x.csv", "\n".join(("id,lower,upper,size", *rows)))))
+    places = {p.buffer: p.offset_bytes for p in free.placements if random.random() < 0.5}
+    fixed = [f"{row},{places.get(row.partition(',')[0], '')}" for row in rows]
+    problem = read_problem(written(tmp_path / "y.csv", "\n".join(("id,lower,upper,size,offset", *fixed))))
+    again = plan(problem)
+    assert verify(problem, again) == ()
+    assert places.items() <= {p.buffer: p.offset_bytes for p in again.placements}.items()
+    assert (again.usage[0].used_bytes, again.status) == (free.usage[0].used_bytes, free.status)
 
 
 def test_plan_csv_of_several_pools_names_them(tmp_path: Path) -> None:

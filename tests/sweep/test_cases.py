@@ -78,12 +78,17 @@ def test_versions_of_a_checkout_are_its_sources(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_files_that_options_name_are_content(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.ini", tmp_path / "b.ini"
+    first, second = tmp_path / "a.ini", tmp_path / "b.cfg"
     first.write_text("[x]")
     second.write_text("[x]")
     assert case(vela_ini=str(first)).key == case(vela_ini=str(second)).key
     second.write_text("[y]")
     assert case(vela_ini=str(first)).key != case(vela_ini=str(second)).key
+    own = tmp_path / "own.py"
+    own.write_text("1")
+    before = case(operators=(str(own),)).key
+    own.write_text("2")
+    assert case(operators=(str(own),)).key != before
 
 
 def test_names_distinguish_models(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ REFUSALS = (
 SANITIZED = RunOptions(sanitize=True)
 SAME_PROGRAM = "the program of another way"
 _NPUS = ("ethos-u55-256",) * 4 + ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512")
+_U65 = ("ethos-u65-256", "ethos-u65-512")
 _U85 = tuple(a.name for a in ETHOS_U85)
 
 
@@ -100,6 +101,8 @@ def ways(seed: int, sram_bytes: int = 32768) -> dict[str, CompileOptions]:
         "u85-stripes": CompileOptions(u85, stripes=True),
         "stripes-bytes": CompileOptions(npu, stripes=True, objective="bytes"),
         "u85-stripes-bytes": CompileOptions(u85, stripes=True, objective="bytes"),
+        "u65": CompileOptions(_U65[seed % 2]),
+        "bytes": CompileOptions(npu, objective="bytes"),
     }
 
 
