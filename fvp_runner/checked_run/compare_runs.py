@@ -18,7 +18,6 @@ import numpy as np
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.exactness import MICRO
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
@@ -32,12 +31,10 @@ from ..layers.operator_result import OperatorResult, Verdict
 from ..layers.record import recorded_run
 from ..npu_model.errors import NpuModelError
 from ..references.base import KeptStates
-from ..references.composed import ComposedReference
 from ..references.continued import continue_from
+from ..references.disagreement import describe_disagreements, find_disagreements
 from ..references.framework import RealReference
-from ..references.litert import WHAT as LITERT
 from ..references.opened import open_reference
-from ..references.tflite import TFLiteReference
 from ..result import Array, ComparisonError, compare
 from .facts import OPERATORS, PROGRAM, REFERENCE, InputFacts, RunFacts, RunRequest
 
@@ -55,7 +52,8 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
     report_phase(REFERENCE, RunFacts())
     try:
         _load(request.operators)
-        model, expected = _expected(artifact, open_reference(Path(request.model)), inputs)
+        model = open_reference(Path(request.model))
+        expected = _outputs(artifact, model, inputs)
     except NpuMemplanError as error:
         return RunFacts(refused=_describe_error(error, directory))
     except Exception as error:  # of a library: its importers raise whatever comes first
@@ -87,25 +85,14 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
             rows = compare_operators(runner, model, values)
             runs[-1] = InputFacts(text, runs[-1].outputs, operators=rows)
             facts = _with(facts, runs)
+            if not facts.references_disagree:
+                found = describe_disagreements(find_disagreements(model, values, wanted))
+                facts = replace(facts, references_disagree=found)
     return facts
 
 
 def _with(facts: RunFacts, runs: Sequence[InputFacts]) -> RunFacts:
-    return RunFacts(facts.refused, facts.reference, facts.reference_version, tuple(runs))
-
-
-def _expected(artifact: Artifact, model: Any, inputs: Sequence[Sequence[Array]]) -> tuple[Any, list[tuple[Array, ...]]]:
-    """The reference and its outputs; each operator alone where one set of kernels is not what all claims are of."""
-    found = _outputs(artifact, model, inputs)
-    if (
-        isinstance(model, TFLiteReference)
-        and model.what == LITERT
-        and any(o.claim.reference == MICRO for o in artifact.operators)
-    ):
-        with suppress(NpuMemplanError):  # an operator that cannot be taken out of its network
-            composed = ComposedReference(model.model, model.network)
-            return composed, _outputs(artifact, composed, inputs)
-    return model, found
+    return replace(facts, runs=tuple(runs))
 
 
 def _outputs(artifact: Artifact, model: Any, inputs: Sequence[Sequence[Array]]) -> list[tuple[Array, ...]]:

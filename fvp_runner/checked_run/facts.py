@@ -48,3 +48,4 @@ class RunFacts:
     reference: str = ""
     reference_version: str = ""
     runs: tuple[InputFacts, ...] = ()
+    references_disagree: str = ""  # on an input whose outputs differ: which operators two references make otherwise

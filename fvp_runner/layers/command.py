@@ -21,6 +21,7 @@ from npu_memplan.sizes import counted
 
 from ..base import RunnerError, RunOptions
 from ..host.runner import LocalRunner
+from ..references.disagreement import describe_disagreements, find_disagreements
 from ..references.tflite import TFLiteReference
 from ..result import Array, compare
 from .compare import LayerComparison
@@ -44,13 +45,17 @@ def run_layers(
     if dump is not None:
         _dump(dump, comparison)
     rows, first = comparison.operators(), comparison.first()
+    disagreement = describe_disagreements(find_disagreements(model, inputs, expected))
     if as_json:
         click.echo(json.dumps({
             "model": runner.artifact.name, "bit_exact": result.bit_exact, "reference": model.what,
             "first_that_differs": None if first is None else _row(first), "operators": [_row(row) for row in rows],
+            **({"references_disagree": disagreement} if disagreement else {}),
         }))  # fmt: skip
     else:
         click.echo("\n".join(_lines(runner.artifact.name, rows, first, result.bit_exact, model.what)))
+        if disagreement:
+            click.echo(f"note: {disagreement}")
     if first is not None or not result.bit_exact:
         raise click.exceptions.Exit(1)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.models.network import Network, without_reference
+from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.variables import DONE_BEFORE
 from npu_memplan.sizes import counted
@@ -55,11 +55,6 @@ class Interpreted(KeptStates):
 
     def __init__(self, model: bytes, network: Network) -> None:
         super().__init__(model, network)
-        for operator in network.cpu_operators:
-            if reason := without_reference(network, operator):
-                raise ReferenceRunError(
-                    f"no reference can run operator {operator.index} {operator.name} of {self.name}: {reason}"
-                )
         self._interpreter = self._opened()
 
     @abstractmethod

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from npu_memplan.models.network import Network
 
 from .base import fitting_inputs
-from .single_operator import ReferenceOperator
+from .kernels import ReferenceOperator
 
 
 def continue_from(

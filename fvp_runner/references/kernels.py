@@ -1,74 +1,169 @@
-"""tflite-micro's reference kernels, or LiteRT's where it has none.
+"""Which reference each operator of a TFLite network is held to, for all that compare with one.
 
-Invariant: a run says whose kernels computed it.
+Invariant: an operator is held to tflite-micro where that has a kernel that runs it, to LiteRT's reference kernels where
+it has none, and one's own to its NumPy reference, whatever else is in its network. Operators that follow each other run
+there in parts as large as are found by halves. A network that cannot be cut runs whole, in the first that takes all of
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 from numpy.typing import NDArray
 
-from npu_memplan.exactness import HYBRID_LSTM, MICRO_TAKES_UINT8
-from npu_memplan.models.network import Network, is_hybrid
+from npu_memplan.exactness import HYBRID_LSTM, MICRO, MICRO_TAKES_UINT8
+from npu_memplan.models.network import CpuOperator, Network, is_hybrid, without_reference
 
-from .base import KeptStates
+from .base import KeptStates, ReferenceRunError, fitting_inputs
+from .litert import WHAT as LITERT
 from .litert import LiteRTReference
 from .micro import KernelError, Reference
+from .own import WHAT as OWN
+from .own import OwnReference, own_reference
+from .part import CutError, cut_part, shares_states
 
-
-def _beyond_micro(network: Network) -> bool:
-    """Whether an operator takes or makes uint8 that tflite-micro has no uint8 kernel for, or is an LSTM of floats with
-    int8 weights, which its kernel reads as floats."""
-    if any(o.name == HYBRID_LSTM and is_hybrid(network, o) for o in network.cpu_operators):
-        return True
-    return any(
-        network.tensors[i].dtype == "uint8"
-        for operator in network.cpu_operators
-        if operator.name not in MICRO_TAKES_UINT8
-        for i in (*operator.inputs, *operator.outputs)
-        if i >= 0
-    )
+_Values = dict[int, NDArray[Any]]
 
 
 class KernelsReference(KeptStates):
-    """tflite-micro where it has every kernel of the network, else LiteRT's reference kernels; `what` says which.
+    """A network, each operator by the reference that it is held to; `what` says which these are.
 
-    That tflite-micro has no kernel shows when the network is opened or when it first runs.
+    That tflite-micro has no kernel shows when a part is opened or when it first runs.
     """
 
     def __init__(self, model: bytes, network: Network) -> None:
         super().__init__(model, network)
-        self._chosen = self._choice()
-
-    def _choice(self) -> KeptStates:
-        if not _beyond_micro(self.network):
-            try:
-                return Reference(self.model, network=self.network)
-            except KernelError:
-                pass
-        return LiteRTReference(self.model, self.network)
+        for operator in network.cpu_operators:
+            if reason := without_reference(network, operator):
+                raise ReferenceRunError(
+                    f"no reference can run operator {operator.index} {operator.name} of {self.name}: {reason}"
+                )
+        self._parts = self._open_parts()
 
     @property
     def what(self) -> str:  # type: ignore[override]
-        """Name of the reference; it may change in the first `step`."""
-        return self._chosen.what
+        """Names of the references; they may change in the first `step`."""
+        present = {part.what for part in self._parts}
+        names = [name for name in (MICRO, LITERT, OWN) if name in present]
+        return " and ".join(names) + (", operator by operator" if len(names) > 1 else "")
 
     @property
     def package(self) -> str:  # type: ignore[override]
-        """The distribution that has it."""
-        return self._chosen.package
+        """The distribution that has the first of them."""
+        return min(self._parts, key=lambda part: part.what != MICRO).package
+
+    def reference_of(self, operator: int) -> str:
+        """Name of the reference that an operator is held to, by its index."""
+        return next(part.what for part in self._parts if any(o.index == operator for o in part.network.operators))
 
     def reset(self) -> None:
-        self._chosen.reset()
+        for part in self._parts:
+            part.reset()
 
     def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        try:
-            return self._chosen.step(inputs)
-        except KernelError:  # of the first step: tflite-micro refuses every time or never
-            self._chosen = LiteRTReference(self.model, self.network)
-            return self._chosen.step(inputs)
+        values = self._computed(inputs, _outputs)
+        return tuple(values[index] for index in self.network.outputs)
 
-    def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
-        return self._chosen.layers(inputs)
+    def layers(self, inputs: Sequence[NDArray[Any]]) -> _Values:
+        values = self._computed(inputs, lambda part, given: part.layers(given))
+        return {i: values[i] for o in self.network.operators for i in o.outputs if i >= 0}
+
+    def _computed(
+        self, inputs: Sequence[NDArray[Any]], run: Callable[[KeptStates, list[NDArray[Any]]], _Values]
+    ) -> _Values:
+        """Inputs, constants, and what `run` gives of each part."""
+        tensors = self.network.tensors
+        values = {i: tensor.array() for i, tensor in enumerate(tensors) if tensor.data is not None}
+        values |= dict(zip(self.network.inputs, fitting_inputs(self.network, inputs), strict=True))
+        place = 0
+        while place < len(self._parts):
+            part = self._parts[place]
+            try:
+                values |= run(part, [values[i] for i in part.network.inputs])
+                place += 1
+            except KernelError:  # of the first run: tflite-micro refuses every time or never
+                self._parts[place : place + 1] = self._halves(part.network.cpu_operators)
+        return values
+
+    # -- which reference ------------------------------------------------------------------------------
+
+    def _open_parts(self) -> list[KeptStates]:
+        operators = self.network.cpu_operators
+        if operators and not shares_states(self.network):
+            with suppress(CutError):
+                return list(self._open(operators))
+        return [self._whole()]
+
+    def _whole(self) -> KeptStates:
+        if not any(_beyond_micro(self.network, operator) for operator in self.network.cpu_operators):
+            with suppress(KernelError):
+                return Reference(self.model, network=self.network)
+        return LiteRTReference(self.model, self.network)
+
+    def _open(self, operators: Sequence[CpuOperator]) -> Iterator[KeptStates]:
+        """References of consecutive operators, in their order."""
+        for other, found in groupby(self._by_micro(operators), _other_reference):
+            if other is None:
+                yield from (part for part in found if isinstance(part, Reference))
+            else:
+                yield other(*self._cut([part for part in found if isinstance(part, CpuOperator)]))
+
+    def _by_micro(self, operators: Sequence[CpuOperator]) -> Iterator[Reference | CpuOperator]:
+        """tflite-micro for operators that it has kernels of, and the others."""
+        if not any(_beyond_micro(self.network, operator) for operator in operators):
+            with suppress(KernelError):
+                model, network = self._cut(operators)
+                yield Reference(model, network=network)
+                return
+        if len(operators) == 1:
+            yield operators[0]
+            return
+        middle = len(operators) // 2
+        yield from self._by_micro(operators[:middle])
+        yield from self._by_micro(operators[middle:])
+
+    def _halves(self, operators: Sequence[CpuOperator]) -> list[KeptStates]:
+        """References of operators of which tflite-micro has refused one while it ran."""
+        if len(operators) == 1 or shares_states(self.network):
+            return [LiteRTReference(*self._cut(operators))]
+        middle = len(operators) // 2
+        try:
+            return [*self._open(operators[:middle]), *self._open(operators[middle:])]
+        except CutError:
+            return [LiteRTReference(*self._cut(operators))]
+
+    def _cut(self, operators: Sequence[CpuOperator]) -> tuple[bytes, Network]:
+        whole = len(operators) == len(self.network.operators)
+        return (self.model, self.network) if whole else cut_part(self.model, self.network, operators)
+
+
+def _outputs(part: KeptStates, inputs: list[NDArray[Any]]) -> _Values:
+    return dict(zip(part.network.outputs, part.step(inputs), strict=True))
+
+
+def _other_reference(found: Reference | CpuOperator) -> type[OwnReference | LiteRTReference] | None:
+    """Of an operator that tflite-micro has no kernel for; None of what it has."""
+    if isinstance(found, Reference):
+        return None
+    return OwnReference if own_reference(found) is not None else LiteRTReference
+
+
+def _beyond_micro(network: Network, operator: CpuOperator) -> bool:
+    """Whether an operator is the user's own, takes or makes uint8 that tflite-micro has no uint8 kernel for, or is an
+    LSTM of floats with int8 weights, which its kernel reads as floats."""
+    if own_reference(operator) is not None or (operator.name == HYBRID_LSTM and is_hybrid(network, operator)):
+        return True
+    used = (*operator.inputs, *operator.outputs)
+    unsigned = any(network.tensors[i].dtype == "uint8" for i in used if i >= 0)
+    return unsigned and operator.name not in MICRO_TAKES_UINT8
+
+
+class ReferenceOperator(KernelsReference):
+    """One operator of a file, run alone; its own state (SVDF) is kept between steps until `reset`."""
+
+    def __init__(self, data: bytes, network: Network, operator: CpuOperator) -> None:
+        super().__init__(*cut_part(data, network, (operator,)))

@@ -5,6 +5,10 @@ Invariant: states start anew in every `run`, so runs do not depend on each other
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from numpy.typing import NDArray
@@ -31,21 +35,52 @@ def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
         ) from error
     config = runtime.InterpreterConfig
     kind = config.kPreserveAllTensors if preserve else config.kAllocationRecording
-    failure: Exception | None = None
-    for arena in _ARENA_STEPS:
-        try:
-            return runtime.Interpreter.from_bytes(model, arena_size=arena, intrepreter_config=kind)
-        except (RuntimeError, ValueError) as error:
-            failure = error
-    raise KernelError(f"tflite-micro cannot run {name}: {failure}") from failure
+    with _captured_messages() as messages:
+        failure: Exception | None = None
+        for arena in _ARENA_STEPS:
+            try:
+                return runtime.Interpreter.from_bytes(model, arena_size=arena, intrepreter_config=kind)
+            except (RuntimeError, ValueError) as error:
+                failure = error
+        raise KernelError(f"tflite-micro cannot run {name}: {messages() or failure}") from failure
 
 
 def invoke(interpreter: Any, name: str) -> None:
     """Run once; `KernelError` when a kernel refuses."""
+    with _captured_messages() as messages:
+        try:
+            interpreter.invoke()
+        except RuntimeError as error:
+            raise KernelError(f"tflite-micro cannot run {name}: {messages() or error}") from error
+
+
+@contextmanager
+def _captured_messages() -> Iterator[Callable[[], str]]:
+    """The first line that tflite-micro prints meanwhile, which says why it refuses; nothing of it reaches stderr.
+
+    That a part of a network is refused is no message for a user: LiteRT runs it then.
+    """
     try:
-        interpreter.invoke()
-    except RuntimeError as error:
-        raise KernelError(f"tflite-micro cannot run {name}: {error}") from error
+        kept = os.dup(_STDERR)
+    except OSError:  # it is closed
+        yield str
+        return
+    with tempfile.TemporaryFile() as file:
+
+        def first_line() -> str:
+            file.seek(0)
+            lines = file.read().decode(errors="replace").splitlines()
+            return next((line.strip() for line in lines if line.strip()), "")
+
+        os.dup2(file.fileno(), _STDERR)
+        try:
+            yield first_line
+        finally:
+            os.dup2(kept, _STDERR)
+            os.close(kept)
+
+
+_STDERR = 2  # C++ knows it by this number
 
 
 _ENDS_THE_PROCESS = {"DEPTHWISE_CONV_2D": 2, "SVDF": 3}  # kernels that follow a bias which is left out

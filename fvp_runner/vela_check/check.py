@@ -17,6 +17,7 @@ from ..npu_model.errors import NpuModelError
 from ..npu_model.model import NpuModel
 from ..npu_model.network.layers import LayerRecorder, compare_layers
 from ..npu_model.network.network import NetworkModel
+from ..references.disagreement import describe_disagreements, find_disagreements
 from ..references.tflite import TFLiteReference
 from ..result import Array, compare
 from . import container, memory
@@ -80,6 +81,9 @@ def _run(network: Network, data: bytes, requested: FirmwareFacts, values: Sequen
         return
     model = TFLiteReference(requested.reference, "the reference")
     expected = model.run(values)
+    disagreement = describe_disagreements(find_disagreements(model, values, expected))
+    if disagreement:
+        yield Remark(Level.NOTE, "reference", disagreement)
     names = [network.tensors[i].name for i in network.outputs]
     first = compare_layers(model.network, model.layers(values), recorder.written).first
     where = "" if first is None else (

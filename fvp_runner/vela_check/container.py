@@ -13,7 +13,7 @@ from npu_memplan.target_data import Board
 
 from ..references.base import ReferenceRunError
 from ..references.micro import KernelError, open_interpreter
-from ..references.single_operator import single_operator
+from ..references.part import cut_part
 from .remark import Level, Remark
 
 ALIGNMENT = 16  # of payloads, constants and tensors in the arena: bytes that the NPU's ports carry at once
@@ -121,7 +121,7 @@ def _without_kernel(network: Network, data: bytes) -> Iterator[Remark]:
 def _refusal(network: Network, operator: CpuOperator, data: bytes) -> str:
     """Why TFLite Micro's own kernels do not take an operator; empty when they do."""
     try:
-        open_interpreter(single_operator(data, network, operator)[0], f"operator {operator.index}")
+        open_interpreter(cut_part(data, network, (operator,))[0], f"operator {operator.index}")
     except KernelError as error:
         return str(error).partition(": ")[2] or str(error)
     except ReferenceRunError:

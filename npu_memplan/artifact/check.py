@@ -62,6 +62,7 @@ class CheckResult:
     unit: str = ""
     first: FirstDifference | None = None
     given_up: tuple[GivenUp, ...] = ()
+    references_disagree: str = ""  # of results that differ: which operators two references make otherwise
 
 
 NOT_REQUESTED = CheckResult(reason="the check is off (--no-check)")

@@ -40,6 +40,7 @@ def judge(artifact: Artifact, facts: RunFacts) -> CheckResult:
         mismatches=sum(output.mismatches for output in outputs),
         max_abs_diff=_finite(max((output.max_abs_diff for output in outputs), default=0.0)),
         unit=_unit(artifact),
+        references_disagree=facts.references_disagree,
     )
     found = [_verdict(artifact, run) for run in facts.runs if run.differs]
     reported = next((one for one in found if one[0] is CheckVerdict.DIFFERS), found[0] if found else None)

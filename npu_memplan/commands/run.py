@@ -71,9 +71,9 @@ _RARE = (
        help="Repeat for every model input; random:SEED or extreme (ends of the type) alone fills all of them. "
        "Default: random:0.")  # fmt: skip
 @_data("--output", "outputs", multiple=True, type=FILE, metavar="FILE.npy", help="Keep an output; repeat for each one.")
-@_checked("--reference", type=FILE, metavar="MODEL", help="Compare with this model's reference result: tflite-micro "
-          "(LiteRT where it has no kernel, as for uint8) for .tflite, TVM's Relax VM for .onnx, PyTorch for "
-          ".pt2.")  # fmt: skip
+@_checked("--reference", type=FILE, metavar="MODEL", help="Compare with this model's reference result: of each "
+          "operator of a .tflite tflite-micro's (LiteRT's where that has no kernel for it, as for uint8), TVM's Relax "
+          "VM for .onnx, PyTorch for .pt2.")  # fmt: skip
 @_checked("--tolerance", type=click.FloatRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
           "with 0 too when no output element is further than DIFF from it, in the output's own units. "
           "Default: 0, bit-exact.")  # fmt: skip
@@ -165,14 +165,19 @@ def command(
     except (NpuModelError, RunCheckError) as error:  # the run has no right result: that is not bad use, it is wrong
         _complain(artifact, chosen.name, error, as_json)
     save_arrays(outputs, ran.outputs)
-    result = None if model is None else _compare(artifact, chosen.name, ran, model, sequence, bool(several))
+    result, disagreement = None, ""
+    if model is not None:
+        result, disagreement = _compare(artifact, chosen.name, ran, model, sequence, bool(several))
     what = "" if model is None else model.what
     if as_json:
-        click.echo(json.dumps(_document(artifact, chosen.name, ran, result, tolerance, what)))
+        document = _document(artifact, chosen.name, ran, result, tolerance, what)
+        click.echo(json.dumps(document | ({"references_disagree": disagreement} if disagreement else {})))
     else:
         click.echo(_verdict(artifact, result, tolerance, what))
         if verbosity is not Verbosity.QUIET:
             _print_table(artifact, chosen.name, ran, result)
+        if disagreement:
+            click.echo(f"note: {disagreement}")
     if result is not None and not result.within(tolerance):
         raise click.exceptions.Exit(1)
 
@@ -301,16 +306,20 @@ def _compare(
     model: TFLiteReference | FrameworkReference,
     sequence: Sequence[Sequence[Any]],
     several: bool,
-) -> RunResult:
+) -> tuple[RunResult, str]:
+    """The comparison, and where references of the first inference disagree."""
+    from fvp_runner.references.disagreement import describe_disagreements, find_disagreements
     from fvp_runner.result import compare
     from fvp_runner.steps import reference_steps
 
     expected = reference_steps(model, sequence) if several else model.run(sequence[0])
     names = [slot.name for slot in artifact.outputs]
-    return compare(
+    result = compare(
         name, names, ran.outputs, expected,
         runner_version=ran.version, npu_cycles=ran.npu_cycles, cycles_are_estimates=ran.cycles_are_estimates,
     )  # fmt: skip
+    first = tuple(output[0] for output in expected) if several else expected
+    return result, describe_disagreements(find_disagreements(model, sequence[0], first))
 
 
 def _document(

@@ -100,15 +100,17 @@ def command(
     where = CompileOptions(parsed.npu_calls[0].accelerator.name, **system).memory_map()
     assert where is not None
     ran = NetworkModel(parsed, data, not no_checks, where).run(values, recorder, fuzz_schedule)
-    result, layers = None, None
+    result, layers, named = None, None, dict[str, str]()
     if original is not None:
         assert reference is not None
-        result, layers = _compare(parsed, ran, reference, values, recorder)
+        result, layers, named = _compare(parsed, ran, reference, values, recorder)
     save_arrays(outputs, ran.outputs)
     if trace_file is not None:
         write_whole(trace_file, trace(parsed, where).encode())
     spent = Timing(where.clock_hz, bounds_of(parsed, where))
-    document = _document(parsed, ran, result, layers) | {"npu_clock_hz": spent.clock_hz, "npu_bounds": spent.bounds}
+    document = (
+        _document(parsed, ran, result, layers) | named | {"npu_clock_hz": spent.clock_hz, "npu_bounds": spent.bounds}
+    )
     document |= {"checks": not no_checks, "fuzzed_schedules": fuzz_schedule}
     if as_json:
         click.echo(json.dumps(document))
@@ -146,8 +148,10 @@ def bounds_of(network: Network, where: MemoryMap) -> dict[str, int]:
 
 def _compare(
     network: Network, ran: NetworkRun, path: Path, values: Sequence[Any], recorder: Any
-) -> tuple[RunResult, LayerReport | None]:
+) -> tuple[RunResult, LayerReport | None, dict[str, str]]:
+    """The comparison of outputs, that of layers, and what is said about the reference, by its key in the document."""
     from fvp_runner.npu_model.network.layers import compare_layers
+    from fvp_runner.references.disagreement import describe_disagreements, find_disagreements
     from fvp_runner.references.opened import open_reference
     from fvp_runner.references.tflite import TFLiteReference
     from fvp_runner.result import compare
@@ -158,10 +162,13 @@ def _compare(
     cycles = sum(stats.cycles for stats in ran.stats)
     outputs = [_like(got, want) for got, want in zip(ran.outputs, expected, strict=False)]
     result = compare("npu_model", names, outputs, expected, npu_cycles=cycles)
+    named = {"reference": reference.what}
+    if disagreement := describe_disagreements(find_disagreements(reference, values, expected)):
+        named["references_disagree"] = disagreement
     if recorder is None or not isinstance(reference, TFLiteReference):
-        return result, None
+        return result, None, named
     layers = compare_layers(reference.network, reference.layers(values), recorder.written, not result.bit_exact)
-    return result, layers
+    return result, layers, named
 
 
 def _like(got: Any, want: Any) -> Any:
@@ -234,7 +241,7 @@ def _print(
         return
     for output in result.outputs:
         verdict = "equal" if not output.mismatches else f"{output.mismatches} differ, by up to {output.max_abs_diff:g}"
-        click.echo(f"against the reference: {output.name}: {output.elements} elements, {verdict}")
+        click.echo(f"against {facts['reference']}: {output.name}: {output.elements} elements, {verdict}")
     if layers is not None:
         click.echo(f"layers: {layers.equal} of {layers.tensors} reference tensors are visible and equal")
         first = layers.first
@@ -244,4 +251,6 @@ def _print(
                 f"{first.where}: {first.mismatches} of {first.elements} elements; at {list(first.coordinates)} "
                 f"{first.got} instead of {first.expected}"
             )
+    if "references_disagree" in facts:
+        click.echo(f"note: {facts['references_disagree']}")
     click.echo("bit-exact" if result.bit_exact else "NOT bit-exact")

@@ -24,7 +24,7 @@ from npu_memplan.models.vela import NpuCall, check_scratch
 from npu_memplan.sizes import counted
 
 from ...base import POISON
-from ...references.single_operator import ReferenceOperator
+from ...references.kernels import ReferenceOperator
 from ..bound.memory import Shadow
 from ..bound.operation import Bound
 from ..errors import NpuModelError, OutOfRegionError, UninitialisedReadError

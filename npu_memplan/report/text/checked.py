@@ -23,7 +23,7 @@ def results(artifact: Artifact) -> list[str]:
         lines[0] = f"Results: {difference(check)}; by rule {lines[0].removeprefix('Results: ')}"
     else:
         lines[0] = f"{lines[0]}; {outcome(check)}"
-    return lines
+    return [*lines, f"  {check.references_disagree}"] if check.references_disagree else lines
 
 
 def outcome(check: CheckResult) -> str:

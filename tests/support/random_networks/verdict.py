@@ -6,7 +6,6 @@ defect of the package can raise is no refusal.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import tempfile
 import zlib
@@ -23,8 +22,7 @@ from fvp_runner.checked_run.compare_runs import compare_operators
 from fvp_runner.checked_run.facts import InputFacts, RunFacts
 from fvp_runner.host.runner import LocalRunner
 from fvp_runner.layers.operator_result import Verdict as RowVerdict
-from fvp_runner.references.base import KeptStates, ReferenceRunError
-from fvp_runner.references.composed import ComposedReference
+from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.tflite import TFLiteReference
 from fvp_runner.result import OutputComparison, compare, compare_output
 from npu_memplan.artifact import Artifact
@@ -140,15 +138,7 @@ class Trial:
             reference = TFLiteReference(model, "network")
             self.expected = [reference.run(values) for values in self.inputs]
         except ReferenceRunError as error:
-            try:
-                self.expected = self.by_operator()
-            except ReferenceRunError:
-                self.why = str(error)
-
-    def by_operator(self) -> list[Sequence[Any]]:
-        """The outputs where every operator is run by the reference that its claim is of."""
-        reference = ComposedReference(self.model, self.network)
-        return [reference.run(values) for values in self.inputs]
+            self.why = str(error)
 
     def compile_and_run(
         self,
@@ -213,10 +203,6 @@ class Trial:
         differing = self._differing(found, self.expected)
         if not differing:
             return Outcome(Verdict.EXACT, "; ".join(artifact.notes))
-        with contextlib.suppress(ReferenceRunError):  # claims are of an operator against its own reference
-            differing = self._differing(found, self.by_operator())
-        if not differing:
-            return Outcome(Verdict.EXACT, "operator by operator")
         faults = [text for index, one in differing.items() if (text := self._unannounced(artifact, index, one))]
         if faults:
             return Outcome(Verdict.FAULT, "wrong: " + "; ".join(faults))
@@ -228,7 +214,7 @@ class Trial:
 
     def _judged(self, artifact: Artifact, runner: LocalRunner, found: list[Sequence[Any]]) -> tuple[CheckResult, int]:
         """What differs operator by operator, each on the inputs that it got, and how many were not seen whole."""
-        reference = self._reference()
+        reference = TFLiteReference(self.model, "network")
         names, runs = [slot.name for slot in artifact.outputs], list[InputFacts]()
         for number, (values, made) in enumerate(zip(self.inputs, found, strict=True)):
             outputs = compare("local", names, made, reference.run(values)).outputs
@@ -236,14 +222,6 @@ class Trial:
             runs.append(InputFacts(f"input {number}", outputs, operators=rows))
         hidden = max(sum(row.verdict is RowVerdict.HIDDEN for row in run.operators) for run in runs)
         return judge(artifact, RunFacts(reference=reference.what, runs=tuple(runs))), hidden
-
-    def _reference(self) -> KeptStates:
-        """Operator by operator; whole where an operator cannot be taken out of its network."""
-        with contextlib.suppress(ReferenceRunError):
-            composed = ComposedReference(self.model, self.network)
-            composed.run(self.inputs[0])
-            return composed
-        return TFLiteReference(self.model, "network")
 
     def _differing(self, found: list[Sequence[Any]], expected: list[Sequence[Any]]) -> dict[int, OutputComparison]:
         """Tensor -> comparison, of the outputs that differ for one of the inputs."""

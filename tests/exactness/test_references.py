@@ -1,0 +1,114 @@
+"""One rule says which reference an operator is held to, and every command takes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fvp_runner.references.disagreement import describe_disagreements, find_disagreements
+from fvp_runner.references.kernels import KernelsReference, ReferenceOperator
+from fvp_runner.references.litert import LiteRTReference
+from fvp_runner.references.micro import Reference
+from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.cli import cli
+from npu_memplan.models.tflite import read_network
+from npu_memplan.sizes import counted
+from tests.support.tflite_builder import ModelBuilder
+
+pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+
+LITERT = "LiteRT's reference kernels"
+BOTH = f"tflite-micro and {LITERT}, operator by operator"
+
+
+def layers(*kinds: str, seed: int = 0) -> bytes:
+    """Layers one behind the other: FULLY_CONNECTED with a scale for each unit, or EXP, which tflite-micro has not."""
+    rng, b = np.random.default_rng(seed), ModelBuilder()
+    first = value = b.tensor((64, 32), "int8", 0.0277, 15)
+    for kind in kinds:
+        if kind == "EXP":
+            result = b.tensor((64, 32), "int8", 0.02, -128)
+            b.operator("EXP", [value], [result], "ExpOptions")
+            value = result
+            continue
+        weights = b.constant(rng.integers(-127, 128, (32, 32)).astype(np.int8), rng.uniform(0.002, 0.0025, 32), axis=0)
+        result = b.tensor((64, 32), "int8", 0.0219, 8)
+        b.operator("FULLY_CONNECTED", [value, weights, -1], [result], "FullyConnectedOptions", 5)
+        value = result
+    return b.made([first], [value]).finish()
+
+
+def invoke(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, [str(word) for word in words])
+    return done.exit_code, done.stdout
+
+
+def inputs(seed: int = 1) -> list[np.ndarray]:
+    return [np.random.default_rng(seed).integers(-128, 128, (64, 32)).astype(np.int8)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "parts", "what"),
+    [
+        (("FC", "FC"), [2], "tflite-micro"),
+        (("EXP",), [1], LITERT),
+        (("EXP", "EXP", "EXP"), [3], LITERT),
+        (("FC", "FC", "EXP", "EXP", "FC"), [2, 2, 1], BOTH),
+        (("EXP", "FC", "FC", "FC", "FC", "EXP"), [1, 2, 1, 1, 1], BOTH),
+    ],
+)
+def test_operators_run_in_parts_of_one_reference(kinds: tuple[str, ...], parts: list[int], what: str) -> None:
+    model = layers(*kinds)
+    reference = TFLiteReference(model)
+    assert reference.what == what
+    assert [len(part.network.operators) for part in reference._parts] == parts
+    named = [reference.reference_of(index) for index in range(len(kinds))]
+    assert named == [LITERT if kind == "EXP" else "tflite-micro" for kind in kinds]
+    values = reference.layers(inputs())
+    network, tensors = read_network(model), dict(zip((0,), inputs(), strict=True)) | dict(values)
+    for operator in network.cpu_operators:
+        alone = ReferenceOperator(model, network, operator)
+        (result,) = alone.run([tensors[i] for i in alone.network.inputs])
+        assert np.array_equal(result, values[operator.outputs[0]])
+    assert np.array_equal(reference.run(inputs())[0], values[network.outputs[0]])
+
+
+def test_an_operator_has_its_reference_whatever_is_beside_it() -> None:
+    """LiteRT multiplies otherwise where units have scales: for an EXP beside it, it was the reference of all."""
+    model, mixed = layers("FC", seed=3), layers("FC", "EXP", seed=3)
+    micro, whole = Reference(model).run(inputs())[0], KernelsReference(mixed, read_network(mixed))
+    assert np.array_equal(whole.layers(inputs())[2], micro)
+    other = LiteRTReference(mixed, read_network(mixed)).layers(inputs())[2]
+    assert np.count_nonzero(other != micro)
+
+
+def test_what_references_disagree_on_is_said() -> None:
+    reference = TFLiteReference(layers("FC", "FC", seed=3))
+    found = find_disagreements(reference, inputs(), reference.run(inputs()))
+    assert {one.kind for one in found} == {"FULLY_CONNECTED"}
+    assert all(one.max_abs_diff == 1 and one.mismatches < 20 for one in found)
+    text = describe_disagreements(found)
+    assert f"FULLY_CONNECTED {found[0].operator} ({found[0].mismatches} of 2,048 elements, by 1 at most)" in text
+    alone = TFLiteReference(layers("EXP"))
+    assert find_disagreements(alone, inputs(), alone.run(inputs())) == ()
+    assert describe_disagreements(()) == ""
+
+
+def test_commands_take_the_same_reference(tmp_path: Path) -> None:
+    path, folder = tmp_path / "mixed.tflite", str(tmp_path / "out")
+    path.write_bytes(layers("FC", "EXP", "FC", seed=3))
+    options = ("--effort", "quick", "--npu-compiler", "tvm", "-o", folder, "--json", "--check")
+    code, text = invoke("compile", str(path), *options)
+    check = json.loads(text)["check"]
+    assert (code, check["verdict"], check["reference"]) == (0, "equal", BOTH)
+    for more in ((), ("--layers",)):
+        code, text = invoke("run", folder, "--on", "local", "--reference", str(path), "--json", *more)
+        found = json.loads(text)
+        assert (code, found["bit_exact"], found["reference"]) == (0, True, BOTH)
+        assert "disagree on FULLY_CONNECTED 0" in found["references_disagree"]
+    assert counted(3, "operator") in invoke("run", folder, "--on", "local", "--reference", str(path), "--layers")[1]
