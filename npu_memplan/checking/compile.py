@@ -1,8 +1,9 @@
 """A compile that checks what it claims: compared with its reference, and made otherwise where results differ.
 
-Invariant: what is written has the check of that very program in its plan.json. A program is replaced only by one whose
-check found no more than it claims and no unproven operator of the NPU off by more than a step; where there is none, the
-first one is written and its difference stated.
+Invariant: what is written has the check of that very program in its plan.json. A program whose check finds more than it
+claims is never written: another backend's is, or one with operators on the CPU, or none (`InternalError`). What takes
+its place was checked too: it is off by no more than it claims, and has no unproven operator of the NPU off by more than
+a step.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from ..artifact.check import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp
 from ..cache.programs import ProgramCache
 from ..clock import limited, paused
 from ..compiler import plan_model
-from ..errors import InternalError, RefusalError
+from ..errors import InternalError, NpuMemplanError
 from ..files.owned_folder import scratch_folder
 from ..files.staging import staged_directory
 from ..fit.trials import FitResult, compile_to_fit
 from ..options import AUTO, NO_NPU, CompileOptions
+from ..problem import Agent
 from ..process.incidents import Fallback, contained, fall_back, gathering, report_fault
 from ..process.phases import report_phase
 from ..report.text.checked import difference, why_given_up
@@ -86,6 +88,8 @@ def write_checked(
 ) -> Artifact:  # fmt: skip
     """The stage `write` and a check: into the empty `folder` goes what `options` made of the file `model`, or a program
     in its place that is right.
+
+    Raises `InternalError` where the check finds more than is claimed, and no other program is right.
     """
     artifact = write(compiled, folder)
     limit = LIMIT_OF_SEARCHES if options.competes else LIMIT
@@ -96,10 +100,13 @@ def write_checked(
     result = check() if cache is None else cache.checked(artifact, (mode.value, limit), check)
     if is_right(artifact, result):
         return record(with_result(artifact, result), folder)
-    found = _other(model, options, artifact, result, mode, limit)
+    found = _other(model, options, artifact, result)
     if found is None:
         if result.verdict is CheckVerdict.DIFFERS:
-            report_fault(artifact.name, InternalError(difference(result)))
+            raise InternalError(
+                f"{artifact.name}: {difference(result)}; no other program of it was right, and none is written "
+                "(--no-check writes the first)"
+            )
         return record(with_result(artifact, result), folder)
     shutil.rmtree(folder / "src")
     (folder / "layers.csv").unlink(missing_ok=True)
@@ -140,19 +147,22 @@ def _cannot(artifact: Artifact) -> str:
 
 
 def _other(
-    model: Path, options: CompileOptions, artifact: Artifact, result: CheckResult, mode: CheckMode, limit: int
+    model: Path, options: CompileOptions, artifact: Artifact, result: CheckResult
 ) -> tuple[Compiled, CheckResult] | None:
-    """Another program that is right, and its check, which says what was given up; None if there is none."""
+    """Another program that is right, and its check, which says what was given up; None if there is none.
+
+    Each is checked, whatever work that is: where operators move to the CPU, it is more than the first check was.
+    """
     gone = [_gone(artifact, result)]
     alternatives = _Alternatives(options, artifact, result)
-    for _ in range(_TRIED):
-        requested = alternatives.next()
+    for left in reversed(range(_TRIED)):
+        requested = alternatives.next(is_last=not left)
         if requested is None:
             break
         other = CheckResult()
-        with contained(shlex.join(_flags(requested))), scratch_folder("check") as folder, suppress(RefusalError):
+        with contained(shlex.join(_flags(requested))), scratch_folder("check") as folder, suppress(NpuMemplanError):
             compiled = plan_model(model, requested)
-            other = check_results(folder, write(compiled, folder), model, mode, limit)
+            other = check_results(folder, write(compiled, folder), model)
         if other.verdict in (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED) and is_right(compiled.artifact, other):
             return compiled, replace(other, given_up=tuple(gone))
         if other.first is not None:
@@ -163,12 +173,13 @@ def _other(
 
 class _Alternatives:
     """Options for other programs: the other backend where none was named, then the suspects on the host, those of
-    programs that were tried on the way too."""
+    programs that were tried on the way too, at last all kinds that the NPU had."""
 
     def __init__(self, options: CompileOptions, artifact: Artifact, result: CheckResult) -> None:
         self._options, self._made_by = options, _backend(artifact)
         self._kept: tuple[str, ...] = ()
         self._waiting: list[str] = []
+        self._all = dict.fromkeys(o.kind for o in artifact.operators if o.agent is Agent.NPU)
         self._other = ""
         if options.accelerator == NO_NPU or result.first is None:
             return
@@ -176,14 +187,16 @@ class _Alternatives:
         if options.npu_compiler == AUTO and not options.cut:
             self._other = "tvm" if self._made_by == "vela" else "vela"
 
-    def next(self) -> CompileOptions | None:
-        """The next to try; None when there is none."""
+    def next(self, is_last: bool = False) -> CompileOptions | None:
+        """The next to try; None when there is none. `is_last`: no more will be requested."""
         if self._other:
             requested, self._other = replace(self._options, npu_compiler=self._other), ""
             return requested
-        if not self._waiting:
+        one_more = self._waiting and not is_last
+        more = [self._waiting.pop(0)] if one_more else [kind for kind in self._all if kind not in self._kept]
+        if not more:
             return None
-        self._kept = (*self._kept, self._waiting.pop(0))
+        self._kept = (*self._kept, *more)
         return replace(self._options, npu_compiler=self._made_by, host_ops=(*self._options.host_ops, *self._kept))
 
     def learn(self, artifact: Artifact, result: CheckResult) -> None:
