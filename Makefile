@@ -17,7 +17,7 @@ QUICK := tests/test_architecture.py tests/test_options.py \
 COVERED := tests/planners/test_problem.py tests/planners/test_verify.py tests/planners/test_last_writers.py
 
 # names-of-quick: for .ci/try-release
-.PHONY: run test test-all covered quick names-of-quick release lint setup clean
+.PHONY: run test test-all covered packages quick names-of-quick release lint setup clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan compile examples/digits/digits.tflite --accelerator ethos-u55-256 \
@@ -25,12 +25,15 @@ run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan run build/digits --on local --input random:7 --reference examples/digits/digits.tflite
 
 # What a change is tried with; tests/support/slow_tests.py says what it leaves out
-test: $(VENV)/.test-ready lint covered
+test: packages $(VENV)/.test-ready lint covered
 	$(PYTEST) --fast $(addprefix --ignore=,$(COVERED)) $(PYTEST_ARGS)
 
 # Everything; CI runs it
-test-all: $(VENV)/.test-ready lint covered
+test-all: packages $(VENV)/.test-ready lint covered
 	$(PYTEST) $(addprefix --ignore=,$(COVERED)) $(PYTEST_ARGS)
+
+packages:
+	.ci/setup
 
 covered: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -q $(COVERED) \

@@ -17,6 +17,7 @@ from npu_memplan.process.incidents import STRICT
 from tests.support import browser as chromium
 from tests.support import slow_tests
 from tests.support.frames import remember_frames_without_module
+from tests.support.needs import Skips, need, need_data
 from tests.support.real_data import REPOSITORY, real_model, shared_folder
 from tests.support.warnings_of_c import arm_compilers, check_artifact, check_warnings
 
@@ -72,18 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     slow_tests.register(config)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail where more tests skip than `NPU_MEMPLAN_MOST_SKIPPED` allows: a tool that vanished from CI is no success."""
-    most = os.environ.get("NPU_MEMPLAN_MOST_SKIPPED")
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if most is None or reporter is None or hasattr(session.config, "workerinput"):
-        return
-    skipped = len(reporter.stats.get("skipped", ()))
-    if skipped > int(most):
-        reporter.write_line(f"{skipped} tests were skipped, at most {most} may be (NPU_MEMPLAN_MOST_SKIPPED)", red=True)
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    config.pluginmanager.register(Skips(), "skips")
 
 
 @pytest.fixture(scope="session")
@@ -91,10 +81,7 @@ def shared_model() -> Callable[[str], Path]:
     """`shared_model("kws_ref_model")` -> path of a real .tflite, or skips with the reason."""
 
     def find(name: str) -> Path:
-        path = real_model(name)
-        if not path.is_file():
-            pytest.skip(f"needs the real model {name}.tflite in {path.parent} (set NPU_MEMPLAN_SHARED)")
-        return path
+        return need_data(real_model(name))
 
     return find
 
@@ -104,10 +91,7 @@ def foreign_stream() -> Callable[[str], Path]:
     """`foreign_stream("rnnoise_u55_256_vela")` -> path of a network that others compiled, or skips with the reason."""
 
     def find(name: str) -> Path:
-        path = shared_folder("streams") / f"{name}.tflite"
-        if not path.is_file():
-            pytest.skip(f"needs the compiled network {name}.tflite in {path.parent} (set NPU_MEMPLAN_SHARED)")
-        return path
+        return need_data(shared_folder("streams") / f"{name}.tflite")
 
     return find
 
@@ -117,10 +101,7 @@ def shared_instances() -> Callable[[str], Path]:
     """`shared_instances("usmp")` -> folder of planning problems, or skips with the reason."""
 
     def find(name: str) -> Path:
-        path = shared_folder("instances") / name
-        if not path.exists():
-            pytest.skip(f"needs the planning problems in {path} (set NPU_MEMPLAN_SHARED)")
-        return path
+        return need_data(shared_folder("instances") / name)
 
     return find
 
@@ -128,8 +109,7 @@ def shared_instances() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A headless Chromium; skips where there is none."""
-    if chromium.executable() is None:
-        pytest.skip("needs Chromium (Debian: apt install chromium)")
+    need("chromium")
     running = chromium.Browser()
     yield running
     running.close()

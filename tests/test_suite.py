@@ -10,26 +10,40 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import cause_of
 from tests.support.slow_tests import is_slow, read_list, renewed, sample_sweeps, text_of
 
-CONFTEST = Path(__file__).resolve().with_name("conftest.py")
+ROOT = Path(__file__).resolve().parents[1]
+SKIPS = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.support.needs import Skips
+def pytest_configure(config): config.pluginmanager.register(Skips())
+"""
 
 
 def run_pytest(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The tests of `folder`, or those that `options` name."""
     environment = {name: value for name, value in os.environ.items() if name != "NPU_MEMPLAN_MOST_SKIPPED"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options, str(folder)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
     return subprocess.run(command, cwd=folder, env=environment | variables, capture_output=True, text=True, check=False)
+
+
+SKIPPED = """
+import pytest
+def test_a(): pytest.skip('needs onnx (pip)')
+def test_b(): pytest.skip('onnx is missing')
+def test_c(): pass
+"""
 
 
 @pytest.mark.parametrize("most, code", [(None, 0), ("2", 0), ("1", 1)])
 def test_more_skips_than_expected_fail(most: str | None, code: int, tmp_path: Path) -> None:
-    hook = CONFTEST.read_text(encoding="utf-8").split("def pytest_sessionfinish")[1].split("@pytest")[0]
-    (tmp_path / "conftest.py").write_text(f"import os\nimport pytest\n\n\ndef pytest_sessionfinish{hook}")
-    (tmp_path / "test_it.py").write_text(
-        "import pytest\ndef test_a(): pytest.skip('x')\ndef test_b(): pytest.skip('x')\ndef test_c(): pass\n"
-    )
+    (tmp_path / "conftest.py").write_text(SKIPS.format(root=str(ROOT)))
+    (tmp_path / "test_it.py").write_text(SKIPPED)
     done = run_pytest(tmp_path, **({} if most is None else {"NPU_MEMPLAN_MOST_SKIPPED": most}))
     assert done.returncode == code, done.stdout
+    assert "skipped for want of: 2 onnx" in done.stdout
 
 
 TESTS = """
@@ -65,7 +79,7 @@ def pytest_configure(config): slow_tests.register(config)
 
 def test_a_slow_test_is_told_then_listed_then_left_out(tmp_path: Path) -> None:
     listed = tmp_path / "slow.txt"
-    plugin = PLUGIN.format(root=str(CONFTEST.parents[1]), list=str(listed))
+    plugin = PLUGIN.format(root=str(ROOT), list=str(listed))
     (tmp_path / "conftest.py").write_text(plugin)
     (tmp_path / "test_it.py").write_text(TESTS.format(slow=0.3, shared=0.3))
     first = run_pytest(tmp_path, "--fast", "--sweep-seed", "3").stdout
@@ -120,3 +134,69 @@ def test_a_seed_chooses_the_same_fifth_and_another_another() -> None:
     assert sample_sweeps(list(tests), 5) == out
     covered = {test for seed in range(40) for test in set(tests) - sample_sweeps(tests, seed)}
     assert covered == set(tests)
+
+
+@pytest.mark.parametrize(
+    "reason, cause",
+    [
+        ("needs cmake (apt-get install cmake)", "cmake"),
+        ("the compiler arm-none-eabi-gcc is not on PATH; install it with: x", "arm-none-eabi-gcc"),
+        ("could not import 'executorch.runtime': No module named 'executorch'", "executorch"),
+        ("needs /a/onnx.tflite (set NPU_MEMPLAN_SHARED)", "data outside of the repository"),
+        ("Skipped: this machine's pointers have 64 bits", "this machine's pointers have 64 bits"),
+    ],
+)
+def test_a_skip_is_counted_by_what_is_missing(reason: str, cause: str) -> None:
+    assert cause_of(reason) == cause
+
+
+def fake_programs(folder: Path, **programs: str) -> Path:
+    folder.mkdir()
+    for name, script in programs.items():
+        (folder / name.replace("_", "-")).write_text(f"#!/bin/bash\n{script}\n")
+        (folder / name.replace("_", "-")).chmod(0o755)
+    return folder
+
+
+INSTALLED = 'for p; do case $p in -*|clang) ;; *) echo "$p installed";; esac; done'  # all but clang
+
+
+@pytest.mark.parametrize(
+    "user, sudo, setup, code, said",
+    [
+        ("0", "exit 1", "", 0, "apt-get install -y -qq --no-install-recommends clang"),
+        ("7", '[ "$1" = -n ] && shift && exec "$@"', "", 0, "apt-get install -y -qq --no-install-recommends clang"),
+        ("7", "exit 1", "", 0, "not installed: clang; tests that need them skip"),
+        ("0", "exit 1", "no", 0, "not installed: clang; tests that need them skip"),
+        ("0", "exit 1", "must", 1, "apt-get install -y -qq --no-install-recommends clang"),
+        ("7", "exit 1", "must", 1, "not installed: clang; tests that need them skip"),
+    ],
+)
+def test_missing_packages_are_installed_where_that_is_allowed(
+    user: str, sudo: str, setup: str, code: int, said: str, tmp_path: Path
+) -> None:
+    programs = fake_programs(
+        tmp_path / "bin", dpkg_query=INSTALLED, id=f"echo {user}", sudo=sudo, apt_get='echo apt-get "$@"'
+    )
+    environment = os.environ | {"PATH": f"{programs}:/usr/bin:/bin", "SETUP": setup}
+    done = subprocess.run([str(ROOT / ".ci" / "setup")], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout
+
+
+# each runs a program of firmware where it can
+STRANGER = [f"tests/pipeline/test_{name}.py" for name in ("constant_pools", "resident", "stream_input")]
+
+
+def test_nothing_fails_without_cross_compiler_and_data(tmp_path: Path) -> None:
+    """As on a machine that has Python, a C compiler and make; a job of hosted CI runs all of `make test` so."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for folder in ("/usr/local/bin", "/usr/bin", "/bin"):
+        for path in Path(folder).iterdir():
+            if not path.name.startswith(("arm-none-eabi", "qemu", "chrom")) and not (programs / path.name).exists():
+                (programs / path.name).symlink_to(path)
+    done = run_pytest(ROOT, *STRANGER, "-k", "firmware", PATH=str(programs), NPU_MEMPLAN_SHARED=str(tmp_path / "none"))
+    assert done.returncode == 0, done.stdout
+    assert "skipped for want of: 3 arm-none-eabi-gcc" in done.stdout
+    assert "not here, so that tests skip: arm-none-eabi-gcc, qemu-system-arm, chromium" in done.stdout

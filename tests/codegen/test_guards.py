@@ -18,12 +18,13 @@ from fvp_runner.base import PlanRefusedError, RunOptions
 from fvp_runner.firmware_build.layout import place
 from fvp_runner.guards import GUARD_BYTES, GuardError
 from fvp_runner.host import runner as host
-from fvp_runner.runner import RUNNERS, create, missing
+from fvp_runner.runner import RUNNERS, create
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.cli import cli, main
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.target_data import load_board
+from tests.support.needs import need_runner
 from tests.support.plain_artifacts import plain_artifact, write
 
 IN = TensorSlot("in", "int8", (1, 16), "sram", 0, 16, 1.0, 0)
@@ -40,11 +41,6 @@ def toy(directory: Path, statement: str) -> Path:
         f"int32_t toy_step(uint8_t *const pools[]) {{ {statement} return 0; }}\n",
     )
     return directory
-
-
-def can_run(runner: str) -> None:
-    if reason := missing(runner):
-        pytest.skip(reason)
 
 
 RIGHT = "for (int i = 0; i < 67; i++) pools[0][i] = (uint8_t)i;"
@@ -66,7 +62,7 @@ def no_sanitizer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("runner", [name for name in RUNNERS if name != "fvp"])
 def test_a_program_that_keeps_to_its_pool_passes(runner: str, tmp_path: Path) -> None:
-    can_run(runner)
+    need_runner(runner)
     ran = create(runner, toy(tmp_path / "toy", RIGHT), RunOptions(timeout_s=60.0)).run([VALUES])
     np.testing.assert_array_equal(ran.outputs[0].reshape(-1), np.arange(32, 48))
 
@@ -74,7 +70,7 @@ def test_a_program_that_keeps_to_its_pool_passes(runner: str, tmp_path: Path) ->
 @pytest.mark.parametrize("case", WRONG)
 @pytest.mark.parametrize("runner", [name for name in RUNNERS if name != "fvp"])
 def test_a_write_past_the_pool_is_named(runner: str, case: str, tmp_path: Path) -> None:
-    can_run(runner)
+    need_runner(runner)
     statement, offset, count = WRONG[case]
     machine = create(runner, toy(tmp_path / "toy", statement), RunOptions(timeout_s=60.0, checks=False))
     with pytest.raises(GuardError) as error:

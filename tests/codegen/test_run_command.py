@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fvp_runner.references.micro import Reference
-from fvp_runner.runner import missing
 from npu_memplan.artifact import Artifact
 from tests.support.entry import exit_code
+from tests.support.needs import need_runner
 
 
 @pytest.fixture
@@ -202,9 +202,7 @@ def test_no_seed_is_seed_0(run, digits, tmp_path):
 
 
 def test_options_reach_the_firmware(run, digits, example, monkeypatch):
-    reason = missing("unicorn")
-    if reason:
-        pytest.skip(reason)
+    need_runner("unicorn")
     code, out, err = run(digits(), "--on", "unicorn", "--interrupt", "--reference", example)
     assert (code, out.splitlines()[0]) == (0, "against tflite-micro: bit-exact")
     assert any("-irq" in p.name for p in (digits() / "firmware").iterdir()), "its own build"

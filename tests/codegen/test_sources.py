@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 
 import numpy as np
@@ -27,6 +26,7 @@ from npu_memplan.planners import plan
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite import rewrite
 from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS
+from tests.support.needs import need
 from tests.support.planned_toy import SCALE, interface, planned_module, scaled
 
 LAUNCH = """
@@ -116,8 +116,7 @@ def test_equal_calls_share_one_function(tmp_path):
 
 
 def test_it_compiles_for_arm_without_a_warning(tmp_path):
-    if shutil.which("arm-none-eabi-gcc") is None:
-        pytest.skip("needs arm-none-eabi-gcc (apt install gcc-arm-none-eabi)")
+    need("arm-none-eabi-gcc")
     write_sources(planned_module(), interface(), tmp_path)
     for name in ("toy.c", "toy_host.c", "toy_npu.c"):
         flags = "-std=c11 -mcpu=cortex-m55 -O2 -Wall -Wextra -Werror -Wmissing-prototypes -Wshadow -c"

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-CORSTONE_TOOLS = {
-    "arm-none-eabi-gcc": "gcc-arm-none-eabi and libnewlib-arm-none-eabi",
-    "qemu-system-arm": "qemu-system-arm",
-}
-
-
-def need(tool: str) -> None:
-    """Skip the test when `tool` is not on PATH, and say which package has it."""
-    if shutil.which(tool) is None:
-        pytest.skip(f"needs {tool} (apt-get install {CORSTONE_TOOLS[tool]})")
+from tests.support.needs import need
 
 
 @pytest.fixture(scope="session")

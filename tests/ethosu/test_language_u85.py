@@ -18,16 +18,14 @@ from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
+from tests.support.needs import need_data
 from tests.support.real_data import shared_folder
 
 U85 = accelerator("ethos-u85-256")
 
 
 def shared_stream(name: str) -> Path:
-    path = shared_folder("streams") / name
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    return path
+    return need_data(shared_folder("streams") / name)
 
 
 def _plain(words: tuple[int, ...]) -> list[Any]:

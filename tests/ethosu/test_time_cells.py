@@ -16,6 +16,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.time import Direction, Estimate, MemoryMap, Pulse, estimate, load_system
 from npu_memplan.target_data import load_memory_mode
 from npu_memplan.vela.compiler import VelaOptions, VelaResult, compile_tflite
+from tests.support.needs import need_data
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.traffic import bytes_of
 
@@ -34,10 +35,7 @@ U55 = VelaOptions("ethos-u55-256", "Ethos_U55_High_End_Embedded", "Shared_Sram")
 
 @pytest.fixture(scope="module")
 def fvp() -> Path:
-    folder = shared_folder("fvp")
-    if not folder.is_dir():
-        pytest.skip(f"no published cycle counts: {folder} is missing")
-    return folder
+    return need_data(shared_folder("fvp"))
 
 
 def compiled(fvp: Path, model: str, options: VelaOptions) -> VelaResult:

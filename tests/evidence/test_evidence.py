@@ -25,6 +25,7 @@ from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, read_record
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.tflite import read_network
 from tests.support.evidence_records import table
+from tests.support.needs import need
 from tests.support.real_data import REPOSITORY
 
 SMALL = "hello_world_int8"
@@ -125,8 +126,7 @@ def test_counters_come_from_the_firmware(tmp_path: Path) -> None:
 
 @needs_gcc
 def test_a_program_without_a_result_is_a_row(tmp_path: Path) -> None:
-    if shutil.which("qemu-system-arm") is None:
-        pytest.skip("needs qemu-system-arm")
+    need("qemu-system-arm")
     done = CliRunner().invoke(
         cli, ["evidence", "--on", "qemu", "--only", SMALL, "--timeout", "0.001", "-o", str(tmp_path / "r")]
     )

@@ -14,6 +14,7 @@ from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.arguments import LiftError
 from npu_memplan.vela.compiler import compile_tflite
+from tests.support.needs import need_data
 from tests.support.operator_table import ROWS, row
 from tests.support.real_data import shared_folder
 from tests.support.tflite_builder import ModelBuilder
@@ -63,7 +64,5 @@ def test_float_tensors_are_taken_or_refused(kind: str) -> None:
 
 
 def test_a_public_network_whose_shapes_follow_from_its_input_is_taken() -> None:
-    path = shared_folder("zoo") / "style_transfer_dynamic.tflite"
-    if not path.is_file():
-        pytest.skip(f"needs {path}")
+    path = need_data(shared_folder("zoo") / "style_transfer_dynamic.tflite")
     assert "main" in {v.name_hint for v in import_host_only(path.read_bytes(), path.name).module.functions}

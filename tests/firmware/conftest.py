@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,23 +10,16 @@ import pytest
 
 import fvp_runner
 from npu_memplan import compile as compile_model
+from tests.support.needs import need
 from tests.support.real_data import REPOSITORY, real_model
 
 EXAMPLE = REPOSITORY / "examples" / "firmware"
 DRIVER = Path(fvp_runner.__file__).parent / "firmware"
-_TOOLS = {
-    "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
-    "qemu-system-arm": "qemu-system-arm",
-    "cmake": "cmake",
-    "ninja": "ninja-build",
-}
 
 
 @pytest.fixture(scope="session")
 def tools() -> None:
-    for tool, package in _TOOLS.items():
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool} (apt-get install {package})")
+    need("arm-none-eabi-gcc", "qemu-system-arm", "cmake", "ninja")
 
 
 @pytest.fixture(scope="session")

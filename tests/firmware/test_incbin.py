@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fvp_runner.base import RunnerError
 from fvp_runner.host.runner import LocalRunner
 from npu_memplan import compile as compile_model
 from npu_memplan.codegen.builds.incbin import LEAST_BYTES
+from tests.support.needs import need
 from tests.support.real_data import real_model
 
 
@@ -38,8 +38,7 @@ def test_the_program_is_the_same(tmp_path: Path, more: dict[str, Any]) -> None:
 
 
 def test_an_arm_object_has_the_bytes_in_the_section(tmp_path: Path) -> None:
-    if shutil.which("arm-none-eabi-gcc") is None:
-        pytest.skip("needs arm-none-eabi-gcc (apt-get install gcc-arm-none-eabi)")
+    need("arm-none-eabi-gcc")
     compile_model(real_model("micro_speech_quantized"), tmp_path / "a", incbin=True)
     source = tmp_path / "a" / "src"
     (constants,) = source.glob("*_npu_constants_0.bin")

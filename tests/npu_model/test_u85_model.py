@@ -40,6 +40,7 @@ from npu_memplan.models.vela import NpuCall
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela.lift import lift
 from tests.support.damage import damaged_streams, targets, wrong_registers
+from tests.support.needs import need_data
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.single_operators import all_cases
 from tests.support.trial import try_case
@@ -91,9 +92,7 @@ def test_networks_are_bit_exact(name: str, optimise: str, npu: str) -> None:
 
 @pytest.mark.parametrize("name", ["rnnoise_u85_256.npz", "kws_micronet_m_u85_256.npz"])
 def test_streams_of_others_raise_no_alarm(name: str) -> None:
-    path = shared_folder("streams") / name
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
+    path = need_data(shared_folder("streams") / name)
     data = path.read_bytes()
     network = read_network(data, name)
     inputs = [np.zeros(network.tensors[i].shape, network.tensors[i].dtype) for i in network.inputs]

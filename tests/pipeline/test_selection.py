@@ -12,6 +12,7 @@ import pytest
 from npu_memplan.compiler import plan_network
 from npu_memplan.frontend.tflite import lowered
 from npu_memplan.options import CompileOptions
+from tests.support.needs import need_data
 from tests.support.operator_table import row
 from tests.support.real_data import shared_folder
 
@@ -113,9 +114,7 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
 
 def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Callable[..., Any], tmp_path: Path) -> None:
     """As the fastest ones of this network do."""
-    model = shared_folder("zoo") / "fingerprint.tflite"
-    if not model.is_file():
-        pytest.skip(f"{model} is not here")
+    model = need_data(shared_folder("zoo") / "fingerprint.tflite")
     made = cli("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     vela = cli("compile", model, "--npu-compiler", "vela", "--objective", "bytes", "--json", "-o", tmp_path / "vela")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from npu_memplan.vela.arguments import LiftError
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela.cross_call import with_cross_call_tensors
 from tests.support.in_steps import equals_reference, same
+from tests.support.needs import need_data
 from tests.support.real_data import shared_folder
 from tests.support.tflite_builder import ModelBuilder
 
@@ -112,9 +112,7 @@ def test_a_tensor_of_parts_that_nobody_joins_is_refused():
 
 @pytest.mark.parametrize("name", ["shufflenetv2_person"])
 def test_a_real_network(name, tmp_path):
-    path: Path = shared_folder("zoo") / f"{name}.tflite"
-    if not path.is_file():
-        pytest.skip(f"needs the real model {path}")
+    path = need_data(shared_folder("zoo") / f"{name}.tflite")
     data = path.read_bytes()
     assert sum(not call.outputs for call in read_network(compile_tflite(data, VelaOptions()).network).npu_calls) > 5
     equals_reference(data, tmp_path, 1, NPU)

@@ -17,6 +17,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vocabulary import STATE_STARTS
 from tests.support.in_steps import HOST, equals_reference, same
+from tests.support.needs import need_data
 from tests.support.real_data import shared_folder
 from tests.support.tflite_builder import ModelBuilder
 
@@ -170,9 +171,7 @@ def test_a_variable_has_one_size():
 
 @pytest.mark.parametrize("options", [*PRODUCERS[:4], PRODUCERS[-1]], ids=lambda o: f"{o.accelerator}-{o.npu_compiler}")
 def test_a_real_wake_word_is_exact_over_fifty_steps(options, tmp_path):
-    path = shared_folder("zoo") / "wakeword_vad_2subgraphs.tflite"
-    if not path.is_file():
-        pytest.skip(f"needs the real model {path}")
+    path = need_data(shared_folder("zoo") / "wakeword_vad_2subgraphs.tflite")
     artifact = equals_reference(path.read_bytes(), tmp_path, 50, options)
     assert len(artifact.states) == 4
 

@@ -6,7 +6,6 @@ the project's register-level driver instead of Arm's. The emulated NPU works on 
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,6 +39,7 @@ from npu_memplan.problem import (
 )
 from tests.support.demo_library import EXAMPLE, library, tensors
 from tests.support.mlf_host import metadata_main, write_tree
+from tests.support.needs import need, need_runner
 
 CROSS = "arm-none-eabi-gcc"
 LAUNCH = """
@@ -181,9 +181,7 @@ def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> 
 
 
 def _check_on_qemu(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> None:
-    reason = qemu.missing(RunOptions())
-    if reason:
-        pytest.skip(reason)
+    need_runner("qemu")
     runner = qemu.create(_application(folder, modules), RunOptions())
     given, wanted = [], []
     for seed, (_, _, model) in enumerate(modules):
@@ -214,8 +212,7 @@ def test_two_modules_share_a_workspace_on_qemu(tmp_path: Path, shared_model: Cal
 
 @pytest.mark.qemu
 def test_every_source_compiles_the_way_the_demo_makefile_does(tmp_path: Path) -> None:
-    if shutil.which(CROSS) is None:
-        pytest.skip(f"needs {CROSS}")
+    need(CROSS)
     write_tree(library(EXAMPLE), tmp_path)
     driver = tmp_path / "driver"
     driver.mkdir()

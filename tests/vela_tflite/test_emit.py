@@ -19,6 +19,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.vela_tflite.emit import EmitError, Emitted, emit
 from npu_memplan.vela_tflite.parts import in_order
+from tests.support.needs import need_data
 from tests.support.real_data import real_model, shared_folder
 from tests.support.tflm_npu import MicroWithNpu
 
@@ -208,9 +209,7 @@ def chain_with_side_paths() -> Network:
 
 def test_what_parts_pass_in_the_arena_alone_is_a_tensor_of_the_file() -> None:
     """Vela's file does not say so; TFLite Micro and whoever reads the plan then know of it."""
-    path = shared_folder("zoo") / "hand_landmark_3d_256.tflite"
-    if not path.is_file():
-        pytest.skip(f"needs {path} (set NPU_MEMPLAN_SHARED)")
+    path = need_data(shared_folder("zoo") / "hand_landmark_3d_256.tflite")
     made = emit(path, CompileOptions(objective="bytes"))
     network = read_network(made.content, "x")
     handed = [t for t in network.tensors if t.name.startswith("cross_call")]
