@@ -3,8 +3,9 @@
 Each run measures the CPU seconds of each test: of this process and of the processes that ended in it, so that a busy
 machine counts for little. What a fixture of a wider scope than one test took is shared out among the tests that use it.
 `--fast` leaves out what tests/slow.txt names, what has the mark `slow`, and of each function that sweeps over many
-parameters all but a seeded fifth. `--update-slow` renews the list from what this run measured; tests that did not run
-keep their lines. A test that the list does not name runs, whatever it takes; the end of the run says which are slow.
+parameters all but a seeded fifth. build/test-seconds.tsv has the last measurement of each test in this checkout, from
+which `--update-slow` renews the list; tests that were not measured keep their lines. A test that the list does not name
+runs, whatever it takes; the end of the run says which are slow.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from typing import Any
 import pytest
 
 LIST = Path(__file__).resolve().parents[1] / "slow.txt"
+RECORD = LIST.parents[1] / "build" / "test-seconds.tsv"
 SLOW_SECONDS = 2.0  # a test that takes more is left out of `make test`
 TOLD_SECONDS = 3.0  # a test that takes more, and that the list does not name, is told so
 SWEEP_TESTS = 40  # a function of so many tests is a sweep
 SWEEP_SHARE = 5  # one in so many of its tests runs with --fast
 HEAD = """\
 # CPU seconds of the slow tests: `make test` leaves them out, `make test-all` runs them. Do not edit:
-# pytest --update-slow renews the lines of the tests that it runs. A name without parameters stands for all of them.
+# pytest --update-slow renews the lines of the tests that ran here. A name without parameters stands for all of them.
 """
 
 
@@ -37,12 +39,22 @@ def function_of(test: str) -> str:
 
 
 def read_list(path: Path | None = None) -> dict[str, float]:
-    """The CPU seconds of each name in the list (LIST, or the one at `path`); empty where there is none."""
+    """The CPU seconds of each name in the list (LIST, or a file like it at `path`); empty where there is none."""
     path = path or LIST
     if not path.is_file():
         return {}
     lines = (line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#"))
     return {test: float(seconds) for seconds, test in (line.split(" ", 1) for line in lines)}
+
+
+def keep_record(measured: Mapping[str, float]) -> dict[str, float]:
+    """What was measured in this checkout, with `measured`, which is kept there."""
+    record = read_list(RECORD) | measured
+    RECORD.parent.mkdir(exist_ok=True)
+    part = RECORD.with_suffix(f".{os.getpid()}")  # other runs read and write here, too
+    part.write_text("".join(f"{seconds:.2f} {test}\n" for test, seconds in sorted(record.items())), encoding="utf-8")
+    part.replace(RECORD)
+    return record
 
 
 def is_slow(test: str, listed: Mapping[str, float]) -> bool:
@@ -192,24 +204,27 @@ class Tier:
             if name == "cpu_seconds" and report.nodeid in self.passed:  # what fails or skips has not been measured
                 self.measured[report.nodeid] = float(str(seconds))
 
-    def stale(self) -> list[str]:
-        """Names in the list that stand for no test: of files that are gone, or that this run collected without them."""
+    def stale(self, names: Iterable[str]) -> set[str]:
+        """The names that stand for no test: of files that are gone, or that this run collected without them."""
         files = {test.split("::", 1)[0] for test in self.collected}
         if any("::" in argument for argument in self.config.args):
             files = set()
         known = self.collected | {function_of(test) for test in self.collected}
-        return [
+        return {
             name
-            for name in self.listed
+            for name in names
             if not (self.config.rootpath / name.split("::", 1)[0]).is_file()
             or (name.split("::", 1)[0] in files and name not in known)
-        ]
+        }
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         write: Callable[..., None] = terminalreporter.write_line
+        record = keep_record(self.measured)
         if self.config.option.update_slow:
-            new = renewed(self.listed, self.measured, self.stale())
+            stale = self.stale({**self.listed, **record})
+            known = {test: seconds for test, seconds in record.items() if test not in stale}
+            new = renewed(self.listed, known, stale)
             LIST.write_text(text_of(new), encoding="utf-8")
             write(f"{LIST.name}: {len(self.listed)} lines, now {len(new)}")
         elif told := {t: s for t, s in self.measured.items() if s > TOLD_SECONDS and not is_slow(t, self.listed)}:
@@ -226,7 +241,7 @@ class Tier:
 def add_options(parser: pytest.Parser) -> None:
     """The options of both tiers."""
     parser.addoption("--fast", action="store_true", help="leave out slow tests and most of each sweep")
-    parser.addoption("--update-slow", action="store_true", help="renew tests/slow.txt from what this run measures")
+    parser.addoption("--update-slow", action="store_true", help="renew tests/slow.txt by what runs here measured")
     day = time.time() // 86400
     parser.addoption("--sweep-seed", type=int, default=int(day), help="what --fast chooses from sweeps by; today's day")
 
