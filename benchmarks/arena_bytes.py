@@ -1,6 +1,6 @@
 """The table of arena bytes in docs/reference.md, by a sweep: every model by each compiler, legacy TVM and Vela.
 
-    python -m benchmarks.arena_bytes [MODEL.tflite ...] [-o FOLDER] [--executor processes:2]
+    python -m benchmarks.arena_bytes [MODEL.tflite ...] [-o FOLDER] [--jobs 2]
 
 FOLDER keeps the results (default: build/arena_bytes), so that a second call prints at once.
 """
@@ -15,8 +15,7 @@ from npu_memplan import sweep
 from npu_memplan.commands.sweep import shown
 from npu_memplan.options import CompileOptions
 from npu_memplan.sweep.case import target_name
-from npu_memplan.sweep.folder import RESULTS, write_request
-from npu_memplan.sweep.table.rows import TableRow
+from npu_memplan.sweep.table import TableRow
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COLUMNS = {
@@ -43,14 +42,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=REPOSITORY / "build" / "arena_bytes")
-    parser.add_argument("--executor", default="processes")
+    parser.add_argument("--jobs", type=int)
     given = parser.parse_args()
     models = given.models or sorted((REPOSITORY / "tests" / "models").glob("*.tflite"))
     every = sweep.cases(models, list(COLUMNS.values()))
-    write_request(given.output, every)
-    with shown() as progress:
-        swept = sweep.run(every, given.executor, store=given.output / RESULTS, progress=progress)
-    print(table({(row.requested.network, row.requested.target): row for row in swept.table().rows}))
+    with sweep.local_executor(given.jobs) as executor, shown() as progress:
+        swept = sweep.run(every, executor, store=given.output / "results.jsonl", progress=progress)
+    print(table({(row.label.network, row.label.target): row for row in swept.table().rows}))
 
 
 if __name__ == "__main__":

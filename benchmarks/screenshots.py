@@ -1,11 +1,10 @@
 """Draw the pictures of the README and of docs/: report page (light, dark) and map, as small PNGs.
 
     python -m benchmarks.screenshots BUILD_DIRECTORY [NAME [OTHER_DIRECTORY]]
-    python -m benchmarks.screenshots SWEEP_DIRECTORY/sweep.html
 
 BUILD_DIRECTORY is a compiled model. Writes docs/images/report-NAME.png, report-NAME-dark.png,
-map-NAME.png and terminal-NAME.png; with OTHER_DIRECTORY only compare-NAME.png, of the two; of a
-sweep's page only sweep.png. Needs Chromium.
+map-NAME.png and terminal-NAME.png; with OTHER_DIRECTORY only compare-NAME.png, of the two.
+Needs Chromium.
 """
 
 from __future__ import annotations
@@ -65,21 +64,8 @@ def compare(page: Any, first: Path, second: Path, picture: Path) -> None:
     page.close()
 
 
-def sweep(page: Any, report: Path) -> None:
-    """Draw the top of a sweep's page, with a network picked."""
-    page.size(1240, 900)
-    page.open(report)
-    page.run("pick(npuSweep.results.find(r => r.front && r.name.startsWith('vww')) || npuSweep.results[0])")
-    page.frame()
-    page.picture(IMAGES / "sweep.png")
-    page.close()
-
-
 def main() -> None:
     """Draw everything."""
-    if sys.argv[1].endswith(".html"):
-        sweep(browser(), Path(sys.argv[1]))
-        return
     artifact = Artifact.load(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else artifact.name
     IMAGES.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ COMMANDS: dict[str, str] = {
     "explore": "Find the fastest program for several memory limits, compared with Vela's two modes.",
     "run": "Run a compiled model on its planned pools and compare with a reference.",
     "new-firmware": "Write a firmware project for a board: CMake, linker script, driver, main, a compiled model.",
-    "sweep": "Compile many models for many targets, on this machine or on a cluster; one table of it all.",
+    "sweep": "Compile many models for many targets, each once; one table of it all.",
     "simulate": "Run a Vela-compiled network on the NPU model.",
     "check": "Say why a Vela-compiled network will not run on a board.",
     "disassemble": "Print the command streams of a Vela-compiled network.",

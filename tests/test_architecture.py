@@ -340,9 +340,8 @@ def test_no_code_knows_a_board() -> None:
 CATCH_ALL = {
     "npu_memplan.process.incidents": "what contains and tells faults",
     "npu_memplan.cli": "the last to hear of a fault, which it prints",
-    "npu_memplan.sweep.worker.measure": "a case's result says that it crashed",
-    "npu_memplan.sweep.drive": "a lost worker is the case's result",
-    "npu_memplan.sweep.executors.slurm": "handed to every caller who waits",
+    "npu_memplan.sweep.measure": "a case's result says that it crashed",
+    "npu_memplan.sweep.run": "a lost worker is the case's result",
     "fvp_runner.emulators.unicorn": "handed to the caller's thread",
     "fvp_runner.checked_run.compare_runs": "the facts say that the reference's library cannot run the model",
     "fvp_runner.checked_run.worker": "handed to the compile, which reports it",
@@ -379,7 +378,7 @@ def test_no_handler_loses_a_signal() -> None:
     found = {name_of(p) for p in MODULES for n in nodes(p) if isinstance(n, ast.ExceptHandler) and loses_signals(n)}
     in_threads = {
         "npu_memplan.cli",  # asks `lacks_memory`; `_called` has asked for signals
-        *("npu_memplan.sweep.worker.measure", "npu_memplan.sweep.executors.slurm", "npu_memplan.sweep.drive"),
+        *("npu_memplan.sweep.measure", "npu_memplan.sweep.run"),
         "fvp_runner.checked_run.worker",  # a process of its own, which is killed
         "fvp_runner.host.sanitizer",  # kept, and raised where the run ends
     }
@@ -406,7 +405,7 @@ def test_one_module_starts_programs() -> None:
     """So every one has limits, a group and a folder for its temporary files."""
     started = re.compile(r"subprocess\.(run|Popen|call|check_\w+)\(|os\.(system|popen|spawn\w+|exec\w+)\(")
     found = {name_of(path) for path in MODULES if started.search(path.read_text(encoding="utf-8"))}
-    assert found <= {"npu_memplan.process.programs", "npu_memplan.sweep.worker.guard"}
+    assert found <= {"npu_memplan.process.programs"}
 
 
 def test_nobody_hides_a_fault() -> None:

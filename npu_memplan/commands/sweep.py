@@ -1,14 +1,13 @@
-"""`npu-memplan sweep`: many models on many targets; `sweep report`, `sweep merge`.
+"""`npu-memplan sweep`: many models on many targets, one table.
 
 Invariant: in a pipe nothing is printed but the summary. Exit codes: 0 all have a result, whatever it is; 1 a case that
-no worker could try, and for `report --against` a regression; 2 bad use or input.
+no worker could try, or a regression against an earlier sweep; 2 bad use or input.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -29,35 +28,17 @@ from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:
     from ..sweep import Result, Swept
-    from ..sweep.drive import Progress
-    from ..sweep.table.against import Comparison
-    from ..sweep.table.rows import Table
+    from ..sweep.run import Progress
+    from ..sweep.table import Difference, Table
+
+_cases, _where, _limits = group("Models and targets"), group("Output and workers"), group("Limits")
+
+_RARE = "--import --store --case-time --case-memory"  # options of --help-all alone
 
 
-class _WithDefault(click.Group):
-    """A group whose sub-command is `run` unless another is named."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_WithDefault, help="Compile many models for many targets, each once: sweep MODEL... -o DIR [OPTIONS] "
-             "(sweep run --help lists them), sweep report DIR, sweep merge.")  # fmt: skip
-def command() -> None:
-    """Many models on many targets."""
-
-
-_cases, _where, _limits = group("Models and targets"), group("Workers"), group("Limits")
-
-
-_RARE = "--import --store --shard --case-time --case-memory"  # options of --help-all alone
-
-
-@command.command("run", cls=GroupedCommand, rare=_RARE,
-                 help="Compile every MODEL for every target. What DIR has is not "
-                 "computed again, so a sweep that was ended goes on. The name `run` may be left out.")  # fmt: skip
+@click.command(cls=GroupedCommand, rare=_RARE,
+               help="Compile every MODEL for every target, each once, and write sweep.html, sweep_table.json and "
+               "sweep_table.csv. What DIR has is not computed again, so a sweep that was ended goes on.")  # fmt: skip
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=PLACE)
 @_cases("--accelerator", "accelerators", multiple=True, callback=several, metavar="NAME,NAME|all",
         shell_complete=completion.accelerators, help="Such as u55-128,u65-256,none; may be repeated.")  # fmt: skip
@@ -69,43 +50,57 @@ _RARE = "--import --store --shard --case-time --case-memory"  # options of --hel
         "compare it with its reference.")  # fmt: skip
 @_cases("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
 @_cases("--import", "plugins", multiple=True, type=FILE, metavar="FILE.py",
-        help="Run this file in each worker first: own planners, own operators.")  # fmt: skip
+        help="Run this file before each case: own planners, own operators.")  # fmt: skip
 @_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder of the sweep.")
-@_where("--store", type=FOLDER, metavar="DIR",
-        help="Folder of results that several sweeps share; default: DIR/results.")  # fmt: skip
-@_where("--executor", default="processes", show_default=True, metavar="SPEC", help="processes[:N] (default: all "
-        "cores), dask://HOST:PORT, slurm[:JOBS,KEY=VALUE,...].")  # fmt: skip
-@_where("--shard", metavar="K/N", help="Only part K of N, for CI matrices; see sweep merge.")
+@_where("--jobs", type=click.IntRange(1), metavar="N", help="Cases at a time; default: one for each core.")
+@_where("--store", type=PLACE, metavar="FILE",
+        help="File of results that several sweeps share; default: DIR/results.jsonl.")  # fmt: skip
+@_where("--against", type=PLACE, metavar="OLD",
+        help="An earlier sweep: changes; exit code 1 where bytes, cycles or exactness are worse.")  # fmt: skip
+@_where("--deadline", type=click.FloatRange(0, min_open=True), metavar="MS",
+        help="Name the cheapest target that fits all networks at MS estimated milliseconds.")  # fmt: skip
 @_limits("--case-time", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
          metavar="SECONDS", help="Wall time of one case.")  # fmt: skip
 @_limits(
     "--case-memory", default="4GiB", type=parse_size, show_default=True, metavar="SIZE", help="Memory of one case."
 )
 @verbosity
-@group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def run(
-    output: Path, executor: str, shard: str | None, store: Path | None, case_time: float, case_memory: int,
-    models: tuple[Path, ...], runner: str | None, seeds: int, plugins: tuple[Path, ...], as_json: bool,
-    verbosity: Verbosity, **wanted: Any,
+@group("Printed output")("--json", "as_json", is_flag=True, help="Print the JSON instead of text.")
+def command(
+    output: Path, jobs: int | None, store: Path | None, against: Path | None, deadline: float | None,
+    case_time: float, case_memory: int, models: tuple[Path, ...], runner: str | None, seeds: int,
+    plugins: tuple[Path, ...], as_json: bool, verbosity: Verbosity, **wanted: Any,
 ) -> None:  # fmt: skip
+    """Sweep MODELS."""
     from .. import sweep
-    from ..sweep.folder import RESULTS, write_request
+    from ..files.whole_file import write_whole
+    from ..sweep.page import html_page
+    from ..sweep.table import compare_rows, csv_of, json_of, read_rows
 
-    part = every = sweep.cases(models, targets(**wanted), sweep.Verification(runner or "", seeds), plugins)
-    if shard is not None:
-        number, _, parts = shard.partition("/")
-        if not (number.isdecimal() and parts.isdecimal()):
-            raise SweepError(f"--shard {shard}: give K/N, as in 3/16")
-        part = sweep.shard(every, int(number), int(parts))
+    old = None if against is None else read_rows(against)
+    every = sweep.cases(models, targets(**wanted), sweep.Verification(runner or "", seeds), plugins)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SweepError(f"cannot make {output}: {error.strerror}; choose another folder with -o") from None
     limits = sweep.CaseLimits(case_time, case_memory)
-    write_request(output, every)
-    with shown(verbosity) as progress:
-        swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)
-    if swept.unreadable:
-        click.echo(f"npu-memplan: {swept.unreadable}", err=True)
-    text = json.dumps(_summary(swept)) if as_json else _text(swept, output)
-    click.echo(text.partition("\n")[0] if verbosity is Verbosity.QUIET else text)
-    if swept.missing:
+    with sweep.local_executor(jobs) as executor, shown(verbosity) as progress:
+        swept = sweep.run(every, executor, store=store or output / "results.jsonl", limits=limits, progress=progress)
+    table = swept.table()
+    changes = None if old is None else compare_rows(old, table)
+    document = json_of(table, changes, deadline)
+    files = {
+        "sweep.html": html_page(table, changes, deadline).encode(),
+        "sweep_table.json": document.encode(),
+        "sweep_table.csv": csv_of(table).encode(),
+    }
+    written = [write_whole(output / name, content) for name, content in files.items()]
+    text = "\n".join([report_text(swept, table, changes, deadline), *(f"written: {path}" for path in written)])
+    if as_json:
+        click.echo(document, nl=False)
+    else:
+        click.echo(text.partition("\n")[0] if verbosity is Verbosity.QUIET else text)
+    if swept.missing or any(change.worse for change in changes or ()):
         raise click.exceptions.Exit(1)
 
 
@@ -147,49 +142,40 @@ def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
     return [("--board", board, *arguments) for arguments in (chosen if accelerators else [()])]
 
 
-def _summary(swept: Swept) -> dict[str, Any]:
-    results = swept.results.values()
-    from ..sweep import Outcome
-
-    return {
-        "cases": len(swept.cases),
-        "results": len(results),
-        "computed": swept.computed,
-        "outcomes": dict(Counter(result.outcome.value for result in results)),
-        "faults": sum(result.faulty for result in results),
-        "not_run": sum(r.outcome is Outcome.FITS and r.runs is None for r in results),
-        "not_exact": sum(r.runs is not None and (r.runs.exact < r.runs.seeds or bool(r.runs.stopped)) for r in results),
-    }
-
-
 _NOT_RUN = "results of {:,} are claims, not checked: --run local compares them with their references"
 _SHOWN, _CHEAPEST, _TABLE = 20, 5, 40  # of the cases that failed, of the targets that fit all, of the rows
 
 
-def _text(swept: Swept, output: Path) -> str:
+def report_text(
+    swept: Swept, table: Table, changes: Sequence[Difference] | None = None, deadline_ms: float | None = None
+) -> str:
+    """What is printed: counts, failures, the table, the cheapest targets for all networks, differences."""
     from ..sweep import Outcome
-    from ..sweep.table.rows import CaseLabel, table_of
 
-    facts = _summary(swept)
-    counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(facts["outcomes"].items()))
-    lines = [f"{counted(facts['cases'], 'case')}: {counts or 'none'}; {facts['computed']:,} computed now"]
-    if facts["not_exact"]:
-        lines.append(f"{facts['not_exact']:,} NOT exact against their reference")
-    if facts["not_run"]:
-        lines.append(_NOT_RUN.format(facts["not_run"]))
-    if facts["faults"]:
-        lines.append(f"{facts['faults']:,} with an internal fault")
+    counts = Counter(row.result.outcome.value for row in table.rows)
+    ends = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
+    lines = [f"{counted(len(table.rows), 'case')}: {ends or 'none'}; {swept.computed:,} computed now"]
+    wrong = sum(row.exact is False for row in table.rows)
+    if wrong:
+        lines.append(f"{wrong:,} NOT exact against their reference")
+    if table.not_run:
+        lines.append(_NOT_RUN.format(table.not_run))
+    faults = sum(row.result.faulty for row in table.rows)
+    if faults:
+        lines.append(f"{faults:,} with an internal fault")
     quiet = (Outcome.FITS, Outcome.NO_ROOM)
-    found = swept.results
-    failed = [c for c in swept.cases if found[c.key].outcome not in quiet or found[c.key].incidents]
-    for case in failed[:_SHOWN]:
-        result = found[case.key]
-        reason = "; ".join((*result.reason.splitlines()[:1], *result.incidents))
-        lines.append(f"  {case.network} on {case.target}: {result.outcome.value}: {reason}")
+    failed = [row for row in table.rows if row.result.outcome not in quiet or row.result.incidents]
+    for row in failed[:_SHOWN]:
+        reason = "; ".join((*row.result.reason.splitlines()[:1], *row.result.incidents))
+        lines.append(f"  {row.label.network} on {row.label.target}: {row.result.outcome.value}: {reason}")
     if len(failed) > _SHOWN:
         lines.append(f"  and {len(failed) - _SHOWN:,} more")
-    lines += _rows(table_of([CaseLabel.of(case) for case in swept.cases], found, {}))
-    return "\n".join([*lines, f"as pages, CSV and JSON: npu-memplan sweep report {output}"])
+    lines += [*_rows(table), *_cheapest(table, deadline_ms)]
+    if changes is not None:
+        worse = sum(change.worse for change in changes)
+        lines.append(f"against the earlier sweep: {len(changes) - worse:,} better, {worse:,} worse")
+        lines += [f"  {change.to_text()}" for change in changes]
+    return "\n".join(lines)
 
 
 def _rows(table: Table) -> list[str]:
@@ -208,70 +194,6 @@ def _rows(table: Table) -> list[str]:
         return []
     more = [f"  and {len(shown) - _TABLE:,} more"] if len(shown) > _TABLE else []
     return [*align(rows, right={2, 3, 4, 5}), *more]
-
-
-@command.command("report", help="Write sweep.html, sweep_table.json and sweep_table.csv of the sweep in DIR.")
-@click.argument("directory", metavar="DIR", type=FOLDER)
-@click.option("-o", "--output", type=FOLDER, metavar="DIR", help="Where to; default: DIR.")
-@click.option("--against", type=FOLDER, metavar="OLD",
-              help="An earlier sweep: changes; exit code 1 where bytes, cycles or exactness are worse.")  # fmt: skip
-@click.option("--deadline", type=click.FloatRange(0, min_open=True), metavar="MS",
-              help="Name the cheapest target that fits all networks at MS estimated milliseconds.")  # fmt: skip
-@click.option("--store", type=FOLDER, metavar="DIR", help="As for the sweep.")
-@click.option("--parquet", is_flag=True, help="Also sweep_table.parquet (needs pyarrow).")
-@click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of text.")
-def report(
-    directory: Path,
-    output: Path | None,
-    against: Path | None,
-    deadline: float | None,
-    store: Path | None,
-    parquet: bool,
-    as_json: bool,
-) -> None:
-    from ..files.whole_file import write_whole
-    from ..sweep.folder import read_table
-    from ..sweep.table.against import compare
-    from ..sweep.table.export import csv_of, json_of, parquet_of
-    from ..sweep.table.page import html_page
-
-    table = read_table(directory, store)
-    if table.unreadable:
-        click.echo(f"npu-memplan: {table.unreadable}", err=True)
-    changes = None if against is None else compare(read_table(against, None), table)
-    target = output or directory
-    document = json_of(table, changes, deadline)
-    files = {
-        "sweep.html": html_page(table, changes, deadline).encode(),
-        "sweep_table.json": document.encode(),
-        "sweep_table.csv": csv_of(table).encode(),
-        **({"sweep_table.parquet": parquet_of(table)} if parquet else {}),
-    }
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SweepError(f"cannot make {target}: {error.strerror}; choose another folder with -o") from None
-    written = [write_whole(target / name, content) for name, content in files.items()]
-    if as_json:
-        click.echo(document, nl=False)
-    else:
-        click.echo("\n".join([report_text(table, changes, deadline), *(f"written: {path}" for path in written)]))
-    if changes is not None and changes.regressions:
-        raise click.exceptions.Exit(1)
-
-
-@command.command("merge", help="One sweep of the parts that --shard made.")
-@click.argument("parts", nargs=-1, required=True, metavar="DIR...", type=FOLDER)
-@click.option("-o", "--output", required=True, type=FOLDER, metavar="DIR")
-def merge(parts: tuple[Path, ...], output: Path) -> None:
-    from ..sweep.folder import merge as merged
-    from ..sweep.folder import read_table
-
-    found = merged(parts, output)
-    cases = {row.label.key for row in read_table(output).rows}
-    click.echo(f"{found:,} of {len(cases):,} results in {output}")
-    if found < len(cases):
-        raise click.exceptions.Exit(1)
 
 
 @contextlib.contextmanager
@@ -304,27 +226,8 @@ def shown(verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
         yield say
 
 
-def report_text(table: Table, changes: Comparison | None, deadline_ms: float | None) -> str:
-    """What `sweep report` prints: counts, the cheapest targets for all networks, differences."""
-    counts = Counter(row.result.outcome.value for row in table.rows)
-    ends = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
-    lines = [f"{counted(len(table.networks), 'network')} on {counted(len(table.targets), 'target')}: {ends}"]
-    wrong = sum(row.exact is False for row in table.rows)
-    if wrong:
-        lines.append(f"{wrong:,} NOT exact against their reference")
-    if table.not_run:
-        lines.append(_NOT_RUN.format(table.not_run))
-    faults = sum(row.result.faulty for row in table.rows)
-    if faults:
-        lines.append(f"{faults:,} with an internal fault")
-    lines += [*_rows(table), *_cheapest(table, deadline_ms)]
-    if changes is not None:
-        lines.append(changes.to_text())
-    return "\n".join(lines)
-
-
 def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:
-    from ..sweep.table.rows import cheapest
+    from ..sweep.table import cheapest
     from ..text_table import align
 
     within = "" if deadline_ms is None else f" at {deadline_ms:g} ms"

@@ -1,8 +1,8 @@
-"""Many models on many targets: each case computed once, on this machine or on a cluster.
+"""Many models on many targets: each case computed once, on this machine or by any executor.
 
     from npu_memplan import sweep
 
-    swept = sweep.run(sweep.cases(models, targets), "processes:8", store="results")
+    swept = sweep.run(sweep.cases(models, targets), store="results.jsonl")
 
 Invariant: results follow from cases alone, on any worker, in any order (`case`, `results`).
 """
@@ -12,11 +12,9 @@ from .case import Content as Content
 from .case import SweepError as SweepError
 from .case import Verification as Verification
 from .case import cases as cases
-from .case import shard as shard
-from .drive import Swept as Swept
-from .drive import run as run
-from .executors.specs import open_executor as open_executor
 from .results import CaseLimits as CaseLimits
 from .results import Outcome as Outcome
 from .results import Result as Result
-from .store import Store as Store
+from .run import Swept as Swept
+from .run import local_executor as local_executor
+from .run import run as run

@@ -133,10 +133,3 @@ def _names(paths: Sequence[Path]) -> list[str]:
             if len(set(full)) == len(paths):
                 return full
     return [str(path) for path in paths]
-
-
-def shard(every: Sequence[Case], part: int, parts: int) -> list[Case]:
-    """Part `part` (1 to `parts`) of the cases; a case stays in its part when others come or go."""
-    if not 1 <= part <= parts:
-        raise SweepError(f"--shard {part}/{parts}: the first number goes from 1 to {parts}")
-    return [case for case in every if int(case.key[:12], 16) % parts == part - 1]

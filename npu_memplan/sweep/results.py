@@ -1,17 +1,21 @@
-"""What a case came to, as one line of JSON.
+"""The result of a case, as one line of JSON in a file that grows.
 
 Invariant: everything but `cost` follows from the case alone, so that two machines write the same facts; a result that a
-limit ended says which limit, and holds only for one that is not larger.
+limit ended says which limit, and holds only for one that is not larger. A line is whole or no JSON: half a line of a
+killed process is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 import msgspec
 
+from ..files.whole_file import OutputError
 from ..problem import Count
 from ..process.incidents import FAULT
 
@@ -33,7 +37,7 @@ LIMITED = frozenset((Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY))
 
 @dataclass(frozen=True, slots=True)
 class CaseLimits:
-    """What one case may take: wall time in seconds, bytes of memory of its process and all that it starts."""
+    """What one case may take: wall time in seconds, bytes of writable memory of its process and of each it starts."""
 
     seconds: float = 300.0
     memory_bytes: int = 4 << 30
@@ -119,3 +123,24 @@ class Result:
         if self.outcome is Outcome.OUT_OF_MEMORY:
             return limits.memory_bytes <= self.limit
         return self.outcome is not Outcome.NOT_TRIED
+
+
+def read_results(path: Path, keys: Collection[str], limits: CaseLimits) -> dict[str, Result]:
+    """Key -> result of `keys` in the file at `path`; without those that may come out otherwise under `limits`."""
+    wanted = frozenset(keys)
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    found = [result for line in lines if line and (result := Result.of_line(line)) is not None]
+    return {result.key: result for result in found if result.key in wanted and result.holds_for(limits)}
+
+
+def append_result(path: Path, result: Result) -> None:
+    """Add a line to the file at `path`, by one write; after half a line of a killed process it begins anew."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab+", buffering=0) as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+            whole = file.read(1) in (b"", b"\n")
+            file.write((b"" if whole else b"\n") + result.line())
+    except OSError as error:
+        raise OutputError(f"cannot write to {path}: {error.strerror}; the results before are kept") from None

@@ -57,7 +57,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     [
         (("compile",), ["--board", "--pool", "--fit", "--objective", "--output"], ["--planner", "--incbin", "--seed"]),
         (("run",), ["--reference", "--on", "--input"], ["--semihosting", "--fvp-path"]),
-        (("sweep", "run"), ["--boards", "--run"], ["--case-memory", "--shard"]),
+        (("sweep",), ["--boards", "--run"], ["--case-memory", "--store"]),
         (("tvmc", "compile"), ["--target", "--workspace-pools"], ["--workspace-pools-targets", "--executor"]),
     ],
 )
@@ -84,7 +84,7 @@ def test_help_has_what_most_want_and_help_all_the_rest(
         ("npu-memplan compile m --memory-mode Sh", ["plain,Shared_Sram"]),
         ("npu-memplan compile m --planner opt", ["plain,optimal"]),
         ("npu-memplan compile mod", ["file,mod"]),
-        ("npu-memplan sweep run m --boards himax-we2,nxp", ["plain,himax-we2,nxp-imx93"]),
+        ("npu-memplan sweep m --boards himax-we2,nxp", ["plain,himax-we2,nxp-imx93"]),
         ("npu-memplan run build --reference m", ["file,m"]),
     ],
 )

@@ -46,13 +46,11 @@ def test_the_entry_point_imports_nothing_from_here(hostile: Path) -> None:
 
 
 def test_a_sweep_imports_nothing_from_here(hostile: Path) -> None:
-    from npu_memplan.sweep.worker.guard import _Process
+    from npu_memplan.options import CompileOptions
+    from npu_memplan.sweep import cases, run
 
-    process = _Process()
-    try:
-        assert not process.ended
-    finally:
-        process.end()
+    (found,) = run(cases([MODEL], [CompileOptions("none", stripes=True)])).results.values()
+    assert found.outcome.value == "refused", found
 
 
 def test_the_path_of_a_child(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:

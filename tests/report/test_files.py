@@ -191,9 +191,7 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
         "side.js",
         "app.js",
     }
-    sweep = {name for name in names if name.startswith("sweep")}
-    assert {"sweep.html", "sweep_model.js", "sweep_app.js"} <= sweep
-    assert names - sweep == page | {"front.js"}
+    assert names == page | {"front.js", "kit.js"}
 
 
 def test_report_of_a_problem_and_its_plan(tmp_path: Path) -> None:

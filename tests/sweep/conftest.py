@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from npu_memplan.options import CompileOptions
-from npu_memplan.sweep import Case, Outcome, Result, cases, run
+from npu_memplan.sweep import Case, Outcome, Result, cases, local_executor, run
 from npu_memplan.sweep.results import Runs
-from npu_memplan.sweep.table.rows import CaseLabel, Table, table_of
+from npu_memplan.sweep.table import CaseLabel, Table, table_of
 from tests.support.real_data import REPOSITORY, real_model
 
 DIGITS = REPOSITORY / "examples" / "digits" / "digits.tflite"
@@ -31,10 +31,11 @@ def small_cases() -> list[Case]:
 
 @pytest.fixture(scope="session")
 def small_sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Case], Path, dict[str, Result]]:
-    """`small_cases`, the store that holds them, and their results; computed by two processes."""
-    store = tmp_path_factory.mktemp("sweep") / "results"
+    """`small_cases`, the file that holds them, and their results; computed by two processes."""
+    store = tmp_path_factory.mktemp("sweep") / "results.jsonl"
     every = small_cases()
-    return every, store, run(every, "processes:2", store=store).results
+    with local_executor(2) as executor:
+        return every, store, run(every, executor, store=store).results
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from npu_memplan import versions as made_with
 from npu_memplan.commands.sweep import targets
 from npu_memplan.options import CompileOptions, OptionError
-from npu_memplan.sweep import Case, Content, SweepError, Verification, cases, shard
+from npu_memplan.sweep import Case, Content, SweepError, Verification, cases
 from npu_memplan.sweep.case import target_name
 from npu_memplan.target_data import board_names, load_board, targets_folder
 
@@ -153,16 +153,6 @@ def test_boards_are_those_of_compile() -> None:
 def test_what_is_no_option_of_a_target_is_reported(words: str, said: str) -> None:
     with pytest.raises(OptionError, match=said.replace("(", r"\(")):
         targets("", "", [words])
-
-
-def test_shards_are_a_partition_that_stays(tmp_path: Path) -> None:
-    many = [case(seed=seed) for seed in range(40)]
-    parts = [shard(many, k, 4) for k in (1, 2, 3, 4)]
-    assert sorted(c.key for part in parts for c in part) == sorted(c.key for c in many)
-    assert all(len(part) > 2 for part in parts)
-    assert shard(many[::2], 2, 4) == [c for c in parts[1] if c in many[::2]]
-    with pytest.raises(SweepError, match="--shard 5/4: the first number goes from 1 to 4"):
-        shard(many, 5, 4)
 
 
 def test_a_model_that_changes_meanwhile_is_not_sent(tmp_path: Path) -> None:

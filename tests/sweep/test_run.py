@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,13 @@ import pytest
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
-from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, run
-from npu_memplan.sweep.executors.specs import LocalProcesses, open_executor
-from npu_memplan.sweep.results import Cost
-from npu_memplan.sweep.table.export import csv_of, json_of
-from npu_memplan.sweep.worker.guard import family, solve
-from npu_memplan.sweep.worker.job import job_of, model_of
+from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, local_executor, run
+from npu_memplan.sweep.results import Cost, Shortage, append_result, read_results
+from npu_memplan.sweep.run import job_of, solve
+from npu_memplan.sweep.table import csv_of, json_of
 from npu_memplan.target_data import targets_folder
 
-from .conftest import BAD, DIGITS, small_cases
+from .conftest import BAD, DIGITS, result, small_cases
 
 
 def facts(result: Result) -> Result:
@@ -34,10 +31,14 @@ def facts(result: Result) -> Result:
     return replace(result, cost=Cost())
 
 
-def children() -> list[int]:
-    """Processes for cases that this one has started."""
-    mine = list(family(os.getpid()))[1:]
-    return [process for process in mine if b"sweep.worker" in Path(f"/proc/{process}/cmdline").read_bytes()]
+def children(process: int) -> list[int]:
+    """Processes for cases that `process` has started."""
+    found = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in task.read_text().split():
+            if b"sweep.measure" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
 
 
 def test_results_are_those_of_compile(small_sweep: Any) -> None:
@@ -67,24 +68,41 @@ def test_what_does_not_fit_or_compile_says_why(small_sweep: Any) -> None:
     assert refused.reason.startswith("--stripes cuts the NPU operations of native lowering")
 
 
-def test_the_second_run_computes_nothing(small_sweep: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_run_computes_nothing(small_sweep: Any) -> None:
     every, store, results = small_sweep
-    monkeypatch.setattr("npu_memplan.sweep.drive.open_executor", lambda spec: pytest.fail("asked an executor"))
-    again = run(every, "processes:2", store=store)
+    again = run(every, object(), store=store)  # type: ignore[arg-type]  # submits nothing
     assert (again.results, again.computed) == (results, 0)
 
 
 def test_any_executor_any_order_the_same_table(small_sweep: Any, tmp_path: Path) -> None:
     """One thread of somebody else's executor, backwards, where some are there already: the same bytes."""
     every, store, _ = small_sweep
+    every = every[1:4]
     first = run(every, store=store)
     with ThreadPoolExecutor(1) as executor:
-        run(every[3:5], executor, store=tmp_path)
-        run(every[::-1], executor, store=tmp_path)
-    table = run(every, store=tmp_path).table()
+        run(every[1:2], executor, store=tmp_path / "r")
+        run(every[::-1], executor, store=tmp_path / "r")
+    table = run(every, store=tmp_path / "r").table()
     assert csv_of(table) == csv_of(first.table())
     assert json_of(table) == json_of(first.table())
-    assert children() == [], "the processes end with the executor's threads"
+    assert children(os.getpid()) == []
+
+
+def test_an_executor_of_distributed(small_sweep: Any) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs distributed")
+    every, _, results = small_sweep
+    with distributed.Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        (found,) = run(every[2:3], client.get_executor()).results.values()
+    assert facts(found) == facts(results[every[2].key])
+
+
+def test_an_executor_of_submitit(small_sweep: Any, tmp_path: Path) -> None:
+    submitit = pytest.importorskip("submitit", reason="needs submitit")
+    every, _, results = small_sweep
+    executor = submitit.LocalExecutor(folder=tmp_path)
+    executor.update_parameters(timeout_min=5)
+    (found,) = run(every[2:3], executor).results.values()
+    assert facts(found) == facts(results[every[2].key])
 
 
 def test_what_crashes_hangs_or_eats_is_a_result_and_the_others_are_unharmed(small_sweep: Any, tmp_path: Path) -> None:
@@ -93,22 +111,20 @@ def test_what_crashes_hangs_or_eats_is_a_result_and_the_others_are_unharmed(smal
     bad = cases(
         [DIGITS], [CompileOptions("ethos-u55-128", planner=name, objective="bytes") for name in planners], plugins=[BAD]
     )
-    limits = CaseLimits(seconds=6, memory_bytes=600 << 20)
-    swept = run([*bad, every[0], every[4]], "processes:1", store=tmp_path, limits=limits)
+    limits = CaseLimits(seconds=12, memory_bytes=600 << 20)
+    with local_executor(1) as executor:
+        swept = run([*bad, every[0]], executor, store=tmp_path / "r", limits=limits)
     told = [(swept.results[case.key].outcome, swept.results[case.key].reason) for case in bad]
     assert told == [
         (Outcome.CRASHED, "its process ended by SIGSEGV"),
-        (Outcome.TIMED_OUT, "took longer than the limit of 6 s"),
-        (Outcome.OUT_OF_MEMORY, "took more than the limit of 629,145,600 bytes of memory"),
+        (Outcome.TIMED_OUT, "took longer than the limit of 12 s"),
+        (Outcome.OUT_OF_MEMORY, "needs more than the limit of 629,145,600 bytes of memory"),
         (Outcome.CRASHED, "KeyError: 'a defect'"),
         (Outcome.FITS, ""),
     ]
-    for case in (every[0], every[4]):
-        assert facts(swept.results[case.key]) == facts(results[case.key])
-    assert swept.results[bad[2].key].cost.memory_bytes < 1 << 30, "ended soon after the limit"
-    assert children() == []
-    again = run(bad, store=tmp_path, limits=limits)
-    assert again.computed == 0
+    assert facts(swept.results[every[0].key]) == facts(results[every[0].key])
+    assert children(os.getpid()) == []
+    assert run(bad, store=tmp_path / "r", limits=limits).computed == 0
     assert swept.missing == []
 
 
@@ -117,32 +133,16 @@ def test_a_fault_and_a_fallback_inside_a_case_are_in_its_result(
 ) -> None:
     monkeypatch.delenv(STRICT)
     (case,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="half", objective="bytes")], plugins=[BAD])
-    found = run([case], "processes:1", store=tmp_path).results[case.key]
+    found = run([case], store=tmp_path / "r").results[case.key]
     assert found.outcome is Outcome.FITS
     assert found.incidents == (
         "internal fault: the better half: KeyError: 'a defect'",
         "the other half stands in, in sweep",
     )
     assert found.faulty
-    again = run([case], "processes:1", store=tmp_path)
+    again = run([case], store=tmp_path / "r")
     assert again.computed == 0
     assert facts(again.results[case.key]) == facts(found)
-
-
-def test_where_nobody_can_watch_an_allocation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without /proc the memory is not seen, and the limit of what is writable ends it."""
-    monkeypatch.setattr("npu_memplan.sweep.worker.guard.resident_bytes", lambda process: 0)
-    greedy = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="eat", objective="bytes")], plugins=[BAD])
-    (found,) = run(greedy, "processes:1", limits=CaseLimits(60, 500 << 20)).results.values()
-    assert (found.outcome, found.reason) == (Outcome.OUT_OF_MEMORY, "an allocation was refused")
-    assert not found.holds_for(CaseLimits(60, 501 << 20))
-
-
-def test_processes_of_pythons_own_pool(small_sweep: Any) -> None:
-    every, _, results = small_sweep
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
-        (found,) = run(every[2:3], executor).results.values()
-    assert facts(found) == facts(results[every[2].key])
 
 
 def test_a_board_of_ones_own_travels_and_constants_need_room_on_it(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_board_of_ones_own_travels_and_constants_need_room_on_it(tmp_path: Pat
     assert small != text
     (tmp_path / "own.toml").write_text(small)
     options = [CompileOptions(board=str(tmp_path / "own.toml")), CompileOptions(board="corstone-300-u55")]
-    own, shipped = run(cases([DIGITS], options), "processes:1").results.values()
+    own, shipped = run(cases([DIGITS], options)).results.values()
     assert shipped.outcome is Outcome.FITS
     assert own.outcome is Outcome.NO_ROOM
     assert "is short by" in own.reason
@@ -162,7 +162,7 @@ def test_a_board_of_ones_own_travels_and_constants_need_room_on_it(tmp_path: Pat
 def test_artifacts_are_run_against_their_reference(small_sweep: Any) -> None:
     every, _, _ = small_sweep
     requested = [replace(every[0], verification=Verification("local", 2))]
-    (found,) = run(requested, "processes:1").results.values()
+    (found,) = run(requested).results.values()
     assert found.runs is not None
     assert (found.runs.runner, found.runs.seeds, found.runs.exact, found.runs.stopped) == ("local", 2, 2, "")
     assert found.runs.reference == "tflite-micro"
@@ -182,7 +182,7 @@ def test_a_result_that_differs_from_the_reference_shows(tmp_path: Path, small_sw
     )
     every, _, _ = small_sweep
     wrong = cases([DIGITS], [every[0].options], Verification("local", 2), [plugin])
-    swept = run(wrong, "processes:1")
+    swept = run(wrong)
     (row,) = swept.table().rows
     assert row.exact is False
     assert row.exactness == "differs in 2 of 2"
@@ -191,114 +191,65 @@ def test_a_result_that_differs_from_the_reference_shows(tmp_path: Path, small_sw
 def test_other_versions_on_a_worker_are_no_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     every = small_cases()
     monkeypatch.setattr("npu_memplan.versions.versions", lambda run: (("npu_memplan", "9"),))
-    swept = run([every[0]], "processes:1", store=tmp_path)
+    swept = run([every[0]], store=tmp_path / "r")
     (found,) = swept.missing
     assert "in place of 9; install there what is installed here" in found.reason
     assert not list(tmp_path.glob("*")), "nothing is kept"
 
 
 class _Losing(ThreadPoolExecutor):
-    """Loses the worker of the first calls, as clusters do."""
-
-    def __init__(self, losses: int) -> None:
-        super().__init__(1)
-        self.losses = losses
+    """Loses the worker of each call, as clusters do."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-        self.losses -= 1
-        if self.losses >= 0:
-            return super().submit(_lose)
-        return super().submit(fn, *args, **kwargs)
+        return super().submit(_lose)
 
 
 def _lose() -> Result:
     raise ConnectionError("the worker is gone")
 
 
-@pytest.mark.parametrize(("losses", "outcome"), [(2, Outcome.REFUSED), (3, Outcome.NOT_TRIED)])
-def test_a_lost_worker_is_tried_again(losses: int, outcome: Outcome, tmp_path: Path) -> None:
+def test_a_lost_worker_is_no_result(tmp_path: Path) -> None:
     refused = small_cases()[3]
-    with _Losing(losses) as executor:
-        swept = run([refused, replace(refused, network="again")], executor, store=tmp_path)
-    assert [result.outcome for result in swept.results.values()] == [outcome]
+    with _Losing(1) as executor:
+        swept = run([refused, replace(refused, network="again")], executor, store=tmp_path / "r")
     assert len(swept.table().rows) == 2
-    if outcome is Outcome.NOT_TRIED:
-        assert swept.missing[0].reason == "its worker was lost 3 times: ConnectionError: the worker is gone"
-
-
-def test_what_runs_is_ended_when_it_is_cancelled() -> None:
-    """Also a process that is still starting; another executor's goes on."""
-    (job, model), patience = (job_of(small_cases()[3], CaseLimits()), model_of(small_cases()[3])), CaseLimits(300)
-    (hang,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="hang", objective="bytes")], plugins=[BAD])
-    with LocalProcesses(1) as other, LocalProcesses(2) as executor:
-        assert other.submit(solve, job, model).result(60).outcome is Outcome.REFUSED
-        mine = children()
-        hanging = [executor.submit(solve, job_of(hang, patience), model_of(hang)) for _ in range(3)]
-        while len(children()) < len(mine) + 2:
-            time.sleep(0.02)
-        started = time.monotonic()
-        executor.shutdown(cancel_futures=True)
-        assert time.monotonic() - started < 60
-        assert hanging[2].cancelled()
-        assert [future.result(1).outcome for future in hanging[:2] if not future.cancelled()].count(Outcome.FITS) == 0
-        assert children() == mine
+    assert [r.reason for r in swept.missing] == ["its worker was lost: ConnectionError: the worker is gone"]
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_broken_executor_stops_with_what_it_has(tmp_path: Path) -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     with pytest.raises(SweepError, match=r"the executor takes no more cases: .*; run the sweep again to go on"):
-        run(small_cases()[:1], executor, store=tmp_path)
-
-
-def _command(folder: Path) -> list[str]:
-    model = str(DIGITS)
-    options = [word for seed in range(12) for word in ("--option", f"--seed {seed} --optimise Size --objective bytes")]
-    return [
-        sys.executable,
-        "-m",
-        "npu_memplan",
-        "sweep",
-        model,
-        "-o",
-        str(folder),
-        "--executor",
-        "processes:1",
-        *options,
-    ]
+        run(small_cases()[:1], executor, store=tmp_path / "r")
 
 
 def test_killed_and_resumed_it_is_the_same_table(tmp_path: Path) -> None:
-    """SIGKILL twice in the middle; nothing of it stays behind, and what was done is not done again."""
-    done = 0
-    for _ in range(2):
-        process = subprocess.Popen(_command(tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        started = done
-        deadline = time.monotonic() + 120
-        while done <= started + 2 and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-            done = sum(path.read_bytes().count(b"\n") for path in (tmp_path / "killed").glob("results/*.jsonl"))
-        kin = list(family(process.pid))
-        assert len(kin) > 1
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        _wait_until_gone(kin)
-    said = subprocess.run(_command(tmp_path / "killed"), capture_output=True, text=True, check=True)
-    assert f"12 cases: 12 fits; {12 - done} computed now" in said.stdout
-    assert 6 <= done < 12
-    assert said.stderr == ""
-    lines = [line for path in (tmp_path / "killed").glob("results/*.jsonl") for line in path.read_bytes().splitlines()]
-    assert len(lines) == 12, "none was computed twice"
-
-
-def _wait_until_gone(processes: list[int]) -> None:
-    deadline = time.monotonic() + 20
-    while any(_alive(process) for process in processes):
+    """SIGKILL in the middle; nothing of it stays behind, and what was done is not done again."""
+    options = [word for seed in range(4) for word in ("--option", f"--seed {seed} --optimise Size --objective bytes")]
+    command = [sys.executable, "-m", "npu_memplan", "sweep", str(DIGITS), "-o", str(tmp_path), "--jobs", "1", *options]
+    store, done, deadline = tmp_path / "results.jsonl", 0, time.monotonic() + 120
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    kin: list[int] = []
+    while (not done or not kin) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+        done = store.read_bytes().count(b"\n") if store.exists() else 0
+        kin = children(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    while any(_is_alive(each) for each in kin):
         assert time.monotonic() < deadline, "something of a killed sweep is still running"
         time.sleep(0.05)
+    done = store.read_bytes().count(b"\n")
+    store.write_bytes(store.read_bytes() + b'{"key": "half')
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"4 cases: 4 fits; {4 - done} computed now" in said.stdout
+    assert 1 <= done < 4
+    assert said.stderr == ""
+    assert sum(Result.of_line(line) is not None for line in store.read_bytes().splitlines()) == 4
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -306,22 +257,54 @@ def _alive(process: int) -> bool:
     return state != "Z"
 
 
-def test_a_package_adds_an_executor_by_an_entry_point(
-    small_sweep: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_sweep_ends_what_runs() -> None:
+    (hang,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="hang", objective="bytes")], plugins=[BAD])
+    started = time.monotonic()
+
+    with local_executor(1) as executor:
+        executor.submit(solve, job_of(hang, CaseLimits()))
+        while not children(os.getpid()):
+            time.sleep(0.02)
+    assert children(os.getpid()) == []
+    assert time.monotonic() - started < 60, "not the limit of the case"
+
+
+def test_a_line_reads_back() -> None:
+    full = result(4096, 100, runs=2, operators={"exact": 3}, cost=Cost(1.5, 1.25, 9, "x\nü"))
+    short = Result("k", Outcome.NO_ROOM, "why", shortage=Shortage("sram", 9, 8))
+    for one in (full, short):
+        assert Result.of_line(one.line()) == one
+        assert one.line().count(b"\n") == 1
+
+
+def test_half_a_line_is_no_result(tmp_path: Path) -> None:
+    """Cut at every byte: what was whole before is there, the cut one is not; what is added then is."""
+    first, second, third = (
+        Result("a", Outcome.FITS),
+        Result("b", Outcome.CRASHED, 'said "} {"'),
+        Result("c", Outcome.FITS),
+    )
+    whole, path = first.line() + second.line(), tmp_path / "r"
+    for cut in range(len(first.line()), len(whole)):
+        path.write_bytes(whole[:cut])
+        read = {"a": first} if cut < len(whole) - 1 else {"a": first, "b": second}
+        assert read_results(path, "abc", CaseLimits()) == read
+        append_result(path, third)
+        assert read_results(path, "abc", CaseLimits()) == {**read, "c": third}
+
+
+@pytest.mark.parametrize(
+    ("kept", "limits", "holds"),
+    [
+        (Result("k", Outcome.TIMED_OUT, "", 5.0), CaseLimits(5.0), True),
+        (Result("k", Outcome.TIMED_OUT, "", 5.0), CaseLimits(6.0), False),
+        (Result("k", Outcome.OUT_OF_MEMORY, "", 1 << 30), CaseLimits(1.0, 1 << 30), True),
+        (Result("k", Outcome.OUT_OF_MEMORY, "", 1 << 30), CaseLimits(1.0, 2 << 30), False),
+        (Result("k", Outcome.CRASHED), CaseLimits(), True),
+    ],
+)
+def test_what_a_limit_ended_is_tried_again_under_a_larger_one(
+    kept: Result, limits: CaseLimits, holds: bool, tmp_path: Path
 ) -> None:
-    """The metadata of an installed package, on the path: one new name, and one of ours, which stays ours."""
-    info = tmp_path / "somebody-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[npu_memplan.executors]\nthreads = threads_of_somebody:make\nprocesses = threads_of_somebody:make\n"
-    )
-    (tmp_path / "threads_of_somebody.py").write_text(
-        "from concurrent.futures import ThreadPoolExecutor\nmake = lambda text: ThreadPoolExecutor(int(text))\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    every, store, _ = small_sweep
-    there, own = run(every[:2], "threads:1", store=tmp_path / "store"), run(every[:2], store=store)
-    assert csv_of(there.table()) == csv_of(own.table())
-    with open_executor("processes:1") as ours:
-        assert isinstance(ours, LocalProcesses)
+    append_result(tmp_path / "r", kept)
+    assert bool(read_results(tmp_path / "r", ["k"], limits)) == holds

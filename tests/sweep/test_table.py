@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -13,12 +14,10 @@ from random import Random
 import pytest
 
 from npu_memplan.commands.sweep import report_text
-from npu_memplan.sweep import Outcome, Result
+from npu_memplan.sweep import Outcome, Result, Swept
+from npu_memplan.sweep.page import html_page
 from npu_memplan.sweep.results import Runs, Shortage
-from npu_memplan.sweep.table.against import compare
-from npu_memplan.sweep.table.export import columns, csv_of, json_of, parquet_of
-from npu_memplan.sweep.table.page import page_data
-from npu_memplan.sweep.table.rows import Table, cheapest, front
+from npu_memplan.sweep.table import Table, cheapest, compare_rows, csv_of, front, json_of
 
 from .conftest import result
 
@@ -92,17 +91,20 @@ def test_figures_of_a_row(table: Table) -> None:
 
 
 WORSE = [
-    ({"pools": {"sram": 1001}}, "sram bytes", 1000, 1001),
-    ({"pools": {"sram": 1000, "dram": 16}}, "dram bytes", 0, 16),
-    ({"stream_bytes": 40}, "flash bytes", 1024, 1040),
-    ({"cycles": 250_001}, "cycles", 250_000, 250_001),
-    ({"host_operations": 1}, "host calls", 0, 1),
-    ({"operators": {"exact": 2, "unproven": 1}}, "operators not proven exact", 0, 1),
-    ({"runs": Runs("local", 2, 1)}, "runs", "exact, 2 runs", "differs in 1 of 2"),
-    ({"runs": Runs("local", 2, 2, stopped="a check")}, "runs", "exact, 2 runs", "stopped on local"),
-    ({"outcome": Outcome.CRASHED, "reason": "by SIGSEGV"}, "outcome", "fits", "crashed (by SIGSEGV)"),
+    ({"pools": {"sram": 1001}}, "sram_bytes", 1000, 1001),
+    ({"pools": {"sram": 1000, "dram": 16}}, "ram_bytes", 1000, 1016),
+    ({"stream_bytes": 40}, "flash_bytes", 1024, 1040),
+    ({"cycles": 250_001}, "npu_cycles", 250_000, 250_001),
+    ({"host_operations": 1}, "host_operations", 0, 1),
+    ({"operators": {"exact": 2, "unproven": 1}}, "inexact_operators", 0, 1),
+    ({"runs": Runs("local", 2, 1)}, "exact runs", "2 of 2", "1 of 2"),
+    ({"outcome": Outcome.CRASHED, "reason": "by SIGSEGV"}, "outcome", "fits", "crashed"),
     ({"outcome": Outcome.NO_ROOM}, "outcome", "fits", "no room"),
 ]
+
+
+def rows_of(table: Table) -> list[dict[str, object]]:
+    return [row.values() for row in table.rows]
 
 
 @pytest.mark.parametrize(("change", "what", "before", "after"), WORSE, ids=[what for _, what, _, _ in WORSE])
@@ -113,64 +115,62 @@ def test_what_is_worse_is_a_regression_and_the_other_way_it_is_none(
     place = next(i for i, row in enumerate(rows) if (row.label.network, row.label.target) == ("a", LARGE))
     rows[place] = replace(rows[place], result=replace(rows[place].result, **change))  # type: ignore[arg-type]
     changed = Table(tuple(rows), table.versions)
-    found = compare(table, changed)
-    (one,) = found.differences
-    assert (one.network, one.target, one.what, one.before, one.after, one.worse) == (
-        "a",
-        LARGE,
-        what,
-        before,
-        after,
-        True,
-    )
-    back = compare(changed, table)
-    assert [d.worse for d in back.differences] == [False]
-    assert compare(table, table).differences == ()
+    found = {one.what: one for one in compare_rows(rows_of(table), changed)}
+    one = found[what]
+    assert (one.network, one.target, one.before, one.after, one.worse) == ("a", LARGE, before, after, True)
+    assert not any(d.worse for d in compare_rows(rows_of(changed), table))
+    assert compare_rows(rows_of(table), table) == []
 
 
 def test_only_the_same_model_on_the_same_target_is_compared(made_table: Make, table: Table) -> None:
     other = made_table({("a", SMALL): result(9999, 1), ("c", SMALL): result(1, 1)}, models="2")
-    found = compare(table, other)
-    assert (found.compared, found.other_models, found.added, found.removed) == (0, ("a",), 1, 7)
+    assert compare_rows(rows_of(table), other) == []
     waits = made_table({("a", SMALL): Result("", Outcome.NOT_TRIED)})
-    assert compare(table, waits).differences == ()
-    assert found.to_text().splitlines()[1] == "not compared, the model is another: a"
+    assert compare_rows(rows_of(table), waits) == []
 
 
 def test_the_text(table: Table, made_table: Make) -> None:
     worse = made_table({("a", SMALL): result(1100, 500_000)})
-    text = report_text(table, compare(worse, table), 2.0)
-    assert text.splitlines()[0] == "2 networks on 4 targets: 7 fits, 1 no room"
+    text = report_text(Swept((), {}, 8), table, compare_rows(rows_of(worse), table), 2.0)
+    assert text.splitlines()[0] == "8 cases: 7 fits, 1 no room; 8 computed now"
     assert text.splitlines()[1] == "1 NOT exact against their reference"
     assert text.splitlines()[2].startswith("results of 5 are claims, not checked: --run local")
     assert [row.exactness for row in table.rows[:3]] == ["claimed exact, not run"] * 2 + ["exact, 2 runs"]
     assert "at 2 ms" in text
-    assert text.splitlines()[-1] == f"  better: a on {SMALL}: sram bytes 1,100 -> 1,000 (-9.1 %)"
+    assert f"  better: a on {SMALL}: sram_bytes 1,100 -> 1,000" in text.splitlines()
+
+
+def test_the_page_has_every_row_and_mark(table: Table) -> None:
+    page = html_page(table, [], 2.0)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    against, fits_all, results = data["tables"]
+    assert against["rows"] == []
+    assert [row[0] for row in fits_all["rows"]] == [SMALL, LARGE]
+    assert [row[:5] for row in results["rows"][2:6:3]] == [
+        ["a", LARGE, "fits", "yes", 1000],
+        ["b", f"{SMALL} --reorder", "no room", "", 9000],
+    ]
+    assert results["numeric"][4:11] == [True] * 5 + [False, True]
+    assert len(data["plots"][0]["marks"]) == 5, "of the host alone there is no time"
 
 
 def test_files_for_other_programs_say_the_same(table: Table) -> None:
     written = list(csv.DictReader(io.StringIO(csv_of(table))))
     document = json.loads(json_of(table, None, 2.0))
-    assert tuple(written[0]) == columns()
     assert len(written) == len(document["results"]) == 8
     for text, values in zip(written, document["results"], strict=True):
         assert text == {name: "" if values[name] is None else str(values[name]) for name in text}
     assert document["fronts"]["b"] == [HOST, SMALL, LARGE]
     assert [c["target"] for c in document["fits_all"]] == [SMALL, LARGE]
-    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (pip install npu_memplan[parquet])")
-    read = parquet.read_table(io.BytesIO(parquet_of(table))).to_pylist()
-    assert read == [{name: values[name] for name in columns()} for values in document["results"]]
 
 
 def test_faults_and_fallbacks_stand_in_the_row(made_table: Make) -> None:
     lines = ("internal fault: native lowering: KeyError: 'x'", "Vela's stream was not taken")
     told = made_table({("a", SMALL): result(1, 1, incidents=lines), ("b", SMALL): result(1, 1, incidents=lines[1:])})
-    assert report_text(told, None, None).splitlines()[2] == "1 with an internal fault"
+    assert report_text(Swept((), {}, 0), told).splitlines()[2] == "1 with an internal fault"
     rows = list(csv.DictReader(io.StringIO(csv_of(told))))
     assert [row["incidents"] for row in rows] == ["; ".join(lines), lines[1]]
     assert [row["incidents"] for row in json.loads(json_of(told))["results"]] == ["; ".join(lines), lines[1]]
-    data = page_data(told, None, None)
-    assert [data["texts"][i] for i in data["rows"]["reason"]] == ["; ".join(lines), lines[1]]
 
 
 def test_names_of_files_are_no_formulas(made_table: Make) -> None:

@@ -1,21 +1,30 @@
-"""The table of a sweep: a row for each network on each target, the front of each network, the cheapest target for all.
+"""The table of a sweep: a row for each network on each target, fronts, the cheapest target for all, regressions, files.
 
 Invariant: rows are in the order in which cases were given, and nothing in them is of the machine that computed them.
+The same table gives the same bytes of CSV and JSON. A regression is more bytes, cycles or host calls, less exactness
+or a worse outcome, of the same network (its bytes) on the same target.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ...ethosu.arch import ACCELERATORS
-from ..results import Outcome, Result
+from ..ethosu.arch import ACCELERATORS
+from ..files.csv_text import csv_text
+from ..files.schema import check_schema, json_values
+from .case import SweepError
+from .results import Outcome, Result
+
+SCHEMA = "npu_memplan.sweep.table/1"
 
 if TYPE_CHECKING:
-    from ..case import Case
+    from .case import Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,7 @@ class TableRow:
         return self.multipliers, self.sram_bytes or 0, self.ram_bytes or 0, time, self.result.host_operations
 
     def values(self) -> dict[str, object]:
-        """A row of CSV, parquet and JSON: column -> value."""
+        """A row of CSV and JSON: column -> value."""
         result, runs = self.result, self.result.runs
         return {
             "network": self.label.network,
@@ -150,7 +159,6 @@ def _milliseconds(cycles: int | None, clock_hz: float) -> float | None:
 class Table:
     rows: tuple[TableRow, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
-    unreadable: str = ""  # a warning of lines of the store that are no results
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -248,3 +256,91 @@ def _grouped(rows: Iterable[TableRow], name: str) -> dict[str, list[TableRow]]:
     for row in rows:
         groups.setdefault(getattr(row.label, name), []).append(row)
     return groups
+
+
+def csv_of(table: Table) -> str:
+    """The rows as CSV; names of files are no formulas of a spreadsheet."""
+    columns = TableRow(CaseLabel("", "", "", "", ""), Result("", Outcome.NOT_TRIED)).values()
+    return csv_text(tuple(columns), (tuple(row.values().values()) for row in table.rows), for_spreadsheets=True)
+
+
+def json_of(table: Table, changes: Sequence[Difference] | None = None, deadline_ms: float | None = None) -> str:
+    """All of the table: results with pools and reasons, fronts, targets that fit all, differences."""
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "versions": dict(table.versions),
+        "networks": list(table.networks),
+        "targets": list(table.targets),
+        "fronts": {name: list(targets) for name, targets in table.fronts.items()},
+        "fits_all": [asdict(c) for c in cheapest(table, deadline_ms)],
+    }
+    if changes is not None:
+        document["against"] = [asdict(change) for change in changes]
+    rows = (json.dumps({**row.values(), "pools": dict(row.result.pools)}) for row in table.rows)
+    return json.dumps(document, indent=1)[:-2] + ',\n "results": [\n' + ",\n".join(rows) + "\n]}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One figure of one row that is not as it was."""
+
+    network: str
+    target: str
+    what: str
+    before: str | float
+    after: str | float
+    worse: bool
+
+    def to_text(self) -> str:
+        """`worse: kws on ethos-u55-128: sram_bytes 1,000 -> 1,100`."""
+        before, after = (f"{v:,}" if isinstance(v, (int, float)) else v for v in (self.before, self.after))
+        return (
+            f"{'worse' if self.worse else 'better'}: {self.network} on {self.target}: {self.what} {before} -> {after}"
+        )
+
+
+_LESS_IS_BETTER = ("sram_bytes", "ram_bytes", "flash_bytes", "npu_cycles", "host_operations", "inexact_operators")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of an earlier sweep: its folder, or its sweep_table.json."""
+    file = path / "sweep_table.json" if path.is_dir() else path
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SweepError(f"cannot read the earlier sweep {file}: {error}; give the folder of a sweep") from None
+    document: Any = json_values(text, str(file), SweepError)
+    check_schema(document, SCHEMA, str(file), SweepError)
+    rows = document.get("results")
+    needed = {"network", "target", "model_sha256", "outcome", "runs", "exact_runs", *_LESS_IS_BETTER}
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and needed <= row.keys() for row in rows):
+        raise SweepError(f"{file} is no table of a sweep: a row lacks one of {', '.join(sorted(needed))}")
+    return rows
+
+
+def compare_rows(old: Iterable[Mapping[str, Any]], new: Table) -> list[Difference]:
+    """The figures of `new` that differ from `old`, the worse ones first; other models and new targets are left out."""
+    before = {(row["network"], row["target"], row["model_sha256"]): row for row in old}
+    found: list[Difference] = []
+    for row in new.rows:
+        was = before.get((row.label.network, row.label.target, row.label.model_sha256))
+        if was is not None and Outcome.NOT_TRIED.value not in (was["outcome"], row.result.outcome.value):
+            found += _differences(was, row.values())
+    return sorted(found, key=lambda change: not change.worse)
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    names = new["network"], new["target"]
+    fits = Outcome.FITS.value
+    if old["outcome"] != new["outcome"]:
+        yield Difference(*names, "outcome", old["outcome"], new["outcome"], new["outcome"] != fits)
+        return
+    for column in _LESS_IS_BETTER:
+        was, now = old[column] or 0, new[column] or 0
+        if was != now:
+            yield Difference(*names, column, was, now, now > was)
+    if old["runs"] and new["runs"]:
+        shares = [row["exact_runs"] / row["runs"] for row in (old, new)]
+        if shares[0] != shares[1]:
+            was, now = (f"{row['exact_runs']} of {row['runs']}" for row in (old, new))
+            yield Difference(*names, "exact runs", was, now, shares[1] < shares[0])

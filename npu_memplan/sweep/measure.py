@@ -1,12 +1,14 @@
 """One case, computed: the same stages as `npu-memplan compile`, and `run` where requested.
 
-Invariant: a result depends on the job alone; what a model, the options or a plug-in do wrong is a result with its
-reason. Runs in a process that may die of it (`child`).
+Invariant: a result depends on the job alone; an error of the model, the options or a plug-in is a result with its
+reason. Runs in a process of its own, which may crash (`run.solve`).
 """
 
 from __future__ import annotations
 
+import pickle
 import re
+import resource
 import sys
 import types
 from collections import Counter
@@ -15,40 +17,50 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...artifact.board_fit import fit_of
-from ...compiler import plan_model
-from ...errors import NpuMemplanError
-from ...exactness import Exactness
-from ...files.owned_folder import scratch_folder
-from ...planners import PlanningError
-from ...process.incidents import gathering
-from ...report.writing import write
-from ...versions import versions
-from ..results import Outcome, Result, Runs, Shortage
-from .job import CaseJob, SentFile
+from ..artifact.board_fit import fit_of
+from ..compiler import plan_model
+from ..errors import NpuMemplanError
+from ..exactness import Exactness
+from ..files.owned_folder import scratch_folder
+from ..planners import PlanningError
+from ..process.incidents import gathering
+from ..report.writing import write
+from ..versions import versions
+from .results import Cost, Outcome, Result, Runs, Shortage
+from .run import JOB, RESULT, CaseJob, SentFile, out_of_memory
 
 if TYPE_CHECKING:
-    from ...artifact import Artifact
+    from ..artifact import Artifact
 
 _REASON = 600  # characters
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
-_REFERENCE: dict[str, tuple[Any, dict[int, Any]]] = {}  # sha256 -> that of the last model, its outputs by seed
 
 
-def measure(job: CaseJob, model: SentFile) -> Result:
+def main(folder: str) -> None:
+    """Compute the job in `folder`, and write its result there."""
+    place = Path(folder)
+    job: CaseJob = pickle.loads((place / JOB).read_bytes())
+    result = measure(job)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in used)
+    cost = Cost(cpu_seconds=cpu_s, memory_bytes=1024 * max(usage.ru_maxrss for usage in used))
+    (place / RESULT).write_bytes(replace(result, cost=cost).line())
+
+
+def measure(job: CaseJob) -> Result:
     """The result of `job`, whatever happens short of the end of this process."""
     here = versions(bool(job.verification.runner))
     if here != job.versions:
         return Result(job.key, Outcome.NOT_TRIED, _other_versions(dict(job.versions), dict(here)))
     with scratch_folder("sweep") as folder, gathering() as incidents:
-        result = _settled(job, model, folder)
+        result = _settled(job, folder)
         return replace(result, incidents=tuple(_without_place(line, folder) for line in incidents.lines))
 
 
-def _settled(job: CaseJob, model: SentFile, folder: Path) -> Result:
+def _settled(job: CaseJob, folder: Path) -> Result:
     """The result of `job`, whatever is raised."""
     try:
-        return _measured(job, model, folder)
+        return _measured(job, folder)
     except PlanningError as error:
         short = Shortage(error.pool, error.required_bytes, error.available_bytes)
         text = f"needs {error.required_bytes:,} bytes of {error.pool}, which has {error.available_bytes:,}"
@@ -58,14 +70,14 @@ def _settled(job: CaseJob, model: SentFile, folder: Path) -> Result:
     except NpuMemplanError as error:
         return Result(job.key, Outcome.REFUSED, _without_place(str(error), folder))
     except MemoryError:
-        return Result(job.key, Outcome.OUT_OF_MEMORY, "an allocation was refused", job.limits.memory_bytes)
+        return out_of_memory(job)
     except Exception as error:  # a defect, of ours or of a plug-in: the case's, not the sweep's
         return Result(job.key, Outcome.CRASHED, f"{type(error).__name__}: {_without_place(str(error), folder)}")
 
 
-def _measured(job: CaseJob, model: SentFile, folder: Path) -> Result:
-    path = folder / f"model{model.suffix}"
-    path.write_bytes(model.data)
+def _measured(job: CaseJob, folder: Path) -> Result:
+    path = folder / f"model{job.model.suffix}"
+    path.write_bytes(job.model.data)
     options = job.options
     for number, (field, file) in enumerate(job.option_files.items()):
         named = folder / f"{field}{number}{file.suffix}"
@@ -80,7 +92,7 @@ def _measured(job: CaseJob, model: SentFile, folder: Path) -> Result:
         output = folder / "artifact"
         output.mkdir()
         artifact = write(compiled, output)
-        runs = _runs(job, model, path, output, artifact)
+        runs = _runs(job, path, output, artifact)
     return _result(job.key, artifact, runs)
 
 
@@ -111,38 +123,35 @@ def _result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
 
 
 def _import(plugin: SentFile) -> None:
-    """Run a Python file once in this process, as a module of its own."""
-    name = f"npu_memplan_sweep_plugin_{plugin.sha256[:16]}"
-    if name not in sys.modules:
-        module = types.ModuleType(name)
-        exec(compile(plugin.data, f"plug-in {plugin.sha256[:16]}", "exec"), module.__dict__)
-        sys.modules[name] = module
+    """Run a Python file in this process, as a module of its own."""
+    module = types.ModuleType(f"npu_memplan_sweep_plugin_{plugin.sha256[:16]}")
+    exec(compile(plugin.data, f"plug-in {plugin.sha256[:16]}", "exec"), module.__dict__)
+    sys.modules[module.__name__] = module
 
 
-def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Artifact) -> Runs:
+def _runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -> Runs:
     """The artifact in `output` on its runner, against the reference of `path`, for each seed."""
     from fvp_runner import runner as runners
     from fvp_runner.base import RunCheckError, RunOptions, RunTimeoutError
     from fvp_runner.npu_model.errors import NpuModelError
+    from fvp_runner.references.opened import open_reference
     from fvp_runner.result import compare
 
-    from ...files.arrays import read_inputs
+    from ..files.arrays import read_inputs
 
     requested = job.verification
     reason = runners.missing(requested.runner)
     if reason is not None:
         raise NotHereError(f"runner {requested.runner} cannot run: {reason}")
-    reference, expected = _reference(model, path)
+    reference = open_reference(path)
     options = RunOptions(timeout_s=job.limits.seconds, pools_after=False)
     exact, largest, stopped = 0, 0.0, ""
     try:
         runner = runners.create(requested.runner, output, options)
         for seed in range(requested.seeds):
             values = read_inputs(artifact.name, artifact.inputs, [f"random:{seed}"])
-            if seed not in expected:
-                expected[seed] = reference.run(values)
             names = [slot.name for slot in artifact.outputs]
-            verdict = compare(requested.runner, names, runner.run(values).outputs, expected[seed])
+            verdict = compare(requested.runner, names, runner.run(values).outputs, reference.run(values))
             exact += verdict.bit_exact
             largest = max([largest, *(float(output.max_abs_diff) for output in verdict.outputs)])
     except (NpuModelError, RunCheckError, RunTimeoutError) as error:
@@ -152,16 +161,6 @@ def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Art
 
 class NotHereError(NpuMemplanError):
     """What a run needs is not on this machine; that says nothing of the case."""
-
-
-def _reference(model: SentFile, path: Path) -> tuple[Any, dict[int, Any]]:
-    """The reference of a model, and its outputs so far; cases of one model come one after the other: one is kept."""
-    if model.sha256 not in _REFERENCE:
-        from fvp_runner.references.opened import open_reference
-
-        _REFERENCE.clear()
-        _REFERENCE[model.sha256] = open_reference(path), {}
-    return _REFERENCE[model.sha256]
 
 
 def _without_place(text: str, folder: Path) -> str:
