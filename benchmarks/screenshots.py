@@ -1,10 +1,9 @@
 """Draw the pictures of the README and of docs/: report page (light, dark) and map, as small PNGs.
 
-    python -m benchmarks.screenshots BUILD_DIRECTORY [NAME [OTHER_DIRECTORY]]
+    python -m benchmarks.screenshots BUILD_DIRECTORY [NAME]
 
 BUILD_DIRECTORY is a compiled model. Writes docs/images/report-NAME.png, report-NAME-dark.png,
-map-NAME.png and terminal-NAME.png; with OTHER_DIRECTORY only compare-NAME.png, of the two.
-Needs Chromium.
+map-NAME.png and terminal-NAME.png. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
-from npu_memplan.report.text.diff import diff
 from npu_memplan.report.text.memory_txt import print_memory
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -51,28 +48,12 @@ def terminal_page(artifact: Artifact) -> str:
     return f"<meta charset=utf-8><style>{style}</style>" + text.replace("<pre>", "<pre>" + head, 1)
 
 
-def compare(page: Any, first: Path, second: Path, picture: Path) -> None:
-    """Draw the page that has both models side by side, down to the end of its table of work."""
-    before, after = Artifact.load(first), Artifact.load(second)
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "compare.html"
-        report.write_text(compare_page(before, after, diff(before, after, (first, second))), encoding="utf-8")
-        page.open(report)
-        page.size(1240, int(page.run("document.getElementById('buffers').getBoundingClientRect().top")))
-        page.frame()
-        page.picture(picture)
-    page.close()
-
-
 def main() -> None:
     """Draw everything."""
     artifact = Artifact.load(sys.argv[1])
     name = sys.argv[2] if len(sys.argv) > 2 else artifact.name
     IMAGES.mkdir(parents=True, exist_ok=True)
     page = browser()
-    if len(sys.argv) > 3:
-        compare(page, Path(sys.argv[3]), Path(sys.argv[1]), IMAGES / f"compare-{name}.png")
-        return
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.html"
         report.write_text(html_report(artifact, Path(sys.argv[1])), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The plain files next to report.html: tables for spreadsheets, a trace for Perfetto, pictures.
+"""The plain files next to report.html: tables for spreadsheets, a trace for Perfetto, a picture.
 
 Invariant: every number is one of `plan.json` or follows from it; a file is complete or absent
 (written to a temporary sibling, then renamed); the same plan gives the same bytes.
@@ -21,7 +21,6 @@ from .colours import KIND_COLOURS, KIND_LABELS, agents_of
 from .facts.memory import PoolView, Rectangle, memory_view
 from .facts.work import described, estimates
 from .page.html import html_report
-from .page.svg import svg_map
 from .text.memory_txt import memory_text
 
 _FIGURES = ("constants_bytes", "stream_bytes", "npu_operations", "host_operations", "estimated_cycles", "npu_macs")
@@ -44,7 +43,6 @@ def write_reports(
         "buffers": ("buffers.csv", buffers_csv(artifact)),
         "summary": ("summary.csv", summary_csv(artifact)),
         "trace": ("trace.json", trace_json(artifact, streams)),
-        "svg": ("memory.svg", svg_map(artifact.problem, artifact.plan, artifact.name)),
     }
     files = {role: (name, text.encode()) for role, (name, text) in texts.items()}
     if png:
@@ -163,9 +161,7 @@ def png_map(artifact: Artifact, dpi: int = 150) -> bytes:
     try:
         import matplotlib
     except ImportError:
-        raise ReportError(
-            "a PNG needs matplotlib, which is not installed; pip install 'npu_memplan[plots]', or use memory.svg"
-        ) from None
+        raise ReportError("a PNG needs matplotlib, which is not installed; pip install 'npu_memplan[plots]'") from None
     matplotlib.use("agg")
     from matplotlib import pyplot
     from matplotlib.collections import PatchCollection

@@ -8,7 +8,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
@@ -24,7 +23,6 @@ from npu_memplan.report.files import (
     write_reports,
 )
 from npu_memplan.report.page.html import html_report, report_data
-from npu_memplan.report.page.svg import LEFT, PANEL, WIDTH, svg_map
 from npu_memplan.verify import VerificationError
 
 
@@ -94,36 +92,6 @@ def test_trace_has_time_on_x_and_bytes_on_counters(small: Artifact) -> None:
         lanes[lane] = e["ts"] + e["dur"]
 
 
-def test_svg_rectangles_are_the_plan(small: Artifact) -> None:
-    root = ElementTree.fromstring(svg_map(small.problem, small.plan))
-    ns = {"s": "http://www.w3.org/2000/svg"}
-    points = int(root.attrib["data-points"])
-    found = set()
-    for group in root.findall("s:g", ns):
-        floor, scale = float(group.attrib["data-floor"]), PANEL / int(group.attrib["data-bytes"])
-        for rect in group.findall("s:rect[@class='b']", ns):
-            x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
-            title = rect.find("s:title", ns)
-            assert title is not None
-            assert title.text is not None
-            first, low = (x - LEFT) * points / WIDTH, (floor - y - h) / scale
-            found.add(
-                (title.text.split(":")[0], group.attrib["data-pool"], round(first), round(first + w * points / WIDTH),
-                 round(low), round(low + h / scale))
-            )  # fmt: skip
-    placed = {p.buffer: p for p in small.plan.placements}
-    expected = {
-        (b.name, placed[b.name].pool, t.first, t.last, placed[b.name].offset_bytes,
-         placed[b.name].offset_bytes + b.size_bytes)
-        for b in small.problem.buffers for t in b.lifetimes
-    }  # fmt: skip
-    assert found == expected
-
-
-def test_svg_of_names_with_markup_is_still_xml(small: Artifact) -> None:
-    ElementTree.fromstring(svg_map(small.problem, small.plan, 'a < b & "c"'))
-
-
 def test_html_is_one_page_without_links(small: Artifact) -> None:
     page = html_report(small)
     outside = re.findall(
@@ -154,7 +122,7 @@ def test_report_command_writes_all_files_and_nothing_else(small: Artifact, tmp_p
     result = CliRunner().invoke(cli, ["report", str(tmp_path), "--json"])
     assert result.exit_code == 0, result.output
     files = json.loads(result.stdout)["files"]
-    names = {"report.html", "memory.txt", "buffers.csv", "summary.csv", "trace.json", "memory.svg"}
+    names = {"report.html", "memory.txt", "buffers.csv", "summary.csv", "trace.json"}
     assert {Path(p).name for p in files.values()} == names
     assert {p.name for p in tmp_path.iterdir()} == names | {"plan.json"}
     again = write_reports(small, tmp_path)
@@ -185,13 +153,11 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
         "plot.js",
         "timeline.js",
         "chart.js",
-        "graph.js",
-        "roofline.js",
         "tables.js",
         "side.js",
         "app.js",
     }
-    assert names == page | {"front.js", "kit.js"}
+    assert names == page | {"kit.js"}
 
 
 def test_report_of_a_problem_and_its_plan(tmp_path: Path) -> None:
@@ -201,7 +167,6 @@ def test_report_of_a_problem_and_its_plan(tmp_path: Path) -> None:
     assert run(cli, ["plan", problem, "-o", plan]).exit_code == 0
     result = run(cli, ["report", problem, "--plan", plan, "-o", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
-    assert "96 bytes (0.09 KiB)" in (tmp_path / "out" / "memory.svg").read_text(encoding="utf-8")
     (tmp_path / "plan.csv").write_text("id,offset\na,0\nb,16\n", encoding="utf-8")
     broken = run(cli, ["report", problem, "--plan", plan, "-o", str(tmp_path / "out2")])
     assert isinstance(broken.exception, VerificationError)

@@ -163,18 +163,3 @@ def on_purpose(problem: Problem) -> set[tuple[str, str]]:
     """Pairs of buffers that may lie on one another: neighbours in alias groups, proven overlaps."""
     pairs = {(o.first, o.second) for o in problem.overlaps}
     return pairs.union(*(itertools.pairwise(name for name, _ in group.members) for group in problem.aliases))
-
-
-def shared_areas(problem: Problem, view: PoolView) -> Iterator[Rectangle]:
-    """Where buffers of a pool lie on one another at the same time, on purpose."""
-    of: dict[str, list[Rectangle]] = {}
-    for rectangle in view.rectangles:
-        of.setdefault(rectangle.buffer, []).append(rectangle)
-    for first, second in sorted(on_purpose(problem)):
-        for a, b in itertools.product(of.get(first, ()), of.get(second, ())):
-            found = Rectangle(
-                f"{first} and {second}, on purpose",
-                max(a.first, b.first), min(a.last, b.last), max(a.low, b.low), min(a.high, b.high),
-            )  # fmt: skip
-            if found.first < found.last and found.low < found.high:
-                yield found

@@ -14,7 +14,6 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.timing import utilisation
 from ...ethosu.arch import ACCELERATORS
-from ...ethosu.time import Traffic
 from ...options import NO_NPU
 from ...problem import BufferKind
 from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_on, layer_colour
@@ -31,9 +30,6 @@ SCRIPTS = (
     "track.js",
     "plot.js",
     "timeline.js",
-    "chart.js",
-    "graph.js",
-    "roofline.js",
     "datatable.js",
     "tables.js",
     "side.js",
@@ -42,12 +38,9 @@ SCRIPTS = (
 _SECTIONS = (
     ("map", "Map"),
     ("peak", "Peak"),
-    ("graph", "Graph"),
-    ("roofline", "Roofline"),
     ("operators", "Operators"),
     ("buffers", "Buffers"),
 )
-_REQUEST_BYTES = 64  # of the NPU's reads
 AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
 
@@ -81,8 +74,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         return numbers.setdefault(text, len(numbers))
 
     made = _layers(artifact)
-    numbered = {name: i for i, name in enumerate(problem.points)}
-    buffers = _buffer_columns(artifact, labels, made, numbered)
+    buffers = _buffer_columns(artifact, labels, made)
     calls = [
         {
             "index": i,
@@ -105,7 +97,6 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         **{name: getattr(artifact, name) for name in ("npu_operations", "host_operations", "estimated_cycles")},
         "time": time_data(artifact, directory, labels),
         "vela": _vela(artifact),
-        "roofs": _roofs(artifact),
         "busy": busy(artifact),
         "constants_bytes": artifact.constants_bytes,
         "stream_bytes": artifact.stream_bytes,
@@ -135,16 +126,6 @@ def _vela(artifact: Artifact) -> dict[str, Any]:
     """What Vela's own placement and stream of the same model take, in bytes by pool and in our model's cycles."""
     bounds = artifact.timing.vela_stream_bounds if artifact.timing else {}
     return {"bytes": dict(artifact.vela_arena_bytes), "cycles": sum(bounds.values())}
-
-
-def _roofs(artifact: Artifact) -> dict[str, Any] | None:
-    """What the NPU can multiply in a cycle, and each memory move at most: bytes a cycle of a long transfer."""
-    npu, memory_map = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
-    if npu is None or memory_map is None:
-        return None
-    size = 1 << 20
-    transfer = Traffic(size, size // npu.port_bytes, size // _REQUEST_BYTES)
-    return {"peak": npu.macs, "rates": {m.name: size / m.busy(transfer) for m in memory_map.regions.values()}}
 
 
 def _times(artifact: Artifact) -> dict[int, dict[str, Any]]:
@@ -219,9 +200,7 @@ def _fit(artifact: Artifact) -> dict[str, Any]:
     }
 
 
-def _buffer_columns(
-    artifact: Artifact, labels: Callable[[str], int], layers: list[str], numbered: dict[str, int]
-) -> dict[str, list[Any]]:
+def _buffer_columns(artifact: Artifact, labels: Callable[[str], int], layers: list[str]) -> dict[str, list[Any]]:
     """One list a field, all in the problem's buffer order."""
     problem = artifact.problem
     kind_index = {kind: i for i, kind in enumerate(BufferKind)}
@@ -239,8 +218,6 @@ def _buffer_columns(
         "lifetimes": [[t for life in b.lifetimes for t in (life.first, life.last)] for b in problem.buffers],
         "producer": [labels(b.producer) for b in problem.buffers],
         "consumers": [[labels(c) for c in b.consumers] for b in problem.buffers],
-        "made": [numbered.get(b.producer, -1) for b in problem.buffers],  # points
-        "used": [[numbered[c] for c in b.consumers if c in numbered] for b in problem.buffers],
         "read": [b.read_bytes for b in problem.buffers],
         "write": [b.write_bytes for b in problem.buffers],
         "alignment": [b.alignment for b in problem.buffers],

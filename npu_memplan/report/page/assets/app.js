@@ -37,7 +37,6 @@ function pick(b, move) {
   const kin = b ? family(b) : { up: [], down: [] };
   state.related = new Set([...kin.up, ...kin.down]);
   describe(b, pick);
-  showInGraph(b);
   if (b) {
     const half = (state.view[1] - state.view[0]) / 2;
     if (at(b.last) <= state.view[0] || at(b.first) >= state.view[1]) setView(at(b.first) - half, at(b.first) + half);
@@ -133,7 +132,7 @@ function step(plot, way) {
 
 makeCards(); makeLegend(); makePools(plots, redraw);
 const tables = makeTables(pick, goTo);
-makePeaks(pick, goTo); describe(null, pick); makeRoofline(); makeGraph(); showInGraph(null);
+makePeaks(pick, goTo); describe(null, pick);
 tracks.forEach(attach);
 for (const p of plots) if (!p.rectangles.length && plots.length > 1) { document.querySelector(`#pools [data-pool="${CSS.escape(p.pool.name)}"]`).click(); }
 $("zoom-in").addEventListener("click", () => zoom(0.6));
