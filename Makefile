@@ -73,6 +73,7 @@ $(VENV)/.run-ready: pyproject.toml | $(VENV)/bin/pip
 
 $(VENV)/.test-ready: pyproject.toml | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'mlia-ethos-u==0.1.0'  # for Arm's programs; its dependencies hold rich back
 	$(PYTHON) -m venv $(VENV)/tosa-tools  # of its own: it wants an older numpy and flatbuffers than the rest
 	$(VENV)/tosa-tools/bin/pip install --quiet --disable-pip-version-check 'tosa-tools==2026.8.*'
 	touch $@ $(VENV)/.run-ready

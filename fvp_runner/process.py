@@ -25,10 +25,10 @@ _LOOK_S = 0.02  # between two looks at whether the program has ended
 
 
 @contextlib.contextmanager
-def child(command: Sequence[str | Path], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start `command` with stdout and stderr piped, its temporary files in `folder`; end it on leaving."""
+def child(command: Sequence[str | Path], folder: Path, cwd: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Start `command` in `cwd` with stdout and stderr piped, its temporary files in `folder`; end it on leaving."""
     try:
-        process = start_program(command, folder)
+        process = start_program(command, folder, cwd=cwd)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise RunnerMissingError(f"cannot start {command[0]}: {reason or error}") from None

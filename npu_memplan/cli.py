@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "Compile many models for many targets, each once; one table of it all.",
     "simulate": "Run a Vela-compiled network on the NPU model.",
     "check": "Say why a Vela-compiled network will not run on a board.",
+    "fvp": "Run a program for one of Arm's FVPs of Corstone, with its command line, on QEMU and our NPU model.",
     "disassemble": "Print the command streams of a Vela-compiled network.",
     "plan": "Plan a problem from CSV or JSON, without TVM.",
     "verify": "Check a plan against its problem.",

@@ -17,13 +17,15 @@ from npu_memplan.sizes import counted
 
 from ..base import RunOptions
 from .own_elf import ElfRun, run_elf
+from .qemu_machine import Semihosting
 
 
 def run_own_elf(
     elf: Path, board: str, npu: str, semihosting: bool, trace: Path | None, options: RunOptions, as_json: bool
 ) -> None:
     """Run `elf` and print what came of it; leaves by click's `Exit` with 1 where it failed."""
-    ran = run_elf(elf, board, options, npu, semihosting, None if as_json else _console)
+    allowed = Semihosting() if semihosting else None
+    ran = run_elf(elf, board, options, npu, allowed, None if as_json else _console)
     if trace is not None:
         write_whole(trace, ran.trace().encode())
     if as_json:
@@ -37,7 +39,7 @@ def run_own_elf(
 
 
 def _console(data: bytes) -> None:
-    sys.stdout.write(data.replace(b"\x04", b"").decode("utf-8", "replace"))
+    sys.stdout.write(data.replace(b"\x04", b"").replace(b"\r\n", b"\n").decode("utf-8", "replace"))
     sys.stdout.flush()
 
 

@@ -25,12 +25,23 @@ from ..register_page import NO_FAULT, JobOutcome
 from ..transcript import END_OF_TRANSMISSION
 from .device import Device, known_objects
 from .qemu import missing_emulator, no_model
-from .qemu_machine import booted, version
+from .qemu_machine import Semihosting, booted, version
 from .trap import RegisterAccess
 
-_ENDS = (bytes([END_OF_TRANSMISSION]), b"EXITTHESIM\n", b"EXITTHESIM\r\n")
+ENDS = (bytes([END_OF_TRANSMISSION]), b"EXITTHESIM\n", b"EXITTHESIM\r\n")
 _CODES = (re.compile(r"^EXIT:([0-9a-fA-F]{8})\s*$", re.M), re.compile(r"Application exit code: (-?\d+)\."))
 _PAYLOAD = re.compile(rb"COP1\x01\x00..(....)", re.S)  # the configuration that a driver payload begins with
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFiles:
+    """Memory beside a program: (address, bytes) to load before it runs, (address, size) to read when it has ended."""
+
+    loads: tuple[tuple[int, bytes], ...] = ()
+    reads: tuple[tuple[int, int], ...] = ()
+
+
+NO_FILES = MemoryFiles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,7 @@ class ElfRun:
     accesses: tuple[RegisterAccess, ...]
     seconds: float
     version: str
+    contents: tuple[bytes, ...] = ()  # of the memory that was to be read when it ended
 
     @property
     def failed_jobs(self) -> tuple[str, ...]:
@@ -71,18 +83,21 @@ class ElfRun:
 
 def run_elf(
     path: Path,
-    board: str | Path,
+    board: str | Path | Board,
     options: RunOptions,
     npu: str = "",
-    semihosting: bool = False,
+    semihosting: Semihosting | None = None,
     console: Callable[[bytes], None] | None = None,
+    memory: MemoryFiles = NO_FILES,
+    ends: tuple[bytes, ...] = ENDS,
 ) -> ElfRun:
     """Boot the program at `path` and wait for its end; `console` is given what it prints, as it comes.
 
     `npu` names the accelerator; empty: the one that a driver payload in the file is for, or else the board's largest.
-    With `semihosting` the program may exit by it, and read and write files here. `RunTimeoutError` when it goes on.
+    With `semihosting` the program may exit by it, and read and write files. `memory` says what else is loaded before
+    it runs, and what is read back when it has ended. Printing one of `ends` ends it. `RunTimeoutError` when it goes on.
     """
-    description = load_board(board)
+    description = board if isinstance(board, Board) else load_board(board)
     if description.qemu is None:
         raise RunnerMissingError(no_model(description))
     if (reason := missing_emulator()) is not None:
@@ -91,19 +106,22 @@ def run_elf(
         elf = Elf.load(path)
     except OSError as error:
         raise RunnerError(f"cannot read {path}: {error.strerror or error}") from None
+    for address, content in memory.loads:
+        elf = elf.with_segment(address, content)
     architecture = _accelerator(elf, description, npu)
     device = Device(description, elf, architecture, known_objects(description, elf), options.checks)
     with booted(description, elf, semihosting) as machine:
         registers = device.start(machine)
         with Stopwatch(f"{path.name} on QEMU", options, registers.jobs) as watch:
-            end = machine.run(registers, watch, console, _ENDS)
+            end = machine.run(registers, watch, console, ends)
             seconds = watch.seconds
+        contents = tuple(machine.read(address, size).tobytes() for address, size in memory.reads)
         text = end.uart.decode("utf-8", "replace").replace(chr(END_OF_TRANSMISSION), "")
         code = end.exit_code if end.exit_code is not None else _printed_code(text)
         return ElfRun(
             path.name, text, code, tuple(registers.jobs), device.notes, architecture,
             tuple(device.jobs.streams),
-            tuple(end.accesses), seconds, version(),
+            tuple(end.accesses), seconds, version(), contents,
         )  # fmt: skip
 
 

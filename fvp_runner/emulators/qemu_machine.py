@@ -13,6 +13,7 @@ import re
 import select
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -45,14 +46,23 @@ def version() -> str:
     return f"QEMU {match[1] if match else 'of an unknown version'}"
 
 
+@dataclass(frozen=True, slots=True)
+class Semihosting:
+    """What a program may do by semihosting: open files, relative to `folder`, read its command line, and exit."""
+
+    command_line: str = ""
+    folder: Path | None = None  # None: the current folder
+
+
 @contextlib.contextmanager
-def booted(board: Board, image: Elf, semihosting: bool = False) -> Iterator[QemuMachine]:
+def booted(board: Board, image: Elf, semihosting: Semihosting | None = None) -> Iterator[QemuMachine]:
     """The board with `image` loaded, its CPU at reset; gone when the context is left."""
     with scratch_folder("qemu") as folder:
         kernel = folder / "firmware.elf"
-        kernel.write_bytes(image.image)
+        kernel.write_bytes(_with_reset_vectors(board, image).image)
         command = _command(board, folder, kernel, semihosting)
-        with child(command, folder) as process, contextlib.ExitStack() as stack:
+        place = semihosting.folder if semihosting else None
+        with child(command, folder, cwd=place) as process, contextlib.ExitStack() as stack:
             try:
                 machine = QemuMachine(board, image, process, folder, stack)
             except RunnerError as error:
@@ -62,13 +72,23 @@ def booted(board: Board, image: Elf, semihosting: bool = False) -> Iterator[Qemu
             yield machine
 
 
-def _command(board: Board, folder: Path, kernel: Path, semihosting: bool) -> list[str]:
+def _with_reset_vectors(board: Board, image: Elf) -> Elf:
+    """`image` with its first stack pointer and program counter also where QEMU's machine reads them."""
+    qemu = board.qemu
+    assert qemu is not None
+    first = image.read(qemu.program_vectors, 8) if qemu.program_vectors else None
+    return image if first is None else image.with_segment(qemu.machine_vectors, bytes(first))
+
+
+def _command(board: Board, folder: Path, kernel: Path, semihosting: Semihosting | None) -> list[str]:
     qemu = board.qemu
     assert qemu is not None
     command = [PROGRAM, "-M", qemu.machine, "-accel", "tcg", "-nodefaults", "-display", "none", "-monitor", "none"]
     command += ["-kernel", str(kernel), "-serial", "stdio", "-S"]
-    if semihosting:
-        command += ["-semihosting-config", "enable=on,target=native"]
+    command += qemu.options
+    if semihosting is not None:
+        words = "".join(f",arg={word.replace(',', ',,')}" for word in semihosting.command_line.split())
+        command += ["-semihosting-config", f"enable=on,target=native{words}"]
     for channel in ("gdb", "qtest"):
         command += [f"-{channel}", f"unix:{folder / channel},server=on,wait=off"]
     return [*command, "-qtest-log", "/dev/null"]
@@ -95,8 +115,8 @@ class QemuMachine:
     ) -> End:
         """Let the CPU run, serving its register accesses, until the program ends or QEMU goes away.
 
-        A program ends when the last that it printed is one of `ends`, or by semihosting where it may. `console` is
-        given what it prints.
+        A program ends when it has printed one of `ends`, or by semihosting where it may. `console` is given what it
+        prints.
         """
         device.set_irq = self._set_irq
         trap = Trap(self._gdb, self._board, device, self._elf.read)
@@ -108,13 +128,18 @@ class QemuMachine:
         pipes = {process.stdout.fileno(): uart, process.stderr.fileno(): errors}
         debugger = gdb.fileno()
         gdb.resume()
-        while not uart.endswith(ends):
+        while True:
             ready = select.select([*pipes, debugger], [], [], watch.left())[0]
             for pipe in [p for p in ready if p in pipes]:
                 data = os.read(pipe, 1 << 16)
+                known = len(pipes[pipe])
                 pipes[pipe] += data
-                if console is not None and pipes[pipe] is uart and data:
-                    console(data)
+                if pipes[pipe] is uart:
+                    ended = _cut_after(uart, known, ends)
+                    if console is not None and data:
+                        console(bytes(uart[known:]))
+                    if ended:
+                        return End(bytes(uart), None, trap.accesses)
                 if not data:
                     pipes.pop(pipe)
                     if pipe == process.stdout.fileno():
@@ -132,7 +157,6 @@ class QemuMachine:
                     trap.handle()
                     gdb.resume()
             watch.check(uart)
-        return End(bytes(uart), None, trap.accesses)
 
     def _set_irq(self, level: bool) -> None:
         qemu = self._board.qemu
@@ -165,6 +189,15 @@ class QemuMachine:
                 for start, stop in _runs(changed):
                     self._qtest.write_memory(address + start, after[start:stop].tobytes())
         self._fetched.clear()
+
+
+def _cut_after(uart: bytearray, known: int, ends: tuple[bytes, ...]) -> bool:
+    """Cut what follows the first of `ends` that ends behind the first `known` bytes; whether there is one."""
+    first = max(0, known - max(map(len, ends), default=0))
+    found = [place + len(end) for end in ends if (place := uart.find(end, first)) >= 0]
+    if found:
+        del uart[min(found) :]
+    return bool(found)
 
 
 def _last_word(gdb: GdbClient) -> str:

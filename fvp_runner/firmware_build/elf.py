@@ -1,12 +1,13 @@
 """Read a 32-bit little-endian ELF executable, and put data into one of its symbols.
 
-Invariant: the file's bytes are never changed in place; `with_data` gives a new image. Only
+Invariant: the file's bytes are never changed in place; `with_data` and `with_segment` give a new image. Only
 what loading firmware needs is read: segments and symbols. Source: the ELF specification.
 """
 
 from __future__ import annotations
 
 import io
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ from ..base import RunnerError
 
 class ElfError(RunnerError):
     """A file is no ELF executable of this kind, or lacks a symbol."""
+
+
+_PHOFF, _PHENTSIZE = 28, 42  # fields of the ELF header: of the program headers' table, of their size and number
+_PT_LOAD, _READ_WRITE = 1, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,19 @@ class Elf:
         image = bytearray(self.image)
         image[offset : offset + len(data)] = data
         return Elf(bytes(image), self.entry, self.segments, self.symbols, self.sections)
+
+    def with_segment(self, address: int, data: bytes) -> Elf:
+        """The same executable with one more loadable segment: `data` at `address`, which the program may write."""
+        image = bytearray(self.image)
+        table, entries = struct.unpack_from("<I", image, _PHOFF)[0], struct.unpack_from("<HH", image, _PHENTSIZE)
+        headers = bytes(image[table : table + entries[0] * entries[1]])
+        image += bytes(-len(image) % 16)
+        offset = len(image)
+        image += data + bytes(-len(data) % 16)
+        header = struct.pack("<8I", _PT_LOAD, offset, address, address, len(data), len(data), _READ_WRITE, 16)
+        struct.pack_into("<I", image, _PHOFF, len(image))
+        struct.pack_into("<HH", image, _PHENTSIZE, entries[0], entries[1] + 1)
+        return Elf.parse(bytes(image) + headers + header)
 
     def name_of(self, address: int) -> str:
         """The object at an address, e.g. "kws_stream in .text"; empty when the file says nothing of it."""

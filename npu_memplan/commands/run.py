@@ -51,8 +51,9 @@ _RARE = (
 @_what("--method", default="", metavar="NAME", help="Of a .pte, whose delegates run on the NPU model; default: its "
        "first.")  # fmt: skip
 @_what("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
-@_what("--on", "runner", type=RunnerName("auto", "local", "qemu", "unicorn", "fvp"), default="auto",
-       show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
+@_what("--on", "runner", type=RunnerName("auto", "local", "qemu", "unicorn", "fvp", "arm-runner"), default="auto",
+       show_default=True, help="Runner; auto takes the best one that is installed. arm-runner: Arm's own firmware with "
+       "TFLite Micro or ExecuTorch, which takes a .tflite or .pte in place of DIRECTORY.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards,
        help="Board of the firmware runners; default: the accelerator's.")  # fmt: skip
 @_what("--steps", type=click.IntRange(min=1), metavar="N", help="N inferences one after another, states kept, "
@@ -213,6 +214,10 @@ def _run_application(directory: Path, context: click.Context) -> None:
     click.echo(f"runs on local, seed {seed}: {each}")
 
 
+_OF_ARM_RUNNER = (
+    "directory", "runner", "external", "inputs", "outputs", "reference", "board", "timeout", "no_checks", "quiet",
+    "verbose", "as_json",
+)  # fmt: skip
 _OF_PROGRAMS = ("directory", "method", "external", "inputs", "outputs", "no_checks", "quiet", "verbose", "as_json")
 
 
@@ -223,6 +228,16 @@ def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context
             "--npu, --semihosting and --trace are for --elf MY.elf; without it give an artifact's DIRECTORY"
         )
     given = context.params
+    if given["runner"] == "arm-runner":
+        from fvp_runner.emulators.arm_command import run_in_arm_runner
+
+        typed = click.core.ParameterSource.COMMANDLINE
+        others = {f"--{key.replace('_', '-')}": key for key in given if key not in _OF_ARM_RUNNER}
+        check_unused(
+            path.name, "--on arm-runner", {o: context.get_parameter_source(key) is typed for o, key in others.items()}
+        )
+        run_in_arm_runner(path, given)
+        return None
     if is_application(path):
         _run_application(path, context)
         return None

@@ -78,18 +78,31 @@ class TimingAdapter(Struct, frozen=True):
 
 
 class QemuData(Struct, frozen=True):
-    """How QEMU models the board: machine, and the input line that is the NPU's interrupt."""
+    """How QEMU models the board: machine, and the input line that is the NPU's interrupt.
+
+    Where the machine reads its first stack pointer and program counter elsewhere than the board does, these are copied
+    from `program_vectors`, where programs for the board have them, to `machine_vectors`.
+    """
 
     machine: str
     irq_object: str
     irq_name: str
     irq_line: int
+    options: tuple[str, ...] = ()  # more of QEMU's command line
+    program_vectors: Address = 0
+    machine_vectors: Address = 0
 
 
 class FvpData(Struct, frozen=True):
-    """Arm's model of the board: binary and parameters; `{elf}`, `{macs}`, `{timeout_s}` are filled in."""
+    """Arm's model of the board: binary and parameters; `{elf}`, `{macs}`, `{timeout_s}` are filled in.
+
+    `macs` are the multipliers of its NPU where no parameter says. Binaries of the same board with another NPU are
+    `others`: their accelerators by name, the one that the binary has by itself first.
+    """
 
     binary: str
+    macs: int = 0
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     parameters: Mapping[str, str | int | float] = field(default_factory=dict)
     fast_parameters: Mapping[str, str | int | float] = field(default_factory=dict)

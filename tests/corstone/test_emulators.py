@@ -330,8 +330,8 @@ def test_long_runs_report_their_progress(tmp_path: Path) -> None:
 
 
 def test_qemu_without_a_model_of_the_board_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FirmwareError.__bases__[0], match=r"QEMU has no model of board corstone-310"):
-        create("qemu", toy(tmp_path / "toy", HANG), RunOptions(board="corstone-310"))
+    with pytest.raises(FirmwareError.__bases__[0], match=r"QEMU has no model of board corstone-320"):
+        create("qemu", toy(tmp_path / "toy", HANG), RunOptions(board="corstone-320"))
 
 
 def test_ctrl_c_ends_unicorn_too(tmp_path: Path) -> None:

@@ -1,0 +1,292 @@
+"""The command line of Arm's FVPs of Corstone, for programs that start them: run by QEMU and our model of the NPU.
+
+Invariant: what is printed never says that Arm's FVP ran; an option that changes nothing here is either one that only
+concerns windows and terminals, or is named on stderr. Options and their meaning: Arm's Fast Models FVP Reference Guide,
+and the scripts of MLIA 0.12, ExecuTorch 1.5, TFLite Micro and Zephyr that use them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from npu_memplan.files.paths import read_bytes
+from npu_memplan.files.whole_file import write_whole
+from npu_memplan.target_data import Board, board_names, load_board
+
+from ..base import RunnerError, RunOptions, RunTimeoutError
+from ..transcript import END_OF_TRANSMISSION
+from .own_elf import ElfRun, MemoryFiles, run_elf
+from .qemu_machine import Semihosting, version
+
+
+def find_models() -> dict[str, tuple[Board, str]]:
+    """By name of the FVPs that are stood in for: the board with the NPU of the FVP, and its default accelerator."""
+    found: dict[str, tuple[Board, str]] = {}
+    for board in map(load_board, board_names()):
+        if board.qemu is None or board.fvp is None:
+            continue
+        family = board.accelerators[0].rpartition("-")[0]
+        found[board.fvp.binary] = board, f"{family}-{board.fvp.macs}"
+        for name, accelerators in board.fvp.others.items():
+            found[name] = msgspec.structs.replace(board, accelerators=accelerators), accelerators[0]
+    return found
+
+
+def _model(name: str) -> tuple[Board, str]:
+    models = find_models()
+    if name in models:
+        return models[name]
+    others = {board.fvp.binary for board in map(load_board, board_names()) if board.fvp is not None}
+    why = f"there is no stand-in for {name}: QEMU has no such board" if name in others else f"no FVP is called {name!r}"
+    raise FvpOptionError(f"{why}; there are: {', '.join(models)}")
+
+
+_WITHOUT_EFFECT = re.compile(
+    r"telnetterminal\d*\.|visualisation|uart\d\.unbuffered_output$|ethosu\.extra_args$|semihosting-(heap|stack)_|"
+    r"INITSVTOR|semihosting-(use_stderr|prefix)$"
+)
+_VALUES = ("-a", "--application", "-C", "--parameter", "--data", "--dump", "-T", "--timelimit", "-f", "--config-file")
+_FLAGS = ("--stat", "--version", "-q", "--quiet")
+_FOREVER_S = 1e6
+
+
+class FvpOptionError(RunnerError):
+    """An option of the FVP's command line is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class FvpOptions:
+    """A command line, understood. Parameters go by their last part, whatever component of the FVP has them."""
+
+    program: Path | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    data: tuple[tuple[Path, int], ...] = ()
+    dumps: tuple[tuple[Path, int, int], ...] = ()
+    timelimit_s: float = _FOREVER_S
+    stat: bool = False
+    version: bool = False
+    quiet: bool = False
+    ignored: tuple[str, ...] = ()
+
+    def parameter(self, name: str) -> str | None:
+        """The value of the parameter that is called so, or ends with `.` and this name."""
+        found = [v for k, v in self.parameters.items() if k == name or k.endswith(f".{name}")]
+        return found[-1] if found else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A parameter that is 0 or 1."""
+        value = self.parameter(name)
+        return default if value is None else value.lower() not in ("0", "false", "")
+
+
+_USED = (
+    "ethosu.num_macs", "uart0.out_file", "uart0.shutdown_on_eot", "uart0.shutdown_tag", "cpu0.semihosting-enable",
+    "cpu0.semihosting-cwd", "cpu0.semihosting-cmd_line",
+)  # fmt: skip
+
+
+def parse_options(arguments: Sequence[str]) -> FvpOptions:
+    """The options of an FVP's command line; `FvpOptionError` says what is wrong with one."""
+    found, parameters, ignored = FvpOptions(), dict[str, str](), list[str]()
+    words, flags = list(arguments), set[str]()
+    while words:
+        word = words.pop(0)
+        option, joined, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        if option in _VALUES and not joined:
+            if not words:
+                raise FvpOptionError(f"{option} has no value; give one behind it")
+            value = words.pop(0)
+        if option in ("-C", "--parameter"):
+            _add_parameter(parameters, value)
+        elif option in ("-f", "--config-file"):
+            for line in read_bytes(Path(value)).decode("utf-8", "replace").splitlines():
+                if text := line.partition("#")[0].strip():
+                    _add_parameter(parameters, text)
+        elif option in ("-T", "--timelimit"):
+            found = replace(found, timelimit_s=min(_seconds(value), _FOREVER_S))
+        elif option == "--data":
+            found = replace(found, data=(*found.data, _placed(value)))
+        elif option == "--dump":
+            found = replace(found, dumps=(*found.dumps, _dumped(value)))
+        elif option in _FLAGS:
+            flags.add({"-q": "quiet"}.get(option, option[2:]))
+        elif option in ("-a", "--application") or not word.startswith("-"):
+            found = replace(found, program=Path((value or word).rpartition("=")[2]))
+        else:
+            ignored.append(word)
+    unused = [k for k in parameters if not _WITHOUT_EFFECT.search(k) and not k.endswith(_USED)]
+    return replace(
+        found, parameters=parameters, ignored=(*ignored, *unused), stat="stat" in flags, version="version" in flags,
+        quiet="quiet" in flags,
+    )  # fmt: skip
+
+
+def _add_parameter(parameters: dict[str, str], text: str) -> None:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise FvpOptionError(f"parameter {text!r} has no value; write NAME=VALUE")
+    parameters[name.strip()] = value.strip().strip("'\"")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise FvpOptionError(f"--timelimit {text!r} is no number of seconds") from None
+
+
+def _placed(text: str) -> tuple[Path, int]:
+    """FILE@ADDRESS, with a component before and a memory space before the address, both of which are left out."""
+    name, at, address = text.rpartition("@")
+    if not at or not name:
+        raise FvpOptionError(f"{text!r} is no FILE@ADDRESS")
+    return Path(name.partition("=")[2] if "=" in name and not Path(name).exists() else name), _number(address)
+
+
+def _dumped(text: str) -> tuple[Path, int, int]:
+    name, _, rest = text.rpartition("@")
+    address, comma, size = rest.partition(",")
+    if not name or not comma:
+        raise FvpOptionError(f"{text!r} is no FILE@ADDRESS,SIZE")
+    return Path(name), _number(address), _number(size)
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text.rpartition(":")[2], 0)
+    except ValueError:
+        raise FvpOptionError(f"{text!r} is no address or size; write it as 0x90000000") from None
+
+
+def run_model(name: str, arguments: Sequence[str]) -> int:
+    """Run a program as `name`, an FVP of Arm's, is told to by `arguments`; the exit code.
+
+    The program's own by semihosting, 1 where the time limit or an NPU job that failed ended it, else 0.
+    """
+    board, accelerator = _model(name)
+    options = parse_options(arguments)
+    if options.version:
+        sys.stdout.write(f"{_identity(name)}\n")
+        return 0
+    if options.program is None:
+        raise FvpOptionError(f"{name} was given no program; name one with -a PROGRAM.elf")
+    if not options.quiet and not os.environ.get("NPU_MEMPLAN_FVP_QUIET"):
+        _tell(f"{_identity(name)}; cycles are estimates (silence this with --quiet or NPU_MEMPLAN_FVP_QUIET=1)")
+    if options.ignored:
+        _tell(f"without effect here: {' '.join(options.ignored)}")
+    return _run(name, board, _accelerator(board, accelerator, options), options, options.program)
+
+
+def _identity(name: str) -> str:
+    own = metadata.version("npu_memplan")
+    return f"npu_memplan {own}'s stand-in for {name}, on {version()} and a model of the NPU: this is not Arm's FVP"
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"npu-memplan fvp: {text}\n")
+    sys.stderr.flush()
+
+
+def _run(name: str, board: Board, accelerator: str, options: FvpOptions, program: Path) -> int:
+    semihosting = None
+    if options.flag("cpu0.semihosting-enable", True):
+        folder = options.parameter("cpu0.semihosting-cwd")
+        if folder and not Path(folder).is_dir():
+            raise FvpOptionError(f"cpu0.semihosting-cwd: there is no folder {folder}")
+        semihosting = Semihosting(
+            options.parameter("cpu0.semihosting-cmd_line") or "", Path(folder) if folder else None
+        )
+    memory = MemoryFiles(
+        tuple((address, read_bytes(path)) for path, address in options.data),
+        tuple((address, size) for _, address, size in options.dumps),
+    )
+    where = options.parameter("uart0.out_file") or "-"
+    with _uart(where) as uart:
+        try:
+            ran = run_elf(
+                program, board, RunOptions(timeout_s=options.timelimit_s), accelerator, semihosting, _writer(uart),
+                memory, _ends(options),
+            )  # fmt: skip
+        except RunTimeoutError:
+            _tell(f"stopped by --timelimit after {options.timelimit_s:g} s")
+            return 1
+    for (path, _, _), content in zip(options.dumps, ran.contents, strict=True):
+        write_whole(path, content)
+    for reason in ran.failed_jobs:
+        _tell(f"NPU job failed: {reason}")
+    if options.stat:
+        sys.stdout.write(_statistics(name, ran))
+    return ran.exit_code or int(bool(ran.failed_jobs))
+
+
+def _accelerator(board: Board, default: str, options: FvpOptions) -> str:
+    """The accelerator that the parameters name."""
+    family, _, usual = default.rpartition("-")
+    macs = options.parameter("ethosu.num_macs") or usual
+    if f"{family}-{macs}" not in board.accelerators:
+        there_are = ", ".join(a.rpartition("-")[2] for a in board.accelerators)
+        raise FvpOptionError(f"ethosu.num_macs={macs}: {family} has {there_are} multipliers")
+    return f"{family}-{macs}"
+
+
+def _uart(where: str) -> BinaryIO:
+    """What the UART is written to, byte by byte as it comes: stdout, or a file."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    descriptor = os.dup(sys.stdout.fileno()) if where == "-" else os.open(where, flags, 0o666)
+    return os.fdopen(descriptor, "wb", buffering=0)
+
+
+def _writer(uart: BinaryIO) -> Callable[[bytes], None]:
+    sys.stdout.flush()
+
+    def write(data: bytes) -> None:
+        uart.write(data.replace(bytes([END_OF_TRANSMISSION]), b""))
+
+    return write
+
+
+def _ends(options: FvpOptions) -> tuple[bytes, ...]:
+    tag = options.parameter("uart0.shutdown_tag")
+    ends = [bytes([END_OF_TRANSMISSION])] if options.flag("uart0.shutdown_on_eot", False) else []
+    return (*ends, tag.encode()) if tag else tuple(ends)
+
+
+def _statistics(name: str, ran: ElfRun) -> str:
+    cycles = sum(job.cycles for job in ran.jobs)
+    lines = [
+        f"--- statistics of the stand-in for {name}: ---",
+        f"Wall time                : {ran.seconds:.6f}s",
+        f"NPU jobs                 : {len(ran.jobs)}",
+        f"NPU cycles (estimated)   : {cycles}",
+    ]
+    return "\n".join([*lines, "-" * len(lines[0]), ""])
+
+
+_MARK = "# npu_memplan's stand-in for an FVP of Arm's; written by `npu-memplan fvp install`"
+
+
+def install_models(folder: Path) -> list[Path]:
+    """Write an executable for each FVP into `folder`, and where MLIA looks for them below it; the files.
+
+    `FvpOptionError` where a file of another origin has the name of one.
+    """
+    system = "Linux64_armv8l_GCC-9.3" if os.uname().machine == "aarch64" else "Linux64_GCC-9.3"
+    paths = [place / name for place in (folder, folder / "models" / system) for name in find_models()]
+    for path in paths:
+        if path.is_symlink() or (path.exists() and _MARK.encode() not in read_bytes(path)):
+            raise FvpOptionError(f"{path} is not a stand-in that was written here; choose another folder")
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = f'#!/bin/sh\n{_MARK}\nunset PYTHONHOME\nexec "{sys.executable}" -m npu_memplan fvp {path.name} "$@"\n'
+        write_whole(path, text.encode())
+        path.chmod(0o755)
+    return paths
