@@ -300,8 +300,11 @@ def tosa_layer_claim(kind: str) -> Claim:
     return Claim(reason=f"no test holds the layer of {kind} to {TOSA}")
 
 
-def summary(claims: Iterable[tuple[str, Claim]]) -> list[str]:
-    """Lines about (kind of operator, claim) pairs: one that counts, and one for each thing that is not exact."""
+def summary(claims: Iterable[tuple[str, Claim]], ran: bool = True) -> list[str]:
+    """Lines about (kind of operator, claim) pairs: one that counts, and one for each thing that is not exact.
+
+    What was not `ran` is expected to be exact, and said to be no more.
+    """
     claims = list(claims)
     if not claims:
         return []
@@ -309,7 +312,8 @@ def summary(claims: Iterable[tuple[str, Claim]]) -> list[str]:
     against = " and ".join(dict.fromkeys(c.reference for c in exact))
     operators = f"{len(claims)} operator{'s' if len(claims) > 1 else ''}"
     how_many = "all" if len(exact) == len(claims) else str(len(exact) or "none")
-    lines = [f"Results: {operators}, {how_many} exact" + (f" against {against}" if exact else "")]
+    word = "exact" if ran else "expected exact (not run)" if exact else "exact (not run)"
+    lines = [f"Results: {operators}, {how_many} {word}" + (f" against {against}" if exact else "")]
     others = Counter((c, kind) for kind, c in claims if c.exactness is not Exactness.EXACT)
     groups: dict[Claim, list[str]] = {}
     for (known, kind), count in others.items():

@@ -65,4 +65,4 @@ class CheckResult:
     references_disagree: str = ""  # of results that differ: which operators two references make otherwise
 
 
-NOT_REQUESTED = CheckResult(reason="the check is off (--no-check)")
+NOT_REQUESTED = CheckResult(reason="the check is off")

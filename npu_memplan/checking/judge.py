@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fvp_runner.checked_run.facts import InputFacts, RunFacts
 from fvp_runner.layers.operator_result import OperatorResult, Verdict
@@ -25,50 +25,70 @@ from ..vocabulary import TFLITE_RESHAPING
 _ULPS = 4  # what two C libraries' functions, each within two, may be apart
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a check is about: operators with their claims, the unit of outputs' differences, and what runs it."""
+
+    operators: Sequence[Operator]
+    unit: str  # "LSB" of integers; of floats it is the tensor's own
+    runner: str
+
+
 def judge(artifact: Artifact, facts: RunFacts) -> CheckResult:
     """The result of a check of `artifact`."""
+    runner = "host C" if artifact.target.accelerator == NO_NPU else "NPU model and host C"
+    return judge_program(Judged(artifact.operators, unit_of(slot.dtype for slot in artifact.outputs), runner), facts)
+
+
+def unit_of(dtypes: Iterable[str]) -> str:
+    """Of the differences of outputs of these types."""
+    return "" if any(dtype.startswith("float") for dtype in dtypes) else "LSB"
+
+
+def judge_program(program: Judged, facts: RunFacts) -> CheckResult:
+    """The result of a check of `program`."""
     if facts.refused:
         return CheckResult(reason=facts.refused)
     outputs = [output for run in facts.runs for output in run.outputs]
     result = CheckResult(
         CheckVerdict.EQUAL,
-        runner="host C" if artifact.target.accelerator == NO_NPU else "NPU model and host C",
+        runner=program.runner,
         reference=facts.reference,
         reference_version=facts.reference_version,
         inputs=tuple(run.input for run in facts.runs),
         elements=sum(output.elements for output in outputs),
         mismatches=sum(output.mismatches for output in outputs),
         max_abs_diff=_finite(max((output.max_abs_diff for output in outputs), default=0.0)),
-        unit=_unit(artifact),
+        unit=program.unit,
         references_disagree=facts.references_disagree,
     )
-    found = [_verdict(artifact, run) for run in facts.runs if run.differs]
+    found = [_verdict(program, run) for run in facts.runs if run.differs]
     reported = next((one for one in found if one[0] is CheckVerdict.DIFFERS), found[0] if found else None)
     return result if reported is None else replace(result, verdict=reported[0], first=reported[1])
 
 
-def _verdict(artifact: Artifact, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:
+def _verdict(program: Judged, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:
     """Of a run that differs: by the first operator that differs further than it claims, or else the first."""
     differing = [row for row in run.operators if row.verdict is Verdict.DIFFERS]
-    further = [row for row in differing if not _covered(artifact.operators, run, row)]
-    first, row = _first(artifact, run, next(iter((*further, *differing)), None))
-    return CheckVerdict.AS_CLAIMED if _covered(artifact.operators, run, row) else CheckVerdict.DIFFERS, first
+    further = [row for row in differing if not _covered(program.operators, run, row)]
+    first, row = _first(program, run, next(iter((*further, *differing)), None))
+    return CheckVerdict.AS_CLAIMED if _covered(program.operators, run, row) else CheckVerdict.DIFFERS, first
 
 
 def _first(
-    artifact: Artifact, run: InputFacts, row: OperatorResult | None
+    program: Judged, run: InputFacts, row: OperatorResult | None
 ) -> tuple[FirstDifference, OperatorResult | None]:
     """The difference of a run that is reported, and its operator if that is known; `row`: the one that was seen."""
     if run.stopped:
         if run.operator < 0:
             return FirstDifference(run.input, stopped=run.stopped), None
-        known = artifact.operators[run.operator]
+        known = program.operators[run.operator]
         return FirstDifference(run.input, run.operator, known.kind, known.name, stopped=run.stopped), None
-    if row is None and len(artifact.operators) == 1:  # there is no other
-        only, (output, *_) = artifact.operators[0], [o for o in run.outputs if o.mismatches]
+    if row is None and len(program.operators) == 1:  # there is no other
+        only, (output, *_) = program.operators[0], [o for o in run.outputs if o.mismatches]
         row = OperatorResult(
             0, only.name, only.kind, Verdict.DIFFERS, output.elements, output.mismatches,
-            int(output.max_abs_diff) if _unit(artifact) else output.max_abs_diff, output.max_ulps,
+            int(output.max_abs_diff) if program.unit else output.max_abs_diff, output.max_ulps,
         )  # fmt: skip
     if row is None:
         outputs = run.outputs
@@ -77,13 +97,13 @@ def _first(
             elements=sum(output.elements for output in outputs),
             mismatches=sum(output.mismatches for output in outputs),
             max_abs_diff=_finite(max(output.max_abs_diff for output in outputs)),
-            unit=_unit(artifact),
+            unit=program.unit,
         ), None
     hidden = (o.index for o in run.operators if o.index < row.index and o.verdict is Verdict.HIDDEN)
     return FirstDifference(
         run.input, row.index, row.kind, row.name, row.elements, row.mismatches, _finite(row.max_abs_diff),
         "LSB" if isinstance(row.max_abs_diff, int) else "",
-        tuple(index for index in hidden if artifact.operators[index].kind not in TFLITE_RESHAPING),
+        tuple(index for index in hidden if program.operators[index].kind not in TFLITE_RESHAPING),
     ), row  # fmt: skip
 
 
@@ -106,7 +126,7 @@ def _covered(operators: Sequence[Operator], run: InputFacts, row: OperatorResult
     return level is Exactness.UNPROVEN
 
 
-def is_right(artifact: Artifact, result: CheckResult) -> bool:
+def is_right(operators: Sequence[Operator], result: CheckResult) -> bool:
     """Whether no other program need be tried: nothing differs further than claimed, and of what is claimed nothing is
     an unproven operator of the NPU that is off by more than a step.
     """
@@ -115,26 +135,21 @@ def is_right(artifact: Artifact, result: CheckResult) -> bool:
         return False
     if first is None or first.operator < 0:
         return True
-    found = artifact.operators[first.operator]
+    found = operators[first.operator]
     unproven = found.agent is Agent.NPU and found.claim.exactness is Exactness.UNPROVEN
     return not (unproven and first.unit == "LSB" and (first.max_abs_diff or 0) > 1)
-
-
-def _unit(artifact: Artifact) -> str:
-    """Of the differences of outputs."""
-    return "" if any(slot.dtype.startswith("float") for slot in artifact.outputs) else "LSB"
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def suspects(artifact: Artifact, first: FirstDifference) -> tuple[str, ...]:
+def suspects(operators: Sequence[Operator], first: FirstDifference) -> tuple[str, ...]:
     """Kinds of operators on the NPU that may have made the first difference, the likeliest first."""
     places: Iterable[int] = (first.operator, *reversed(first.hidden))
     if first.operator < 0:
-        places = range(len(artifact.operators))
-    found = [artifact.operators[index] for index in places]
+        places = range(len(operators))
+    found = [operators[index] for index in places]
     return tuple(dict.fromkeys(o.kind for o in found if o.agent is Agent.NPU))
 
 

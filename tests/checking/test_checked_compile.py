@@ -13,15 +13,18 @@ from click.testing import CliRunner
 import npu_memplan as nm
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.check import CheckResult, CheckVerdict, FirstDifference
+from npu_memplan.artifact.parts import Operator
+from npu_memplan.checking import candidates
 from npu_memplan.checking import compile as checking
 from npu_memplan.checking.budget import too_much, work
 from npu_memplan.checking.judge import suspects, with_result
 from npu_memplan.checking.mode import CheckMode, CheckModeError, check_mode
 from npu_memplan.cli import cli
 from npu_memplan.ethosu import weight_codec
-from npu_memplan.exactness import Exactness
+from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.tflite import described
 from npu_memplan.options import CompileOptions
+from npu_memplan.problem import Agent
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.report.text.checked import results
 from tests.exactness.test_doubts import select_of_reshaped
@@ -138,8 +141,8 @@ def test_what_is_behind_a_claimed_difference_is_judged(
 def test_where_nothing_is_right_nothing_is_written(
     wrong_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "_TRIED", 0)
-    what = r"NOT exact: .* first in operator 1 CONV_2D 't4' .*; no other program of it was right"
+    monkeypatch.setattr(candidates, "_TRIED", 0)
+    what = r"NOT exact: .* first in operator 1 CONV_2D 't4' .*; nothing is written"
     with pytest.raises(nm.InternalError, match=what):
         nm.compile(wrong_stream, tmp_path / "out", check=True)
     assert not (tmp_path / "out").exists()
@@ -157,13 +160,31 @@ def test_at_last_all_operators_go_to_the_host(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(
         weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
     )
-    monkeypatch.setattr(checking, "_TRIED", 1)
+    monkeypatch.setattr(candidates, "_TRIED", 1)
     model = tmp_path / "conv.tflite"
     model.write_bytes(split_then("CONV_2D", batch=1))
     made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
     assert made.check.verdict is CheckVerdict.EQUAL
     assert made.npu_operations == 0
     assert len(made.check.given_up) == 1
+
+
+def test_programs_that_are_all_wrong_are_named() -> None:
+    operators = (Operator("y", "CONV_2D", Agent.NPU, claim=Claim(Exactness.EXACT)),)
+    first = FirstDifference("random:0", 0, "CONV_2D", "y", 4, 1, 2.0, "LSB")
+    wrong = CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", elements=4, mismatches=1, first=first)
+
+    def made(options: CompileOptions) -> candidates.CheckedProgram[str]:
+        return candidates.CheckedProgram("", options, options.npu_compiler, operators, wrong)
+
+    options = CompileOptions()
+    with pytest.raises(
+        nm.InternalError, match=r"nor is that of --npu-compiler tvm, --npu-compiler vela --host-ops CON"
+    ):
+        candidates.right_program(made(replace(options, npu_compiler="vela")), options, made)
+    own = replace(options, operators=("own.py",))
+    with pytest.raises(candidates.WrongOperatorError, match="CONV_2D 'y': 1 of 4 elements differ"):
+        candidates.right_program(made(replace(own, npu_compiler="vela")), own, made)
 
 
 @pytest.mark.usefixtures("lenient")
@@ -187,7 +208,8 @@ def test_vela_is_no_alternative_where_an_input_is_streamed(tmp_path: Path) -> No
     made = nm.compile(model, tmp_path / "out", check=False, stream_input="image")
     first = FirstDifference("random:0", operator=0, kind="CONV_2D", name="y")
     wrong = CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", first=first)
-    found = checking._Alternatives(options, made, wrong).next()
+    first_tried = candidates.CheckedProgram(None, made.target, "tvm", made.operators, wrong)
+    found = candidates.Alternatives(options, first_tried).next()
     assert found is not None
     assert (found.npu_compiler, found.host_ops) == ("tvm", ("CONV_2D",))
 
@@ -196,8 +218,8 @@ def test_an_operation_that_the_npu_model_refuses_goes_to_the_host(tmp_path: Path
     """Vela's clamp of uint8 has a least value above its greatest: the operation, and so the operator, is known."""
     first = FirstDifference("random:0", stopped="operation 3 (POOL ...): ...", operator=0, kind="RELU", name="y")
     made = nm.compile(_relu(tmp_path), tmp_path / "out", npu_compiler="vela")
-    assert suspects(made, first) == ("RELU",)
-    assert suspects(made, replace(first, operator=-1)) == ("RELU",)
+    assert suspects(made.operators, first) == ("RELU",)
+    assert suspects(made.operators, replace(first, operator=-1)) == ("RELU",)
     told = with_result(made, CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", first=first))
     assert told.operators[0].claim.exactness is Exactness.DIFFERS
     assert "NOT exact: the run on input random:0 was stopped: operation 3" in results(told)[0]
@@ -207,9 +229,10 @@ def test_no_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("npu_memplan.checking.worker.run", lambda *_: pytest.fail("it was run"))
     done = CliRunner().invoke(cli, ["compile", str(KWS), "-o", str(tmp_path / "out"), "--no-check"])
     assert done.exit_code == 0, done.output
-    assert "not checked: the check is off (--no-check)" in " ".join(done.stdout.split())
+    text = " ".join(done.stdout.split())
+    assert "13 operators, all expected exact (not run) against tflite-micro: the check is off" in text
     check = Artifact.load(tmp_path / "out").check
-    assert (check.verdict, check.reason) == (CheckVerdict.NOT_CHECKED, "the check is off (--no-check)")
+    assert (check.verdict, check.reason) == (CheckVerdict.NOT_CHECKED, "the check is off")
 
 
 def _reason(tmp_path: Path, model: Path, **options: Any) -> str:
@@ -248,7 +271,7 @@ def test_c_that_ends_its_process_does_not_end_the_compile(tmp_path: Path, monkey
         return made
 
     monkeypatch.setattr(checking, "write", crashing)
-    with pytest.raises(nm.InternalError, match="was stopped: the compiled C ended with SIGABRT"):
+    with pytest.raises(nm.InternalError, match="was stopped: the compiled C ended with SIGABRT; nothing is written"):
         nm.compile(_relu(tmp_path), tmp_path / "out", check=True, accelerator="none")
 
 

@@ -1,6 +1,7 @@
 """The text about a compile's results: the claims by rule, and the outcome of the check.
 
-Invariant: the text names a program that was not compared with its reference, with the reason.
+Invariant: the text names a program that was not compared with its reference, with the reason, and calls nothing of it
+exact but expected to be so.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from ...exactness import summary
 
 def results(artifact: Artifact) -> list[str]:
     """Lines: the count of claims with what a check found, and what is not exact."""
-    lines = summary((operator.kind, operator.claim) for operator in artifact.operators)
+    check = artifact.check
+    ran = check.verdict is not CheckVerdict.NOT_CHECKED
+    lines = summary(((operator.kind, operator.claim) for operator in artifact.operators), ran)
     if not lines:
         return []
-    check = artifact.check
-    if check.verdict is CheckVerdict.DIFFERS:
+    if not ran:
+        lines[0] += f": {check.reason}" if check.reason else ""
+    elif check.verdict is CheckVerdict.DIFFERS:
         lines[0] = f"Results: {difference(check)}; by rule {lines[0].removeprefix('Results: ')}"
     else:
         lines[0] = f"{lines[0]}; {outcome(check)}"
@@ -29,7 +33,7 @@ def results(artifact: Artifact) -> list[str]:
 def outcome(check: CheckResult) -> str:
     """What a check found, in one clause."""
     if check.verdict is CheckVerdict.NOT_CHECKED:
-        return f"not checked: {check.reason}"
+        return f"expected exact (not run): {check.reason}"
     if check.verdict is CheckVerdict.DIFFERS:
         return difference(check)
     count = len(check.inputs)
