@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,7 @@ from fvp_runner.npu_model.model import NpuModel
 from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.npu_model.spec.stream import DecodedStep
 from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED, unconfirmed
+from fvp_runner.npu_model.spec.u85.kernels import divides
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
@@ -43,6 +45,7 @@ from tests.support.damage import damaged_streams, targets, wrong_registers
 from tests.support.needs import need_data
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.single_operators import all_cases
+from tests.support.tflite_builder import ModelBuilder
 from tests.support.trial import try_case
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
@@ -63,6 +66,40 @@ def test_single_operator_is_bit_exact(number: int) -> None:
         assert trial.wrong > 0
     else:
         assert trial.wrong == 0, f"{trial.wrong} of {trial.elements} elements differ on {npu}"
+
+
+# Average pools (window, stride, padding of TFLite) and the OFM_SCALE (shift and rounding, multiplier) that Vela 4.5 and
+# 5.0 write for them; Vela 5.2 writes 1 for all, and nothing else differs.
+_AVERAGES = {
+    "2x2": ((2, 2, 1), (0x2020, 0x40000001)),
+    "3x3": ((3, 1, 1), (0x2022, 0x71C71C73)),
+    "padded 3x3": ((3, 1, 0), (0x2022, 0x71C71C73)),
+    "8x8": ((8, 1, 1), (0x2024, 0x40000001)),
+}
+_ONE = struct.pack("<HI", 0x201E, 1 << 30)
+
+
+@pytest.mark.parametrize("name", _AVERAGES)
+def test_an_average_divides_once_whichever_vela_wrote_its_scale(name: str) -> None:
+    from fvp_runner.references.tflite import TFLiteReference
+
+    (size, stride, padding), scale = _AVERAGES[name]
+    made = 8 if padding == 0 else (8 - size) // stride + 1
+    b = ModelBuilder()
+    x, y = b.tensor((1, 8, 8, 16), "int8", 0.05, -7), b.tensor((1, made, made, 16), "int8", 0.05, -7)
+    options = {"FilterWidth": size, "FilterHeight": size, "StrideW": stride, "StrideH": stride, "Padding": padding}
+    b.operator("AVERAGE_POOL_2D", [x], [y], "Pool2DOptions", 2, **options)
+    source = b.made([x], [y]).finish()
+    now = compile_tflite(source, VelaOptions("ethos-u85-256"), name).network
+    assert now.count(_ONE) == 1
+    before = now.replace(_ONE, struct.pack("<HI", *scale))
+    inputs = [np.random.default_rng(3).integers(-128, 128, (1, 8, 8, 16), np.int64).astype(np.int8)]
+    (expected,) = TFLiteReference(source, name).run(inputs)
+    for data in (now, before):
+        network = read_network(data, name)
+        (got,) = NetworkModel(network, data).run(inputs).outputs
+        assert np.array_equal(got.reshape(-1), expected.reshape(-1))
+        assert unconfirmed(decode(network.npu_calls[0].words, Language.U85)) == ()
 
 
 @lru_cache(maxsize=8)
@@ -257,15 +294,17 @@ def test_what_no_reference_confirms_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "pad", "is_said"), [((1 << 30) + 1 | 36 << 32, 0, True), (1 << 30 | 30 << 32, 0, False),
-                                  ((1 << 30) + 1 | 36 << 32, 1, False)]
+    ("scale", "is_known", "is_said"),
+    [((1 << 30) + 1 | 36 << 32, True, False), (1 << 30 | 30 << 32, False, False),
+     (1 << 30 | 36 << 32, False, True), (1789569776 | 36 << 32, False, True), (1789569773 | 30 << 32, False, False)],
 )  # fmt: skip
-def test_averages_whose_scale_divides_too_are_marked_unconfirmed(scale: int, pad: int, is_said: bool) -> None:
-    """Vela 4.5 and 5.0 write 1/64 for a window of 8x8 without padding, Vela 5.2 writes 1."""
-    window = {Register.KERNEL_HEIGHT_M1: 7, Register.KERNEL_WIDTH_M1: 7, Register.IFM_PAD_TOP: pad}
+def test_averages_whose_scale_may_divide_too_are_marked_unconfirmed(scale: int, is_known: bool, is_said: bool) -> None:
+    """Of a window of 8x8; 1/64 rounded up is Vela's up to 5.0, exactly 1/64 and 5/3 of it may be ratios of scales."""
+    window = {Register.KERNEL_HEIGHT_M1: 7, Register.KERNEL_WIDTH_M1: 7}
     registers = {**window, Register.OFM_PRECISION: 0x101, Register.OFM_SCALE: scale | 1 << 45}
     operation = Operation(Op.POOL, PoolMode.AVERAGE, registers, language=Language.U85)
-    assert any("POOL AVERAGE without padding" in text for text in unconfirmed([operation])) == is_said
+    assert divides(scale | 1 << 45, 64) == is_known
+    assert any("POOL AVERAGE" in text for text in unconfirmed([operation])) == is_said
 
 
 @pytest.mark.parametrize("name", sorted({f.split()[-1] for f in CONFIRMED if f.startswith("ELEMENTWISE")}))

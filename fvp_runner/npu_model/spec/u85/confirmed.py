@@ -22,6 +22,8 @@ from npu_memplan.ethosu.stream.isa_u85 import (
     TableKind,
 )
 
+from .kernels import divides
+
 
 def features(operation: Operation) -> Iterator[str]:
     """What an operation uses, in words; registers that mean nothing to it are left out."""
@@ -42,8 +44,8 @@ def features(operation: Operation) -> Iterator[str]:
         if accumulators & 3:
             yield "48-bit sums"
         yield from _named("sums start from", AccumulatorInput, accumulators >> 4 & 3, AccumulatorInput.RESET)
-    if operation.op is Op.POOL and _divides_twice(operation):
-        yield "POOL AVERAGE without padding, whose scale divides by the window too (Vela up to 5.0; 5.2 leaves it out),"
+    if operation.op is Op.POOL and _may_divide_twice(operation):
+        yield "POOL AVERAGE, whose scale may divide by the window too (as Vela up to 5.0 writes it),"
     if operation.op in (Op.CONV, Op.DEPTHWISE) and not operation.parameter & 1:
         weights = get(Register.WEIGHT_FORMAT)
         if weights & 1:
@@ -87,20 +89,18 @@ def _transfer(source: int, target: int) -> Iterator[str]:
         yield "scatter"
 
 
-def _divides_twice(operation: Operation) -> bool:
-    """Whether the scale of an average is 1/elements of its window.
+def _may_divide_twice(operation: Operation) -> bool:
+    """Whether the scale of an average may be a ratio of scales over the elements of its window.
 
-    Vela 4.5 and 5.0 write such a scale where there is no padding, as for Ethos-U55, Vela 5.2 writes 1, and all else is
-    equal: one of them is wrong, and no public source says which. The model divides by the window itself.
+    Vela up to 5.0 writes such scales, Vela 5.2 the ratio alone. What is 1/elements is known (`kernels.divides`); of a
+    ratio near that nobody can tell which of the two it is. The model takes it for the ratio.
     """
-    get, r = operation.get, Register
-    pads = (r.IFM_PAD_TOP, r.IFM_PAD_LEFT, r.IFM_PAD_BOTTOM, r.IFM_PAD_RIGHT)
-    if operation.parameter != PoolMode.AVERAGE or any(get(pad) for pad in pads):
+    if operation.parameter != PoolMode.AVERAGE:
         return False
-    window = (get(r.KERNEL_HEIGHT_M1) + 1) * (get(r.KERNEL_WIDTH_M1) + 1)
-    word = get(r.OFM_SCALE)
-    scale = math.ldexp(word & 0xFFFFFFFF, -(word >> 32 & 63))
-    return window > 1 and abs(scale * window - 1) < 1 / window
+    word = operation.get(Register.OFM_SCALE)
+    taps = (operation.get(Register.KERNEL_HEIGHT_M1) + 1) * (operation.get(Register.KERNEL_WIDTH_M1) + 1)
+    times = math.ldexp((word & 0xFFFFFFFF) * taps, -(word >> 32 & 63))
+    return taps > 1 and 1 / 2 < times < 2 and not divides(word, taps)
 
 
 def _named(what: str, kinds: type, value: int, usual: object) -> Iterator[str]:

@@ -89,10 +89,23 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
         cores = range(1 if fast else accelerator.cores)
         streams = tuple(Span.read(regs, "WEIGHT", str(core) if core else "") for core in cores)
     scales = () if output.global_scale else (Span.read(regs, "SCALE"),)
+    scale = read_scale(regs, r.OFM_SCALE)
+    if pool is PoolMode.AVERAGE and divides(regs.raw(r.OFM_SCALE), window.height * window.width):
+        scale = Scale.of(1, 0, scale.rounding)  # the average divides itself, and once
     return SumSpec(
-        output, window, source, pool, depthwise, sums, slice_depth, 48 if wide else 32, read_scale(regs, r.OFM_SCALE),
+        output, window, source, pool, depthwise, sums, slice_depth, 48 if wide else 32, scale,
         streams, scales, (6, 15) if wide else (4, 31), orders, fast, matrix, loaded, start,
     )  # fmt: skip
+
+
+def divides(word: int, taps: int) -> bool:
+    """Whether OFM_SCALE `word` of an average over `taps` elements is 1/taps, which Vela 4.5 and 5.0 write, rounded up.
+
+    Vela 5.2 writes 1 for the same layer, and nothing else differs. Arm's FVP gives tflite-micro's results for a stream
+    of Vela 4.5 (AmbiqAI/vela_example_generator @209ad9e), so the window is divided by once there too.
+    """
+    excess = (word & 0xFFFFFFFF) * taps - (1 << (word >> 32 & 63))
+    return taps > 1 and 0 < excess < 1 << max((word >> 32 & 63) - 24, 0)
 
 
 def _slice_depth(part: bool, bits: int, micro_depth: int, sparse: bool, accelerator: Architecture) -> int:
