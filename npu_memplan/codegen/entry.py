@@ -29,6 +29,11 @@ RUNTIME_TEXT = f"""\
 
 #include <stdint.h>
 
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \\
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "results depend on the order and the rounding of float operations: compile this file without -ffast-math"
+#endif
+
 {LONG_STRINGS}
 /* Weights, tables and command streams: one section, so that a linker script can place them. */
 #if defined(__ELF__)

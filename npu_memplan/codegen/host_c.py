@@ -1,9 +1,10 @@
 """Host PrimFuncs as plain C functions, printed by TVM's c target.
 
 Invariant: what C computes is what the PrimFunc says, bit for bit: float constants are printed
-as C99 hexadecimal floats (TVM's own printer keeps 7 digits and loses scales), pointers are the
-planned ones, and no runtime library is called. What is printed twice is read twice: TVM's printer would take the
-operands of min and max from variables that it made for an earlier one with the same text, whatever was stored since.
+as C99 hexadecimal floats (TVM's own printer keeps 7 digits and loses scales), integers wrap where they may leave their
+type, pointers are the planned ones, and no runtime library is called. What is printed twice is read twice: TVM's
+printer would take the operands of min and max from variables that it made for an earlier one with the same text,
+whatever was stored since.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
@@ -22,6 +25,9 @@ from ..process.ending import raise_outside_cause
 from . import CodegenError
 from .c_array import c_float
 from .c_names import local
+from .wrapping import WRAPPING, with_wrapping, wrapping_function
+
+Values = npt.NDArray[np.generic]
 
 _EXTERN = '(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL '
 _DECLARATION = re.compile(_EXTERN + r"(?P<type>[\w ]+?\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\);\n")
@@ -44,18 +50,18 @@ def defined_in(texts: Iterable[str]) -> frozenset[str]:
 
 
 def print_functions(
-    functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]], defined: Collection[str] = ()
+    functions: Mapping[str, Any], constants: Mapping[str, Sequence[Values | None]], defined: Collection[str] = ()
 ) -> str:
     """C text of PrimFuncs, each a static function called by its key.
 
     `functions` maps the C name to a planned PrimFunc (parameters are flat buffers);
-    `constants[name][i]` says that parameter i is read only and becomes a pointer to const; functions that are
-    `defined` before need no declaration.
+    `constants[name][i]` is what parameter i holds, if it is a constant; it becomes a pointer to const. Functions that
+    are `defined` before need no declaration.
     """
     if not functions:
         return ""
     try:
-        source = _printed(functions)
+        source = _printed(functions, constants)
     except NpuMemplanError:
         raise
     except Exception as error:  # what was lowered has a form in C
@@ -66,9 +72,10 @@ def print_functions(
     return _tidy(source, functions, constants, defined)
 
 
-def _printed(functions: Mapping[str, Any]) -> str:
+def _printed(functions: Mapping[str, Any], constants: Mapping[str, Sequence[Values | None]]) -> str:
     target = tvm.target.Target("c")
-    module = tvm.IRModule({ir.GlobalVar(name): _opaque(_named_for_c(f)) for name, f in functions.items()})
+    plain = {name: _opaque(_named_for_c(f)) for name, f in functions.items()}
+    module = tvm.IRModule({ir.GlobalVar(name): with_wrapping(f, constants[name]) for name, f in plain.items()})
     module = _passes(target)(module)
     module = tvm.IRModule(
         {gv: _plain_abi(_stack_scalars(f, gv.name_hint), gv.name_hint) for gv, f in module.functions.items()}
@@ -205,17 +212,23 @@ def _printable(function: Any) -> Any:
 
 
 def _tidy(
-    source: str, functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]], defined: Collection[str]
+    source: str,
+    functions: Mapping[str, Any],
+    constants: Mapping[str, Sequence[Values | None]],
+    defined: Collection[str],
 ) -> str:
     declared: dict[str, set[str]] = {}
-    extremes: dict[str, str] = {}
+    inline: dict[str, str] = {}
 
     def declaration(match: re.Match[str]) -> str:
         name, kind = match["name"], match["type"]
         extreme = _EXTREME.fullmatch(name)
         if extreme is not None:
             sign = "<" if extreme["what"] == "min" else ">"
-            extremes[name] = f"static inline {kind} {name}({kind} a, {kind} b) {{ return a {sign} b ? a : b; }}"
+            inline[name] = f"static inline {kind} {name}({kind} a, {kind} b) {{ return a {sign} b ? a : b; }}"
+            return ""
+        if wraps := WRAPPING.fullmatch(name):
+            inline[name] = wrapping_function(wraps["what"], wraps["dtype"])
             return ""
         if (
             name not in functions
@@ -229,8 +242,8 @@ def _tidy(
     def definition(match: re.Match[str]) -> str:
         name = match["name"]
         arguments = match["arguments"].split(", ") if match["arguments"] else ["void"]
-        for index, read_only in enumerate(constants[name]):
-            if read_only:
+        for index, values in enumerate(constants[name]):
+            if values is not None:
                 arguments[index] = f"const {arguments[index]}"
         return f"static {match['type']} {name}({', '.join(arguments)}) {{\n"
 
@@ -248,7 +261,7 @@ def _tidy(
         # One function called with pointers of different types: C99 lets us leave its parameters open.
         result = next(iter(signatures)).split(f" {name}(")[0]
         externs.append(next(iter(signatures)) if len(signatures) == 1 else f"{result} {name}();")
-    externs += [extremes[name] for name in sorted(extremes)]
+    externs += [inline[name] for name in sorted(inline)]
     return "\n".join([*externs, *([""] if externs else []), source.strip(), ""])
 
 

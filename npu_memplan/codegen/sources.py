@@ -154,14 +154,16 @@ def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, b
     prefix = f"{interface.name}_host_constant"
     arrays, table, total = _constant_arrays(program, interface, calls.values(), prefix, files)
     functions: dict[str, Any] = {}
-    read_only: dict[str, list[bool]] = {}
+    constants: dict[str, list[npt.NDArray[np.generic] | None]] = {}
     wrappers = []
     called = list(
         dict.fromkeys(str(text) for c in calls.values() for text in (c.primfunc.attrs or {}).get(C_SOURCES, ()))
     )
     for symbol, call in calls.items():
         functions[f"{symbol}_body"] = call.primfunc
-        read_only[f"{symbol}_body"] = [isinstance(a, ConstantArgument) for a in call.arguments]
+        constants[f"{symbol}_body"] = [
+            program.constants[a.index] if isinstance(a, ConstantArgument) else None for a in call.arguments
+        ]
         wrappers.append(_wrapper(interface, call, table))
     brought = external_functions((call.primfunc for call in calls.values()), interface)
     known = defined_in(called) | {function.symbol for function in brought}
@@ -171,7 +173,7 @@ def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, b
         *include_line(interface),
         *([arrays] if arrays else []),
         *called,
-        renamed(print_functions(functions, read_only, known), interface),
+        renamed(print_functions(functions, constants, known), interface),
         *wrappers,
     ]
     return "\n".join(parts), total

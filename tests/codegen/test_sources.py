@@ -174,7 +174,7 @@ def test_extern_functions_with_several_signatures_keep_one_declaration():
         T.evaluate(T.call_extern("int32", "two", b.data))
         T.evaluate(T.call_extern("int32", "memcpy", a.data, b.data, 4))
 
-    text = print_functions({"f": calls}, {"f": [False]})
+    text = print_functions({"f": calls}, {"f": [None]})
     assert "int32_t one(int8_t*, int32_t*);" in text
     assert "int32_t two();" in text
     assert "memcpy(" in text.split("{", 1)[1]
@@ -191,7 +191,7 @@ def test_an_allocation_that_was_not_planned_is_refused():
             pool[i] = T.Cast("uint8", a[i])
 
     with pytest.raises(CodegenError, match="the allocation a of f has scope global and is not placed in a pool"):
-        print_functions({"f": unplanned}, {"f": [False]})
+        print_functions({"f": unplanned}, {"f": [None]})
 
 
 def test_a_module_that_is_not_planned_is_refused():
@@ -234,7 +234,7 @@ def test_identifier(name, expected):
 
 
 def test_scalars_that_stay_in_registers_are_not_planned():
-    text = print_functions({"f": scaled}, {"f": [False, False, True]})
+    text = print_functions({"f": scaled}, {"f": [None, None, np.zeros(1, np.float32)]})
     assert "total" in text
     assert isinstance(scaled, tirx.PrimFunc)
 

@@ -4,6 +4,11 @@
 
 #include <stdint.h>
 
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "results depend on the order and the rounding of float operations: compile this file without -ffast-math"
+#endif
+
 /* Long constants are string literals, which compilers read fastest. */
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Woverlength-strings"

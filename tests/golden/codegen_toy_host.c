@@ -11,6 +11,8 @@ static NPU_MEMPLAN_CONSTANT int32_t toy_host_constant_0[8] = {
   1, -2, 3, -4, 5, -6, 7, -1048576
 };
 
+static inline int32_t npu_memplan_mul_int32(int32_t a, int32_t b) { return (int32_t)((uint32_t)a * (uint32_t)b); }
+
 static void toy_scaled_body(uint8_t* sram, const int32_t* table) {
   int8_t* data = ((int8_t*)(&(sram[16])));
   int32_t* scratch = ((int32_t*)(&(sram[32])));
@@ -18,7 +20,7 @@ static void toy_scaled_body(uint8_t* sram, const int32_t* table) {
   int32_t total;
   for (int32_t i = 0; i < 8; ++i) {
     total = ((int32_t)data[i]);
-    total = (total * table[i]);
+    total = npu_memplan_mul_int32(total, table[i]);
     scratch[i] = total;
   }
   for (int32_t i_1 = 0; i_1 < 8; ++i_1) {

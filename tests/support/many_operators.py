@@ -6,6 +6,8 @@ replaced for the test.
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,45 +67,79 @@ def module_of_all(networks: Sequence[Network]) -> Any:
     return module
 
 
+class Together:
+    """The operators of several networks as one program: its C in a folder, and its pool with the given inputs."""
+
+    def __init__(self, networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path) -> None:
+        self._networks, self._inputs = networks, inputs
+        module = module_of_all(networks)
+        agents = frozenset((Agent.HOST,))
+        request = Request(CompileOptions(NO_NPU, objective="bytes"), (Pool("sram", None, agents=agents),))
+        self.extracted = extract_problem(Loaded.given(request, module))
+        self.plan = plan(self.extracted.problem, "first-fit")
+        check(self.extracted.problem, self.plan)
+        planned = rewrite(module, self.extracted.problem, self.plan)
+        self._attributes = planned["main"].attrs
+        self._bytes = max(self.plan.usage[0].used_bytes, 1)
+        pool = PoolSpec("sram", self.plan.usage[0].used_bytes)
+        interface = Interface("many", (pool,), (), (), (), host_kernels=networks[0].host_kernels)
+        print_sources(planned, interface).write(folder)
+
+    @property
+    def given(self) -> list[Any]:
+        """Slots of inputs and states, which are there before a run."""
+        return [*self._attributes[PLACED_INPUTS], *self._attributes[PLACED_STATES]]
+
+    def pool(self) -> np.ndarray:
+        """A poisoned pool with inputs and states; states start at their zero points."""
+        given = {}
+        for n, (network, values) in enumerate(zip(self._networks, self._inputs, strict=True)):
+            for index, value in zip(network.inputs, values, strict=True):
+                given[f"m{n}_i{index}"] = value
+            for index in network.states:
+                tensor = network.tensors[index]
+                given[f"m{n}_i{index}"] = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+        memory = np.full(self._bytes + 64, POISON, np.uint8)
+        pool = memory[(start := -memory.ctypes.data % 16) : start + self._bytes]
+        for slot in self.given:
+            _view(pool, slot)[...] = given[str(slot["name"])].reshape(-1)
+        return pool
+
+    def outputs(self, pool: np.ndarray) -> list[list[np.ndarray]]:
+        """The outputs of each network, after a run on `pool`."""
+        found = iter([_view(pool, slot).copy() for slot in self._attributes[PLACED_OUTPUTS]])
+        return [[next(found).reshape(network.tensors[i].shape) for i in network.outputs] for network in self._networks]
+
+
+def _view(pool: np.ndarray, slot: Any) -> np.ndarray:
+    start = int(slot["offset_bytes"])
+    return pool[start : start + int(slot["size_bytes"])].view(str(slot["dtype"]))
+
+
 def run_together(
     networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path
 ) -> list[list[np.ndarray]]:
-    """The outputs of each network for its inputs; states start at their zero points."""
-    module = module_of_all(networks)
-    extracted = extract_problem(
-        Loaded.given(
-            Request(CompileOptions(NO_NPU, objective="bytes"), (Pool("sram", None, agents=frozenset((Agent.HOST,))),)),
-            module,
-        )
-    )
-    problem = extracted.problem
-    placed = plan(problem, "first-fit")
-    check(problem, placed)
-    planned = rewrite(module, problem, placed)
-    attributes = planned["main"].attrs
-    interface = Interface(
-        "many", (PoolSpec("sram", placed.usage[0].used_bytes),), (), (), (), host_kernels=networks[0].host_kernels
-    )
-    sources = print_sources(planned, interface)
-    sources.write(folder)
-    pool = np.full(max(placed.usage[0].used_bytes, 1) + 64, POISON, np.uint8)
-    base = -pool.ctypes.data % 16
+    """The outputs of each network for its inputs, run with the sanitizers."""
+    return run_sanitized(Together(networks, inputs, folder), folder)
 
-    def view(slot: Any) -> np.ndarray:
-        start = base + int(slot["offset_bytes"])
-        return pool[start : start + int(slot["size_bytes"])].view(str(slot["dtype"]))
 
-    given = {}
-    for n, (network, values) in enumerate(zip(networks, inputs, strict=True)):
-        for index, value in zip(network.inputs, values, strict=True):
-            given[f"m{n}_i{index}"] = value
-        for index in network.states:
-            tensor = network.tensors[index]
-            given[f"m{n}_i{index}"] = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
-    program = Program(folder, "many", extracted, placed, [pool[base : base + max(placed.usage[0].used_bytes, 1)]])
-    for slot in (*attributes[PLACED_INPUTS], *attributes[PLACED_STATES]):
-        view(slot)[...] = given[str(slot["name"])].reshape(-1)
+def run_sanitized(together: Together, folder: Path) -> list[list[np.ndarray]]:
+    """The outputs of each network, run with the sanitizers."""
+    pool = together.pool()
+    program = Program(folder, "many", together.extracted, together.plan, [pool])
+    for slot in together.given:
         program.define("sram", int(slot["offset_bytes"]), int(slot["size_bytes"]))
     program.run()
-    found = iter([view(slot).copy() for slot in attributes[PLACED_OUTPUTS]])
-    return [[next(found).reshape(network.tensors[i].shape) for i in network.outputs] for network in networks]
+    return together.outputs(pool)
+
+
+def run_with(together: Together, folder: Path, command: Sequence[str]) -> list[list[np.ndarray]]:
+    """The outputs of each network where `command`, a compiler and its flags, makes the C in `folder`."""
+    name = f"many{''.join(command)}.so".replace("/", "_")
+    sources = [str(folder / "many.c"), str(folder / "many_host.c")]
+    subprocess.run([*command, "-std=c11", "-fPIC", "-shared", *sources, "-o", str(folder / name), "-lm"], check=True)
+    pool = together.pool()
+    function = ctypes.CDLL(str(folder / name)).many_run
+    function.restype = ctypes.c_int32
+    assert function((ctypes.c_void_p * 1)(pool.ctypes.data)) == 0
+    return together.outputs(pool)

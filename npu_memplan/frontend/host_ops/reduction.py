@@ -29,7 +29,7 @@ from .common import (
 )
 from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, lowering, require
-from .plain.numbers import NUMBERS, REAL, least, most, same, wrapped
+from .plain.numbers import NUMBERS, REAL, least, most, same
 from .tir import Expr, LocalScalar, cast, clamp, const, dtype_of, largest, number, raw_load, select, smallest
 
 
@@ -160,7 +160,7 @@ class _Sum:
 
     def add(self, total: LocalScalar, term: Expr) -> None:
         """One term more."""
-        total.set(wrapped(of.add, total.get(), term) if self.work.plain else total.get() + term)
+        total.add(term)
 
     def result(self, total: LocalScalar) -> Expr:
         """An element of the output."""
@@ -236,8 +236,7 @@ def reduce_numbers(work: Lowering) -> None:
     dtype = same((work.tensor(0), work.output()), allowed)
 
     def join(total: Expr, element: Expr) -> Expr:
-        element = work.function.bind(element, "element", dtype)
-        return wrapped(combine, total, element) if combine in (of.add, of.mul) else combine(total, element)
+        return combine(total, work.function.bind(element, "element", dtype))
 
     def result(total: Expr) -> Expr:
         if work.operator.name != "MEAN":

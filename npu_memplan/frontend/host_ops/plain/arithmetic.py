@@ -5,7 +5,6 @@ Invariant: one operation an element, then the fused activation; truths are bool,
 
 from __future__ import annotations
 
-import operator as of
 from collections.abc import Callable
 
 from tvm import tirx
@@ -13,7 +12,7 @@ from tvm import tirx
 from ..elementwise import COMPARISONS
 from ..operator import Lowering, lowering, require
 from ..tir import Expr, Function, both, cast, dtype_of, library, number, select
-from .numbers import NUMBERS, REAL, activated, pair_by_pair, same, wrapped
+from .numbers import NUMBERS, REAL, activated, pair_by_pair, same
 
 _OF_32_BITS = ("float32", "int32")
 
@@ -30,8 +29,8 @@ def _quotient(_: Function, x: Expr, y: Expr) -> Expr:
 
 
 def _squared_difference(function: Function, x: Expr, y: Expr) -> Expr:
-    difference = function.bind(wrapped(of.sub, x, y), "difference", dtype_of(x))
-    return wrapped(of.mul, difference, difference)
+    difference = function.bind(x - y, "difference", dtype_of(x))
+    return difference * difference
 
 
 def _floor_quotient(_: Function, x: Expr, y: Expr) -> Expr:
@@ -51,9 +50,9 @@ def _floor_rest(function: Function, x: Expr, y: Expr) -> Expr:
 
 # operator -> types that it takes, what it makes of two numbers
 _ARITHMETIC: dict[str, tuple[tuple[str, ...], Callable[[Function, Expr, Expr], Expr]]] = {
-    "ADD": (NUMBERS, lambda _, x, y: wrapped(of.add, x, y)),
-    "SUB": (NUMBERS, lambda _, x, y: wrapped(of.sub, x, y)),
-    "MUL": (NUMBERS, lambda _, x, y: wrapped(of.mul, x, y)),
+    "ADD": (NUMBERS, lambda _, x, y: x + y),
+    "SUB": (NUMBERS, lambda _, x, y: x - y),
+    "MUL": (NUMBERS, lambda _, x, y: x * y),
     "DIV": (_OF_32_BITS, _quotient),
     "SQUARED_DIFFERENCE": (_OF_32_BITS, _squared_difference),
     "FLOOR_DIV": (_OF_32_BITS, _floor_quotient),

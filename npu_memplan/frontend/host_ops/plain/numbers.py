@@ -13,7 +13,7 @@ from ....models.tensor import Tensor
 from ..common import as_it_is, require_same_type
 from ..elementwise import each
 from ..operator import Lowering, require
-from ..tir import Expr, Function, cast, dtype_of, number, select
+from ..tir import Expr, Function, number, select
 
 REAL = ("float32",)
 NUMBERS = ("float32", "int32", "int64")
@@ -71,12 +71,3 @@ def pair_by_pair(work: Lowering, compute: Callable[[Function, Expr, Expr], Expr]
         return compute(function, function.bind(x, "x", dtype), function.bind(y, "y", dtype))
 
     each(work, result, "first", "second", take=as_it_is)
-
-
-def wrapped(compute: Callable[[Expr, Expr], Expr], x: Expr, y: Expr) -> Expr:
-    """compute(x, y), where int32 and int64 wrap around instead of being undefined in C."""
-    dtype = dtype_of(x)
-    if dtype not in ("int32", "int64"):
-        return compute(x, y)
-    wide = "int64" if dtype == "int32" else "uint64"
-    return cast(compute(cast(x, wide), cast(y, wide)), dtype)
