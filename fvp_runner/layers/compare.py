@@ -106,7 +106,7 @@ class LayerComparison:
             found.update(dict.fromkeys(outputs))
             for reader in self._network.cpu_operators:
                 read = reader.index in self._folded and set(reader.inputs) & set(outputs)
-                if read and reader.outputs[0] not in found:
+                if read and not set(reader.outputs) <= found.keys():
                     waiting.append(reader.index)
         return [index for index in found if index in self._seen]
 

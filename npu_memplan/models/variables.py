@@ -6,9 +6,9 @@ before the first inference. Unassigned variables start as tflite-micro's `MicroR
 the low byte of the zero point.
 
 For Ethos-U85 Vela takes VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE into its streams: such a variable is left as an
-input and as an output of one call with the same name and place, and what CALL_ONCE calls, if anything, is a stream too,
-which makes what they start with. Each of them is a variable tensor here that a READ_VARIABLE copies into the arena
-before the NPU call that uses it, and an ASSIGN_VARIABLE out of it after the call.
+input of a call, or an output, or both with the same name and place, and what CALL_ONCE calls, if anything, is a stream
+too, which makes what they start with. Each of them is a variable tensor here that a READ_VARIABLE copies into the arena
+before the NPU call that reads it, and an ASSIGN_VARIABLE out of it after a call that makes it.
 """
 
 from __future__ import annotations
@@ -180,19 +180,29 @@ def with_kept_variables(network: Network) -> Network:
     import tflite
 
     codes = tflite.BuiltinOperator
-    pairs = {call.index: tuple(_kept(network, call)) for call in network.npu_calls}
-    if not any(pairs.values()):
+    uses = {call.index: _kept(network, call) for call in network.npu_calls}
+    if not any(read or written for read, written in uses.values()):
         return network
     tensors, operators = list(network.tensors), []
-    number = len(network.operators)
+    number, state_of = len(network.operators), dict[str, int]()
+
+    def state(tensor: int) -> int:
+        """The variable that an input or output of a call stands for."""
+        kept = tensors[tensor]
+        if kept.name not in state_of:
+            state_of[kept.name] = len(tensors)
+            tensors.append(replace(kept, index=len(tensors), arena_offset=-1, is_variable=True))
+        return state_of[kept.name]
+
     for operator in network.operators:
         reads, assigns = [], []
-        for read, written in pairs.get(operator.index, ()) if isinstance(operator, NpuCall) else ():
-            state = len(tensors)
-            tensors.append(replace(tensors[read], index=state, arena_offset=-1, is_variable=True))
-            reads.append(CpuOperator(number, "READ_VARIABLE", codes.READ_VARIABLE, (state,), (read,)))
-            assigns.append(CpuOperator(number + 1, "ASSIGN_VARIABLE", codes.ASSIGN_VARIABLE, (state, written), ()))
-            number += 2
+        read, written = uses.get(operator.index, ((), ())) if isinstance(operator, NpuCall) else ((), ())
+        for index in read:
+            reads.append(CpuOperator(number, "READ_VARIABLE", codes.READ_VARIABLE, (state(index),), (index,)))
+            number += 1
+        for index in written:
+            assigns.append(CpuOperator(number, "ASSIGN_VARIABLE", codes.ASSIGN_VARIABLE, (state(index), index), ()))
+            number += 1
         operators += [*reads, operator, *assigns]
     return replace(network, tensors=tuple(tensors), operators=tuple(operators))
 
@@ -200,8 +210,8 @@ def with_kept_variables(network: Network) -> Network:
 def starting_as(network: Network, source: Network) -> Network:
     """`network`, which Vela made of `source`; its kept variables start with what they start with in `source`.
 
-    `UnsupportedModelError` where `source` has no variable of that name, or looks at the old content of one after it has
-    assigned it: Vela has overwritten it by then.
+    `UnsupportedModelError` where `source` has no variable of that name, assigns one twice, or looks at the old content
+    of one after it has assigned it: Vela has overwritten it by then.
     """
     if any(kept_variables(network)):
         _check_order(source)
@@ -230,6 +240,12 @@ def _check_order(source: Network) -> None:
                 "has overwritten that by then: assign it later, or compile with --accelerator none"
             )
         if operator.name == "ASSIGN_VARIABLE":
+            if operator.inputs[0] in gone:
+                raise UnsupportedModelError(
+                    f"{source.name}: operator {operator.index} assigns variable "
+                    f"{source.tensors[operator.inputs[0]].name!r} again; Vela takes no notice of the order on this "
+                    "NPU: assign it once, or compile with --npu-compiler tvm"
+                )
             gone.add(operator.inputs[0])
         elif operator.name == "READ_VARIABLE":
             looks_at[operator.outputs[0]] = operator.inputs[0]
@@ -251,15 +267,14 @@ def kept_variables(network: Network) -> Iterator[tuple[int, str]]:
 _PREFIX = "0:"  # of names that Vela gives to variables: the container, then the name
 
 
-def _kept(network: Network, call: NpuCall) -> Iterator[tuple[int, int]]:
-    """(input, output) of the call for each variable."""
-    tensors = network.tensors
-    outputs = {tensors[i].name: i for i in call.outputs}
+def _kept(network: Network, call: NpuCall) -> tuple[list[int], list[int]]:
+    """Inputs of the call that are variables which nobody else makes, and outputs that are variables which nobody else
+    reads: those of one name and form are one variable."""
     given = {*network.inputs, *(i for o in network.operators for i in o.outputs)}
-    for index in call.inputs:
-        tensor = tensors[index]
-        same = outputs.get(tensor.name)
-        if same is None or index in given or not tensor.name.startswith(_PREFIX) or tensor.data is not None:
-            continue
-        if (tensor.shape, tensor.dtype) == (tensors[same].shape, tensors[same].dtype):
-            yield index, same
+    needed = {*network.outputs, *(i for o in network.operators for i in o.inputs)}
+
+    def kept(indices: Sequence[int], others: set[int]) -> list[int]:
+        found = (network.tensors[i] for i in indices if i not in others)
+        return [t.index for t in found if t.name.startswith(_PREFIX) and t.data is None]
+
+    return kept(call.inputs, given), kept(call.outputs, needed)

@@ -22,8 +22,10 @@ from ..frontend.attributes import operators_of
 from ..frontend.load import lowered_for
 from ..frontend.start import vela_options
 from ..frontend.tflite.lifted import compiled_by_vela
+from ..models.file import UnsupportedModelError
 from ..models.network import CpuOperator, Network
 from ..models.tflite import read_network
+from ..models.variables import kept_variables
 from ..models.vela import NpuCall
 from ..models.vela_file import rebuilt
 from ..request import Request
@@ -74,6 +76,11 @@ def _by_vela(data: bytes, name: str, request: Request) -> Divided:
     from ..vela.compiler import arena_bytes
 
     found = compiled_by_vela(data, vela_options(request.options), request.options.host_ops, name)
+    for _, variable in kept_variables(found.network):
+        raise UnsupportedModelError(
+            f"{name}: Vela keeps variable {variable!r} in the arena, and TFLite Micro keeps no such tensor between "
+            "inferences; compile it with --npu-compiler tvm"
+        )
     network, content = with_cross_call_tensors(found.network), data if found.vela is None else found.vela.network
     served = iter(() if found.vela is None else found.vela.operators)
     steps: list[Part] = []
@@ -123,7 +130,8 @@ def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
 
 
 def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], request: Request) -> NpuPart | None:
-    """The operators as one function for the NPU; None when they are none without the rest of the network."""
+    """The operators as one function for the NPU; None when they are none without the rest of the network, or when
+    nobody needs their results."""
     from ..frontend.tflite.lowered import build_module
 
     made = {tensor for operator in operators for tensor in operator.outputs}
@@ -132,6 +140,8 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     given = [t for t in dict.fromkeys(used) if not network.tensors[t].is_variable]
     requested = {t for o in network.cpu_operators if o.index not in inside for t in o.inputs} | set(network.outputs)
     results = [t for o in operators for t in o.outputs if t in requested]
+    if not results:
+        return None
     name = f"{network.name}, operators {operators[0].index} to {operators[-1].index}"
     cut = rebuilt(data, operators, given, results)
     alone = read_network(cut, name)

@@ -274,3 +274,24 @@ def test_many_inputs_are_joined(count: int) -> None:
         return b.made(parts, [y])
 
     equals_reference(Case(f"concat_{count}", "concat", made), "ethos-u55-256", 3)
+
+
+@pytest.mark.parametrize("kind", ["AVERAGE_POOL_2D", "MAX_POOL_2D"])
+def test_a_pool_reads_a_constant(kind: str) -> None:
+    pytest.importorskip("tflite_micro")
+    from fvp_runner.references.tflite import TFLiteReference
+    from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
+    from tests.support.on_model import only_graph
+    from tests.support.relax_import import import_relax
+    from tests.support.tflite_builder import ModelBuilder
+
+    b = ModelBuilder()
+    x = b.constant(np.random.default_rng(1).integers(-128, 128, (1, 9, 3, 16)).astype(np.int8), 0.01, 1)
+    y = b.tensor((1, 5, 1, 16), "int8", 0.01, 1)
+    options = {"FilterWidth": 3, "FilterHeight": 5, "StrideW": 1, "StrideH": 1, "Padding": 1}
+    b.operator(kind, [x], [y], "Pool2DOptions", 2, **options)
+    model = b.made([], [y]).finish()
+    module = partition_for_ethosu(import_relax(model))
+    assert host_operators(module) == ()
+    (found,) = run_program(lower(only_graph(module), NPU), {})
+    assert np.array_equal(found.reshape(-1), TFLiteReference(model).run([])[0].reshape(-1))

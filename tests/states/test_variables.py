@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -10,7 +12,7 @@ from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.exactness import Exactness
-from npu_memplan.frontend.tflite.lifted import import_host_only
+from npu_memplan.frontend.tflite.lifted import import_host_only, import_tflite
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
@@ -212,3 +214,51 @@ def test_the_npu_model_keeps_variables_too(npu):
     for value in (1, -7, 100, 3):
         inputs = [np.full(SHAPE, value, np.int8)]
         np.testing.assert_array_equal(ours.run(inputs).outputs[0], theirs.step(inputs)[0])
+
+
+def partly_kept(reads: bool) -> bytes:
+    """A variable that is read and never assigned in an inference, or assigned and never read."""
+    graph = ModelBuilder([initialiser(total=np.arange(32, dtype=np.int8).reshape(SHAPE))])
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    graph.operator("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1)
+    total = add(graph, read(graph, "total") if reads else data, data)
+    if not reads:
+        assign(graph, "total", total)
+        total = add(graph, total, data)
+    return graph.made([data], [total]).finish()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_variable_that_vela_takes_into_one_side_of_a_stream(reads: bool, tmp_path: Path) -> None:
+    options = CompileOptions(accelerator="ethos-u85-256", npu_compiler="vela", objective="bytes")
+    equals_reference(partly_kept(reads), tmp_path, 5, options)
+
+
+def kept_in_the_arena() -> bytes:
+    """Without CALL_ONCE: a file of one subgraph."""
+    graph = ModelBuilder()
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    total = add(graph, read(graph, "total"), data)
+    assign(graph, "total", total)
+    return graph.made([data], [total]).finish()
+
+
+def test_tflite_micro_keeps_no_variable_in_its_arena(tmp_path: Path) -> None:
+    model, made = tmp_path / "kept.tflite", tmp_path / "made.tflite"
+    model.write_bytes(kept_in_the_arena())
+    command = ["compile", str(model), "--emit", "vela-tflite", "--accelerator", "ethos-u85-256", "--effort", "quick"]
+    with pytest.raises(UnsupportedModelError, match="Vela keeps variable 'total' in the arena"):
+        CliRunner().invoke(cli, [*command, "--npu-compiler", "vela", "-o", str(made)], catch_exceptions=False)
+    assert not made.exists()
+    assert CliRunner().invoke(cli, [*command, "-o", str(made)]).exit_code == 0
+
+
+def test_a_variable_that_is_assigned_twice_is_not_velas() -> None:
+    graph = ModelBuilder()
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    assign(graph, "total", data)
+    total = add(graph, data, data)
+    assign(graph, "total", total)
+    model = graph.made([data], [total]).finish()
+    with pytest.raises(UnsupportedModelError, match="operator 4 assigns variable 'total' again"):
+        import_tflite(model, VelaOptions("ethos-u85-256"), (), "twice")

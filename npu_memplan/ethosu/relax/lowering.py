@@ -76,12 +76,14 @@ class _Builder:
         output = self._declare(variable, _label(bindings, composite.body.body, str(variable.name)))
         names = {"out": output}
         for local, inner in zip(match.layer.inputs, match.variables, strict=True):
-            if inner is None:
-                constant = f"{output}_constant{local}"
-                self.tensors[constant] = replace(match.tensors[local], name=constant)
-                names[local] = constant
-            else:
+            if isinstance(inner, relax.Var):
                 names[local] = self.names[arguments[inner]]
+                continue
+            constant, tensor = f"{output}_constant{local}", match.tensors[local]
+            if inner is not None:  # bound to the composite, whose reader takes it for a map
+                tensor = replace(tensor, data=reader.array(inner))
+            self.tensors[constant] = replace(tensor, name=constant)
+            names[local] = constant
         for local, name in names.items():
             self._state(name, match.tensors[local], match.layer)
         inputs = tuple(names[local] for local in match.layer.inputs)
