@@ -253,6 +253,18 @@ def test_products_whose_reference_is_undefined_are_called_unproven(options: Comp
     )
 
 
+def test_quotients_whose_reference_is_undefined_are_called_unproven(tmp_path: Path) -> None:
+    """On the host as well: -1 divided by 194 is shifted by 32 bits."""
+    b = ModelBuilder()
+    x, y, z = b.tensor(SHAPE, "int8", 0.007, 116), b.tensor(SHAPE, "int8", 0.0759, -128), b.tensor(SHAPE, "int8", 0.002)
+    b.operator("DIV", [x, y], [z], "DivOptions")
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x, y], [z]).finish())
+    (operator,) = compile_model(path, CompileOptions("none"), tmp_path / "out").operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.UNPROVEN)
+    assert "for numerators near zero the reference shifts 32 bits by more than 31" in operator.claim.reason
+
+
 def test_scales_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
     b = ModelBuilder()
     x, y = b.tensor(SHAPE, "int8", 0.05, 3), b.tensor((1, 2, 3, 8), "int8", np.nextafter(np.float32(0.05), 1), 3)

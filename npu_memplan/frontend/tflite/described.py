@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...exactness import (
     HYBRID,
     HYBRID_LSTM,
     KEEP_STORED,
+    LITERT,
     MICRO,
     Claim,
     Code,
@@ -94,9 +96,8 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         return "Vela's stream for it reads an input in the shape that a reshape gives it"
     if code is Code.LIFTED and _exceeds_words(network, operator):
         return "Vela's table for it wraps where a result has more than 31 bits"
-    if code in (Code.LIFTED, Code.LOWERED):
-        return _rescaled(network, operator) or _beyond(network, operator)
-    return ""
+    rescaled = _rescaled(network, operator) if code in (Code.LIFTED, Code.LOWERED) else ""
+    return rescaled or _beyond(network, operator)
 
 
 def _reads_reshaped(network: Network, operator: CpuOperator) -> bool:
@@ -235,6 +236,9 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     dtype = activation_type(network, operator)
     hybrid = code is Code.HOST and operator.name in (*HYBRID, HYBRID_LSTM) and is_hybrid(network, operator)
     found = hybrid_claim(operator.name) if hybrid else claim(code, operator.name, dtype)
+    made = [network.tensors[i].dtype for i in operator.outputs if i >= 0]
+    if operator.name == "QUANTIZE" and found.reference and made == ["uint8"] and dtype != "int8":
+        found = replace(found, reference=LITERT)  # tflite-micro makes uint8 of int8 alone
     other = doubt(code, network, operator)
     if other:
         return Claim(reason=other)
@@ -267,7 +271,10 @@ def _joins_other_scales(network: Network, operator: CpuOperator) -> bool:
 
 
 def activation_type(network: Network, operator: CpuOperator) -> str:
-    """Type of the first input that is no constant, a quantised one if any; of the output when all are constants."""
+    """Type of the first input that is no constant, a quantised one if any; of the output when all are constants, and of
+    what selects, whose first input is a condition."""
+    if operator.name in ("SELECT", "SELECT_V2"):
+        return network.tensors[operator.outputs[0]].dtype
     made = [network.tensors[i] for i in operator.inputs if i >= 0 and network.tensors[i].data is None]
     made.sort(key=lambda tensor: not tensor.scales)  # shapes and indices last
     return next((t.dtype for t in (*made, *(network.tensors[i] for i in operator.outputs))), "")
