@@ -1,4 +1,4 @@
-"""Runs every single-operator model, and real models, on all configurations; writes docs/npu_model_coverage.md.
+"""Runs every single-operator model, and real models, on all configurations; writes build/npu_model_coverage.md.
 
 Usage: python -m benchmarks.npu_model_sweep [--folder FOLDER]... [--output FILE.md] [--only TEXT] [--section TITLE]...
 
@@ -197,7 +197,7 @@ def introduction() -> list[str]:
         "with all checks on and compares every output element with the reference: tflite-micro's reference kernels,",
         "LiteRT's where it has none. *exact*: no element differs. *clean*: no check alarms, and there is no reference.",
         "*CPU*: Vela left the operator (or a part) to the host, where tflite-micro itself runs it. *VelaError*: Vela",
-        "does not compile it. *relies on timing*: see [npu_model.md](npu_model.md).",
+        "does not compile it. *relies on timing*: see docs/npu_model.md.",
         "",
         "## What is not exact or not clean, and why",
         "",
@@ -250,7 +250,7 @@ def main() -> int:
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, action="append", default=[], help="of networks; repeat for more")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "npu_model_coverage.md")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "npu_model_coverage.md")
     parser.add_argument("--only", default="", help="only models whose name contains this text; other rows stay")
     parser.add_argument("--section", action="append", choices=list(sections), default=[], help="default: all of them")
     options = parser.parse_args()

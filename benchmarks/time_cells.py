@@ -261,8 +261,10 @@ def summary(found: Iterable[Cell]) -> list[str]:
 
 
 def details(found: Iterable[Cell]) -> Iterator[str]:
-    """A table for each group."""
+    """A table for each group of networks."""
     for name, group in grouped(found).items():
+        if "networks" not in name:
+            continue
         yield f"\n### {name}\n"
         yield "| cell | published | estimate | ratio | beats published | beats |\n|---|--:|--:|--:|---|---|"
         for cell in group:

@@ -1,4 +1,4 @@
-"""Compiles and simulates conformance tests of TOSA against its reference model; writes docs/tosa_coverage.md.
+"""Compiles and simulates conformance tests of TOSA against its reference model; writes build/tosa_coverage.md.
 
 Usage: python -m benchmarks.tosa_conformance FOLDER [--on NAME=N]... [--output FILE.md] [--only TEXT]
 
@@ -116,7 +116,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--on", action="append", metavar="NAME=N", help="default: ethos-u85-256=0")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "tosa_coverage.md")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "tosa_coverage.md")
     parser.add_argument("--only", default="", help="tests whose names contain this")
     arguments = parser.parse_args()
     lines, unexpected = INTRODUCTION, 0

@@ -231,7 +231,7 @@ def reference_of(kind: str, dtype: str) -> str:
 
 
 # Operators of TOSA in Vela's streams for Ethos-U85 -> types of operands and results in tests that equal the reference
-# model (docs/tosa_coverage.md).
+# model (`benchmarks.tosa_conformance`).
 _INTEGERS, _WIDE = _names("int8 int16 int32"), _names("int8 int16 int32 int64")
 _MOVED = _INTEGERS | {"bool"}
 TOSA_EXACT: dict[str, frozenset[str]] = {

@@ -1,7 +1,4 @@
-"""Every claim of the planner on random problems of every feature, held against OR-tools and a checker of our own.
-
-`benchmarks/planner_claims.py` runs the same on ten thousand.
-"""
+"""Every claim of the planner on random problems of every feature, held against OR-tools and a checker of our own."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from fvp_runner.references.tosa import tool
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 
-# A few of each operator would be too many to run here; docs/tosa_coverage.md has the large set.
+# A few of each operator would be too many to run here; `benchmarks.tosa_conformance` runs the large set.
 OPERATORS = (
     *("argmax", "arithmetic_right_shift", "avg_pool2d", "bitwise_not", "cast", "clamp", "clz", "concat", "equal"),
     *("gather", "intdiv", "logical_right_shift", "matmul", "max_pool2d", "mul", "negate", "reduce_any", "reduce_min"),

@@ -1,7 +1,7 @@
 """Which parts of Ethos-U85's language a reference has confirmed.
 
 Invariant: `CONFIRMED` names what operators of TFLite (`tests/npu_model/test_u85_model.py` holds it against the
-streams of its tests) and of TOSA (docs/tosa_coverage.md, a sample of it in tests/tosa) reach and equals their
+streams of its tests) and of TOSA (`benchmarks.tosa_conformance`, a sample of it in tests/tosa) reach and equals their
 references on every element; what is not in it is executed from its description, and every report of a stream says so.
 """
 
