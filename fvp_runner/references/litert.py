@@ -22,12 +22,12 @@ _OPTION_FIELDS = 32  # more than any table of options has
 _VERSION_SLOT = 8  # of `version` in the table OperatorCode of TFLite's schema
 
 
-def lower_version(model: bytes, name: str, version: int) -> bytes | None:
+def lower_version(model: bytes, name: str, version: int, is_known: bool = False) -> bytes | None:
     """The model with the version before `version` stated for the operator `name`; None where its meaning may change.
 
     A version of an operator adds types, or options whose defaults keep the meaning of the version before (TFLite's rule
-    of compatibility). So a model that sets no option means the same in any version whose kernel takes its types.
-    tflite-micro ignores versions.
+    of compatibility). So a model that sets no option means the same in any version whose kernel takes its types, and
+    any model does where the kernel `is_known` to be that of the new version. tflite-micro ignores versions.
     """
     data = bytearray(model)
     root = tflite.Model.GetRootAsModel(data, 0)
@@ -40,7 +40,8 @@ def lower_version(model: bytes, name: str, version: int) -> bytes | None:
             changed.add(index)
     graphs = [root.Subgraphs(index) for index in range(root.SubgraphsLength())]
     operators = [graph.Operators(index) for graph in graphs for index in range(graph.OperatorsLength())]
-    if not changed or any(_sets_options(operator) for operator in operators if operator.OpcodeIndex() in changed):
+    of_kind = [operator for operator in operators if operator.OpcodeIndex() in changed]
+    if not changed or (not is_known and any(_sets_options(operator) for operator in of_kind)):
         return None
     return bytes(data)
 
@@ -67,7 +68,7 @@ class LiteRTReference(Interpreted):
                 f"tflite-micro cannot run {self.name}, and LiteRT, the reference for such models, is not installed: "
                 "pip install npu_memplan[litert]"
             ) from error
-        model = self.model
+        model, is_known = self.model, None
         while True:
             try:
                 interpreter = Interpreter(
@@ -80,10 +81,23 @@ class LiteRTReference(Interpreted):
                 return interpreter
             except (RuntimeError, ValueError) as error:
                 unknown = _UNKNOWN_VERSION.search(str(error))
-                older = lower_version(model, unknown[1], int(unknown[2])) if unknown else None
+                if unknown and is_known is None:
+                    is_known = self._registers_all(Interpreter, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+                older = lower_version(model, unknown[1], int(unknown[2]), bool(is_known)) if unknown else None
                 if older is None:
                     raise ReferenceRunError(f"neither tflite-micro nor {WHAT} can run {self.name}: {error}") from error
                 model = older
+
+    def _registers_all(self, interpreter: Any, resolver: Any) -> bool:
+        """Whether `resolver`, that of the optimised kernels, has the versions of all operators.
+
+        Reference kernels are the same code but for the inner loops; LiteRT registers some of them in older versions.
+        """
+        try:
+            interpreter(model_content=self.model, num_threads=1, experimental_op_resolver_type=resolver)
+        except (RuntimeError, ValueError) as error:
+            return _UNKNOWN_VERSION.search(str(error)) is None
+        return True
 
     def _reset_variables(self) -> None:
         self._interpreter.reset_all_variables()

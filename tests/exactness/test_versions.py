@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.litert import lower_version
 from fvp_runner.references.tflite import TFLiteReference
 from tests.support.tflite_builder import ModelBuilder
@@ -37,3 +38,21 @@ def test_a_version_with_options_is_not_taken_for_an_older_one() -> None:
 def test_the_first_version_has_none_before_it() -> None:
     assert lower_version(repeated(1), "TILE", 1) is None
     assert lower_version(repeated(3), "PAD", 3) is None
+
+
+def squashed(version: int, beta: float = 1.5) -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 12), "uint8", 0.05, 3), b.tensor((1, 12), "uint8", 1 / 256)
+    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", version, Beta=beta)
+    return b.made([x], [y]).finish()
+
+
+def test_a_version_of_the_optimised_kernels_is_that_of_the_reference_kernels() -> None:
+    """LiteRT registers its reference SOFTMAX up to version 3, the optimised one up to 4."""
+    value = np.arange(0, 240, 20, dtype=np.uint8).reshape(1, 12)
+    (old,), (new,) = (TFLiteReference(squashed(version), "softmax").run([value]) for version in (1, 4))
+    assert np.array_equal(old, new)
+    (other,) = TFLiteReference(squashed(4, beta=0.5), "softmax").run([value])
+    assert not np.array_equal(other, new)
+    with pytest.raises(ReferenceRunError, match="version '90'"):
+        TFLiteReference(squashed(90), "softmax").run([value])
