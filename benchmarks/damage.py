@@ -1,6 +1,6 @@
 """Damages models, plans and problems at random, and gives each to the command line as a user would.
 
-Usage: python -m benchmarks.damage [--results FILE] KIND [COUNT] [SEED] [FILE ...]    KIND: a key of `CAMPAIGNS`
+Usage: python -m benchmarks.damage [OPTION ...] KIND [COUNT] [SEED] [FILE ...]    KIND: a key of `CAMPAIGNS`
 
 With `--results` how each case ended is kept in a file, and cases that it has are not run again.
 
@@ -16,6 +16,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
+import atexit
 import collections
 import importlib
 import random
@@ -31,13 +32,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kept_cases import KeptCases
-from tests.support.damaged_files import damaged_models, damaged_plans, damaged_problems, damaged_programs
+from tests.support.damaged_files import (
+    damaged_artifacts,
+    damaged_boards,
+    damaged_models,
+    damaged_plans,
+    damaged_problems,
+    damaged_programs,
+)
 from tests.support.fork import run_in_fork
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CPU_LIMIT_S = 10
 WALL_LIMIT_S = 240  # what waits for ever is ended here; a case on a busy machine has taken more than a minute
 MEMORY_LIMIT_BYTES = 2 << 30
+_TEMPORARY, _VICTIM, _CONTENT = "tmp", "victim", b"the user's own"
 
 
 @dataclass(frozen=True)
@@ -62,20 +71,23 @@ class Campaign:
 
 _TVM = ("tvm.relax", "npu_memplan.pipeline", "npu_memplan.frontend.tflite.lifted", "npu_memplan.frontend.host_ops",
         "npu_memplan.commands.compile", "npu_memplan.report.files", "npu_memplan.planners.auto")  # fmt: skip
-_LOWERED = (
+LOWERED = (
     *_TVM,
     "npu_memplan.frontend.tflite.lowered",
     "npu_memplan.frontend.tflite.operators",
     "npu_memplan.relax",
 )
-_READERS = ("npu_memplan.report.files", "npu_memplan.report.text.explain", "npu_memplan.report.text.diff",
+READERS = ("npu_memplan.report.files", "npu_memplan.report.text.explain", "npu_memplan.report.text.diff",
             "npu_memplan.commands.verify", "npu_memplan.commands.plan", "numpy", "rich.console")  # fmt: skip
 _RUN = ("fvp_runner.runner", "fvp_runner.host.runner", "npu_memplan.commands.run")
+_MODELS = REPOSITORY / "tests" / "models"
+_SMALL = _MODELS / "hello_world_int8.tflite"
+_QUICK = ("-o", "{out}", "--effort", "quick", "--npu-compiler", "tvm")
 _COMPILE = ("compile", "{case}", "-o", "{out}")
 CAMPAIGNS = {
     "none": Campaign(damaged_models, {"none": (*_COMPILE, "--accelerator", "none")}, _TVM),
     "vela": Campaign(damaged_models, {"vela": _COMPILE}, _TVM),
-    "tvm": Campaign(damaged_models, {"tvm": (*_COMPILE, "--npu-compiler", "tvm")}, _LOWERED),
+    "tvm": Campaign(damaged_models, {"tvm": (*_COMPILE, "--npu-compiler", "tvm")}, LOWERED),
     "streams": Campaign(
         damaged_models,
         {"simulate": ("simulate", "{case}"), "disassemble": ("disassemble", "{case}"), "compile": _COMPILE},
@@ -107,13 +119,27 @@ CAMPAIGNS = {
             "explain": ("explain", "{case}"),
             "diff": ("diff", "{case}", "{sound}"),
         },
-        (*_READERS, *_RUN),
+        (*READERS, *_RUN),
+    ),
+    "artifacts": Campaign(
+        damaged_artifacts,
+        {"report": ("report", "{case}"), "reported": ("report", "{case}", "-o", "{out}"),
+         "explain": ("explain", "{case}"), "table": ("report", "{case}", "--table"),
+         "diff": ("diff", "{case}", "{sound}"), "verify": ("verify", "{case}/plan.json", "{case}/plan.json"),
+         "project": ("new-firmware", "{out}", "--board", "corstone-300-u55", "--model", "{case}")},
+        (*READERS, "npu_memplan.commands.new_firmware", "fvp_runner.firmware_build.project"),
+    ),
+    "boards": Campaign(
+        damaged_boards,
+        {"boards": ("boards", "{case}"), "compile": ("compile", str(_SMALL), "--board", "{case}", *_QUICK),
+         "check": ("check", str(_MODELS / "three_convolutions_u85.pte"), "--board", "{case}")},
+        (*LOWERED, *READERS, "fvp_runner.executorch.check"),
     ),
     "problems": Campaign(
         damaged_problems,
         {"plan": ("plan", "{case}", "--time-limit", "0.2", "-o", "{out}.json"),
          "report": ("report", "{case}", "--plan", "{out}.json", "-o", "{out}")},
-        (*_READERS, "npu_memplan.planners.auto"),
+        (*READERS, "npu_memplan.planners.auto"),
     ),
 }  # fmt: skip
 
@@ -127,8 +153,8 @@ def run_command(arguments: Sequence[str], folder: Path) -> Outcome:
 
     def command() -> int:
         os.chdir(folder)
-        space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (space + MEMORY_LIMIT_BYTES,) * 2)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder / _TEMPORARY)
+        _limit_memory()
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         sys.argv = ["npu-memplan", *arguments]
@@ -136,10 +162,15 @@ def run_command(arguments: Sequence[str], folder: Path) -> Outcome:
             cli.main()
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else 1
+        finally:
+            atexit._run_exitfuncs()  # a fork ends without them, a program does not
         return 0
 
     ended = run_in_fork(command, folder / "printed", WALL_LIMIT_S)
     return Outcome(ended.code, _fault(ended.code, ended.text, ended.timed_out, ended.memory_bytes), ended.text)
+
+
+ENDED_WRONG = re.compile(r"Traceback \(most recent call last\)|[Ii]nternal (error|fault)")  # what no command says
 
 
 def _fault(code: int, text: str, hung: bool, memory_bytes: int) -> str:
@@ -147,11 +178,39 @@ def _fault(code: int, text: str, hung: bool, memory_bytes: int) -> str:
         return "hang"
     if code < 0:
         return f"signal {-code}"
-    if "Traceback (most recent call last)" in text or "Internal error" in text or code not in (0, 1, 2):
+    if ENDED_WRONG.search(text) or code not in (0, 1, 2):
         places = re.findall(r'File ".*?([^/"]+)", line (\d+)', text)
         last = text.strip().splitlines()[-1] if text.strip() else ""
         return f"traceback {':'.join(places[-1]) if places else ''} {last[:90]}"
     return "memory" if memory_bytes > MEMORY_LIMIT_BYTES else ""
+
+
+def _limit_memory() -> None:
+    """This process takes no more than `MEMORY_LIMIT_BYTES` besides what it has."""
+    space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (space + MEMORY_LIMIT_BYTES,) * 2)
+
+
+def run_here(arguments: Sequence[str], folder: Path) -> Outcome:
+    """`npu-memplan arguments` in this process, for commands that build and run nothing: some ten a second more."""
+    from npu_memplan import cli
+
+    before, arguments_before, streams = Path.cwd(), sys.argv, (sys.stdout, sys.stderr)
+    with open(folder / "printed", "w+", encoding="utf-8", errors="backslashreplace") as printed:
+        os.chdir(folder)
+        sys.argv, sys.stdout, sys.stderr = ["npu-memplan", *arguments], printed, printed
+        signal.alarm(WALL_LIMIT_S)  # which ends this process
+        try:
+            code = cli._run()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        finally:
+            signal.alarm(0)
+            sys.argv, (sys.stdout, sys.stderr) = arguments_before, streams
+            os.chdir(before)
+        printed.seek(0)
+        text = printed.read()
+    return Outcome(code, _fault(code, text, False, 0), text)
 
 
 def run_campaign(
@@ -162,6 +221,7 @@ def run_campaign(
     keep: Path | None = None,
     only: Sequence[str] = (),
     results: Path | None = None,
+    run: Callable[[Sequence[str], Path], Outcome] = run_command,
 ) -> tuple[collections.Counter[str], list[str]]:
     """Outcomes by `command: exit code`, and what was wrong, a line each; faulty files are kept in `keep`."""
     campaign, cases = CAMPAIGNS[name], KeptCases(results)
@@ -169,8 +229,13 @@ def run_campaign(
         importlib.import_module(module)
     outcomes: collections.Counter[str] = collections.Counter()
     faults: list[str] = []
-    with tempfile.TemporaryDirectory() as temporary:
+    temporary = tempfile.mkdtemp()  # a TemporaryDirectory would be removed by the end of each fork
+    try:
         folder, out, sound = Path(temporary), Path(temporary) / "out", files[0]
+        (folder / _TEMPORARY).mkdir()
+        (folder / _VICTIM).write_bytes(_CONTENT)
+        if run is run_here:
+            _limit_memory()
         if campaign.first:
             sound = folder / "sound"
             words = [w.format(file=files[0], sound=sound) for w in campaign.first]
@@ -181,26 +246,35 @@ def run_campaign(
                 stem = None if keep is None else keep / f"{name}-{seed}-{label.split()[0]}"
                 words = {c: [w.format(case=case, out=out, sound=sound) for w in campaign.commands[c]]
                          for c in campaign.commands if not only or c in only}  # fmt: skip
-                known = _run_case(name, label, case, words, out, stem)
+                known = _run_case(name, label, case, words, out, stem, run)
                 cases.add(key, *known)
             outcomes.update(f"{command}: {ended}" for command, ended in known[0].items())
             faults += known[1]
+    finally:
+        shutil.rmtree(temporary)
     return outcomes, faults
 
 
 def _run_case(
-    name: str, label: str, case: Path, commands: Mapping[str, Sequence[str]], out: Path, stem: Path | None
+    name: str,
+    label: str,
+    case: Path,
+    commands: Mapping[str, Sequence[str]],
+    out: Path,
+    stem: Path | None,
+    run: Callable[[Sequence[str], Path], Outcome],
 ) -> tuple[dict[str, str], list[str]]:
     """How each command ended, and what was wrong; `stem` begins the names of the files that a fault leaves."""
     ended: dict[str, str] = {}
     faults: list[str] = []
     for command, words in commands.items():
-        outcome = run_command(words, out.parent)
+        outcome = run(words, out.parent)
         ended[command] = outcome.fault.split()[0] if outcome.fault else f"exit code {outcome.code}"
         if outcome.fault:
             faults.append(f"{command} {label}: {outcome.fault}")
             if stem is not None:
                 _keep(stem.with_name(f"{stem.name}-{command}"), case, outcome)
+        faults += [f"{command} {label}: {text}" for text in _written_outside(out, case)]
         made = [out.with_suffix(suffix) for suffix in (".npy", ".pte")]
         written = [p.name for p in (out, *made) if p.exists()]
         if name == "programs" and outcome.code == 2 and written:
@@ -213,6 +287,29 @@ def _run_case(
     return ended, faults
 
 
+def _written_outside(out: Path, case: Path) -> list[str]:
+    """What a command did to files that are not its own; they are as before afterwards."""
+    folder, found = out.parent, []
+    if (folder / _VICTIM).read_bytes() != _CONTENT:
+        found.append("the user's file was written")
+        (folder / _VICTIM).write_bytes(_CONTENT)
+    for path in (folder / _TEMPORARY).iterdir():
+        found.append(f"{path.name} was left in TMPDIR")
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    own = {_TEMPORARY, _VICTIM, "printed", "sound", "npu_memplan_one_arena.h"}
+    own |= {
+        out.name,
+        f"{out.name}.npy",
+        f"{out.name}.pte",
+        f"{out.name}.json",
+    }
+    for path in folder.iterdir():
+        if path.name not in own and path != case and not path.name.startswith("artifact"):
+            found.append(f"{path.name} was written")
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return found
+
+
 def _tried(case: Path) -> Path:
     """The file of a case that is damaged."""
     return case / "plan.json" if case.is_dir() else case
@@ -221,7 +318,8 @@ def _tried(case: Path) -> Path:
 def _keep(stem: Path, case: Path, outcome: Outcome) -> None:
     stem.parent.mkdir(parents=True, exist_ok=True)
     source = _tried(case)
-    shutil.copyfile(source, f"{stem}{source.suffix}")
+    if source.is_file():
+        shutil.copyfile(source, f"{stem}{source.suffix}")
     Path(f"{stem}.txt").write_text(outcome.text, encoding="utf-8")
 
 
@@ -233,11 +331,16 @@ def main() -> int:
     parser.add_argument("seed", nargs="?", type=int, default=1)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--here", action="store_true", help="in this process")
+    parser.add_argument("--only", default="", help="of the campaign's commands, with commas")
     args = parser.parse_args()
     name, count, files = args.kind, args.count, [file.resolve() for file in args.files]
     began = time.monotonic()
     keep = os.environ.get("KEEP_DAMAGED")
-    outcomes, faults = run_campaign(name, files, count, args.seed, Path(keep) if keep else None, results=args.results)
+    outcomes, faults = run_campaign(
+        name, files, count, args.seed, Path(keep) if keep else None, args.only.split(",") if args.only else (),
+        args.results, run_here if args.here else run_command,
+    )  # fmt: skip
     for outcome, number in sorted(outcomes.items()):
         print(f"{number:6} {outcome}")
     for fault in faults:

@@ -29,7 +29,8 @@ class KeptCases:
     @staticmethod
     def key(what: str, tried: Path) -> str:
         """A case that is called `what`, of which the file `tried` was given to the commands."""
-        return f"{what}, {zlib.crc32(tried.read_bytes()):08x}"
+        content = tried.read_bytes() if tried.is_file() else b""
+        return f"{what}, {zlib.crc32(content):08x}"
 
     def find(self, key: str) -> tuple[Mapping[str, str], Sequence[str]] | None:
         """How each command ended, and what was wrong; None of a case that is not in the file."""

@@ -106,6 +106,8 @@ def outputs_of(
     transcript = parse(uart)
     outputs = check(transcript, firmware.artifact, messages, steps)
     if pools is not None:
+        if len(transcript.pool_rows) != len(pools):
+            raise RunnerError(f"the firmware printed {len(transcript.pool_rows)} of {len(pools)} lines POOL")
         for index, (pool, (size, crc)) in enumerate(zip(pools, transcript.pool_rows, strict=True)):
             if pool.size != size or zlib.crc32(pool.tobytes()) != crc:
                 raise RunnerError(f"pool {index} was read back as {pool.size} bytes that are not the firmware's")

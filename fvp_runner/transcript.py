@@ -49,7 +49,8 @@ class Transcript:
     ended: bool = False
 
 
-_ROW = re.compile(r"(\d+) bytes=(\d+) crc=([0-9a-f]{8})")
+_NUMBER = r"(\d{1,20})"  # of 64 bits; a line with more digits is nobody's
+_ROW = re.compile(rf"{_NUMBER} bytes={_NUMBER} crc=([0-9a-f]{{8}})")
 
 
 def parse(data: bytes) -> Transcript:
@@ -74,13 +75,13 @@ def _line(t: Transcript, line: str) -> None:
             t.failed = True
         elif match := re.fullmatch(r"1 model=(\S+) board=(\S+)", rest):
             t.model, t.board = match[1], match[2]
-    elif word in ("CALLS", "CYCLES") and rest.isdigit():
+    elif word in ("CALLS", "CYCLES") and re.fullmatch(_NUMBER, rest):
         setattr(t, word.lower(), int(rest))
-    elif word == "BEATS" and re.fullmatch(r"\d+( \d+){3}", rest):
+    elif word == "BEATS" and re.fullmatch(rf"{_NUMBER}( {_NUMBER}){{3}}", rest):
         t.beats = tuple(map(int, rest.split()))
-    elif word == "ADAPTERS" and (match := re.fullmatch(r"(\d+) set=(\d+)", rest)):
+    elif word == "ADAPTERS" and (match := re.fullmatch(rf"{_NUMBER} set={_NUMBER}", rest)):
         t.adapters = int(match[1]), int(match[2])
-    elif word == "STATUS" and re.fullmatch(r"-?\d+", rest):
+    elif word == "STATUS" and re.fullmatch(rf"-?{_NUMBER}", rest):
         t.status = int(rest)
     elif word in ("OUTPUT", "POOL") and (match := _ROW.fullmatch(rest)):
         rows = t.output_rows if word == "OUTPUT" else t.pool_rows
@@ -92,9 +93,9 @@ def _line(t: Transcript, line: str) -> None:
         t.outputs[-1] += bytes.fromhex(rest)
     elif word == "DIGEST" and re.fullmatch(r"[0-9a-f]{8}", rest):
         t.digest = int(rest, 16)
-    elif word == "STACK" and (match := re.fullmatch(r"used=(\d+) bytes=(\d+)", rest)):
+    elif word == "STACK" and (match := re.fullmatch(rf"used={_NUMBER} bytes={_NUMBER}", rest)):
         t.stack = int(match[1]), int(match[2])
-    elif word == "GUARD" and (match := re.fullmatch(r"(\d+) offset=(-?\d+) bytes=(\d+)", rest)):
+    elif word == "GUARD" and (match := re.fullmatch(rf"{_NUMBER} offset=(-?\d{{1,20}}) bytes={_NUMBER}", rest)):
         t.guards.append((int(match[1]), int(match[2]), int(match[3])))
     elif word == "ERROR":
         t.errors.append(rest)

@@ -121,6 +121,10 @@ _NO_MEMORY = (
     "npu-memplan: an allocation was refused: there is not enough memory here; give the command more "
     "(`ulimit -v`, a container's limit)"
 )
+_NO_TVM = (
+    "npu-memplan: TVM's library was not loaded whole ({}): there is not enough memory here (`ulimit -v`, a container's "
+    "limit), or apache-tvm is damaged; install it again"
+)
 _REPORT_IT = (
     "npu-memplan: that is a fault of npu_memplan, not of the model: please report it, with the model, the command and "
     "what `npu-memplan doctor` prints"
@@ -179,6 +183,9 @@ def _ended() -> int:
     except Exception as error:
         if lacks_memory(error):
             click.echo(_NO_MEMORY, err=True)
+            return 2
+        if isinstance(error, AttributeError) and "._ffi_api'" in str(error):
+            click.echo(_NO_TVM.format(error), err=True)
             return 2
         if isinstance(error, ModuleNotFoundError) and (text := missing_package(error)):
             click.echo(f"npu-memplan: {text}", err=True)

@@ -75,9 +75,12 @@ def encode_c(text: str) -> bytes:
 
 
 def check_folder(folder: Path) -> None:
-    """`FolderError` names the first thing in `folder`, at any depth, that is neither a file nor a folder."""
+    """`FolderError` names the first thing in `folder`, at any depth, that is neither a file nor a folder, or whose name
+    a list of files could not have."""
     for root, folders, files in os.walk(folder):
         for name in sorted((*folders, *files)):
+            if not name.isprintable():
+                raise FolderError(f"{Path(root, name)} has a name that is no text; rename it, or remove it")
             _check_kind(Path(root, name), folder)
 
 

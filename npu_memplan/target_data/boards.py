@@ -63,11 +63,14 @@ class BoardMemory(Struct, frozen=True, rename={"agents": "reach"}):
         return None
 
 
+_Memories = Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
 class MemoryPlacement(Struct, frozen=True):
     """Candidates, best first, for each planned pool and for the constants in one memory mode."""
 
-    pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # pool name -> names of board memories
-    constants: tuple[str, ...] = ()
+    pools: Mapping[str, _Memories]  # pool name -> names of board memories
+    constants: _Memories
 
 
 class TimingAdapter(Struct, frozen=True):
@@ -232,11 +235,28 @@ def read_board(path: Path) -> Board:
         named |= {*placement.constants, *(m for names in placement.pools.values() for m in names)}
     for name in sorted(named):
         board.memory(name)
+    for mode in board.placements:
+        _check_placement(board, mode)
     if board.npu.irq >= board.vectors.irq_count:
         raise TargetDataError(
             f"{path}: npu.irq {board.npu.irq} is not below vectors.irq_count {board.vectors.irq_count}"
         )
     return board
+
+
+def _check_placement(board: Board, mode: str) -> None:
+    """`TargetDataError` where a pool has no memory that the NPU can write, or a pool of `mode` none at all."""
+    pools = board.placements[mode].pools
+    for pool in load_memory_mode(mode).pools if mode in memory_mode_names() else ():
+        if pool not in pools:
+            raise TargetDataError(f"{board.path}: [placement.{mode}] does not say where pool {pool!r} goes")
+    for pool, names in pools.items():
+        for memory in map(board.memory, names):
+            if memory.read_only or Agent.NPU not in memory.agents:
+                why = "is read only" if memory.read_only else "is none that the NPU reaches"
+                raise TargetDataError(
+                    f"{board.path}: [placement.{mode}] puts pool {pool!r} in memory {memory.name}, which {why}"
+                )
 
 
 def board_names() -> tuple[str, ...]:

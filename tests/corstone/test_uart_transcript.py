@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import zlib
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import FirmwareError
+from fvp_runner.guards import GuardError
 from fvp_runner.transcript import check, parse
 from npu_memplan.artifact.parts import TensorSlot
 from tests.support.plain_artifacts import plain_artifact
@@ -104,3 +106,58 @@ def test_the_model_of_the_npu_explains_an_error() -> None:
     text = good().replace("RUN\n", "RUN\nERROR npu 7 status=00010012: parse error\n")
     with pytest.raises(FirmwareError, match=r"(?s)firmware: npu 7 .*NPU model: word 3 is no command"):
         check(parse(text.encode()), artifact(), ["word 3 is no command"])
+
+
+_ODD = (
+    *(
+        "9" * 5000,
+        "-1",
+        "",
+        "x",
+        "\x1b[2K",
+        "\0",
+        "\u00b2",
+        "NPU_MEMPLAN PASS",
+        "DATA ff",
+        "STATUS -9",
+        "\x04",
+        "EXITTHESIM",
+    ),
+    *("GUARD 99 offset=0 bytes=1", "GUARD 0 offset=-4 bytes=2", "OUTPUT 0 bytes=40 crc=00000000"),
+    "ERROR \x1b[31m",
+    *(f"POOL 0 bytes={'9' * 5000} crc=00000000", f"BEATS {' '.join(['9' * 21] * 4)}"),
+)
+
+
+def damaged(rng: random.Random) -> bytes:
+    lines = good().splitlines(keepends=True)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        at, kind = rng.randrange(len(lines)), rng.randrange(6)
+        if kind == 0 and len(lines) > 1:
+            del lines[at]
+        elif kind == 1:
+            lines.insert(at, rng.choice(lines))
+        elif kind == 2:
+            lines.insert(at, rng.choice(_ODD) + "\n")
+        elif kind == 3:
+            words = lines[at].split(" ")
+            words[rng.randrange(len(words))] = rng.choice(_ODD)
+            lines[at] = " ".join(words)
+        elif kind == 4:
+            lines[at] = re.sub(r"\d+", lambda _: rng.choice((*_ODD[:3], "0", "18446744073709551616")), lines[at])
+        else:
+            rng.shuffle(lines)
+    return "".join(lines).encode()
+
+
+def test_a_damaged_transcript_proves_the_outputs_or_nothing() -> None:
+    rng, right = random.Random(1), 0
+    for _ in range(2000):
+        try:
+            outputs = check(parse(damaged(rng)), artifact())
+        except (FirmwareError, GuardError):
+            continue
+        right += 1
+        assert np.array_equal(outputs[0], OUTPUT)
+        assert np.array_equal(outputs[1], SECOND)
+    assert 100 < right < 1900

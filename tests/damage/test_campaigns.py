@@ -66,6 +66,25 @@ def test_programs() -> None:
     campaign("programs", 40, *(folder / f"three_convolutions_{npu}.pte" for npu in ("u55", "u65", "u85")))
 
 
+def test_artifacts(tmp_path: Path) -> None:
+    """Folders of strangers: damaged files, links, pipes, odd names."""
+    out = tmp_path / "hello"
+    compile_model(EXAMPLE.parents[2] / "tests" / "models" / "hello_world_int8.tflite", CompileOptions("none"), out)
+    campaign("artifacts", 40, out)
+
+
+def test_boards() -> None:
+    campaign("boards", 60, *sorted((REPOSITORY / "targets" / "boards").glob("*.toml")))
+
+
+def test_signals() -> None:
+    """`benchmarks/kill.py` in small: each phase of each command is met over the seeds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.kill", "32", "1"], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_streams(tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(compile_tflite(EXAMPLE.read_bytes()).network)

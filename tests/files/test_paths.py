@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.parts import ArtifactError
 from npu_memplan.cli import cli
 from npu_memplan.compiler import compile_model
 from npu_memplan.files.paths import (
@@ -147,6 +148,25 @@ def test_a_folder_has_files_alone(
         assert_refused(CliRunner().invoke(cli, [words[0], *words[1:], "stranger"]))
         assert sorted(os.listdir(folder)) == before
         assert [path.name for path in tmp_path.iterdir()] == ["stranger"]
+
+
+@pytest.mark.parametrize("name", [b"m\xff.c", b"a\nb", b"\x1b[2K"])
+def test_a_name_in_a_folder_is_text(artifact: Path, name: bytes, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "a")
+    (tmp_path / "a" / os.fsdecode(name)).write_bytes(b"")
+    with pytest.raises(FolderError, match="has a name that is no text"):
+        Artifact.load(tmp_path / "a")
+
+
+def test_a_damaged_stream_is_refused(tmp_path: Path) -> None:
+    compile_model(MODEL, CompileOptions(npu_compiler="tvm", effort="quick"), tmp_path / "a")
+    (source,) = (tmp_path / "a" / "src").glob("*_npu.c")
+    for damage in (b"0x1\xff", b"0x123456789", b"x"):
+        source.write_bytes(source.read_bytes().replace(b"0x", damage, 1))
+        for command in ("report", "explain"):
+            ended = CliRunner().invoke(cli, [command, str(tmp_path / "a")])
+            assert isinstance(ended.exception, ArtifactError)
+            assert "is no word of 32 bits" in str(ended.exception)
 
 
 @pytest.mark.parametrize("put", STRANGE)

@@ -29,8 +29,13 @@ class ForkResult:
     text: str  # of stdout and stderr
 
 
-def run_in_fork(work: Callable[[], int], printed: Path, limit_s: float) -> ForkResult:
-    """TimedRun `work`, which returns the exit code; what it prints goes to the file `printed`."""
+def run_in_fork(
+    work: Callable[[], int], printed: Path, limit_s: float, meanwhile: Callable[[int], None] = lambda _: None
+) -> ForkResult:
+    """Run `work`, which returns the exit code; what it prints goes to the file `printed`.
+
+    `meanwhile` is called with the process.
+    """
     child = os.fork()
     if child == 0:
         code = CRASHED
@@ -46,6 +51,7 @@ def run_in_fork(work: Callable[[], int], printed: Path, limit_s: float) -> ForkR
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+    meanwhile(child)
     end = time.monotonic() + limit_s
     while True:
         found, status, usage = os.wait4(child, os.WNOHANG)

@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from ...errors import NpuMemplanError
 from ..arch.architecture import Language
-from .isa import Op, Register
+from .isa import ElementwiseMode, Op, Register
 
 
 class MissingRegisterError(NpuMemplanError, KeyError):
@@ -21,6 +21,10 @@ class MissingRegisterError(NpuMemplanError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class IllegalModeError(NpuMemplanError):
+    """An operation has a parameter that means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,17 @@ class Operation:
     def get(self, register: Register, default: int = 0) -> int:
         """Raw value of a register, or `default` when the stream never set it."""
         return self.registers.get(register, default)
+
+    @property
+    def elementwise(self) -> ElementwiseMode:
+        """What an ELEMENTWISE does; `IllegalModeError` where that is none of the modes."""
+        try:
+            return ElementwiseMode(self.parameter)
+        except ValueError:
+            raise IllegalModeError(
+                f"ELEMENTWISE at stream offset {self.offset_bytes:#x} has mode {self.parameter}, none of 0 (MUL) to "
+                f"{max(ElementwiseMode):d} ({max(ElementwiseMode).name})"
+            ) from None
 
     def with_registers(self, changes: Mapping[Register, int]) -> Operation:
         return Operation(self.op, self.parameter, {**self.registers, **changes}, self.offset_bytes, self.language)

@@ -270,7 +270,7 @@ def _output(operation: Operation, engine: Engine, ifm: FeatureMap, ofm: FeatureM
             return OutputKind.MUL
         maximum = engine is Engine.POOL and operation.parameter == PoolMode.MAX
         return OutputKind.MAX_POOL if maximum else OutputKind.OTHER
-    mode = ElementwiseMode(operation.parameter)
+    mode = operation.elementwise
     if ifm.element_bytes == 4:
         return OutputKind.UNARY_32 if mode.is_unary else OutputKind.BINARY_32
     if mode is ElementwiseMode.MUL:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...artifact import Artifact
-from ...artifact.parts import Call
+from ...artifact.parts import ArtifactError, Call
 from ...ethosu.arch import accelerator
 from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.commands import Command, Operation
@@ -25,6 +25,7 @@ from ...names import identifier
 from ...problem import Agent, Buffer, BufferKind
 
 _STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")
+_WORD = re.compile(r"0x[0-9a-fA-F]{1,8}")
 _INTERNAL = 1 << 8  # DMA region bit: the NPU's own memory (lookup tables)
 
 
@@ -93,8 +94,14 @@ def command_streams(artifact: Artifact, directory: Path) -> Iterator[tuple[Call,
     for call in artifact.calls:
         text = streams.get(f"{artifact.name}_{identifier(call.function)}")
         if call.agent is Agent.NPU and text is not None:
-            words = [int(word, 16) for word in text.replace(",", " ").split()]
-            yield call, decode(words, accelerator(artifact.target.accelerator).language)
+            words = text.replace(",", " ").split()
+            wrong = next((word for word in words if not _WORD.fullmatch(word)), None)
+            if wrong is not None:
+                raise ArtifactError(
+                    f"{directory}: the command stream of {call.function} in src is damaged: {wrong[:20]!r} is no "
+                    "word of 32 bits; compile the model again"
+                )
+            yield call, decode([int(word, 16) for word in words], accelerator(artifact.target.accelerator).language)
 
 
 _NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution", Op.DMA_START: "DMA"}
