@@ -273,3 +273,18 @@ def test_scales_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
     path.write_bytes(b.made([x], [y]).finish())
     (operator,) = compile_model(path, CompileOptions(objective="bytes"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.EXACT)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_what_vela_would_compute_of_constants_is_the_hosts(dtype: str, tmp_path: Path) -> None:
+    """Vela 5.2 makes several operations of a PRELU, and computes those of constants without scales."""
+    rng, b = np.random.default_rng(0), ModelBuilder()
+    zero = -7 if dtype == "int8" else 0
+    values = b.constant(rng.integers(-100, 100, SHAPE).astype(dtype), 0.05, zero)
+    slopes = b.constant(rng.integers(-100, 100, (1, 1, 8)).astype(np.int8), 0.01, 0)
+    made, x, y = (b.tensor(SHAPE, dtype, scale, zero) for scale in (0.02, 0.02, 0.03))
+    b.operator("PRELU", [values, slopes], [made])
+    b.operator("ADD", [made, x], [y], "AddOptions", PotScaleInt16=False)
+    options = CompileOptions(npu_compiler="vela", objective="bytes")
+    artifact = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options)
+    assert [(o.kind, o.agent) for o in artifact.operators] == [("PRELU", Agent.HOST), ("ADD", Agent.NPU)]

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...exactness import (
     EXACT_AS_A_WHOLE,
+    HOST_MOVES,
     HYBRID,
     HYBRID_LSTM,
     KEEP_STORED,
@@ -96,8 +97,19 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         return "Vela's stream for it reads an input in the shape that a reshape gives it"
     if code is Code.LIFTED and _exceeds_words(network, operator):
         return "Vela's table for it wraps where a result has more than 31 bits"
+    if code is Code.LIFTED and operator.name not in _MOVING and _of_constants(network, operator):
+        return "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own"
     rescaled = _rescaled(network, operator) if code in (Code.LIFTED, Code.LOWERED) else ""
     return rescaled or _beyond(network, operator)
+
+
+_MOVING = HOST_MOVES | {"FILL", "RANGE", "TILE"}  # what becomes of stored values in them is the same for all
+
+
+def _of_constants(network: Network, operator: CpuOperator) -> bool:
+    """Whether nothing that an operator reads is computed; what `models.folding` computes before is not asked."""
+    read = [network.tensors[i] for i in operator.inputs if i >= 0]
+    return bool(read) and all(tensor.data is not None and not tensor.is_variable for tensor in read)
 
 
 def _reads_reshaped(network: Network, operator: CpuOperator) -> bool:
