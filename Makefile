@@ -17,7 +17,7 @@ QUICK := tests/test_architecture.py tests/test_options.py \
 COVERED := tests/planners/test_problem.py tests/planners/test_verify.py tests/planners/test_last_writers.py
 
 # names-of-quick: for .ci/try-release
-.PHONY: run test test-all covered packages quick names-of-quick release lint setup clean
+.PHONY: run test test-all covered packages quick mutations names-of-quick release lint setup clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan compile examples/digits/digits.tflite --accelerator ethos-u55-256 \
@@ -53,6 +53,10 @@ release: $(VENV)/.test-ready
 	build/release/tools/bin/pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8'
 	build/release/tools/bin/cyclonedx-py environment build/release/venv --pyproject pyproject.toml --of JSON --output-reproducible -o dist/sbom.cdx.json
 	.ci/try-release $(PYTHONS)
+
+# Ten faults in the package that the tests of `make test` find
+mutations: $(VENV)/.test-ready
+	$(BIN)/python -m tests.mutations
 
 names-of-quick:
 	@echo $(QUICK)

@@ -18,7 +18,7 @@ from tests.support import browser as chromium
 from tests.support import slow_tests
 from tests.support.frames import remember_frames_without_module
 from tests.support.needs import Skips, need, need_data
-from tests.support.real_data import REPOSITORY, real_model, shared_folder
+from tests.support.real_data import REPOSITORY, network, real_model, shared_folder
 from tests.support.warnings_of_c import arm_compilers, check_artifact, check_warnings
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
@@ -78,12 +78,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def shared_model() -> Callable[[str], Path]:
-    """`shared_model("kws_ref_model")` -> path of a real .tflite, or skips with the reason."""
+    """`shared_model("kws_ref_model")` -> path of a real .tflite, or of its twin, or skips with the reason."""
+    return lambda name: need_data(network(name))
 
-    def find(name: str) -> Path:
-        return need_data(real_model(name))
 
-    return find
+@pytest.fixture(scope="session")
+def real_network() -> Callable[[str], Path]:
+    """The same for tests of figures that the real weights have: no twin stands in."""
+    return lambda name: need_data(real_model(name))
 
 
 @pytest.fixture(scope="session")

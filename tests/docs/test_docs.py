@@ -157,14 +157,14 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_page(
     page: str,
     reader: Path,
-    shared_model: Callable[[str], Path],
+    real_network: Callable[[str], Path],
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = DOCS / page
     text = path.read_text(encoding="utf-8")
     if not (reader / "models").exists():
-        (reader / "models").symlink_to(shared_model("vww_96_int8").parent)  # the larger ones and kws
+        (reader / "models").symlink_to(real_network("vww_96_int8").parent)  # the larger ones and kws
     monkeypatch.chdir(reader)
     read(text, page, reader, path if request.config.getoption("--update-golden") else None)
 
@@ -196,7 +196,7 @@ def read(text: str, page: str, folder: Path, update: Path | None = None, install
 
 @pytest.mark.slow
 def test_the_wheel_does_what_the_readme_and_the_tutorial_say(
-    tmp_path: Path, shared_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, real_network: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From a wheel, outside of the checkout, with the dependencies that are there; or from a virtual environment that
     has the wheel and what pip took with it, where NPU_MEMPLAN_VENV names one (hosted CI makes it).
@@ -213,7 +213,7 @@ def test_the_wheel_does_what_the_readme_and_the_tutorial_say(
         (wheel,) = made.glob("*.whl")
         subprocess.run([*pip, "install", *apart, "--target", str(installed), str(wheel)], check=True, timeout=120)
     folder.mkdir()
-    (folder / "models").symlink_to(shared_model("vww_96_int8").parent)  # the larger ones and kws
+    (folder / "models").symlink_to(real_network("vww_96_int8").parent)  # the larger ones and kws
     monkeypatch.chdir(folder)
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     readme = readme.replace("MODEL.tflite", "models/kws_ref_model.tflite").replace("build/kws", "build/readme")
@@ -240,13 +240,13 @@ def test_every_page_is_in_the_list_of_pages() -> None:
     assert {p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")} - {"README.md"} == set(ORDER)
 
 
-def test_reference_names_every_key_of_plan_json(shared_model: Callable[[str], Path]) -> None:
+def test_reference_names_every_key_of_plan_json(real_network: Callable[[str], Path]) -> None:
     from npu_memplan.artifact import Artifact
     from npu_memplan.compiler import plan_model
     from npu_memplan.options import CompileOptions
     from npu_memplan.problem import BufferKind
 
-    artifact: Artifact = plan_model(shared_model("ad01_int8"), CompileOptions()).artifact
+    artifact: Artifact = plan_model(real_network("ad01_int8"), CompileOptions()).artifact
     document = json.loads(artifact.to_json())
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_0-9]+)(?:\[\])?`", text))

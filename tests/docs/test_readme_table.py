@@ -60,10 +60,10 @@ def compiled(path: Path, column: str) -> Artifact:
     ("model", "cells"), [(model, cells) for model, *cells in QUOTED], ids=[row[0] for row in QUOTED]
 )
 def test_readmes_figures_are_those_of_a_compile(
-    model: str, cells: list[str], shared_model: Callable[[str], Path]
+    model: str, cells: list[str], real_network: Callable[[str], Path]
 ) -> None:
     name = re.sub(r" .*", "", model)
-    path = shared_model(FILES.get(name, name))
+    path = real_network(FILES.get(name, name))
     default = plan_model(path, CompileOptions()).artifact
     striped = compiled(path, "in stripes")
     assert default.timing is not None
@@ -74,8 +74,8 @@ def test_readmes_figures_are_those_of_a_compile(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "row"), rows(), ids=[model for model, _ in rows()])
-def test_its_bytes_are_those_of_a_compile(model: str, row: dict[str, str], shared_model: Callable[[str], Path]) -> None:
+def test_its_bytes_are_those_of_a_compile(model: str, row: dict[str, str], real_network: Callable[[str], Path]) -> None:
     name = re.sub(r" .*", "", model)
-    path = shared_model(FILES.get(name, name))
+    path = real_network(FILES.get(name, name))
     got = {c: sum(u.used_bytes for u in compiled(path, c).plan.usage) for c in COLUMNS}
     assert got == {column: int(row[column].replace(",", "")) for column in COLUMNS}

@@ -152,6 +152,41 @@ class Branches:
         return z
 
 
+@I.ir_module
+class Conditional:
+    """A scratch buffer that the program writes a second time, or not: what was there is needed until it is read."""
+
+    @T.prim_func(s_tir=True)
+    def work(x: T.Buffer((8,), "int8"), o: T.Buffer((8,), "int8")):
+        kept = T.alloc_buffer((8,), "int8")
+        between = T.alloc_buffer((8,), "int8")
+        for i in range(8):
+            kept[i] = x[7 - i]
+        for i in range(8):
+            between[i] = x[i] + T.int8(1)
+        for i in range(8):
+            o[i] = between[7 - i]
+        for i in range(8):
+            if x[i] > T.int8(0):
+                kept[i] = o[i]
+        for i in range(8):
+            o[i] = kept[i]
+
+    @R.function
+    def main(x: R.Tensor((8,), "int8")):
+        cls = Conditional
+        y = R.call_tir(cls.work, (x,), out_ty=R.Tensor((8,), "int8"))
+        return y
+
+
+def test_a_write_that_may_not_happen_ends_nothing():
+    problem = extract(Conditional, POOLS)
+    live = {name.rsplit(".", 1)[-1]: points for name, points in expand(problem).items()}
+    assert live["kept"] == {0, 1, 2, 3, 4}
+    assert live["between"] == {1, 2}
+    assert any({"kept", "between"} == {name.rsplit(".", 1)[-1] for name in pair} for pair in conflicts(problem))
+
+
 @pytest.mark.parametrize(
     "module", [Inception, Loops, Redefined, Branches], ids=["inception", "loops", "redefined", "branches"]
 )

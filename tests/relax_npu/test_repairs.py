@@ -131,9 +131,9 @@ def test_integer_averages_round_and_tvm_still_truncates() -> None:
     assert np.array_equal(run_on_host(round_integer_averages(module), value), expected)
 
 
-def test_real_models_need_them(shared_model: Callable[[str], Path]) -> None:
+def test_real_models_need_them(real_network: Callable[[str], Path]) -> None:
     for name in ("person_detect", "micro_speech_quantized"):
-        model = shared_model(name).read_bytes()
+        model = real_network(name).read_bytes()
         with pytest.raises(Exception, match=r".+"):
             plain_import(model)
         import_relax(model)

@@ -1,12 +1,15 @@
 """Where real models and planning problems lie: some in the repository, the larger ones beside it.
 
-Invariant: a test that asks for what is not there skips and says where it looked; it never passes without it.
+Invariant: a test that asks for a real file that is not there skips and says where it looked; it never passes without.
+Most tests ask for a network, for which a twin stands in.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from .twins import TWINS, twin_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _OUTSIDE = Path(os.environ.get("NPU_MEMPLAN_SHARED") or REPOSITORY.parent / "shared")
@@ -21,3 +24,9 @@ def real_model(name: str) -> Path:
     """Path of the real model `name`.tflite, which exists only when somebody has it."""
     own = REPOSITORY / "tests" / "models" / f"{name}.tflite"
     return own if own.is_file() else shared_folder("models") / own.name
+
+
+def network(name: str) -> Path:
+    """Path of the real model `name`.tflite where somebody has it, else of its twin, where it has one."""
+    path = real_model(name)
+    return path if path.is_file() or name not in TWINS else twin_in(REPOSITORY / "build" / "twins", name)
