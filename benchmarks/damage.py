@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kept_cases import KeptCases
+from tests.support.contrary_models import contrary_models
 from tests.support.damaged_files import (
     damaged_artifacts,
     damaged_boards,
@@ -88,6 +89,18 @@ CAMPAIGNS = {
     "none": Campaign(damaged_models, {"none": (*_COMPILE, "--accelerator", "none")}, _TVM),
     "vela": Campaign(damaged_models, {"vela": _COMPILE}, _TVM),
     "tvm": Campaign(damaged_models, {"tvm": (*_COMPILE, "--npu-compiler", "tvm")}, LOWERED),
+    "structure": Campaign(
+        contrary_models,
+        {"check": ("check", "{case}", "--board", "corstone-300"), "simulate": ("simulate", "{case}"),
+         "operators": ("operators", "{case}"),
+         "none": (*_COMPILE, "--accelerator", "none", "--effort", "quick"),
+         "default": (*_COMPILE, "--effort", "quick"),
+         "tvm": (*_COMPILE, "--npu-compiler", "tvm", "--effort", "quick"),
+         "vela": (*_COMPILE, "--npu-compiler", "vela", "--effort", "quick"),
+         "u85": (*_COMPILE, "--accelerator", "ethos-u85-256", "--effort", "quick"),
+         "tflite": ("compile", "{case}", "-o", "{out}.tflite", "--emit", "vela-tflite", "--effort", "quick")},
+        LOWERED,
+    ),
     "streams": Campaign(
         damaged_models,
         {"simulate": ("simulate", "{case}"), "disassemble": ("disassemble", "{case}"), "compile": _COMPILE},
@@ -275,9 +288,9 @@ def _run_case(
             if stem is not None:
                 _keep(stem.with_name(f"{stem.name}-{command}"), case, outcome)
         faults += [f"{command} {label}: {text}" for text in _written_outside(out, case)]
-        made = [out.with_suffix(suffix) for suffix in (".npy", ".pte")]
+        made = [out.with_suffix(suffix) for suffix in (".npy", ".pte", ".tflite")]
         written = [p.name for p in (out, *made) if p.exists()]
-        if name == "programs" and outcome.code == 2 and written:
+        if name in ("programs", "structure") and outcome.code == 2 and written:
             faults.append(f"{command} {label}: exit code 2, but {written[0]} was written")
         for file in made:
             file.unlink(missing_ok=True)

@@ -31,6 +31,7 @@ class Tensor:
     data: NDArray[np.uint8] | None = field(default=None, repr=False)  # constant bytes
     is_variable: bool = False
     initial: NDArray[np.uint8] | None = field(default=None, repr=False)  # of a state; None: its zero point everywhere
+    has_open_shape: bool = False  # the file leaves its shape to the run time, or does not say it
     is_packed: bool = False  # 4 bits a number in the file; `data` is unpacked
     arena_offset: int = -1  # OfflineMemoryAllocation; -1: none
     index_range: tuple[int, int] | None = None  # of an input that is an index: its values, half-open

@@ -17,6 +17,7 @@ from .file import NetworkError
 from .flatbuffer import FlatbufferError, verify_flatbuffer
 from .index_ranges import with_index_ranges
 from .network import CpuOperator, Network
+from .operators import ContradictionError, validate_network
 from .tensor import Tensor
 from .tflite_checks import DamagedError, check_network, check_tensor
 from .variables import with_kept_variables, with_variables
@@ -42,6 +43,10 @@ def read_network(data: bytes, name: str = "network") -> Network:
         raise NetworkError(
             f"{name} is a damaged or truncated TFLite file ({len(data)} bytes): {error}; get the file again"
         ) from error
+    except ContradictionError as error:
+        raise NetworkError(
+            f"{name} is no valid TFLite model: {error}; correct what wrote it, or convert the model again"
+        ) from error
 
 
 def _read_tflite(data: bytes, name: str) -> Network:
@@ -54,6 +59,7 @@ def _read_tflite(data: bytes, name: str) -> Network:
     graphs = tuple(_graph(model, number, name) for number in range(model.SubgraphsLength()))
     network = with_kept_variables(with_variables(replace(graphs[0], subgraphs=graphs), graphs))
     check_network(network)
+    validate_network(network)
     return with_index_ranges(network)
 
 
@@ -171,6 +177,7 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
         quantised_dimension=quantisation.QuantizedDimension() if quantisation is not None else 0,
         data=_bytes(buffer, table, f"{name}: tensor {index} {label!r}"),
         is_variable=bool(table.IsVariable()),
+        has_open_shape=_has_open_shape(table, buffer),
         is_packed=_is_packed(table),
         arena_offset=offset,
     )
@@ -180,6 +187,13 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
     if tensor.data is None:
         return tensor
     return replace(tensor, data=tensor.data[: tensor.size_bytes])  # constants may be padded
+
+
+def _has_open_shape(table: Any, buffer: Any) -> bool:
+    """Whether a tensor that is no constant has no shape, or -1 in its signature."""
+    if buffer.DataLength():
+        return False
+    return not table.ShapeLength() or any(table.ShapeSignature(i) < 0 for i in range(table.ShapeSignatureLength()))
 
 
 def _is_packed(table: Any) -> bool:

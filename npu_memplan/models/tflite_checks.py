@@ -24,14 +24,6 @@ _ZERO_POINTS = {
     "uint16": (0, (1 << 16) - 1),
 }
 _OTHERS = (-(1 << 31), (1 << 31) - 1)
-LARGEST_STEP = 1 << 16  # of a window; a map of that many rows fits no memory
-_WINDOWS = {
-    "CONV_2D": "Conv2DOptions",
-    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
-    "TRANSPOSE_CONV": "TransposeConvOptions",
-    **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"), "Pool2DOptions"),
-}
-_STEPS = ("StrideH", "StrideW", "DilationHFactor", "DilationWFactor", "FilterHeight", "FilterWidth")
 
 
 class DamagedError(NpuMemplanError):
@@ -48,9 +40,10 @@ def check_tensor(tensor: Tensor) -> None:
         raise DamagedError(f"{what} is {form}, {size} bytes; at most {LARGEST_TENSOR_BYTES} are possible")
     if tensor.data is not None and tensor.data.nbytes < size:
         raise DamagedError(f"{what} has {tensor.data.nbytes} constant bytes; {form} needs {size}")
+    empty = tensor.data is not None and not tensor.data.any()  # some converters write 0.0 where all elements are zero
     for scale in tensor.scales:
-        if not 0 <= scale < math.inf:  # some converters write 0.0 where all elements are zero
-            raise DamagedError(f"{what} has scale {scale}; scales are finite and not negative")
+        if not 0 <= scale < math.inf or (scale == 0 and not empty):
+            raise DamagedError(f"{what} has scale {scale}; scales are finite and positive")
     if len(tensor.zero_points) not in (0, 1, len(tensor.scales)):
         raise DamagedError(f"{what} has {len(tensor.scales)} scales and {len(tensor.zero_points)} zero points")
     low, high = _ZERO_POINTS.get(tensor.dtype, _OTHERS)
@@ -88,13 +81,3 @@ def _check_operator(network: Network, operator: CpuOperator, made: set[int]) -> 
     for index in operator.intermediates:
         if not -1 <= index < len(network.tensors):
             raise DamagedError(f"{what} names tensor {index}; there are {len(network.tensors)}")
-    if operator.name in _WINDOWS:
-        _check_window(what, operator)
-
-
-def _check_window(what: str, operator: CpuOperator) -> None:
-    options = operator.options(_WINDOWS[operator.name])
-    for name in _STEPS if options is not None else ():
-        step = getattr(options, name)() if hasattr(options, name) else 1
-        if not 1 <= step <= LARGEST_STEP:
-            raise DamagedError(f"{what} has {name} {step}; it must be in 1..{LARGEST_STEP}")

@@ -139,11 +139,13 @@ def test_what_stays(change: str) -> None:
         y = b.tensor((300, 300), "int8", 0.1)
         size, seven = b.constant(np.array([300, 300], np.int32)), b.constant(np.array(7, np.int8), 0.1)
         b.operator("FILL", [size, seven], [y], "FillOptions")
-    y = b.tensor((1, 2) if change != "large" else (300, 300), "int32" if change != "large" else "int8", 0.1)
+    kind = {"large": "int8", "another type": "int64"}.get(change, "int32")
+    y = b.tensor((1, 2) if change != "large" else (300, 300), kind, 0.1)
     made = b.tensor((2,), "int64") if change == "another type" else s
     if change == "another type":
         b.operators[-1] = ("SHAPE", [x], [made], "ShapeOptions", {"OutType": 2}, 1)
-    b.operator("RELU" if change == "large" else "EXPAND_DIMS", [2 if change == "large" else made], [y])
+    axis = b.constant(np.array(0, np.int32))
+    b.operator("RELU" if change == "large" else "EXPAND_DIMS", [2] if change == "large" else [made, axis], [y])
     model = b.made([x], [y, s] if change == "returned" else [y]).finish()
     if change == "another type":  # int64 was requested by the tensor: that is what it gets
         assert len(read_network(folded(model)).operators) == 1

@@ -20,18 +20,13 @@ from npu_memplan.models.tflite import read_network
 from tests.support.single_op import TensorSpec, constant, write_model
 
 A = TensorSpec((1, 4), "int8", 0.1, 3)
-FLOAT, HALF = TensorSpec((1, 4), "float32"), TensorSpec((1, 4), "float16")
+FLOAT, HALF, BARE = TensorSpec((1, 4), "float32"), TensorSpec((1, 4), "float16"), TensorSpec((1, 4), "int8")
 
 REFUSALS = [
     ("CUMSUM", [A, constant(0)], [A], None, "the file has no CumsumOptions for it"),
     ("ADD", [HALF, HALF], [HALF], ("AddOptions", {}), "'t0' is float16; the host operator takes float32 or int32"),
-    (
-        "ADD", [A, TensorSpec((1, 4), "int16", 0.1)], [A], ("AddOptions", {}),
-        "'t1' is int16; the host operator takes int8 or int16 or uint8, and not mixed with int8",
-    ),
-    ("ADD", [A, TensorSpec((1, 4), "int8")], [A], ("AddOptions", {}), "tensor 't1' is not quantised"),
+    ("ADD", [BARE, BARE], [BARE], ("AddOptions", {}), "tensor 't0' is not quantised"),
     ("ADD", [A, A], [A], None, "the file has no AddOptions for it"),
-    ("ADD", [A, TensorSpec((1, 3), "int8", 0.1)], [A], ("AddOptions", {}), "shape [1, 3] of 't1' does not broadcast"),
     ("ADD", [A, A], [A], ("AddOptions", {"FusedActivationFunction": 4}), "fused activation number 4"),
     ("SOFTMAX", [A], [A], ("SoftmaxOptions", {"Beta": 1.0}), "the reference demands 0.00390625 and -128"),
     ("L2_NORMALIZATION", [A], [A], ("L2NormOptions", {}), "the reference computes for 0.0078125 and 0"),
@@ -57,7 +52,6 @@ REFUSALS = [
         "LESS", [A, TensorSpec((1, 4), "int8", 1.5)], [TensorSpec((1, 4), "bool")], None,
         "tensor 't1' has scale 1.5; the reference takes < 1",
     ),
-    ("LESS", [A, A], [A], None, "output 't2' is int8, not bool"),
     ("SLICE", [A, TensorSpec((2,), "int32"), constant([1, 2])], [A], None, "input 1 (tensor 't1') must be constant"),
     (
         "SPACE_TO_BATCH_ND",
@@ -66,15 +60,6 @@ REFUSALS = [
     ),
     ("QUANTIZE", [FLOAT], [TensorSpec((1, 4), "int32", 0.1)], None, "from float32 to int32 is not done on the host"),
     ("DEQUANTIZE", [TensorSpec((1, 4), "int32", 0.1)], [FLOAT], None, "takes int8 or int16 or uint8"),
-    (
-        "CONV_2D", [TensorSpec((1, 4, 4, 3), "int8", 0.1), constant(np.zeros((2, 1, 1, 2)), "int8", 0.1), None],
-        [TensorSpec((1, 4, 4, 2), "int8", 0.1)], ("Conv2DOptions", {"StrideH": 1, "StrideW": 1}),
-        "do not fit 3 -> 2 channels",
-    ),
-    (
-        "FULLY_CONNECTED", [A, TensorSpec((2, 4), "uint8", 0.1), None], [TensorSpec((1, 2), "int8", 0.1)],
-        ("FullyConnectedOptions", {}), "weights 't1' are uint8, not int8",
-    ),
 ]  # fmt: skip
 
 

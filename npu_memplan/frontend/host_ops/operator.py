@@ -113,9 +113,6 @@ class Lowering:
         """The built-in options; refuses when the file has none."""
         options = self.operator.options(kind)
         require(options is not None, f"the file has no {kind} for it")
-        for field, values in _ENUMERATIONS.items():
-            value = getattr(options, field)() if hasattr(options, field) else 0
-            require(0 <= value < values, f"its {field} is {value}, which the format does not define")
         return options
 
     def custom(self, *names: str) -> list[Any]:
@@ -237,8 +234,6 @@ class OwnState:
 Lower = Callable[[Lowering], None]
 Keeps = Callable[[Lowering], Sequence[OwnState]]
 Shapes = Callable[[Lowering], Sequence[tuple[int, ...]]]
-# Values that the format defines, of options in any table.
-_ENUMERATIONS = {"Padding": 2, "Mode": 2, "FusedActivationFunction": 6}
 _LOWERINGS: dict[str, Lower] = {}  # of any elements, or of quantised ones
 _PLAIN: dict[str, Lower] = {}  # of elements that are the numbers they mean
 _HYBRID: dict[str, Lower] = {}  # of float32 with int8 weights

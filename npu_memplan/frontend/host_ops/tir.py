@@ -89,7 +89,7 @@ class Function:
             yield variable
 
     @contextmanager
-    def grid(self, extents: Sequence[int], names: Sequence[str] = "ijklmn") -> Iterator[list[Expr]]:
+    def grid(self, extents: Sequence[int], names: Sequence[str] = "ijklmnop") -> Iterator[list[Expr]]:
         """Nested loops, outermost first; their variables."""
         variables: list[Expr] = []
         opened: list[tuple[Expr, int]] = []

@@ -18,9 +18,9 @@ import numpy as np
 from ...errors import NpuMemplanError
 from ..flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
 from ..network import CpuOperator, Network
+from ..operators import Shape, ShapeError, result_shapes
 from ..tensor import Tensor
 from ..tflite import read_network
-from .shapes import Shape, open_shapes, output_shape
 from .values import EVALUATORS, Arrays
 
 _MOST_GROWTH_BYTES = 1 << 16  # of constants that are larger than what they are made of
@@ -45,13 +45,10 @@ def folded(data: bytes, name: str = "network") -> bytes:
 def with_static_shapes(data: bytes, name: str = "network") -> bytes:
     """`data`, a TFLite file, with the shapes that tensors have when it runs, where the file leaves them open and they
     follow from what it says; itself where there are none."""
-    import tflite
-
     network = read_network(data, name)
     if network.npu_calls:
         return data
-    model = tflite.Model.GetRootAsModel(data, 0)
-    unsaid = [open_shapes(model.Subgraphs(i)) for i in range(len(network.subgraphs))]
+    unsaid = [{t.index for t in g.tensors if t.has_open_shape} - set(g.inputs) for g in network.subgraphs]
     found = [_shapes(graph, left) if left else {} for graph, left in zip(network.subgraphs, unsaid, strict=True)]
     return with_shapes(data, found) if any(found) else data
 
@@ -64,10 +61,10 @@ def _shapes(graph: Network, unsaid: set[int]) -> dict[int, Shape]:
         if not isinstance(operator, CpuOperator):
             continue
         inputs = [tensors[i] if i >= 0 else None for i in operator.inputs]
-        shape = output_shape(operator, inputs) if set(operator.outputs) & unsaid else None
-        if shape is not None:
-            (index,) = operator.outputs
-            tensors[index], found[index] = replace(tensors[index], shape=shape), shape
+        shapes = _results_of(operator, inputs) if set(operator.outputs) & unsaid else ()
+        for index, shape in zip(operator.outputs, shapes, strict=False):
+            if index in unsaid and 0 not in shape:
+                tensors[index], found[index] = replace(tensors[index], shape=shape), shape
         results = _results(replace(graph, tensors=tuple(tensors)), operator, unsaid - set(found))
         for index, value in zip(operator.outputs, results or (), strict=False):
             content = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
@@ -75,6 +72,14 @@ def _shapes(graph: Network, unsaid: set[int]) -> dict[int, Shape]:
             if index in unsaid:
                 found[index] = value.shape
     return {index: shape for index, shape in found.items() if shape != graph.tensors[index].shape}
+
+
+def _results_of(operator: CpuOperator, inputs: Sequence[Tensor | None]) -> Sequence[Shape]:
+    """The shapes of results; none where they are not known, or where what is not known yet contradicts them."""
+    try:
+        return result_shapes(operator, inputs) or ()
+    except ShapeError:
+        return ()
 
 
 def _made(graph: Network) -> dict[int, dict[int, bytes]]:

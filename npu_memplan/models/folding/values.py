@@ -22,8 +22,8 @@ from ...fixed_point.multiplier import (
     quantise_multiplier,
 )
 from ..network import CpuOperator
+from ..operators.shapes import options_of
 from ..tensor import Tensor
-from .shapes import options_of
 
 Arrays = list[NDArray[Any]]
 _Tensors = Sequence[Any]  # of Tensor, or None where an input is left out
