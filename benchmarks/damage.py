@@ -221,8 +221,7 @@ def run_here(arguments: Sequence[str], folder: Path) -> Outcome:
             signal.alarm(0)
             sys.argv, (sys.stdout, sys.stderr) = arguments_before, streams
             os.chdir(before)
-        printed.seek(0)
-        text = printed.read()
+    text = (folder / "printed").read_text(encoding="utf-8")
     return Outcome(code, _fault(code, text, False, 0), text)
 
 

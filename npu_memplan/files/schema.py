@@ -74,7 +74,10 @@ def _start(where: str) -> str:
 
 
 def _short(value: object) -> str:
-    shown = str(value)[:200] if isinstance(value, str) else repr(value)[:200]
+    try:
+        shown = str(value)[:200] if isinstance(value, str) else repr(value)[:200]
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of thousands of digits"
     shown = shown if len(shown) <= 40 else shown[:37] + "..."
     return repr(shown) if isinstance(value, str) else shown
 

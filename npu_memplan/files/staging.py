@@ -22,6 +22,7 @@ from .whole_file import OutputError
 
 __all__ = ["OutputError", "TakenError", "check_place", "staged_directory"]
 
+_FORCE = {manifest.MODEL: "give --force to replace it, or ", manifest.PROJECT: "", manifest.FIRMWARE: ""}
 _NEW, _OLD = "new", "old"  # what is being made, what it replaces
 _Identity = tuple[int, int, int]
 
@@ -35,13 +36,13 @@ def check_place(target: Path, force: bool = False, kind: str = manifest.MODEL) -
     place = Path(os.path.realpath(target))
     sweep(place.parent, *_known_by(place))
     if place.is_symlink():
-        raise OutputError(f"{target} is a link that leads nowhere; choose another output directory with -o")
+        raise OutputError(f"{target} is a link that leads nowhere; choose another output directory")
     if place.exists() and not place.is_dir():
-        raise OutputError(f"{target} exists and is a file; choose another output directory with -o")
+        raise OutputError(f"{target} exists and is a file; choose another output directory")
     if place in (Path.cwd(), *Path.cwd().parents) or place.is_mount():
         raise OutputError(
             f"{target} is the current directory, one above it, or a mounted one, which cannot be put in place in one "
-            "step; choose a new directory below it with -o"
+            "step; choose a new directory below it"
         )
     if not place.is_dir() or not any(place.iterdir()):
         return place
@@ -49,10 +50,10 @@ def check_place(target: Path, force: bool = False, kind: str = manifest.MODEL) -
     if listed is None or listed[0] != kind:
         raise OutputError(
             f"{target} is not empty and is not {kind} of npu_memplan's (its {manifest.NAME} does not say so): it is "
-            "never replaced; choose another directory with -o"
+            "never replaced; choose another directory"
         )
     if not force:
-        raise OutputError(f"{target} has {kind}; give --force to replace it, or another one with -o")
+        raise OutputError(f"{target} has {kind}; {_FORCE[kind]}choose another directory")
     _check_ours(place)
     return place
 
@@ -63,7 +64,7 @@ def _check_ours(place: Path, shown: Path | None = None) -> None:
         names = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         raise OutputError(
             f"{shown or place} is not replaced: it has files that were added or changed since it was written: {names}; "
-            "move them, or choose another directory with -o"
+            "move them, or choose another directory"
         )
 
 
@@ -100,7 +101,7 @@ def _put(staging: Path, place: Path, before: _Identity | None) -> None:
     """Put the new directory in its place, if that is still as it was."""
     taken = TakenError(
         f"{place} was made or changed by something else meanwhile and was left as it is; nothing was written. "
-        "Run again with --force, or choose another directory with -o"
+        "Run again, or choose another directory"
     )
     if _identity(place) != before:
         raise taken
@@ -131,7 +132,7 @@ def _identity(place: Path) -> _Identity | None:
 
 
 def _cannot_write(place: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot write {place}: {error.strerror}; choose another directory with -o")
+    return OutputError(f"cannot write {place}: {error.strerror}; choose another directory")
 
 
 def _known_by(place: Path) -> tuple[str, str, Callable[[Path], None]]:

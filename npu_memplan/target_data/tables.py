@@ -64,11 +64,22 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; `TargetDataError` when it cannot be read or is none."""
     try:
         values: dict[str, Any] = _toml.loads(read_text(path, _LIMIT_BYTES))
-        return values
     except OSError as error:
         raise TargetDataError(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:  # not TOML, not text, a number of 5,000 digits, endless nesting
         raise TargetDataError(f"{path} is not TOML: {error}") from None
+    if _has_long_number(values):
+        raise TargetDataError(f"{path} has a number of more than 64 bits")
+    return values
+
+
+def _has_long_number(value: object) -> bool:
+    """Whether there is an integer that TOML's readers need not take; as hexadecimal digits, Python's takes any."""
+    if isinstance(value, dict):
+        return any(map(_has_long_number, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_long_number, value))
+    return isinstance(value, int) and value.bit_length() > 64
 
 
 @lru_cache(maxsize=8)

@@ -132,6 +132,7 @@ def test_a_users_board_is_a_file(tmp_path: Path) -> None:
         (r"\[uart\]", "[uart", r"mine\.toml is not TOML"),
         (r"irq = 56", "irq = " + "9" * 5000, r"mine\.toml is not TOML"),
         (r"irq = 56", "irq = " + "[" * 5000 + "]" * 5000, r"mine\.toml is not TOML"),
+        (r"irq = 56", "irq = 0x" + "9" * 5000, r"mine\.toml has a number of more than 64 bits"),
         (r"irq = 56", "irq = -1", r"npu\.irq is -1: expected `int` >= 0"),
         (
             r"size_bytes = 0x80000",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import subprocess
@@ -20,6 +21,7 @@ from npu_memplan.frontend.host_choice import HostOpsError
 from npu_memplan.frontend.tflite.completion import with_omitted_inputs
 from npu_memplan.frontend.tflite.lifted import Imported, import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
+from npu_memplan.frontend.tflite.main_builder import MainBuilder
 from npu_memplan.frontend.tflite.on_host import refusals, unsupported_reason
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
@@ -322,3 +324,16 @@ def test_the_command_compiles_what_the_library_compiles(digits: Path, tmp_path: 
     assert made
     for path in made:
         assert (tmp_path / "command" / path).read_bytes() == (tmp_path / "library" / path).read_bytes(), path
+
+
+def test_an_error_in_the_middle_leaves_no_block_open(capfd: pytest.CaptureFixture[str]) -> None:
+    """Else TVM warns on stderr, beside the refusal."""
+
+    def refuse(_: object) -> None:
+        raise UnsupportedModelError("an operator")
+
+    network = read_network((Path(__file__).parents[1] / "models" / "hello_world_int8.tflite").read_bytes(), "hello")
+    with pytest.raises(UnsupportedModelError):
+        MainBuilder(network).build(refuse, {})
+    gc.collect()
+    assert capfd.readouterr().err == ""

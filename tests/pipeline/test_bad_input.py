@@ -163,7 +163,7 @@ def test_a_full_output_directory_needs_force(cli, tmp_path: Path) -> None:
     outcome = cli("compile", "--objective", "bytes", MODEL, "-o", out)
     assert outcome.code == 2
     assert outcome.err == (
-        f"npu-memplan: {out} has a compiled model; give --force to replace it, or another one with -o\n"
+        f"npu-memplan: {out} has a compiled model; give --force to replace it, or choose another directory\n"
     )
     assert cli("report", out).code == 0  # its files are ours too
     (out / "mine.txt").write_text("precious")
@@ -171,7 +171,7 @@ def test_a_full_output_directory_needs_force(cli, tmp_path: Path) -> None:
     assert outcome.code == 2
     assert outcome.err == (
         f"npu-memplan: {out} is not replaced: it has files that were added or changed since it was written: mine.txt; "
-        "move them, or choose another directory with -o\n"
+        "move them, or choose another directory\n"
     )
     assert (out / "mine.txt").read_text() == "precious"
     (out / "mine.txt").unlink()

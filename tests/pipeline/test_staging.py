@@ -61,7 +61,7 @@ def test_an_output_needs_force_and_survives_failure(tmp_path: Path) -> None:
     before = tree(target)
     with pytest.raises(OutputError) as error:
         make(target)
-    assert str(error.value) == f"{target} has a compiled model; give --force to replace it, or another one with -o"
+    assert str(error.value) == f"{target} has a compiled model; give --force to replace it, or choose another directory"
     with pytest.raises(ZeroDivisionError), staged_directory(target, force=True):
         raise ZeroDivisionError
     assert tree(target) == before
@@ -97,7 +97,7 @@ def test_what_somebody_added_or_changed_is_never_removed(tmp_path: Path, name: s
         replace()
     assert str(error.value) == (
         f"{target} is not replaced: it has files that were added or changed since it was written: {name}; "
-        "move them, or choose another directory with -o"
+        "move them, or choose another directory"
     )
     assert not (target / "b.c").exists()
     assert (target / name).exists()
@@ -123,7 +123,7 @@ def test_force_replaces_only_what_we_wrote(tmp_path: Path, there: str) -> None:
             make(target, force=force)
         assert str(error.value) == (
             f"{target} is not empty and is not a compiled model of npu_memplan's (its manifest.sha256 does not say so)"
-            ": it is never replaced; choose another directory with -o"
+            ": it is never replaced; choose another directory"
         )
     assert tree(tmp_path) == before
 
@@ -133,7 +133,7 @@ def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     target.write_text("mine")
     with pytest.raises(OutputError) as error:
         make(target, force=True)
-    assert str(error.value) == f"{target} exists and is a file; choose another output directory with -o"
+    assert str(error.value) == f"{target} exists and is a file; choose another output directory"
     assert target.read_text() == "mine"
 
 

@@ -7,7 +7,8 @@ with one lets it update the state in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +21,16 @@ from ...names import Names, legal
 from ...vocabulary import LAYER, TFLITE_RESHAPING
 from .branches import branches_of
 from .states import settled
+
+
+@contextlib.contextmanager
+def _left_closed(builder: Any) -> Iterator[None]:
+    """Inside, an error leaves no block open, of which TVM would warn on stderr."""
+    try:
+        yield
+    except BaseException:
+        builder._end_block()
+        raise
 
 
 class MainBuilder:
@@ -58,7 +69,7 @@ class MainBuilder:
         """
         builder = self.block_builder
         branches = self._branches and any(operator.name == "IF" for operator in self.network.cpu_operators)
-        with builder.function("main", self._parameters, attrs=dict(attributes)):
+        with builder.function("main", self._parameters, attrs=dict(attributes)), _left_closed(builder):
             if branches:  # which no dataflow has
                 for operator in self.network.operators:
                     emit(operator)
@@ -183,10 +194,11 @@ class MainBuilder:
             side = MainBuilder(graph, self)
             side.values.update(zip(graph.inputs, given, strict=True))
             builder._begin_binding_block()
-            for inner in graph.cpu_operators:
-                side.host_operator(inner)
-            made = [side.value(index) for index in graph.outputs]
-            results = [builder.emit(value) for value in made]  # names of the branch's own
+            with _left_closed(builder):
+                for inner in graph.cpu_operators:
+                    side.host_operator(inner)
+                made = [side.value(index) for index in graph.outputs]
+                results = [builder.emit(value) for value in made]  # names of the branch's own
             body = results[0] if len(results) == 1 else relax.Tuple(results)
             sides.append(relax.SeqExpr([builder._end_block()], body))
         self._bind_all(operator.outputs, relax.If(condition, *sides))
