@@ -19,10 +19,15 @@ EXP_MINUS_EIGHTH = 1895147668  # exp(-1/8)
 ONE_THIRD = 715827883
 
 
-def exp_steps(integer_bits: int) -> list[tuple[int, int]]:
-    """(bit of the remainder, multiplier) of the barrel shifter of `exp_on_negative`."""
-    fraction_bits = 31 - integer_bits
-    return [(fraction_bits + e, m) for e, m in _EXP_STEPS if integer_bits > e]
+def exp_steps(integer_bits: int, bits: int = 31) -> list[tuple[int, int]]:
+    """(bit of the remainder, multiplier) of the barrel shifter of `exp_on_negative`; `bits` is 15 for int16 numbers."""
+    steps = [(bits - integer_bits + e, m) for e, m in _EXP_STEPS if integer_bits > e]
+    return steps if bits == 31 else [(bit, rounded_to_16_bits(m)) for bit, m in steps]
+
+
+def rounded_to_16_bits(constant: int) -> int:
+    """A constant of 32 bits as one of 16, halves away from zero."""
+    return int(rounding_shift(constant, 16))
 
 
 def exp_on_negative(raw: Any, integer_bits: int) -> IntArray:

@@ -5,6 +5,7 @@ Invariant: tensors and operators keep the file's indices and order.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,6 +144,11 @@ def is_hybrid(network: Network, operator: CpuOperator) -> bool:
     """Whether weights of int8 make floats."""
     made = network.tensors[operator.outputs[0]].dtype if operator.outputs else ""
     return made == "float32" and _type_of(network, operator, 1) == "int8"
+
+
+def holds_intermediates(network: Network, operator: CpuOperator) -> bool:
+    """Whether intermediate tensors of an LSTM have elements: tflite-micro refuses it then, LiteRT does not mind."""
+    return any(math.prod(network.tensors[i].shape) > 0 for i in operator.intermediates if i >= 0)
 
 
 def _type_of(network: Network, operator: CpuOperator, place: int) -> str:

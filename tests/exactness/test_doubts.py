@@ -11,13 +11,14 @@ import pytest
 import npu_memplan as nm
 from npu_memplan.artifact.check import CheckVerdict
 from npu_memplan.compiler import compile_model
-from npu_memplan.exactness import Exactness
+from npu_memplan.exactness import LITERT, MICRO, Exactness
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from npu_memplan.vela.worker import VelaError
 from tests.support.in_steps import equals_reference
 from tests.support.operator_table import row
+from tests.support.recurrent_models import lstm_layer
 from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
 
@@ -62,6 +63,17 @@ TVM = CompileOptions(npu_compiler="tvm", objective="bytes")
 def test_the_host_runs_it(made: bytes, options: CompileOptions, tmp_path: Path) -> None:
     (operator,) = equals_reference(made, tmp_path, 1, options).operators
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+
+
+@pytest.mark.parametrize(("elements", "clip", "compiler"), [(1, 0.0, "vela"), (1, 0.0, "tvm"), (0, 0.5, "vela")])
+def test_an_lstm_of_another_arithmetic_is_the_hosts(elements: int, clip: float, compiler: str, tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x = b.tensor((1, 3, 7), "int8", 0.03, 4)
+    made = b.made([x], [lstm_layer(b, x, clip=clip, elements=elements)]).finish()
+    options = CompileOptions("ethos-u55-128", npu_compiler=compiler, objective="bytes")
+    (operator,) = equals_reference(made, tmp_path, 3, options).operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+    assert operator.claim.reference == (LITERT if elements else MICRO)
 
 
 @pytest.mark.parametrize(("scale", "agent"), [(0.165, Agent.NPU), (0.17, Agent.HOST), (0.9, Agent.HOST)])

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.frontend.host_ops import unsupported_reason
 from npu_memplan.models.tflite import read_network
+from tests.support.many_operators import run_together
+from tests.support.recurrent_models import lstm_layer
 from tests.support.single_op import TensorSpec, constant, write_model
+from tests.support.tflite_builder import ModelBuilder
 
 R = np.random.default_rng(11)
 
@@ -48,6 +52,27 @@ def test_lstm_keeps_its_states(bit_exact, time_major, batches, clip, cell_scale)
     operator = bit_exact(_model(time_major, batches, clip, cell_scale), runs=4)
     assert sorted(slot.dtype for slot in operator.states) == ["int16", "int8"]
     assert any(b.size_bytes == 4 * 5 * 2 and "gates" in b.name for b in operator.problem.buffers)
+
+
+def test_lstms_that_tflite_micro_refuses_are_litert_s(tmp_path):
+    """Where intermediate tensors have elements; LiteRT computes gates and products of the cell otherwise."""
+    pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+    networks, inputs, expected = [], [], []
+    for seed in range(3):
+        rng, b = np.random.default_rng(seed), ModelBuilder()
+        batches, steps, units = (int(n) for n in rng.integers(1, 7, 3))
+        time_major, scale = bool(seed % 2), 2.0 ** int(rng.integers(-15, -8))
+        shape = (steps, batches) if time_major else (batches, steps)
+        x = b.tensor((*shape, 9), "int8", float(rng.uniform(0.005, 0.05)), int(rng.integers(-30, 30)))
+        y = lstm_layer(b, x, time_major, batches, units, float(rng.choice([0.0, 0.5])), scale, elements=1)
+        model = b.made([x], [y]).finish()
+        networks.append(read_network(model, f"lstm{seed}"))
+        inputs.append([rng.integers(-128, 128, (*shape, 9)).astype(np.int8)])
+        reference = TFLiteReference(model)
+        expected.append(reference.run(inputs[-1]))
+        assert reference.what == "LiteRT's reference kernels"
+    for network, ours, theirs in zip(networks, run_together(networks, inputs, tmp_path), expected, strict=True):
+        np.testing.assert_array_equal(ours[0].reshape(-1), theirs[0].reshape(-1), network.name)
 
 
 @pytest.mark.parametrize(

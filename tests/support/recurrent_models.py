@@ -17,8 +17,12 @@ def lstm_layer(
     cell_scale: float = 2.0**-12,
     hidden_scale: float = 0.008,
     dtype: str = "int8",
+    elements: int | None = None,
 ) -> int:
-    """Add an LSTM that reads `x`; its gates reach far beyond +-8, where their functions are flat."""
+    """Add an LSTM that reads `x`; its gates reach far beyond +-8, where their functions are flat.
+
+    With `elements` it has intermediate tensors of so many; tflite-micro refuses what has more than none.
+    """
     rng = np.random.default_rng(units)
     shape, depth = b.tensors[x].shape[:2], b.tensors[x].shape[2]
 
@@ -35,6 +39,9 @@ def lstm_layer(
         b.tensor((batches, units), "int16", cell_scale, is_variable=True),
     ]
     y = b.tensor((*shape, units), dtype, hidden_scale if wide else 0.008, zero)
+    if elements is not None:
+        kept = [b.tensor((elements,), "int16", 2.0**-12) for _ in range(4)]
+        b.intermediates[len(b.operators)] = [*kept, b.tensor((elements,), "int8", hidden_scale, zero)]
     inputs = [x, *matrices, -1, -1, -1, *biases, -1, -1, *states, -1, -1, -1, -1]
     options = {"FusedActivationFunction": 4, "CellClip": clip, "TimeMajor": time_major}
     b.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], "UnidirectionalSequenceLSTMOptions", **options)

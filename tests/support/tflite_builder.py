@@ -43,6 +43,7 @@ class ModelBuilder:
         self.inputs: list[int] = []
         self.outputs: list[int] = []
         self.operators: list[tuple[str, list[int], list[int], str | None, dict[str, Any], int]] = []
+        self.intermediates: dict[int, list[int]] = {}  # number of an operator -> its intermediate tensors
 
     def tensor(self, shape: Sequence[int], dtype: str, scale: Any = None, zero_point: int = 0, **more: Any) -> int:
         """Add a tensor; its index."""
@@ -120,9 +121,9 @@ class ModelBuilder:
                 buffers.append(self._buffer(b, spec.data))
             tensors.append(self._tensor(b, i, spec, position))
         operators = []
-        for operator in self.operators:
+        for number, operator in enumerate(self.operators):
             code = codes.setdefault((operator[0], operator[5]), len(codes))
-            operators.append(self._operator(b, operator, code))
+            operators.append(self._operator(b, operator, code, self.intermediates.get(number)))
         fields = {
             "Tensors": _offsets(b, tensors),
             "Inputs": _ints(b, self.inputs),
@@ -161,9 +162,11 @@ class ModelBuilder:
             fields["IsVariable"] = True
         return _table(b, "Tensor", fields)
 
-    def _operator(self, b: flatbuffers.Builder, operator: Any, code: int) -> int:
+    def _operator(self, b: flatbuffers.Builder, operator: Any, code: int, intermediates: list[int] | None) -> int:
         name, inputs, outputs, options, values, _ = operator
         fields: dict[str, Any] = {"OpcodeIndex": code, "Inputs": _ints(b, inputs), "Outputs": _ints(b, outputs)}
+        if intermediates is not None:
+            fields["Intermediates"] = _ints(b, intermediates)
         if options is not None:
             made = {k: _vector(b, v) for k, v in values.items()}
             fields["BuiltinOptions"] = _table(b, options, made)

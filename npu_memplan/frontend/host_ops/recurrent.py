@@ -3,7 +3,9 @@
 Invariant: SVDF's state is a variable tensor that is updated in place: its rows move one place to the left, and the
 newest activation of each filter takes the last place; sums over time start at zero, over ranks at the bias. All gates
 of a step of an LSTM are computed from the hidden state before any of it changes; quantised gates see 3 integer bits
-(scale 2^-12), their outputs have scale 2^-15. Gates and sums over time are planned scratch.
+(scale 2^-12), their outputs have scale 2^-15. Gates and sums over time are planned scratch. An LSTM of int8 that
+tflite-micro refuses (`holds_intermediates`) is LiteRT's: scales in float32, gates in 16-bit fixed point in place of a
+table, products of the cell rounded once.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...fixed_point.multiplier import LIMITS, quantise_multiplier
+from ...fixed_point.multiplier import LIMITS, divide_scales, multiply_scales, quantise_multiplier
+from ...models.network import holds_intermediates
 from ...models.tensor import Tensor
 from .common import as_it_is, bias_of, centred, require_same_type, stored
-from .fixed_tir import multiply_by_quantised, multiply_sum
+from .fixed_tir import multiply_by_quantised, multiply_sum, rounding_shift
+from .gates import sigmoid_of, tanh_of
 from .interpolated import sigmoid16, sigmoid_table
 from .operator import Lowering, lowering, require
 from .plain.functions import logistic
@@ -127,6 +131,8 @@ def lstm(work: Lowering) -> None:
     clip = float(options.CellClip()) if plain else int(min(options.CellClip() / cell.scale, 32767.0))
     if data.dtype == "int8":
         work.describe("sequence_lstm", cell_clip=int(clip), time_major=int(options.TimeMajor()))
+    litert = data.dtype == "int8" and holds_intermediates(work.network, work.operator)
+    made_scale, made_zero = _made_as(work, hidden, litert)
     batch_axis, time_axis = (1, 0) if options.TimeMajor() else (0, 1)
     batches, steps, units = data.shape[batch_axis], data.shape[time_axis], output.shape[2]
     power_of_two = plain or math.frexp(cell.scale)[0] == 0.5
@@ -134,7 +140,7 @@ def lstm(work: Lowering) -> None:
 
     source, memory, cells = work.read(0, "input"), work.state(HIDDEN, "hidden"), work.state(CELL, "cell")
     weights = _read_weights(work)
-    table = None if plain else work.table("sigmoid", sigmoid_table())
+    gate_of = _gates(work, litert)
     target = work.write()
     kind, of_sums = "float32" if plain else "int32", _SUMS[data.dtype]
     gates = function.scratch("gates", (len(GATES), units), "float32" if plain else "int16")
@@ -149,42 +155,64 @@ def lstm(work: Lowering) -> None:
         weight = work.tensor(position)
         with function.loop(weight.shape[1], "k") as k:
             total.add(cast(values(k) * element(matrix, weight, unit, k), of_sums))
-        return total.get() if plain else _scaled(function, total.get(), of.scale * weight.scale / _GATE_SCALE)
+        if plain:
+            return total.get()
+        scale = multiply_scales(of.scale, weight.scale, single=litert) / _GATE_SCALE
+        scaled = multiply_sum(function, total.get(), *quantise_multiplier(scale))
+        return scaled if litert else _clamp16(scaled)
 
     with function.grid((batches, steps), "nt") as (n, t):
         with function.loop(units, "u") as u:
             for row, (gate, (into, recurrent, bias)) in enumerate(weights.items()):
                 total.set(real(0) if plain else load(bias, u))
                 fresh = product(into, GATES[gate][0], u, lambda k: take(source, data, *place(n, t, k)), data)
-                fresh = function.bind(fresh + raw_load(bias, [u]) if plain else fresh, "fresh", kind)
+                fresh = function.bind(fresh + raw_load(bias, [u]) if plain else _clamp16(fresh), "fresh", kind)
                 total.set(number(0, of_sums))
                 seen = fresh + product(recurrent, GATES[gate][1], u, lambda k: take(memory, hidden, n, k), hidden)
                 seen = function.bind(seen if plain else _clamp16(seen), "gate", kind)
-                function.store(gates, _squashed(function, table, seen, gate == "cell"), row, u)
+                function.store(gates, gate_of(seen, gate == "cell", 3), row, u)
         with function.loop(units, "u") as u:
             forget, entry, candidate, exit_ = (element(gates, cell, const(row), u) for row in range(len(GATES)))
-            state = _next(work, forget * element(cells, cell, n, u), entry * candidate, clip)
+            state = _next(work, forget * element(cells, cell, n, u), entry * candidate, clip, litert)
             function.store(cells, state, n, u)
-            shift = 0 if plain else 11 + math.frexp(cell.scale)[1]  # from the scale to 3 integer bits
-            result = _squashed(function, table, state, True, shift) * exit_
+            result = gate_of(state, True, 0 if plain else 14 + math.frexp(cell.scale)[1]) * exit_
             if not plain:
-                scale = quantise_multiplier(_OUTPUT_SCALE * _OUTPUT_SCALE / hidden.scale)
-                result = multiply_by_quantised(function, result, *scale) + const(hidden.zero_point)
+                scale = quantise_multiplier(divide_scales(_OUTPUT_SCALE * _OUTPUT_SCALE, made_scale, single=litert))
+                result = multiply_by_quantised(function, result, *scale) + const(made_zero)
                 result = clamp(result, *LIMITS[data.dtype])
             result = function.bind(result, "result", kind)
             function.store(memory, result, n, u)
             function.store(target, result, *place(n, t, u))
 
 
-def _squashed(function: Function, table: Buffer | None, x: Expr, is_tanh: bool, shift: int = 0) -> Expr:
-    """sigmoid or tanh of a float32, without a `table`; with it of x * 2^shift, an int16 with 3 integer bits."""
-    if table is None:
-        return library("tanhf", x) if is_tanh else logistic(function, x)
-    thirds = x * const(3 << shift) if shift >= 0 else (x * const(3) + const(1 << (-shift - 1))) >> const(-shift)
-    return sigmoid16(function, table, thirds, is_tanh)
+def _made_as(work: Lowering, hidden: Tensor, litert: bool) -> tuple[float, int]:
+    """Scale and zero point of a result: the hidden state's, for LiteRT those of the fifth intermediate tensor."""
+    if not litert:
+        return hidden.scale, hidden.zero_point
+    given = work.operator.intermediates
+    require(len(given) == 5, f"it has {len(given)} intermediate tensors, not 5")
+    tensor = work.network.tensors[given[4]]
+    return tensor.scale, tensor.zero_point
 
 
-def _next(work: Lowering, old: Expr, new: Expr, clip: float) -> Expr:
+def _gates(work: Lowering, litert: bool) -> Callable[[Expr, bool, int], Expr]:
+    """(x, is it tanh and no sigmoid, integer bits of x) -> the function of x with 15 fraction bits, or of a float32."""
+    function = work.function
+    if work.plain:
+        return lambda x, is_tanh, _: library("tanhf", x) if is_tanh else logistic(function, x)
+    if litert:
+        return lambda x, is_tanh, bits: (tanh_of if is_tanh else sigmoid_of)(function, x, bits)
+    table = work.table("sigmoid", sigmoid_table())
+
+    def gate(x: Expr, is_tanh: bool, integer_bits: int) -> Expr:
+        shift = integer_bits - 3
+        thirds = x * const(3 << shift) if shift >= 0 else (x * const(3) + const(1 << (-shift - 1))) >> const(-shift)
+        return sigmoid16(function, table, thirds, is_tanh)
+
+    return gate
+
+
+def _next(work: Lowering, old: Expr, new: Expr, clip: float, litert: bool) -> Expr:
     """The sum of what a cell keeps and of what comes in, limited by `clip`, if that is above 0."""
     function, cell = work.function, work.tensor(CELL)
     if work.plain:
@@ -194,8 +222,13 @@ def _next(work: Lowering, old: Expr, new: Expr, clip: float) -> Expr:
             return state
         limited = largest_of(function, state, real(-clip), "float32")
         return function.bind(smallest_of(function, limited, real(clip), "float32"), "state", "float32")
-    old = function.bind(_scaled(function, old, _OUTPUT_SCALE), "old")
-    state = _clamp16(old + _scaled(function, new, _OUTPUT_SCALE * _OUTPUT_SCALE / cell.scale))
+    if litert:
+        shift = 29 + math.frexp(cell.scale)[1]  # of products of two gates to the cell's scale
+        require(15 <= shift <= 21, f"its cell state has scale {cell.scale}: LiteRT takes 2^-15 to 2^-9")
+        state = _clamp16(rounding_shift(function, old, 15) + rounding_shift(function, new, shift))
+    else:
+        old = function.bind(_scaled(function, old, _OUTPUT_SCALE), "old")
+        state = _clamp16(old + _scaled(function, new, _OUTPUT_SCALE * _OUTPUT_SCALE / cell.scale))
     return function.bind(clamp(state, -int(clip), int(clip)) if clip > 0 else state, "state")
 
 

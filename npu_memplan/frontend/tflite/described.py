@@ -27,7 +27,7 @@ from ...exactness import (
     hybrid_claim,
 )
 from ...fixed_point.multiplier import LIMITS, divide_scales, multiply_by_quantised, quantise_multiplier
-from ...models.network import CpuOperator, Network, is_hybrid, without_reference
+from ...models.network import CpuOperator, Network, holds_intermediates, is_hybrid, without_reference
 from ...models.tensor import Tensor
 from ...vocabulary import TFLITE_RESHAPING
 from ..attributes import Quantised, SourceOperator, main_attributes
@@ -99,8 +99,9 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         return "Vela's table for it wraps where a result has more than 31 bits"
     if code is Code.LIFTED and operator.name not in _MOVING and _of_constants(network, operator):
         return "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own"
-    rescaled = _rescaled(network, operator) if code in (Code.LIFTED, Code.LOWERED) else ""
-    return rescaled or _beyond(network, operator)
+    of_npus = code in (Code.LIFTED, Code.LOWERED)
+    otherwise = _rescaled(network, operator) or _of_lstm(code, network, operator) if of_npus else ""
+    return otherwise or _beyond(network, operator)
 
 
 _MOVING = HOST_MOVES | {"FILL", "RANGE", "TILE"}  # what becomes of stored values in them is the same for all
@@ -110,6 +111,18 @@ def _of_constants(network: Network, operator: CpuOperator) -> bool:
     """Whether nothing that an operator reads is computed; what `models.folding` computes before is not asked."""
     read = [network.tensors[i] for i in operator.inputs if i >= 0]
     return bool(read) and all(tensor.data is not None and not tensor.is_variable for tensor in read)
+
+
+def _of_lstm(code: Code, network: Network, operator: CpuOperator) -> str:
+    """Why the NPU's LSTM is not its reference's."""
+    if operator.name != "UNIDIRECTIONAL_SEQUENCE_LSTM":
+        return ""
+    if holds_intermediates(network, operator):
+        return "its intermediate tensors have elements: tflite-micro refuses it, and LiteRT computes gates otherwise"
+    options = operator.options("UnidirectionalSequenceLSTMOptions")
+    if code is Code.LIFTED and options is not None and options.CellClip() > 0:
+        return "Vela's stream for it does not clip the cell as the reference does"
+    return ""
 
 
 def _reads_reshaped(network: Network, operator: CpuOperator) -> bool:
@@ -254,6 +267,8 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     other = doubt(code, network, operator)
     if other:
         return Claim(reason=other)
+    if operator.name == HYBRID_LSTM and holds_intermediates(network, operator):
+        return replace(found, reference=LITERT)
     if code is Code.LIFTED and found.exactness is Exactness.EXACT and _joins_other_scales(network, operator):
         return Claim(Exactness.STEP, found.reference, "the reference rescales in float32: Vela's stream rounds ties up")
     if code is Code.LIFTED and found.exactness is Exactness.EXACT and _has_ties(network, operator):
