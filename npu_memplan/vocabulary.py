@@ -90,6 +90,13 @@ UPPER_BOUND = "tir_var_upper_bound"
 RESHAPING = ("reshape", "expand_dims", "squeeze", "flatten")  # in Relax
 TFLITE_RESHAPING = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))
 RELAX_VIEWS = frozenset(f"relax.{name}" for name in (*RESHAPING, "memory.view", "memory.ensure_zero_offset"))
+CALLING = frozenset(
+    f"relax.{name}"
+    for name in ("call_packed", "call_pure_packed", "call_inplace_packed", "call_builtin_with_ctx", "call_py_func")
+)
+"""Operators that call a packed function, their first argument; it may give back what it is given."""
+COPYING = ("vm.builtin.attention_kv_cache_", "vm.builtin.kv_state_", "vm.builtin.paged_attention_kv_cache_")
+"""How packed functions begin that copy what they are given into a store of their own."""
 VIEW_ALIGNMENT = 64
 """A tensor object on pool bytes begins at a multiple of this, the runtime's own alignment, or has an offset itself."""
 

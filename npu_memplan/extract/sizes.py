@@ -7,7 +7,7 @@ the kernel), and a bounded size uses the upper bound of every symbol at once. Wh
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,35 @@ def size_bytes(shape: Sequence[Any], dtype: str, bounds: Mapping[Any, int] | Non
             return None
         total *= value
     return total
+
+
+def strides_of(buffer: Any, compact: Collection[Any] = ()) -> list[Any]:
+    """How many elements lie between neighbours on each axis of a buffer: ints, or expressions.
+
+    Without strides of its own it is row-major; so is an axis whose stride is a symbol of `compact`.
+    """
+    given, found = list(buffer.strides), []
+    row_major: Any = 1
+    for axis in reversed(range(len(buffer.shape))):
+        stride = given[axis] if given else row_major
+        stride = row_major if stride in compact else stride
+        extent, known = static_extent(buffer.shape[axis]), static_extent(stride)
+        found.append(stride if known is None else known)
+        row_major = row_major * (buffer.shape[axis] if extent is None else extent)
+    return found[::-1]
+
+
+def allocated_shape(buffer: Any) -> tuple[Any, ...]:
+    """The shape of what an allocation takes: its own, or one row up to the last element that its strides reach."""
+    if not buffer.strides and static_extent(buffer.elem_offset) == 0:
+        return tuple(buffer.shape)
+    strides = strides_of(buffer)
+    extents = [static_extent(e) for e in buffer.shape]
+    start = static_extent(buffer.elem_offset)
+    if start is None or None in extents or not all(isinstance(s, int) for s in strides):
+        return (sum((e * s for e, s in zip(buffer.shape, strides, strict=True)), buffer.elem_offset),)
+    reached = sum((e - 1) * s for e, s in zip(extents, strides, strict=True) if e is not None)
+    return (start + reached + 1 if all(extents) else 0,)
 
 
 def upper_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:

@@ -101,6 +101,7 @@ def over_pool(buffer: Any, pool: Any, offset: Any, ahead: int = 0) -> Any:
     known = static_extent(offset)
     start: Any = tirx.floordiv(offset, size) if known is None else tirx.IntImm("int64", known // size)
     start = start + ahead // size if ahead else start
+    start = start if isinstance(buffer.elem_offset, ir.Var) else start + buffer.elem_offset
     made = tirx.decl_buffer(
         list(buffer.shape),
         str(buffer.dtype),

@@ -60,7 +60,7 @@ class Emitter:
         self.names = Names(taken)
         self.builder = relax.BlockBuilder()
         self.pool_vars: list[Any] = []
-        self.functions: dict[Any, tuple[Any, Rewritten]] = {}
+        self.functions: dict[Any, tuple[Any, str, Rewritten]] = {}  # key -> what is called, its name, what it is
         self.places: dict[Any, set[Any]] = {}  # key of calls that may share a clone -> their places
         self.sharers: dict[Any, list[Invoke]] = {}  # key -> calls that share a clone
         self.symbols = Symbols()
@@ -229,13 +229,13 @@ class Emitter:
             placed = placer.run()
             name = self.names.unique(call.function)
             function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
-            self.functions[key] = (function, placed)
-        function, placed = self.functions[key]
+            self.functions[key] = (function, name, placed)
+        function, name, placed = self.functions[key]
         arguments = [
             self.value(call.arguments[i], kind=RESULT if i in call.results else VIEW) for i in placed.positions
         ]
         numbers = [self.value(number) for number in placed.numbers(call, values, self.slots)]
-        self.describe(function.name_hint, [s for s in storages_of(call) if s[0] in self.slots])
+        self.describe(name, [s for s in storages_of(call) if s[0] in self.slots])
         pools = [self.pool_vars[i] for i in placed.pools]
         passed = [*pools, *arguments] if call.agent is Agent.NPU else [*arguments, *pools]
         self.builder.emit(relax.Call(function, [*passed, *numbers]))

@@ -1,17 +1,35 @@
 """Module passes whose errors reach the caller as they were raised.
 
 Invariant: TVM makes text of every error that leaves a pass; called by itself, a pass raises the `NpuMemplanError` that
-it meant. Inside a `Sequential` TVM's error with the same text is what there is.
+it meant. Inside a `Sequential` TVM's error with the same text is what there is. Programs may be nested as deep as TVM
+itself takes them.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tvm
 
 from ..errors import NpuMemplanError
 from ..process.ending import raise_outside_cause
+
+DEEPEST = 10_000
+"""Calls of Python within each other while a module is walked: enough for an `if` in an `if` some hundred times."""
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """A scope in which walks may go `DEEPEST` calls deep."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 class TypedPass:
@@ -35,7 +53,8 @@ def typed_pass(described: Any) -> Any:
 
     def transform_module(self: Any, module: Any, context: Any) -> Any:
         try:
-            return transform(self, module, context)
+            with deep_recursion():
+                return transform(self, module, context)
         except NpuMemplanError as error:
             self.raised = error
             raise

@@ -19,7 +19,7 @@ from ...names import Names
 from ...problem import Agent, BufferKind
 from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, PARAM_ROLES, REGION, RESIDENT, ROLE, is_npu
 from ..program import Candidate, ExtractionError, Fixed, Internal, Invoke, Plain, RelaxTensor, Step, StepAccess, View
-from ..sizes import element_bytes, size_bytes, static_extent
+from ..sizes import allocated_shape, element_bytes, size_bytes, static_extent
 from ..tir import nodes_of
 from ..tir.walk import Outline
 from .constants import Constants
@@ -146,7 +146,7 @@ class CallWalker:
         symbols = {v: in_type_of(v, e) for v, e in self.symbols.values(call).items()}
         for statement in plan.allocations if not call.foreign else ():
             buffer = statement.buffer
-            shape = tuple(buffer.shape)
+            shape = allocated_shape(buffer)
             if symbols:
                 shape = tuple(tvm_ffi.structural_map(e, (ir.Var, lambda v: symbols.get(v, v))) for e in shape)
             size = size_bytes(shape, str(buffer.dtype), self.bounds)
@@ -158,6 +158,10 @@ class CallWalker:
         for i, a in enumerate(call.arguments):
             if isinstance(a, View):
                 a.tensor.alignment = max(a.tensor.alignment, plan.alignment_of(i))
+                if i in plan.strided:  # the run time checks them
+                    parameter = call.primfunc.params[i].name
+                    why = f"{parameter!r} of {call.function} has strides or an offset of its own"
+                    a.tensor.external = a.tensor.external or why
         storages: list[RelaxTensor | Internal | None] = [
             a.tensor if isinstance(a, View) else None for a in call.arguments
         ]

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ...vocabulary import RELAX_VIEWS
+from ...vocabulary import CALLING, COPYING, RELAX_VIEWS
 from ..program import (
     Body,
     Evaluate,
@@ -35,12 +35,11 @@ from .looks import ENSURE
 
 IN_PLACE = "relax.call_inplace_packed"
 KEEPERS = RELAX_VIEWS.union(
-    ("relax.call_pure_packed", "relax.make_closure", "relax.invoke_closure", "relax.invoke_pure_closure")
+    CALLING,
+    ("relax.make_closure", "relax.invoke_closure", "relax.invoke_pure_closure"),
+    ("relax.to_vdevice", "relax.hint_on_device", "relax.builtin.stop_lift_params", "relax.dist.annotate_sharding"),
 )
 """Operators that may keep their arguments, beside calls of functions; those of every other operator are copied."""
-
-COPYING = ("vm.builtin.attention_kv_cache_", "vm.builtin.kv_state_", "vm.builtin.paged_attention_kv_cache_")
-"""How packed functions begin that copy what they are given into a store of their own."""
 
 Make = Callable[[str, Any, Any], RelaxTensor]
 
@@ -94,6 +93,8 @@ class Outside:
         results = [self.make(f"{var.name}_{i}" if several else var.name, ty, var).whole for i, ty in enumerate(types)]
         given = arguments.fields if isinstance(arguments, Several) else (arguments,)
         reads = [t.touched(writes=False) for t in self.reached(given)]
+        for result in results:
+            result.tensor.as_object()
         writes = [r.tensor.touched(writes=True, exact=True) for r in results]
         into.nodes.append(Step(_label(call.args[0]), tuple(reads + writes)))
         into.statements.append(External(call.args[0], given, tuple(results)))
@@ -105,8 +106,7 @@ class Outside:
         touched = self.reached(used.values())
         accesses = [t.touched(writes=writes) for t in touched for writes in (False, True)]
         operator = operator_of(call)
-        packed = operator in (IN_PLACE, "relax.call_pure_packed")
-        label = _label(call.args[0] if packed else call.op)
+        label = _label(call.args[0] if operator in CALLING else call.op)
         if operator == IN_PLACE:
             result = self.in_place(var, call, env)
         else:

@@ -229,6 +229,11 @@ class _Walker:
         fresh: list[View] = []
         for i, (ty, reuse) in enumerate(zip(types, reused, strict=True)):
             source = leaves[reuse] if reuse >= 0 else None
+            if isinstance(source, Fixed):  # a constant stays what it is: its copy is changed
+                own = self.tensor(f"{var.name}_copy", source.expr.ty, None)
+                self.copy(source, own, self.into)
+                leaves = [own.whole if leaf == source else leaf for leaf in leaves]
+                source = own.whole
             if isinstance(source, View):
                 results.append(replace(source, shape=tuple(ty.shape.values), dtype=str(ty.dtype)))
             else:

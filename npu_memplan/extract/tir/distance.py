@@ -11,7 +11,7 @@ touched". Only serial loops have an order; others prove nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, tirx
+from tvm.tirx.layout import TileLayout
 
-from ..sizes import element_bytes, static_extent
+from ..sizes import element_bytes, static_extent, strides_of
 from . import nodes_of
 
 GRID = 1 << 16
@@ -39,6 +40,7 @@ class _Loop:
 @dataclass(frozen=True, slots=True)
 class _Access:
     buffer: Any
+    strides: tuple[Any, ...]  # in elements: ints, or expressions
     indices: tuple[Any, ...]
     writes: bool
     loops: tuple[_Loop, ...]
@@ -49,16 +51,19 @@ class _NoOrder(Exception):
     """The statement has no serial order that is understood."""
 
 
-def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> Any:
+def highest_distance(statement: Any, inputs: Sequence[Any], output: Any, compact: Collection[Any] = ()) -> Any:
     """The greatest safe `offset(output) - offset(input)` in bytes for buffers `inputs`: an int or an expression.
 
     `inputs` are the names that the statement has for one input; `output` must be written and the
-    inputs only be read, with plain loads and stores. None when nothing can be proven.
+    inputs only be read, with plain loads and stores. Strides that are symbols of `compact` are row-major. None when
+    nothing can be proven.
     """
-    if _pointwise(statement, inputs, output):
+    if not all(_is_plain(buffer, compact) for buffer in (*inputs, output)):
+        return None
+    if _pointwise(statement, inputs, output, compact):
         return 0
     try:
-        found = _Collector(statement).found
+        found = _Collector(statement, compact).found
     except _NoOrder:
         return None
     reads = [a for a in found if not a.writes and any(a.buffer.same_as(b) for b in inputs)]
@@ -75,13 +80,20 @@ def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> Any:
     return max((p for p in proofs if p is not None), default=None)
 
 
+def _is_plain(buffer: Any, compact: Collection[Any]) -> bool:
+    """Whether the strides, none of them negative, say where the elements lie."""
+    row_major = buffer.layout is None or (isinstance(buffer.layout, TileLayout) and buffer.layout.is_trivial())
+    begins = static_extent(buffer.elem_offset) == 0 or buffer.elem_offset in compact
+    return row_major and begins and all(not isinstance(s, int) or s >= 0 for s in strides_of(buffer, compact))
+
+
 def _is_static(accesses: Sequence[_Access]) -> bool:
     return all(isinstance(loop.extent, int) for a in accesses for loop in a.loops) and all(
-        static_extent(e) is not None for a in accesses for e in a.buffer.shape
+        static_extent(e) is not None for a in accesses for e in (*a.buffer.shape, *a.strides)
     )
 
 
-def _pointwise(statement: Any, inputs: Sequence[Any], output: Any) -> bool:
+def _pointwise(statement: Any, inputs: Sequence[Any], output: Any, compact: Collection[Any]) -> bool:
     """Whether each element, in order, is made from the input's element at the same address alone.
 
     Holds for symbolic shapes as well: the loop variables themselves are the indices of both.
@@ -101,6 +113,7 @@ def _pointwise(statement: Any, inputs: Sequence[Any], output: Any) -> bool:
     return bool(loads) and all(
         tvm_ffi.structural_equal(n.indices, statement.indices)
         and tvm_ffi.structural_equal(n.source.shape, output.shape)
+        and all(map(tvm_ffi.structural_equal, strides_of(n.source, compact), strides_of(output, compact)))
         and element_bytes(str(n.source.dtype)) == element_bytes(str(output.dtype))
         for n in loads
     )
@@ -112,7 +125,9 @@ def _pointwise(statement: Any, inputs: Sequence[Any], output: Any) -> bool:
 class _Collector:
     """Every load and store of a statement, in textual order, with the loops around it."""
 
-    def __init__(self, statement: Any) -> None:
+    def __init__(self, statement: Any, compact: Collection[Any]) -> None:
+        self.compact = compact
+        self.strides: dict[Any, tuple[Any, ...]] = {}  # of each buffer
         self.stores = Counter(store.buffer for store in nodes_of(statement, tirx.BufferStore))
         self.found: list[_Access] = []
         self.order = 0  # number of the statement at hand: its loads come before its store
@@ -140,7 +155,7 @@ class _Collector:
             if once and all(static_extent(e) == 1 for e in stmt.buffer.shape):
                 self.scalars[stmt.buffer] = self.resolved(stmt.value, loops), loops
             indices = tuple(self.resolved(e, loops) for e in stmt.indices)
-            self.found.append(_Access(stmt.buffer, indices, True, loops, self.order))
+            self.note(stmt.buffer, indices, loops, writes=True)
         elif isinstance(stmt, tirx.IfThenElse):
             self.order += 1
             self.loads(stmt.condition, loops)
@@ -155,7 +170,12 @@ class _Collector:
     def loads(self, expr: Any, loops: tuple[_Loop, ...]) -> None:
         for load in nodes_of(expr, ir.TensorLoad):
             indices = tuple(self.resolved(e, loops) for e in load.indices)
-            self.found.append(_Access(load.source, indices, False, loops, self.order))
+            self.note(load.source, indices, loops, writes=False)
+
+    def note(self, buffer: Any, indices: tuple[Any, ...], loops: tuple[_Loop, ...], *, writes: bool) -> None:
+        if buffer not in self.strides:
+            self.strides[buffer] = tuple(strides_of(buffer, self.compact))
+        self.found.append(_Access(buffer, self.strides[buffer], indices, writes, loops, self.order))
 
     def resolved(self, expr: Any, loops: tuple[_Loop, ...]) -> Any:
         """`expr` with scalars replaced by what was stored there in this very iteration."""
@@ -212,13 +232,13 @@ def _hull(access: _Access, grid: dict[Any, Array], count: int) -> tuple[Array, A
     size = element_bytes(str(access.buffer.dtype))
     inner = {loop.var: loop.extent for loop in access.loops if loop.var not in grid}
     low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    for expr, extent in zip(access.indices, access.buffer.shape, strict=True):
+    for expr, extent, stride in zip(access.indices, access.buffer.shape, access.strides, strict=True):
         length = static_extent(extent)
         if length is None:
             raise ValueError("symbolic shape")
         a, b = _interval(expr, grid, inner) or (np.int64(0), np.int64(length - 1))
-        low = low * length + np.clip(a, 0, length - 1)
-        high = high * length + np.clip(b, 0, length - 1)
+        low = low + np.clip(a, 0, length - 1) * stride
+        high = high + np.clip(b, 0, length - 1) * stride
     return low * size, (high + 1) * size
 
 
@@ -327,14 +347,12 @@ def _address(access: _Access) -> dict[Any, Any] | None:
     """Byte address as coefficients of loop variables (None: the constant); None if not linear."""
     known = {loop.var for loop in access.loops}
     total: dict[Any, Any] = {}
-    for expr, extent in zip(access.indices, access.buffer.shape, strict=True):
-        length = static_extent(extent)
+    for expr, stride in zip(access.indices, access.strides, strict=True):
         part = _coefficients(expr, known)
         if part is None:
             return None
-        total = {v: c * (extent if length is None else length) for v, c in total.items()}
         for v, c in part.items():
-            total[v] = total.get(v, 0) + c
+            total[v] = total.get(v, 0) + c * stride
     size = element_bytes(str(access.buffer.dtype))
     return {v: c * size for v, c in total.items()}
 

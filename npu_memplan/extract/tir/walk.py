@@ -18,7 +18,7 @@ from tvm import ir, sym, tirx
 
 from ...vocabulary import ONLY_READ
 from ..program import Branch, Internal, Loop, Node, RelaxTensor, Step, StepAccess
-from ..sizes import element_alignment, static_extent
+from ..sizes import element_alignment, static_extent, strides_of
 from . import nodes_of, operator_of
 from .distance import highest_distance
 
@@ -67,9 +67,19 @@ class Outline:
         self.roots: dict[Any, frozenset[int]] = {p: frozenset((i,)) for i, p in enumerate(function.params)}
         self.direct = set(function.params)  # buffers that are a storage itself, not a view of one
         self.count = 0
+        self.compact = own_symbols(function)
         self.only_read = {str(name) for name in function.attrs.get(ONLY_READ, ())}
         self.visit(function.body, self.nodes, [], serial=True)
         self.least_alignment = _least_alignment(function.body)
+        self.strided = [i for i, p in enumerate(function.params) if tirx.is_buffer_var(p) and not self.is_compact(p)]
+
+    def is_compact(self, parameter: Any) -> bool:
+        """Whether a parameter's elements lie row by row, as those of every tensor that Relax makes do."""
+        if static_extent(parameter.elem_offset) != 0 and parameter.elem_offset not in self.compact:
+            return False
+        rows = strides_of(parameter, {*self.compact, *parameter.strides})
+        pairs = zip(strides_of(parameter, self.compact), rows, parameter.shape, strict=True)
+        return all(static_extent(extent) == 1 or _equal(own, row) for own, row, extent in pairs)
 
     def alignment_of(self, parameter: int) -> int:
         """What the first byte of a parameter's buffer is a multiple of."""
@@ -83,7 +93,9 @@ class Outline:
         if key not in node.distances:
             hidden = node.opaque & {*sources, target}
             inputs = [self.buffers[i] for i in sources]
-            node.distances[key] = None if hidden else highest_distance(node.statement, inputs, self.buffers[target])
+            node.distances[key] = (
+                None if hidden else highest_distance(node.statement, inputs, self.buffers[target], self.compact)
+            )
         return node.distances[key]
 
     def visit(self, stmt: Any, into: list[_Node], local: list[int], *, serial: bool) -> None:
@@ -197,6 +209,14 @@ class Outline:
 
 _SERIAL = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
 _WIDE = (tirx.ForKind.VECTORIZED, tirx.ForKind.THREAD_BINDING)
+
+
+def own_symbols(function: Any) -> frozenset[Any]:
+    """Symbols of strides and offsets that parameters read off their tensors, which are compact."""
+    buffers = [p for p in function.params if tirx.is_buffer_var(p)]
+    shapes = {e for b in buffers for e in b.shape if isinstance(e, ir.Var)}.union(function.params)
+    found = (e for b in buffers for e in (*b.strides, b.elem_offset) if isinstance(e, ir.Var))
+    return frozenset(found) - shapes
 
 
 def _declares(stmt: Any) -> bool:

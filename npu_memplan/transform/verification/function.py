@@ -7,7 +7,7 @@ both sides agree on is certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,9 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from ...vocabulary import (
+    CALLING,
     CALLS,
+    COPYING,
     KEPT,
     PLACED_CONSTANTS,
     PLACED_INPUTS,
@@ -49,6 +51,13 @@ class KnownShape:
     extents: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class HoldingObject:
+    """Something that is no tensor and may hold tensors that a call was given."""
+
+    places: tuple[OwnedBytes, ...]
+
+
 class FunctionWalk:
     """Walks the Relax function `name` of `module` with its symbols at `symbols`; what is found goes into `state`."""
 
@@ -71,13 +80,16 @@ class FunctionWalk:
 
     def run(self) -> None:
         """The whole function."""
-        pools = {str(p[0]) for p in self.attributes.get(POOLS, ())}
-        if CALLS in self.attributes and not {PLACED_OUTPUTS, KEPT} & self.attributes.keys():
-            pools = set()  # it makes them itself, also one that is called like a parameter
-        for parameter in self.function.params:
+        count = len(self.attributes.get(POOLS, ()))
+        parameters = list(self.function.params)
+        if KEPT in self.attributes:
+            pools = parameters[len(parameters) - count :]
+        else:  # otherwise it makes them itself
+            pools = parameters[:count] if PLACED_OUTPUTS in self.attributes else []
+        for parameter in parameters:
             value = self.outside(parameter.name, parameter.ty)
             self.define(parameter, value)
-            if parameter.name not in pools:
+            if not any(parameter is pool for pool in pools):
                 for place in _leaves(value):
                     self.state.owners.write(place)
             elif KEPT in self.attributes:
@@ -170,10 +182,10 @@ class FunctionWalk:
         value = self.expression(binding.value)
         if isinstance(binding, relax.MatchCast):
             self.match(binding.ty, value)
-            if value is None:
+            if value is None or isinstance(value, HoldingObject):
+                held = tuple(_leaves(value))
                 value = self.outside(binding.var.name, binding.ty)
-                for place in _leaves(value):
-                    self.state.owners.write(place)
+                self.hold(value, held)
         self.define(binding.var, value)
 
     def match(self, ty: Any, value: Any) -> None:
@@ -321,13 +333,14 @@ class FunctionWalk:
             run(callee, arguments)
             return None
         name = expr.op.name_hint
-        if name.startswith(POISON):
+        described = self.entry is not None and str(self.entry[0]) == name
+        if name.startswith(POISON) and not described:
             for place in arguments:
                 if isinstance(place, OwnedBytes):
                     self.state.owners.clear(place.memory, place.start, place.stop)
             return None
         found: list[tuple[str, int]] = []
-        if self.entry is not None and str(self.entry[0]) == name:
+        if described:
             found = self.found()
             self.count += 1
         elif self.entry is None:
@@ -363,9 +376,18 @@ class FunctionWalk:
         places = [place for argument in expr.args for place in _leaves(self.expression(argument))]
         self.touch(places, f"{self.name}, {self.where(name)}")
         result = self.outside("a result", expr.ty)
+        keeps = _may_keep(expr)
+        self.hold(result, places if keeps else ())
+        known = isinstance(expr.ty, relax.TupleType | relax.TensorType | relax.ShapeType | ir.PrimType)
+        return HoldingObject(tuple(places)) if keeps and places and not known else result
+
+    def hold(self, result: Any, places: Sequence[OwnedBytes]) -> None:
+        """Tensors that the run time made are there, and may be `places` as well."""
         for place in _leaves(result):
             self.state.owners.write(place)
-        return result
+            if places:
+                further = (p for given in places for p in self.state.held.get(given.owner, ()))
+                self.state.held[place.owner] = [*places, *further]
 
     def touch(self, places: list[OwnedBytes], where: str) -> None:
         """Tensor objects are read where they are defined, and written where they are not."""
@@ -385,8 +407,18 @@ class FunctionWalk:
         return place.owner in self.fresh or place.owner not in self.state.owners.known
 
 
+def _may_keep(call: Any) -> bool:
+    """Whether what a call gives back may be what it was given, or hold it."""
+    function = call.args[0] if called(call) in CALLING else call.op
+    if isinstance(function, relax.ExternFunc):
+        return not str(function.global_symbol).startswith(COPYING)
+    return not isinstance(function, ir.Op) or "closure" in called(call)
+
+
 def _leaves(value: Any) -> Iterator[OwnedBytes]:
-    if isinstance(value, tuple):
+    if isinstance(value, HoldingObject):
+        yield from value.places
+    elif isinstance(value, tuple):
         for item in value:
             yield from _leaves(item)
     elif isinstance(value, OwnedBytes):

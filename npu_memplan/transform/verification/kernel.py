@@ -7,7 +7,6 @@ wrote is its own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -18,7 +17,7 @@ from tvm import ir, sym, tirx
 
 from .faults import Fault, FaultKind
 from .memory import OwnedBytes, Owners
-from .numbers import Undecided, element_bytes, number
+from .numbers import Undecided, begin, element_bytes, number, reach, strides
 from .order import address, begins_with_write, hull_of, never_meets
 from .trace import MOST, Event, Nest, NestAccess, called, executions, stolen
 
@@ -45,6 +44,7 @@ class State:
     homes: dict[Any, OwnedBytes] = field(default_factory=dict)  # of each named storage, where it was first seen
     hidden: set[Any] = field(default_factory=set)  # storages that something opaque may have written
     nests: dict[Any, list[Nest]] = field(default_factory=dict)  # of PrimFuncs, for given extents of their loops
+    held: dict[Any, list[OwnedBytes]] = field(default_factory=dict)  # of what calls gave back, what they were given
     texts: dict[Any, KernelText] = field(default_factory=dict)  # of PrimFuncs, whatever the symbols are
 
     def fault(self, kind: FaultKind, where: str, text: str) -> None:
@@ -58,11 +58,12 @@ class State:
         if place.memory.freed:
             self.fault(FaultKind.FREED, where, f"reads {place}, which was freed before")
         self.adopt(place)
-        spans = list(self.owners.within(place.memory, place.start, place.stop))
-        for start, stop, owner, name in spans:
-            if owner != place.owner:
-                return self.foreign(place, start, stop, name, where)
-        if not spans and place.start < place.stop:
+        for held in self.held.get(place.owner, ()):  # which it may be
+            for start, stop, name in self.owners.taken(held, held.start, held.stop):
+                return self.foreign(held, start, stop, name, where)
+        for start, stop, name in self.owners.taken(place, place.start, place.stop):
+            return self.foreign(place, start, stop, name, where)
+        if not any(self.owners.within(place.memory, place.start, place.stop)) and place.start < place.stop:
             self.fault(FaultKind.UNDEFINED, where, f"reads {place}, which was never written")
 
     def foreign(self, place: OwnedBytes, start: int, stop: int, name: str, where: str) -> None:
@@ -125,7 +126,8 @@ class CallWalk:
             if load is not None and buffer in sources and _is_pool(buffer, load) and load.source in self.pools:
                 self.pools[buffer] = self.pools[load.source]
             elif load is not None:
-                self.at(buffer, item_bytes, load, *next(found, ("", 0)))
+                begins = _behind(load, begin(buffer) * item_bytes)
+                self.at(buffer, item_bytes, begins, *next(found, ("", 0)))
             elif other in self.pools and self.pools[other].owner is self.pools[other].memory:
                 self.at(buffer, item_bytes, _element(other, buffer, item_bytes), *next(found, ("", 0)))
             elif other in self.places:
@@ -138,7 +140,7 @@ class CallWalk:
             return
         try:
             start = pool.start + number(load.indices[0], self.known)
-            size = item_bytes * math.prod(number(e, self.known) for e in buffer.shape)
+            size = item_bytes * reach(buffer, self.known)
         except Undecided as unknown:
             self.state.undecided.setdefault(f"{self.where}: where {buffer.name!r} lies depends on {unknown}")
             return
@@ -238,8 +240,8 @@ class CallWalk:
 
     def beyond(self, place: OwnedBytes, start: int, stop: int) -> None:
         """Bytes of a storage that is read, and that no other one of the statement lies on."""
-        for first, last, owner, name in self.state.owners.within(place.memory, start, stop):
-            if owner != place.owner and place.owner not in self.state.hidden:
+        for first, last, name in self.state.owners.taken(place, start, stop):
+            if place.owner not in self.state.hidden:
                 self.state.foreign(place, first, last, name, self.where)
 
     def hull(self, access: NestAccess, place: OwnedBytes) -> tuple[int, int]:
@@ -255,8 +257,8 @@ class CallWalk:
             analyzer.bind(var, ir.Range(0, max(1, extent)))
         try:
             element: Any = tirx.IntImm("int64", 0)
-            for index, extent in zip(access.indices, access.buffer.shape, strict=True):
-                element = element * number(extent, self.known) + _bound(index, self.known)
+            for index, stride in zip(access.indices, strides(access.buffer, self.known), strict=True):
+                element = element + _bound(index, self.known) * stride
             found = analyzer.const_int_bound(analyzer.simplify(element))
         except (Undecided, ValueError):
             return place.start, place.stop
@@ -288,6 +290,11 @@ def _is_pool(buffer: Any, load: Any) -> bool:
     first = load.indices[0]
     alike = tvm_ffi.structural_equal(buffer.shape, load.source.shape) and buffer.dtype == load.source.dtype
     return alike and isinstance(first, tirx.IntImm) and int(first) == 0
+
+
+def _behind(load: Any, count: int) -> Any:
+    """The element `count` bytes behind the one that `load` has, of a pool of bytes."""
+    return tirx.BufferLoad(load.source, [load.indices[0] + count]) if count else load
 
 
 def _element(pool: Any, buffer: Any, item_bytes: int) -> Any:

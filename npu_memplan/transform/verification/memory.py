@@ -1,7 +1,8 @@
 """Memories and the owners of their bytes.
 
 Invariant: the owned spans of a memory are in order, disjoint, and each has one owner: the storage that was
-written there last. A byte in no span has never been written, or its content is no longer certain.
+written there last. A byte in no span has never been written, or its content is no longer certain. What a storage wrote
+and another one has overwritten since is `lost`; what it never wrote has no content that a plan could spoil.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ class Owners:
 
     spans: dict[OwnedMemory, list[tuple[int, int, Any, str]]] = field(default_factory=dict)
     known: set[Any] = field(default_factory=set)
+    lost: dict[Any, list[tuple[int, int, str]]] = field(default_factory=dict)  # owner -> bytes, and whose they are
 
     def copy(self) -> Owners:
         """The same, to be changed apart."""
-        return Owners({memory: list(spans) for memory, spans in self.spans.items()}, set(self.known))
+        spans = {memory: list(spans) for memory, spans in self.spans.items()}
+        return Owners(spans, set(self.known), {owner: list(gone) for owner, gone in self.lost.items()})
 
     def within(self, memory: OwnedMemory, start: int, stop: int) -> Iterator[tuple[int, int, Any, str]]:
         """The owned spans of [start, stop), cut to it."""
@@ -59,6 +62,11 @@ class Owners:
     def write(self, place: OwnedBytes, start: int | None = None, stop: int | None = None) -> None:
         """`place`'s bytes [start, stop) of its memory (all of them when left out) are its own from now on."""
         start, stop = place.start if start is None else start, place.stop if stop is None else stop
+        for first, last, owner, _ in self.within(place.memory, start, stop):
+            if owner != place.owner:
+                self.lost.setdefault(owner, []).append((first, last, place.name))
+        if place.owner in self.lost:
+            self.lost[place.owner] = [part for gone in self.lost[place.owner] for part in _outside(gone, start, stop)]
         self.clear(place.memory, start, stop)
         self.known.add(place.owner)
         if start < stop:
@@ -80,12 +88,36 @@ class Owners:
                 kept.append((stop, last, owner, name))
         self.spans[memory] = kept
 
+    def taken(self, place: OwnedBytes, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
+        """Where in [start, stop) a read of `place` finds another's bytes in place of its own, and whose they are.
+
+        A storage that was never written finds them everywhere.
+        """
+        if place.owner in self.known:
+            found = self.lost.get(place.owner, [])
+        else:
+            found = [(first, last, name) for first, last, _, name in self.within(place.memory, start, stop)]
+        for first, last, name in found:
+            if max(first, start) < min(last, stop):
+                yield max(first, start), min(last, stop), name
+
     def join(self, other: Owners) -> Owners:
-        """After a branch: a byte whose owner is the same on both sides keeps it."""
+        """After a branch: a byte whose owner is the same on both sides keeps it; what one side lost is lost."""
         found = Owners(known=self.known | other.known)
+        for owner in {**self.lost, **other.lost}:
+            found.lost[owner] = list(dict.fromkeys((*self.lost.get(owner, ()), *other.lost.get(owner, ()))))
         for memory, spans in self.spans.items():
             for start, stop, owner, name in spans:
                 for first, last, same, _ in other.within(memory, start, stop):
                     if same == owner:
                         found.spans.setdefault(memory, []).append((first, last, owner, name))
         return found
+
+
+def _outside(gone: tuple[int, int, str], start: int, stop: int) -> Iterator[tuple[int, int, str]]:
+    """The parts of bytes that lie outside [start, stop)."""
+    first, last, name = gone
+    if first < min(start, last):
+        yield first, min(start, last), name
+    if max(stop, first) < last:
+        yield max(stop, first), last, name

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import relax
 
 from ...vocabulary import UPPER_BOUND
-from ..typed_pass import TypedPass, typed_pass
+from ..typed_pass import TypedPass, deep_recursion, typed_pass
 from .faults import Fault, MemoryPlanError
 from .function import FunctionWalk
 from .kernel import KernelText, State
@@ -47,7 +47,8 @@ def memory_plan_faults(
             continue
         for values in _points(function, symbols):
             state = State(texts=texts)
-            FunctionWalk(module, gv.name_hint, values, state).run()
+            with deep_recursion():
+                FunctionWalk(module, gv.name_hint, values, state).run()
             faults.update(state.faults)
             undecided.update(state.undecided)
     return tuple(faults), tuple(undecided)

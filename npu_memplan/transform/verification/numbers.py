@@ -109,6 +109,35 @@ _MEANING: dict[type, Callable[[Any, Any], Any]] = {
     tirx.Or: np.logical_or,
 }
 
+
+def strides(buffer: Any, known: Mapping[Any, Any]) -> list[int]:
+    """Elements between neighbours on each axis of a buffer; a stride without a value is read off a compact tensor."""
+    found: list[int] = []
+    row_major = 1
+    for axis in reversed(range(len(buffer.shape))):
+        try:
+            found.append(number(buffer.strides[axis], known) if buffer.strides else row_major)
+        except Undecided:
+            found.append(row_major)
+        if axis:
+            row_major *= number(buffer.shape[axis], known)
+    return found[::-1]
+
+
+def reach(buffer: Any, known: Mapping[Any, Any]) -> int:
+    """Elements from the first one of a buffer to one past the last one that its strides reach."""
+    extents = [number(e, known) for e in buffer.shape]
+    if not all(extents):
+        return 0
+    return 1 + sum((e - 1) * s for e, s in zip(extents, strides(buffer, known), strict=True))
+
+
+def begin(buffer: Any) -> int:
+    """Elements from a buffer's address to its first one."""
+    offset = buffer.elem_offset
+    return int(offset.value) if isinstance(offset, tirx.IntImm) else 0
+
+
 Linear = tuple[int, dict[Any, int]]
 """A constant, and the factor of each variable."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from .numbers import Linear, Undecided, add, element_bytes, linear, number, times
+from .numbers import Linear, Undecided, add, element_bytes, linear, strides, times
 from .trace import NestAccess
 
 
@@ -98,8 +98,8 @@ def hull_of(form: Linear, loops: Sequence[tuple[Any, int, int]]) -> tuple[int, i
 def address(access: NestAccess, known: Mapping[Any, Any]) -> Linear:
     """The first byte of the element within the buffer, as a linear form of the loops."""
     element: Linear = (0, {})
-    for index, extent in zip(access.indices, access.buffer.shape, strict=True):
-        element = add(times(element, number(extent, known)), linear(index, known))
+    for index, stride in zip(access.indices, strides(access.buffer, known), strict=True):
+        element = add(element, linear(index, known), stride)
     return times(element, element_bytes(str(access.buffer.dtype)))
 
 

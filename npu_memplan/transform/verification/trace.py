@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 
 from .memory import OwnedBytes, Owners
-from .numbers import Undecided, number, value
+from .numbers import Undecided, number, strides, value
 
 MOST = 1 << 23
 """Most executions of one access that are looked at one by one."""
@@ -44,6 +44,7 @@ class Nest:
     ordered: bool = True
     known: Mapping[Any, Any] = field(default_factory=dict)
     clock: int = 0
+    around: tuple[tuple[Any, int], ...] = ()  # loop variables of the statement, and how many turns each has at most
 
     def visit(self, stmt: Any, conditions: tuple[Any, ...] = ()) -> None:
         """Notes all accesses of `stmt`."""
@@ -63,30 +64,65 @@ class Nest:
             self.note(stmt.buffer, stmt.indices, conditions, writes=True)
         elif isinstance(stmt, tirx.AllocBuffer | tirx.DeclBuffer):
             pass
-        elif isinstance(stmt, tirx.Evaluate):
+        elif isinstance(stmt, tirx.Evaluate | tirx.Bind):
             self.expression(stmt.value, conditions)
-        else:  # attributes, blocks, whiles: no order that is understood
+        elif isinstance(stmt, tirx.While):
+            self.turns(stmt, conditions)
+        elif isinstance(stmt, tirx.AttrStmt):
+            self.ordered = self.ordered and stmt.attr_key not in ("thread_extent", "virtual_thread")
+            self.visit(stmt.body, conditions)
+        else:  # blocks: no order that is understood
             self.ordered = False
             self.anything(stmt)
 
     def loop(self, stmt: Any, conditions: tuple[Any, ...]) -> None:
         """A loop: one turn takes as long as its body."""
         serial = stmt.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED) and stmt.step is None
-        self.ordered = self.ordered and serial and isinstance(stmt.min, tirx.IntImm) and int(stmt.min.value) == 0
+        self.ordered = self.ordered and serial
+        body, own = stmt.body, conditions
+        if not isinstance(stmt.min, tirx.IntImm) or int(stmt.min.value):
+            first = stmt.loop_var + stmt.min
+            body = tvm_ffi.structural_map(body, (ir.Var, lambda v: first if v.same_as(stmt.loop_var) else v))
         try:
             extent = number(stmt.extent, self.known)
-        except Undecided:
-            extent, self.ordered = 1, False
-        inner = Nest(known=self.known)
+        except Undecided:  # it depends on the loops around: as many turns as it has at most, the others hidden
+            extent = self.most(stmt.extent)
+            own = (*conditions, (stmt.loop_var < stmt.extent, True))
+        inner = Nest(known=self.known, around=(*self.around, (stmt.loop_var, extent)))
+        inner.visit(body)
+        self.repeat(inner, stmt.loop_var, extent, own)
+
+    def turns(self, stmt: Any, conditions: tuple[Any, ...]) -> None:
+        """A `while`: whatever one turn finds changed, another one has done, so that two turns show it."""
+        inner = Nest(known=self.known, around=self.around)
+        inner.expression(stmt.condition, ())
         inner.visit(stmt.body)
+        self.repeat(inner, tirx.Var("turn", "int64"), 2, conditions)
+
+    def repeat(self, inner: Nest, var: Any, extent: int, conditions: tuple[Any, ...]) -> None:
+        """The accesses of one turn of a loop, for all turns."""
         self.ordered = self.ordered and inner.ordered
         turn, start = max(1, inner.clock), self.clock
-        level = (stmt.loop_var, extent, turn)
+        level = (var, extent, turn)
         for access in inner.accesses:
             own = (level, *access.loops)
             both = (*conditions, *access.conditions)
             self.accesses.append(replace(access, loops=own, conditions=both, time=start + access.time))
         self.clock = start + turn * extent
+
+    def most(self, extent: Any) -> int:
+        """The greatest value of an extent; where there is none, one turn without an order."""
+        analyzer = sym.Analyzer()
+        for var, turns in self.around:
+            analyzer.bind(var, ir.Range(0, max(1, turns)))
+        for var, number_of in self.known.items():
+            if isinstance(number_of, int):
+                analyzer.bind(var, tirx.IntImm(str(var.ty.dtype), number_of))
+        greatest = int(analyzer.const_int_bound(extent).max_value)
+        if greatest >= MOST:
+            self.ordered = False
+            return 1
+        return max(0, greatest)
 
     def note(self, buffer: Any, indices: Any, conditions: tuple[Any, ...], *, writes: bool) -> None:
         """One access, now."""
@@ -100,6 +136,10 @@ class Nest:
             self.expression(condition, conditions)
             self.expression(yes, (*conditions, (condition, True)))
             self.expression(no, (*conditions, (condition, False)))
+            return
+        if called(expr) == "tirx.address_of":  # reads nothing
+            for index in expr.args[0].indices:
+                self.expression(index, conditions)
             return
         if isinstance(expr, ir.TensorLoad):
             self.note(expr.source, expr.indices, conditions, writes=False)
@@ -145,9 +185,8 @@ def executions(access: NestAccess, known: Mapping[Any, Any], item_bytes: int) ->
     for var, _, turn in access.loops:
         time = time + own[var] * turn
     element: Any = np.zeros(count, np.int64)
-    strides = [number(e, known) for e in access.buffer.shape]
-    for index, extent in zip(access.indices, strides, strict=True):
-        element = element * extent + value(index, values)
+    for index, stride in zip(access.indices, strides(access.buffer, known), strict=True):
+        element = element + value(index, values) * stride
     kept: Any = np.ones(count, bool)
     for condition, wanted in access.conditions:
         try:
@@ -190,6 +229,11 @@ def stolen(events: list[Event], window: tuple[int, int], owners: Owners) -> tupl
     before = np.full((stop - start) // grain, -1, np.int64)
     for first, last, owner, name in owners.within(events[0].place.memory, start, stop):
         before[(first - start + grain - 1) // grain : (last - start) // grain] = numbered(owner, name)
+    taken: dict[int, Any] = {}  # reader -> where bytes that it wrote, or all if it wrote none, are another's
+    for place in {event.place.owner: event.place for event in events}.values():
+        gone = taken[numbered(place.owner, place.name)] = np.zeros(before.size, bool)
+        for first, last, _ in owners.taken(place, start, stop):
+            gone[(first - start + grain - 1) // grain : (last - start) // grain] = True
     columns: list[tuple[Array, Array, Array, Array]] = []
     for event in events:
         one = numbered(event.place.owner, event.place.name)
@@ -205,7 +249,10 @@ def stolen(events: list[Event], window: tuple[int, int], owners: Owners) -> tupl
     last_write = np.maximum.accumulate(np.where(writes, positions, -1))
     valid = (last_write >= 0) & (at[last_write] == at)
     seen = np.where(valid, who[last_write], before[at])
-    wrong = np.flatnonzero(~writes & (seen != who) & (seen >= 0))
+    gone_before = np.zeros(at.size, bool)
+    for reader_id, gone in taken.items():
+        gone_before |= (who == reader_id) & gone[at]
+    wrong = np.flatnonzero(~writes & (seen != who) & (seen >= 0) & (valid | gone_before))
     if not wrong.size:
         return None
     first_wrong = int(wrong[0])
