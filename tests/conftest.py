@@ -18,7 +18,7 @@ from tests.support import browser as chromium
 from tests.support import slow_tests
 from tests.support.frames import remember_frames_without_module
 from tests.support.needs import Skips, need, need_data
-from tests.support.real_data import REPOSITORY, network, real_model, shared_folder
+from tests.support.real_data import REPOSITORY, instances, network, real_model, shared_folder
 from tests.support.warnings_of_c import arm_compilers, check_artifact, check_warnings
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
@@ -100,12 +100,8 @@ def foreign_stream() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def shared_instances() -> Callable[[str], Path]:
-    """`shared_instances("usmp")` -> folder of planning problems, or skips with the reason."""
-
-    def find(name: str) -> Path:
-        return need_data(shared_folder("instances") / name)
-
-    return find
+    """`shared_instances("usmp")` -> folder or file of planning problems, or skips with the reason."""
+    return lambda name: need_data(instances(name))
 
 
 @pytest.fixture(scope="session")

@@ -240,13 +240,13 @@ def test_every_page_is_in_the_list_of_pages() -> None:
     assert {p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")} - {"README.md"} == set(ORDER)
 
 
-def test_reference_names_every_key_of_plan_json(real_network: Callable[[str], Path]) -> None:
+def test_reference_names_every_key_of_plan_json(shared_model: Callable[[str], Path]) -> None:
     from npu_memplan.artifact import Artifact
     from npu_memplan.compiler import plan_model
     from npu_memplan.options import CompileOptions
     from npu_memplan.problem import BufferKind
 
-    artifact: Artifact = plan_model(real_network("ad01_int8"), CompileOptions()).artifact
+    artifact: Artifact = plan_model(shared_model("ad01_int8"), CompileOptions()).artifact
     document = json.loads(artifact.to_json())
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_0-9]+)(?:\[\])?`", text))

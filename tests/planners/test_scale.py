@@ -65,7 +65,7 @@ def test_many_in_a_hard_pool() -> None:
 def test_traces_of_training_are_near_or_at_their_bound(
     name: str, ratio: float, shared_instances: Callable[[str], Path]
 ) -> None:
-    answer = plan(read_problem(shared_instances("traces") / f"{name}.csv"), node_budget=20_000)
+    answer = plan(read_problem(shared_instances(f"traces/{name}.csv")), node_budget=20_000)
     usage = answer.usage[0]
     assert usage.used_bytes <= ratio * usage.lower_bound_bytes
     assert (answer.status is PlanStatus.OPTIMAL) == (usage.used_bytes == usage.lower_bound_bytes)

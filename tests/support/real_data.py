@@ -20,6 +20,12 @@ def shared_folder(name: str) -> Path:
     return _OUTSIDE / name
 
 
+def instances(name: str) -> Path:
+    """Planning problems of the repository, or beside it: a folder or a file of it."""
+    own = REPOSITORY / "tests" / "instances" / name
+    return own if own.exists() else shared_folder("instances") / name
+
+
 def real_model(name: str) -> Path:
     """Path of the real model `name`.tflite, which exists only when somebody has it."""
     own = REPOSITORY / "tests" / "models" / f"{name}.tflite"
