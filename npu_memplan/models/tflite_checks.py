@@ -23,6 +23,7 @@ _ZERO_POINTS = {
     "int16": (-(1 << 15), (1 << 15) - 1),
     "uint16": (0, (1 << 16) - 1),
 }
+_LARGEST_SCALE = 2.0**127 / (1 << 16)  # with which differences of 16 bits are numbers of float32
 _OTHERS = (-(1 << 31), (1 << 31) - 1)
 
 
@@ -44,6 +45,8 @@ def check_tensor(tensor: Tensor) -> None:
     for scale in tensor.scales:
         if not 0 <= scale < math.inf or (scale == 0 and not empty):
             raise DamagedError(f"{what} has scale {scale}; scales are finite and positive")
+        if tensor.dtype in _ZERO_POINTS and scale > _LARGEST_SCALE:
+            raise DamagedError(f"{what} has scale {scale}: the numbers that it stands for are none of float32")
     if len(tensor.zero_points) not in (0, 1, len(tensor.scales)):
         raise DamagedError(f"{what} has {len(tensor.scales)} scales and {len(tensor.zero_points)} zero points")
     low, high = _ZERO_POINTS.get(tensor.dtype, _OTHERS)

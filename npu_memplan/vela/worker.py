@@ -24,6 +24,7 @@ from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import Architecture, accelerator
 from ..files.owned_folder import scratch_folder
 from ..files.paths import read_text
+from ..names import printable
 from ..process.programs import end_program, start_program
 from ..process.python_child import python_child
 from ..process.waiting import wait_for_end
@@ -219,7 +220,7 @@ def reason_in(printed: Sequence[str]) -> str:
     """What a program printed last, without the trace of a fault: of that its last line alone."""
     traces = [number for number, line in enumerate(printed) if line.startswith("Traceback (most recent call last)")]
     lines = [*printed[: traces[0]], printed[-1]] if traces else printed
-    return " / ".join(lines[-4:])
+    return " / ".join(printable(" ".join(line.split())) for line in lines[-4:])
 
 
 def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:

@@ -61,6 +61,13 @@ def test_models(kind: str, count: int, models: list[Path]) -> None:
 
 
 @pytest.mark.slow
+def test_structures(models: list[Path]) -> None:
+    """Sound files with other operands, types, shapes, flags and options (tests/frontend/test_validation.py only reads
+    such files)."""
+    campaign("structure", 12, *models[:1], *models[2:3], *models[4:])
+
+
+@pytest.mark.slow
 def test_programs() -> None:
     folder = REPOSITORY / "tests" / "models"
     campaign("programs", 40, *(folder / f"three_convolutions_{npu}.pte" for npu in ("u55", "u65", "u85")))

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npu_memplan.frontend.host_ops import unsupported_reason
+from npu_memplan.frontend.tflite.lifted import compiled_by_vela
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from tests.support.contrary_models import contrary_model, read_record, write_record
@@ -35,6 +37,7 @@ CONTRADICTIONS = [
     ("ADD", [A, A], [A], ("MulOptions", {}), "operator 0 ADD has MulOptions; it takes AddOptions"),
     ("ADD", [A, A], [A], ("AddOptions", {"FusedActivationFunction": 77}), "has FusedActivationFunction 77"),
     ("ADD", [SHORT, TensorSpec((1, 4), "int16", 0.1, 7)], [SHORT], _ADD, "takes int16 without a zero point"),
+    ("SHAPE", [A], [TensorSpec((2,), "int64")], ("ShapeOptions", {"OutType": 2}), "has OutType int32, and its result"),
     ("LESS", [A, A], [A], None, "operator 0 LESS takes bool, and tensor 2 't2' is int8"),
     ("TANH", [SHORT], [TensorSpec((1, 4), "uint8", 0.1)], None, "tensor 1 't1' is uint8"),
     ("CONV_2D", [IMAGE, _NARROW, None], [IMAGE], _CONV, "does not fit 3 channels"),
@@ -90,11 +93,27 @@ def test_who_makes_a_tensor(change: str, message: str) -> None:
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize(("scale", "zero_point"), [(0.0, 0), (-1.0, 0), (float("inf"), 0), (0.1, 128)])
+@pytest.mark.parametrize(("scale", "zero_point"), [(0.0, 0), (-1.0, 0), (float("inf"), 0), (3.4e38, 0), (0.1, 128)])
 def test_a_quantisation_that_means_nothing(scale: float, zero_point: int) -> None:
     odd = TensorSpec((1, 4), "int8", scale, zero_point)
     with pytest.raises(NetworkError, match="tensor 1 't1' "):
         read_network(write_model("RELU", [A], [odd]))
+
+
+def test_a_tensor_that_is_returned_twice_is_not_given_to_vela() -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 8), "int8", 0.1), b.tensor((1, 8), "int8", 0.1)
+    b.operator("RELU", [x], [y])
+    model = b.made([x], [y, y]).finish()
+    assert read_network(model).outputs == (y, y)
+    with pytest.raises(UnsupportedModelError, match=r"m returns tensor 1 't1' int8.* twice, and Vela returns it once"):
+        compiled_by_vela(model, None, (), "m")
+
+
+def test_a_scale_that_makes_numbers_which_do_not_fit_is_refused() -> None:
+    tiny = TensorSpec((1, 4), "int8", 1e-30, 14)
+    network = read_network(write_model("LOGISTIC", [tiny], [TensorSpec((1, 4), "int8", 1 / 256, -128)]))
+    assert "its scales make numbers that do not fit" in (unsupported_reason(network, network.operators[0]) or "")
 
 
 def test_every_rank_of_the_format_is_read() -> None:

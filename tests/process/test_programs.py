@@ -72,7 +72,7 @@ def test_vela_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_refusal_of_velas_has_no_trace() -> None:
     printed = ["Warning: x", "Traceback (most recent call last)", '  File "a.py", line 3', "KeyError: 'OFM'"]
     assert worker.reason_in(printed) == "Warning: x / KeyError: 'OFM'"
-    assert worker.reason_in(["a", "b"]) == "a / b"
+    assert worker.reason_in(["a", "\tb  c\x1b[2J"]) == r"a / b c\x1b[2J"
     assert worker.reason_in([]) == ""
 
 

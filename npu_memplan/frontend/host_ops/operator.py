@@ -356,6 +356,8 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
         return lowered
     except ScaleError as error:
         raise UnsupportedOperatorError(str(error)) from None
+    except OverflowError as error:  # a scale may be as small as float32 has it
+        raise UnsupportedOperatorError(f"its scales make numbers that do not fit: {describe_error(error)}") from None
     except NpuMemplanError:
         raise
     except Exception as error:  # not even of a damaged file: lowerings `require` what they rely on

@@ -108,6 +108,12 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
             f"{name} has weights of 4 bits (tensor {described(packed)}), which Vela cannot read; compile it with "
             "--npu-compiler tvm, or for the host alone with --accelerator none"
         )
+    twice = next((i for i in source.outputs if source.outputs.count(i) > 1), None)
+    if twice is not None:
+        raise UnsupportedModelError(
+            f"{name} returns tensor {described(source.tensors[twice])} twice, and Vela returns it once; compile it "
+            "with --npu-compiler tvm, or for the host alone with --accelerator none"
+        )
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
     for operator in source.cpu_operators:

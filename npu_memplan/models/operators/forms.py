@@ -115,7 +115,7 @@ _OPTIONS = {
     "DEPTH_TO_SPACE": "DepthToSpaceOptions", "SPACE_TO_DEPTH": "SpaceToDepthOptions", "CUMSUM": "CumsumOptions",
     "RESIZE_BILINEAR": "ResizeBilinearOptions", "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
     "SVDF": "SVDFOptions", "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
-    "IF": "IfOptions", "WHILE": "WhileOptions", "REVERSE_SEQUENCE": "ReverseSequenceOptions",
+    "SHAPE": "ShapeOptions", "IF": "IfOptions", "WHILE": "WhileOptions", "REVERSE_SEQUENCE": "ReverseSequenceOptions",
 }  # fmt: skip
 
 FORMS: Mapping[str, OperatorForm] = dict(

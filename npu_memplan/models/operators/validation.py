@@ -25,6 +25,7 @@ LARGEST_STEP = 1 << 16  # of a window; a map of that many rows fits no memory
 _STEPS = ("StrideH", "StrideW", "DilationHFactor", "DilationWFactor", "FilterHeight", "FilterWidth")
 # Values that the format defines, of options in any table.
 _ENUMERATIONS = {"Padding": 2, "Mode": 2, "FusedActivationFunction": 6}
+_RESULT_TYPES = ("OutType", "OutputType")  # options that say an integer type
 _STORED = ("int8", "uint8", "int16")  # types of elements that stand for real numbers
 _HANDLES = frozenset(("IF", "WHILE", "READ_VARIABLE", "ASSIGN_VARIABLE"))  # whose operands may be variables themselves
 
@@ -125,7 +126,6 @@ def _validate_operator(graph: Network, operator: CpuOperator, known: dict[int, S
     tensors = [graph.tensors[i] if i >= 0 else None for i in operator.inputs]
     results = [graph.tensors[i] for i in operator.outputs]
     if form is None or operator.is_custom:
-        _validate_options(operator, "")
         return
     try:
         if _is_shortened(graph, operator, form):
@@ -133,7 +133,7 @@ def _validate_operator(graph: Network, operator: CpuOperator, known: dict[int, S
         _validate_places(form, tensors, results)
         if not 1 <= operator.version <= LARGEST_VERSION:
             raise ShapeError(f"has version {operator.version}; no operator has more than {LARGEST_VERSION}")
-        _validate_options(operator, form.options)
+        _validate_options(operator, form.options, results)
         letters = _letters(form, tensors, results)
         _validate_types(letters)
         _validate_quantisation(form, letters)
@@ -213,8 +213,8 @@ def _validate_quantisation(form: OperatorForm, letters: Sequence[tuple[str, Tens
             raise ShapeError(f"takes scales along axis {form.channel_axis} of its weights, {has}")
 
 
-def _validate_options(operator: CpuOperator, kind: str) -> None:
-    """The options of an operator are a table of its own kind (`kind`, "": any), with values that the format defines."""
+def _validate_options(operator: CpuOperator, kind: str, results: Sequence[Tensor]) -> None:
+    """The options of an operator are a table of its own `kind` ("": any), with values that the format defines."""
     import tflite
 
     table = operator.table
@@ -229,6 +229,11 @@ def _validate_options(operator: CpuOperator, kind: str) -> None:
         step = getattr(options, name)() if hasattr(options, name) else 1
         if not 1 <= step <= LARGEST_STEP:
             raise ShapeError(f"has {name} {step}; it must be in 1..{LARGEST_STEP}")
+    for name in _RESULT_TYPES:
+        number = getattr(options, name)() if hasattr(options, name) else -1
+        wanted = {tflite.TensorType.INT32: "int32", tflite.TensorType.INT64: "int64"}.get(number)
+        if number >= 0 and results[0].dtype != wanted:
+            raise ShapeError(f"has {name} {wanted or number}, and its result is {_described(results[0])}")
     for name, values in _ENUMERATIONS.items():
         value = getattr(options, name)() if hasattr(options, name) else 0
         if not 0 <= value < values:
