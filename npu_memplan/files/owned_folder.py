@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ..process.ending import HeldSignals
+
 if sys.platform != "win32":
     import fcntl
 
@@ -33,14 +35,17 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
 @contextlib.contextmanager
 def owned_folder(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) -> Iterator[Path]:
     """A new folder in `parent` with a locked note; `clear` removes it on leaving."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    folder: Path | None = None
     try:
+        with HeldSignals():
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with open(folder / NOTE, "xb", buffering=0) as note:
             lock(note.fileno())
             note.write(_note(about))  # last: a folder with an empty note has no owner
             yield folder
     finally:
-        clear(folder)
+        if folder is not None:
+            clear(folder)
 
 
 def sweep(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) -> None:

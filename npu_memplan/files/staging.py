@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ..process.ending import raise_if_ending
+from ..process.ending import HeldSignals, raise_if_ending
 from . import manifest
 from .owned_folder import NOTE, lock, owned_folder, sweep
 from .whole_file import OutputError
@@ -91,7 +91,7 @@ def staged_directory(target: Path, force: bool = False, kind: str = manifest.MOD
         raise_if_ending()
         manifest.write(staging / _NEW, kind)
         try:
-            with _alone(place.parent):
+            with _alone(place.parent), HeldSignals():
                 _put(staging, place, before)
         except OSError as error:
             raise _cannot_write(place, error) from None

@@ -53,9 +53,9 @@ def replace_file(path: Path, content: bytes) -> Path:
     for left in path.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 8}.part"):
         _remove_of_the_dead(left)
     temporary = path.with_name(f"{prefix}{secrets.token_hex(4)}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
             lock(file.fileno())
             file.write(content)
             file.flush()

@@ -25,6 +25,7 @@ _NO_MEMORY = (
     "Resource temporarily unavailable",
 )
 _requested: list[int] = []  # signals, in their order
+_holding: list[object] = []  # what signals wait for
 
 
 def requested_end() -> int | None:
@@ -39,6 +40,20 @@ def raise_if_ending() -> None:
         raise KeyboardInterrupt
     if number is not None:
         raise SystemExit(128 + number)
+
+
+class HeldSignals:
+    """Inside, a signal sets the flag and raises nothing, which the end of the block does then: for what has to be known
+    to be cleared away, or done as a whole, before anything is raised.
+    """
+
+    def __enter__(self) -> None:
+        _holding.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        _holding.pop()
+        if not _holding:
+            raise_if_ending()
 
 
 def raise_outside_cause(error: BaseException) -> None:
@@ -80,7 +95,8 @@ def _end(number: int, frame: object) -> None:
     _requested.append(number)
     if number != signal.SIGINT:
         os.write(2, b"terminated\n")
-    raise_if_ending()
+    if not _holding:
+        raise_if_ending()
 
 
 def _tell_unraisable(fault: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import tvm
 
 from npu_memplan.errors import RefusalError
+from npu_memplan.files.owned_folder import scratch_folder
 from npu_memplan.files.staging import staged_directory
 from npu_memplan.files.whole_file import write_whole
 from npu_memplan.frontend.errors import imported
@@ -77,6 +79,21 @@ def test_it_ends_the_command_all_the_same(loses: Callable[[int], None], number: 
 def test_ctrl_c_is_a_keyboard_interrupt() -> None:
     with signals_as_exceptions(), gathering(), pytest.raises(KeyboardInterrupt):
         contains(signal.SIGINT)
+
+
+def test_a_folder_that_was_just_made_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal arrives between the call that makes it and the next line."""
+    make = tempfile.mkdtemp
+
+    def make_and_signal(**options: Any) -> str:
+        made = make(**options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return made
+
+    monkeypatch.setattr("tempfile.mkdtemp", make_and_signal)
+    with signals_as_exceptions(), pytest.raises(SystemExit), scratch_folder("test", tmp_path):
+        raise AssertionError("the signal was lost")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_put_in_place_after_it(tmp_path: Path) -> None:
