@@ -78,7 +78,7 @@ def command(
     click.echo(_verdict(front))
     default = () if front.default is None else (replace(front.default, backend=f"default: {front.default.backend}"),)
     for point in (*front.points, *front.vela, *default) if verbosity > Verbosity.QUIET else ():
-        gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its bound" if point.bound_cycles else ""
+        gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its port" if point.bound_cycles else ""
         click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.backend}{gap}  {point.flags}")
     if not run_too:
         click.echo("results not checked: --run compiles every point and compares it with the model's reference")

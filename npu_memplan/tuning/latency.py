@@ -13,10 +13,9 @@ from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..request import Loaded
 from ..stages import Planned
-from .bounds import bound_of
+from .bounds import port_bound
 from .limit_search import LimitSearch, Winner
 from .models import ENDLESS, without_limits
-from .ranking import Ranking
 from .weight_prefetch import is_ended
 
 _STEPS = 6  # limits below the first that is fast enough
@@ -73,7 +72,7 @@ def _with_reason(found: Winner, slow: int, limits: LimitSearch) -> Planned:
 
 def _too_slow(first: Winner, limits: LimitSearch, name: str) -> str:
     options, clock = limits.options, limits.memory_map.clock_hz
-    least = bound_of(first.planned, Ranking(limits.memory_map))
+    least = port_bound(first.planned, limits.memory_map)
     took, given = 1000 * first.cycles / clock, options.pools.get(limits.pool)
     larger = f"--pool {limits.pool} larger than {given:,}, " if given is not None else ""
     return "\n".join(
@@ -82,7 +81,7 @@ def _too_slow(first: Winner, limits: LimitSearch, name: str) -> str:
             f"at {clock / 1e6:g} MHz:",
             f"  requested  {int((options.max_ms or 0) * clock / 1000):,} cycles",
             f"  fastest    {first.cycles:,} cycles, {took:.3g} ms, in {first.size_bytes:,} bytes of {limits.pool}",
-            f"  at least   {least:,} cycles, {1000 * least / clock:.3g} ms, for its operations in this memory",
+            f"  at least   {least:,} cycles, {1000 * least / clock:.3g} ms, to read its constants once",
             f"what to try: {larger}--max-ms {took * 1.005:.3g}, an --accelerator with more multipliers, or a "
             "--system-config whose constants are read faster",
         ]

@@ -16,7 +16,7 @@ from ..ethosu.time import MODELS, MemoryMap
 from ..options import AUTO, CompileOptions
 from ..request import Loaded
 from ..stages import Planned, extract_problem
-from .bounds import bound_of
+from .bounds import port_bound
 from .limit_search import LimitSearch
 from .ranking import Ranking
 from .tune import tune
@@ -122,7 +122,7 @@ def _point(planned: Planned, pool: str, limit_bytes: int, memory_map: MemoryMap)
     cycles, most = rank(planned)[0], max(Ranking(one)(planned)[0] for one in maps)
     times = 1000 * cycles / memory_map.clock_hz, 1000 * most / memory_map.clock_hz
     flags = " ".join(loaded.request.options.to_cli_args())
-    return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, bound_of(planned, rank), flags)
+    return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, port_bound(planned, memory_map), flags)
 
 
 def _kept(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:

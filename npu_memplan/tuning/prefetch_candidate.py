@@ -6,14 +6,13 @@ it is allocated: maps and copies together, or copies around maps that keep their
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 from .. import planners
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.prefetch.bounds import least_cycles
 from ..ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
 from ..ethosu.schedule.prefetch.insert import insert
 from ..ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal
@@ -140,23 +139,6 @@ class PrefetchCandidate:
                 )
         return found
 
-    @cached_property
-    def bound(self) -> int:
-        """Cycles that no copies go below, for these operations and this placement of the maps."""
-        return self._bound(in_slices=False)
-
-    @cached_property
-    def bound_in_slices(self) -> int:
-        """About the same of these operations in slices."""
-        return self._bound(in_slices=True)
-
-    def _bound(self, in_slices: bool) -> int:
-        cycles = 0
-        for call, timed in self._timed_calls:
-            space = FreeCapacity(held(self.plain, call, self._fast), self._limit, len(timed))
-            cycles += least_cycles(timed, space.free_bytes, in_slices)
-        return cycles
-
     def candidates(self, budget: SearchBudget) -> Iterator[ProgramCandidate]:
         """The program with copies that have places: those that were found, planned together with the maps, or fewer
         where they do not fit; and what is found around the maps where they lie, or would lie beside the copies in a
@@ -266,8 +248,8 @@ def _further(searches: list[CopySearch], work: int) -> list[CopySearch]:
     return searches
 
 
-def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[OccupiedRange]:
-    """What lies in the pool while a call runs, in operations of the call; `without`: buffers that do not count."""
+def held(planned: Planned, call: PlacedCall, fast: int) -> list[OccupiedRange]:
+    """What lies in the pool while a call runs, in operations of the call."""
     problem, pool = planned.extracted.problem, planned.extracted.problem.pools[fast].name
     end = call.first + len(call.program.operations)
     at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
@@ -279,7 +261,7 @@ def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str]
             at[buffer.name] + buffer.size_bytes,
         )
         for buffer in problem.buffers
-        if buffer.name in at and buffer.name not in without
+        if buffer.name in at
         for life in buffer.lifetimes
         if life.first < end and life.last > call.first
     ]

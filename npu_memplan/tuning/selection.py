@@ -24,7 +24,7 @@ from ..process.incidents import Attempts
 from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
 from ..vocabulary import is_npu
-from .bounds import bound_of, port_bound
+from .bounds import port_bound
 from .budget import BUDGETS
 from .candidate import ProgramCandidate, cycles_by_model
 from .original_plan import ORIGINAL, original_plan
@@ -47,6 +47,7 @@ from .weight_prefetch import (
 VELA, OURS = "Vela's stream", "native lowering"
 COMPILERS = {VELA: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
+_HOPE = 1.5  # times that limit: what takes more without a search is not searched alone
 _AT_ONCE = (1.0,)  # share of the pool for stripes where `--effort` has none, and nothing fits whole
 _FURTHER = {"quick": "normal"}  # by `--effort`: at which a search goes on whose program is slower than Vela's stream
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
@@ -80,7 +81,8 @@ def select_fastest(
             lifted = _with_original(_lifted(extract(loaded)), rank)
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
-            searched = search_programs(lifted, rank, budget, theirs) if bound_of(lifted[0], nominal) <= least else None
+            near = nominal(lifted[0])[0] <= _HOPE * least
+            searched = search_programs(lifted, rank, budget, theirs) if near else None
             if searched is not None and searched.cycles[0] <= least:
                 return _explained(_finished(searched, slack, rank), rank, options, bool(theirs))
     if options.npu_compiler != "vela":
@@ -258,7 +260,7 @@ def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, be
     """
     best, made = found.best, found.made
     others = [candidate for candidate in found.candidates if _lifts(candidate) != _lifts(best)]
-    text = f"{_name_backend(best)}, {_figures(best, rank)}, {bound_of(made, rank.under(NOMINAL)):,} at least"
+    text = f"{_name_backend(best)}, {_figures(best, rank)}, {port_bound(made, rank.memory_map):,} at least"
     if others:
         other = min(others, key=lambda candidate: candidate.rank)
         estimated = [one for one in found.estimated if _lifts(one) != _lifts(best)]

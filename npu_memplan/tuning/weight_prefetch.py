@@ -92,10 +92,10 @@ def search_programs(
 ) -> SearchResult:
     """The fastest of `programs`, each as it is and with its constants copied otherwise.
 
-    A program whose bound cannot beat the best is not searched, nor one whose optimistic cycles cannot. A pool without
-    a size is no larger than the largest of the programs makes it. `rank` has the model of time that is searched under;
-    `reference`: cycles that all are compared with under each model, if not those of Vela's own stream that the first
-    program comes from, or its own.
+    A program whose optimistic cycles cannot beat the best is not allocated. A pool without a size is no larger than
+    the largest of the programs makes it. `rank` has the model of time that is searched under; `reference`: cycles
+    that all are compared with under each model, if not those of Vela's own stream that the first program comes from, or
+    its own.
     """
     incumbent = _Incumbent([ProgramCandidate(program, rank(program)) for program in programs], rank, reference)
     fast = fast_pool(programs[0].extracted.problem.pools, rank.memory_map)
@@ -246,7 +246,7 @@ def _allocate(
     if not optimistic:
         return  # nothing runs on the NPU
     hoped = optimistic * (1 + penalties.get(candidate, min(penalties.values(), default=0) / _HOPE))
-    if max(candidate.bound, hoped) < incumbent.best.rank[0]:
+    if hoped < incumbent.best.rank[0]:
         made = list(candidate.candidates(budget))
         incumbent.enter(made)
         if made:
@@ -269,8 +269,7 @@ def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int
                 forms[made] = form, most
 
     for one in whole:
-        if one.bound_in_slices < min(map(_optimistic_cycles, forms)):
-            cut(forms[one][0], (_PART,))
+        cut(forms[one][0], (_PART,))
     best_first = (forms[one][0] for one in sorted(forms, key=_optimistic_cycles))
     for form in list(dict.fromkeys(best_first))[: budget.sliced_forms]:
         cut(form, _OTHER_PARTS)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from npu_memplan.ethosu.program.program import NpuProgram
-from npu_memplan.ethosu.schedule.prefetch.bounds import least_cycles
 from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
 from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, OccupiedRange
 from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks
@@ -93,13 +92,3 @@ def test_sizes_of_single_operations_are_kept(sliced: Sliced) -> None:
 )
 def test_maps_are_held_while_all_slices_run(counts: tuple[int, ...], first: int, last: int) -> None:
     assert list(stretched([OccupiedRange(1, 2, 16, 48)], counts)) == [OccupiedRange(first, last, 16, 48)]
-
-
-def test_slices_go_below_the_bound_of_the_whole_but_not_below_that_of_slices(planned: Callable[..., Planned]) -> None:
-    """Weights that have no room are read in place, while slices of them are copied: who asks whether to slice must not
-    ask what holds for the whole.
-    """
-    model = Sliced(planned("kws_ref_model", "tvm"), LIMIT - 4_400)
-    timed = model.timed_program(model.slicer.program)
-    free = [4_400] * len(timed)
-    assert least_cycles(timed, free, in_slices=True) <= model.optimistic_cycles({}) < least_cycles(timed, free)

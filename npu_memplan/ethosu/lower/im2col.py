@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arch import Architecture
 from ..layers.convolution import Conv
-from ..schedule.prefetch.bounds import port_cycles
+from ..schedule.prefetch.least_work import port_cycles
 from ..schedule.regions import place_of
 from ..time import MemoryMap
 from ..time.estimate import cycles_in_a_row

@@ -14,7 +14,7 @@ from .tables import PageTable, Plot, tables_page
 if TYPE_CHECKING:
     from ...tuning.pareto import ParetoFront, ParetoPoint
 
-_COLUMNS = ("point", "bytes", "KiB", "cycles", "ms", "ms, slowest model", "over its bound, %", "made by", "flags")
+_COLUMNS = ("point", "bytes", "KiB", "cycles", "ms", "ms, slowest model", "over the port, %", "made by", "flags")
 
 
 def front_page(front: ParetoFront) -> str:

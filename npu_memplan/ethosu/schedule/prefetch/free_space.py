@@ -42,11 +42,6 @@ class FreeCapacity:
         rows = [[h.first, h.last, h.start, h.stop + -h.stop % grain] for h in ordered if self.placed]
         self.held: NDArray[np.int64] = np.array(rows, np.int64).reshape(-1, 4)
 
-    @property
-    def free_bytes(self) -> list[int]:
-        """Bytes that are free while each operation runs."""
-        return [self.limit_bytes - int(used) for used in self.used]
-
 
 class FreeRanges(FreeCapacity):
     """The same with places, around what has its own."""

@@ -15,8 +15,8 @@ from itertools import accumulate, chain, islice
 from ....compiled import Struct, chances, compiled, floats, int32s, int64s, structure, verdict
 from ...arch import Channel
 from ...time import ResourceUse, TimingModel
-from .bounds import least_work
 from .free_space import FreeCapacity
+from .least_work import least_work
 from .reads import ConstantBlock
 from .schedules import Choice, Copy, DmaSchedule, Found
 from .timed_program import COPY_WORDS, TimedProgram

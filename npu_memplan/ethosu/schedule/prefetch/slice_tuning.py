@@ -12,7 +12,6 @@ from random import Random
 
 from ...program.program import NpuProgram
 from ...stream.isa import Register
-from .bounds import least_cycles
 from .free_space import FreeCapacity, OccupiedRange
 from .search import WORK, CopySearch
 from .slices import Slicer, weights_of
@@ -37,8 +36,7 @@ def tune_slices(
     cycles below `cycles`, those with `most_bytes` for all; empty where none do.
 
     `held`: what lies below `limit_bytes`, in operations of that program. `timed_program`: of a program with slices.
-    Slices that were looked at, whatever sizes made them, are not looked at again. Copies are not searched where their
-    bound says that it is of no use; the bound is not worked out any more where it mostly does not.
+    Slices that were looked at, whatever sizes made them, are not looked at again.
     """
     readers: dict[object, list[int]] = {}  # of the same weights: they have the same slices
     for index, operation in enumerate(slicer.program.operations):
@@ -47,7 +45,6 @@ def tune_slices(
     groups = list(readers.values())
     chosen: dict[int, int] = {}
     draw, seen, made = Random(0), [chosen], list[object]()
-    useful = 1  # times that the bound was of use, less those that it was not
     left = _LOOKED_AT if groups else 0
     while left > 0:
         tried = dict(chosen)
@@ -67,10 +64,7 @@ def tune_slices(
         there = stretched(held, [len(slices) for slices in parts])
         space = FreeCapacity(list(there), limit_bytes, len(timed))
         search = CopySearch(timed, space)
-        bounded = useful > 0 and least_cycles(timed, space.free_bytes) >= min(cycles, search.best.cycles)
-        useful += 1 if bounded else -1
-        if not bounded:
-            search.further(WORK // _PART)
+        search.further(WORK // _PART)
         if search.best.cycles < cycles:
             cycles, chosen = search.best.cycles, tried
     return chosen

@@ -7,7 +7,6 @@ here knows a rate.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +56,6 @@ class TimedProgram:
         self.blocks: dict[tuple[int, bool], Changes] = {}  # (operation, copied) -> better blocks
         self._steps = self._read(stream_of(program, place) if commands is None else commands)
         self._transfers: dict[int, ResourceUse] = {}
-        self._forms: dict[int, tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -98,29 +96,6 @@ class TimedProgram:
 
     def step(self, index: int) -> TimedOp:
         return self._steps[index]
-
-    def otherwise(self, steps: Sequence[TimedOp]) -> TimedProgram:
-        """The same with other needs."""
-        other = copy(self)
-        other._steps, other._forms, other.arrays = list(steps), {}, None
-        return other
-
-    def forms(self, index: int) -> tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]:
-        """What an operation needs with its constants in place, and with a copy: in the best blocks, and in its own."""
-        if index not in self._forms:
-            self._forms[index] = self._found(index)
-        return self._forms[index]
-
-    def _found(self, index: int) -> tuple[tuple[ResourceUse, ...], tuple[ResourceUse, ...]]:
-        step = self._steps[index]
-        if not any((index, copied) in self.blocks for copied in (False, True)):
-            return (step.slow,), (step.fast,)
-        slow, fast = (
-            needs.of(needs.operation.with_registers(self.blocks.get((index, copied), {})))
-            for copied, needs in ((False, step.slow), (True, step.fast))
-        )
-        own = [self._demand_caches.resource_uses(needs.operation) for needs in (step.slow, step.fast)]
-        return (slow, own[0]), (fast, own[1])
 
     def transfer(self, size_bytes: int) -> ResourceUse:
         """A copy of so many bytes."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from ....arch import Architecture
-from ....time import MemoryMap
-from ....time.cost import ResourceUse
-from ..timed_program import TimedProgram
+from ...arch import Architecture
+from ...time import MemoryMap
+from ...time.cost import ResourceUse
+from .timed_program import TimedProgram
 
 
 def port_cycles(size_bytes: float, accelerator: Architecture, memory_map: MemoryMap) -> float:
