@@ -15,6 +15,7 @@ import pytest
 from npu_memplan.fixed_point.multiplier import activation_range
 from tests.support.against_reference import equals_reference
 from tests.support.arithmetic_models import binary, convolution, fully_connected, pool
+from tests.support.operator_table import row
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
@@ -25,9 +26,18 @@ _MAKERS: dict[str, Callable[..., ModelBuilder]] = {
     "dense": fully_connected,
     "max": lambda rng, **more: pool(rng, kind="MAX", **more),
     "average": lambda rng, **more: pool(rng, kind="AVERAGE", **more),
+    "transposed": lambda rng, **more: _transposed(rng, **more),
     "add": lambda rng, **more: binary(rng, name="ADD", **more),
     "mul": lambda rng, **more: binary(rng, name="MUL", **more),
 }
+
+
+def _transposed(rng: np.random.Generator, activation: int, dtype: str) -> ModelBuilder:
+    """TRANSPOSE_CONV, which has had activations since version 4; TVM 0.27's importer forgets them."""
+    builder = row("TRANSPOSE_CONV", dtype).make(rng)
+    ((kind, inputs, outputs, options, fields, _),) = builder.operators
+    builder.operators = [(kind, inputs, outputs, options, fields | {"FusedActivationFunction": activation}, 4)]
+    return builder
 
 
 def limited(rng: np.random.Generator, kind: str, activation: int, dtype: str) -> ModelBuilder:
