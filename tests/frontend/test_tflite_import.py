@@ -27,6 +27,7 @@ from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.names import Names, legal
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
+from npu_memplan.vela.worker import VelaError
 from npu_memplan.vocabulary import is_npu
 from tests.support.tflite_builder import ModelBuilder
 
@@ -337,3 +338,18 @@ def test_an_error_in_the_middle_leaves_no_block_open(capfd: pytest.CaptureFixtur
         MainBuilder(network).build(refuse, {})
     gc.collect()
     assert capfd.readouterr().err == ""
+
+
+def test_an_output_that_velas_stream_leaves_out_is_refused_by_name(tmp_path: Path) -> None:
+    """Vela takes a padding into the convolution that reads it, though it is an output, too; `auto` lowers it itself."""
+    b = ModelBuilder()
+    x = b.tensor((1, 3, 6, 12), "int8", 0.06, -128)
+    padded, y = b.tensor((1, 3, 12, 12), "int8", 0.06, -128), b.tensor((1, 3, 6, 36), "int8", 0.06, -128)
+    b.operator("PAD", [x, b.constant(np.array([[0, 0], [0, 0], [6, 0], [0, 0]], np.int32))], [padded], "PadOptions", 2)
+    weights = b.constant(np.ones((1, 1, 2, 36), np.int8), [0.01] * 36, axis=3)
+    steps = {"StrideW": 1, "StrideH": 1, "DilationWFactor": 6, "DilationHFactor": 1, "DepthMultiplier": 3}
+    bias = b.constant(np.zeros(36, np.int32), [0.0006] * 36)
+    b.operator("DEPTHWISE_CONV_2D", [padded, weights, bias], [y], "DepthwiseConv2DOptions", 3, Padding=1, **steps)
+    model = b.made([x], [padded, y]).finish()
+    with pytest.raises(VelaError, match="nothing in what Vela made of padded makes tensor 't1'"):
+        import_tflite(model, VelaOptions("ethos-u65-256"), (), "padded")

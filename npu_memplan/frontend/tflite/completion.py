@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ...models.network import CpuOperator, Network
 from ...models.vela import NpuCall
+from ...vela.worker import VelaError
 from ..host_choice import check_known
 
 NONE: Mapping[str, int | None] = MappingProxyType({})
@@ -88,6 +89,21 @@ def with_constant_outputs(network: Network, source: Network) -> Network:
         if constant.data is not None and tensors[index].data is None:
             tensors[index] = replace(tensors[index], data=constant.data, shape=constant.shape)
     return replace(network, tensors=tuple(tensors))
+
+
+def require_made(network: Network) -> None:
+    """`VelaError` where Vela has left out what makes an output or an input of an operator (a padding that a convolution
+    took in, and that is an output of the network as well)."""
+    made = {*network.inputs, *(i for o in network.operators for i in o.outputs)}
+    for index in (*network.outputs, *(i for o in network.operators for i in o.inputs)):
+        if index < 0 or index in made:
+            continue
+        tensor = network.tensors[index]
+        if tensor.data is None and not tensor.is_variable:
+            raise VelaError(
+                f"nothing in what Vela made of {network.name} makes tensor {tensor.name!r}, which the network needs; "
+                "compile it with --npu-compiler tvm"
+            )
 
 
 def _key(network: Network, operator: CpuOperator) -> tuple[object, ...]:

@@ -33,7 +33,14 @@ from ...vela.lift import lift
 from ...vela.worker import VelaError
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
-from .completion import NONE, completed, external_builtins, with_constant_outputs, with_omitted_inputs
+from .completion import (
+    NONE,
+    completed,
+    external_builtins,
+    require_made,
+    with_constant_outputs,
+    with_omitted_inputs,
+)
 from .described import activation_type, doubt, network_attributes, source_operators
 from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, described, float_operators, host_reason
 
@@ -136,6 +143,7 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
         )
     parsed = starting_as(with_omitted_inputs(result.parsed, source), source)
     network = ranged_as(with_constant_outputs(reads_first(parsed, source), source), source)
+    require_made(network)
     return CompiledNetwork(source, network, result, kept)
 
 
