@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fvp_runner.executorch.bench.runtime import BenchMemory, BenchRun, RuntimeBench
 from fvp_runner.executorch.compiling import compile_program
 from fvp_runner.executorch.simulation import fast_scratch_bytes
 from fvp_runner.references.tosa import TosaReference
@@ -43,6 +42,7 @@ from npu_memplan.executorch_lowering import ethos_u_partitioner
 from npu_memplan.models.executorch.reading import read_program
 from npu_memplan.models.executorch.vela_network import npu_calls
 from npu_memplan.models.tosa import read_tosa
+from tests.support.executorch_bench.runtime import BenchMemory, BenchRun, RuntimeBench
 from tests.support.executorch_networks import NETWORKS, network, quantise
 
 ACCELERATORS = ("ethos-u55-256", "ethos-u65-256", "ethos-u85-256")

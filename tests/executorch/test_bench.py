@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("executorch.runtime")
 
-from fvp_runner.executorch.bench.building import BenchError
-from fvp_runner.executorch.bench.runtime import BenchMemory, RuntimeBench
 from fvp_runner.executorch.compiling import compile_program
 from fvp_runner.executorch.model import ExecutorchModel
 from npu_memplan.models.executorch.reading import read_program
 from tests.executorch.test_one_arena import twice
 from tests.executorch.test_running import REFERENCE, method, ramp
+from tests.support.executorch_bench.building import BenchError
+from tests.support.executorch_bench.runtime import BenchMemory, RuntimeBench
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 REAL = ("three_convolutions_u55", "three_convolutions_u65", "three_convolutions_u85")

@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("executorch.runtime")
 
-from fvp_runner.executorch.bench.runtime import BenchMemory, RuntimeBench
 from fvp_runner.executorch.compiling import compile_program
 from fvp_runner.references.tosa import TosaReference, tool
 from npu_memplan.executorch.replanning import ScratchGoal
 from npu_memplan.executorch_lowering.partitioner import plan_blocks
 from tests.executorch.test_native import vela_blocks
+from tests.support.executorch_bench.runtime import BenchMemory, RuntimeBench
 from tests.support.pte_file import Calls, Tensor, pte_file
 
 GRAPH = (Path(__file__).resolve().parents[1] / "models" / "attention.tosa").read_bytes()

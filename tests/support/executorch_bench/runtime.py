@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fvp_runner.base import POISON
+from fvp_runner.executorch.model import shaped
+from fvp_runner.npu_model.errors import UninitialisedReadError
+from fvp_runner.npu_model.model import NpuModel, RunStats
+from fvp_runner.npu_model.spec.layout import Bytes
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.stream.container import parse_payload
 from npu_memplan.models.executorch.program import ExecutorchProgram, Method, ValueTensor
 from npu_memplan.models.executorch.reading import read_program
 
-from ...base import POISON
-from ...npu_model.errors import UninitialisedReadError
-from ...npu_model.model import NpuModel, RunStats
-from ...npu_model.spec.layout import Bytes
-from ..model import shaped
 from .building import BenchError, build_library
 
 _STEPS = {
