@@ -10,9 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +20,6 @@ from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
 from npu_memplan.problem import Agent
-from npu_memplan.process.ending import raise_outside_cause
 
 from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
 from ..host.runner import LocalRunner
@@ -34,13 +31,11 @@ from ..references.base import KeptStates
 from ..references.continued import continue_from
 from ..references.disagreement import describe_disagreements, find_disagreements
 from ..references.framework import RealReference
-from ..references.opened import open_reference
 from ..result import Array, ComparisonError, compare
-from .facts import OPERATORS, PROGRAM, REFERENCE, InputFacts, RunFacts, RunRequest
+from .facts import OPERATORS, PROGRAM, InputFacts, RunFacts, RunRequest
+from .open_model import describe_error, open_model
 
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _OPERATION = re.compile(r"operation (\d+) \(")  # as npu_model/spec/registers.py names one
-_MESSAGE_CHARACTERS = 400
 _FLOATS_APART = 1e-4  # of the greatest value of an output
 _DIFFERENCES = 12  # operators that differ, each of which is examined
 
@@ -49,30 +44,21 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
     """The facts of `request`; `report_phase` is called before each phase, with the facts so far."""
     directory, artifact = Path(request.directory), Artifact.load(request.directory)
     inputs = [read_inputs(artifact.name, artifact.inputs, [text]) for text in request.inputs]
-    report_phase(REFERENCE, RunFacts())
-    try:
-        _load(request.operators)
-        model = open_reference(Path(request.model))
-        expected = _outputs(artifact, model, inputs)
-    except NpuMemplanError as error:
-        return RunFacts(refused=_describe_error(error, directory))
-    except Exception as error:  # of a library: its importers raise whatever comes first
-        raise_outside_cause(error)
-        return RunFacts(
-            refused=f"the reference cannot run it: {type(error).__name__}: {_describe_error(error, directory)}"
-        )
-    facts = RunFacts(reference=model.what, reference_version=_version(model.package))
+    opened = open_model(request, inputs, bool(artifact.states), report_phase)
+    if isinstance(opened, RunFacts):
+        return opened
+    facts, model, expected = opened
     try:
         runner = LocalRunner(directory, RunOptions(pools_after=False))
     except RunnerError as error:
-        return RunFacts(refused=_describe_error(error, directory))
+        return RunFacts(refused=describe_error(error, directory))
     runs: list[InputFacts] = []
     for text, values, wanted in zip(request.inputs, inputs, expected, strict=True):
         report_phase(PROGRAM, facts)
         try:
             runs.append(_compared(runner, text, values, wanted, fresh=not (artifact.states and runs)))
         except RunTimeoutError as error:
-            return RunFacts(refused=_describe_error(error, directory))
+            return RunFacts(refused=describe_error(error, directory))
         facts = _with(facts, runs)
         if runs[-1].stopped:
             break
@@ -95,13 +81,6 @@ def _with(facts: RunFacts, runs: Sequence[InputFacts]) -> RunFacts:
     return replace(facts, runs=tuple(runs))
 
 
-def _outputs(artifact: Artifact, model: Any, inputs: Sequence[Sequence[Array]]) -> list[tuple[Array, ...]]:
-    if not artifact.states:
-        return [model.run(values) for values in inputs]
-    model.reset()
-    return [model.step(values) for values in inputs]
-
-
 def _compared(
     runner: LocalRunner, text: str, values: Sequence[Array], wanted: Sequence[Array], fresh: bool
 ) -> InputFacts:
@@ -112,7 +91,7 @@ def _compared(
     except RunTimeoutError:
         raise
     except (NpuModelError, RunCheckError, RunnerError, ComparisonError) as error:
-        return InputFacts(text, stopped=_describe_error(error, None), operator=_operator_at(runner, error))
+        return InputFacts(text, stopped=describe_error(error, None), operator=_operator_at(runner, error))
 
 
 def _operator_at(runner: LocalRunner, error: NpuMemplanError) -> int:
@@ -160,26 +139,3 @@ def compare_operators(runner: LocalRunner, model: KeptStates, values: Sequence[A
             layers = continue_from(data, network, values, layers, made)
     follows = [replace(r, verdict=Verdict.FOLLOWS) if r.verdict is Verdict.DIFFERS else r for r in rows]
     return tuple(found.get(r.index, r) for r in follows)
-
-
-def _load(operators: Sequence[str]) -> None:
-    if operators:
-        from npu_memplan.frontend.host_ops.own import load_operators
-
-        for path in operators:
-            load_operators(path)
-
-
-def _version(package: str) -> str:
-    """Of the reference; empty where it is a program of its own."""
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return ""
-
-
-def _describe_error(error: BaseException, folder: Path | None) -> str:
-    """One line of an error's message, without what differs from one run to the next."""
-    text = str(error).strip() or type(error).__name__
-    if folder is not None:
-        text = text.replace(str(folder), folder.name if not folder.name.startswith(".") else "it")
-    return " ".join(_ADDRESS.sub("0x...", text).split())[:_MESSAGE_CHARACTERS]

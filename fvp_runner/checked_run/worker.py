@@ -10,10 +10,12 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from .compare_file import compare_file
 from .compare_runs import compare_runs
 from .facts import FACTS, FAULT, PHASE, RunFacts, RunRequest
 
@@ -34,7 +36,8 @@ def main(descriptor: int) -> None:
             say(**{PHASE: phase, FACTS: facts})
 
         try:
-            found = compare_runs(request, report_phase)
+            compared = compare_file if Path(request.directory).is_file() else compare_runs
+            found = compared(request, report_phase)
         except Exception:
             say(**{FAULT: traceback.format_exc()})
         else:

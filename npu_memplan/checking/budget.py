@@ -6,6 +6,8 @@ pretrainedResnet_quant, person_detect and mobilenet_v2, of which all but the las
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..artifact import Artifact
 from ..problem import Agent
 from ..sizes import counted
@@ -22,26 +24,50 @@ _HOST_CYCLES = 1_000_000
 _REFERENCE_CYCLES = 300_000
 
 
-def work(artifact: Artifact, inputs: int) -> int:
-    """Units of work of a check on so many inputs."""
-    macs, cycles = artifact.npu_macs or 0, artifact.host_cycles or 0
-    once = _OF_AN_OPERATION * artifact.npu_operations + _OF_A_HOST_CALL * artifact.host_operations
-    if artifact.npu_operations:
-        once += artifact.constants_bytes // _CONSTANT_BYTES
-    each = macs // _MACS + macs // _REFERENCE_MACS + cycles // _HOST_CYCLES + cycles // _REFERENCE_CYCLES
-    return once + inputs * each
+@dataclass(frozen=True, slots=True)
+class CheckWork:
+    """What a check of a program runs, once and for every input."""
+
+    npu_operations: int
+    npu_macs: int
+    constants_bytes: int
+    host_operations: int = 0  # of C that is compiled
+    host_calls: int = 0
+    host_cycles: int = 0
+    loops: bool = False  # how often they turn is not known
+
+    def units(self, inputs: int) -> int:
+        """On so many inputs."""
+        once = _OF_AN_OPERATION * self.npu_operations + _OF_A_HOST_CALL * self.host_operations
+        if self.npu_operations:
+            once += self.constants_bytes // _CONSTANT_BYTES
+        each = self.npu_macs // _MACS + self.npu_macs // _REFERENCE_MACS
+        return once + inputs * (each + self.host_cycles // _HOST_CYCLES + self.host_cycles // _REFERENCE_CYCLES)
+
+    def too_much(self, inputs: int, limit: int = LIMIT) -> str:
+        """Why a check needs --check; "" if it is not."""
+        if self.loops:
+            return "how often its WHILE turns is not known; --check runs it"
+        found = self.units(inputs)
+        if found <= limit:
+            return ""
+        operations = counted(self.npu_operations, "NPU operation")
+        npu = f"{self.npu_macs:,} MACs in {operations}" if self.npu_macs else ""
+        host = (
+            f"{counted(self.host_calls, 'host call')} of about {self.host_cycles:,} cycles" if self.host_cycles else ""
+        )
+        description = " and ".join(part for part in (npu, host) if part)
+        return f"{description} are much work ({found:,} units, {limit:,} are done unasked); --check does it"
 
 
-def too_much(artifact: Artifact, inputs: int, limit: int = LIMIT) -> str:
-    """Why a check needs --check; "" if it is not."""
-    if any(operator.kind == "WHILE" for operator in artifact.operators):
-        return "how often its WHILE turns is not known; --check runs it"
-    found = work(artifact, inputs)
-    if found <= limit:
-        return ""
-    operations = counted(artifact.npu_operations, "NPU operation")
-    npu = f"{artifact.npu_macs:,} MACs in {operations}" if artifact.npu_macs else ""
-    calls = sum(call.agent is Agent.HOST for call in artifact.calls)
-    host = f"{counted(calls, 'host call')} of about {artifact.host_cycles:,} cycles" if artifact.host_cycles else ""
-    description = " and ".join(part for part in (npu, host) if part)
-    return f"{description} are much work ({found:,} units, {limit:,} are done unasked); --check does it"
+def work_of(artifact: Artifact) -> CheckWork:
+    """What a check of `artifact` runs."""
+    return CheckWork(
+        artifact.npu_operations,
+        artifact.npu_macs or 0,
+        artifact.constants_bytes,
+        artifact.host_operations,
+        sum(call.agent is Agent.HOST for call in artifact.calls),
+        artifact.host_cycles or 0,
+        any(operator.kind == "WHILE" for operator in artifact.operators),
+    )

@@ -26,7 +26,7 @@ from ..process.incidents import gathering
 from ..process.phases import report_phase
 from ..report.writing import record, write
 from ..stages import Compiled
-from .budget import LIMIT, LIMIT_OF_SEARCHES, too_much
+from .budget import LIMIT, LIMIT_OF_SEARCHES, CheckWork, work_of
 from .candidates import CheckedProgram, notes, right_program
 from .judge import judge, with_result
 from .mode import CheckMode, check_mode
@@ -120,12 +120,10 @@ def check_results(
     """Run the artifact in `folder` on the local runner and `model` on its reference; nothing is changed."""
     if mode is CheckMode.NEVER:
         return NOT_REQUESTED
-    inputs: tuple[str, ...] = INPUTS
-    if mode is CheckMode.AUTO:
-        count = next((n for n in (len(INPUTS), _FEWEST) if not too_much(artifact, n, limit)), 0)
-        if not count:
-            return CheckResult(reason=too_much(artifact, _FEWEST, limit))
-        inputs = INPUTS[:count]
+    work = work_of(artifact)
+    inputs = inputs_of(work, mode, limit)
+    if not inputs:
+        return CheckResult(reason=work.too_much(_FEWEST, limit))
     reason = _cannot(artifact)
     if reason:
         return CheckResult(reason=reason)
@@ -136,6 +134,13 @@ def check_results(
 
     with paused():  # nothing is searched
         return judge(artifact, run(RunRequest(str(folder), str(model), inputs, artifact.target.operators)))
+
+
+def inputs_of(work: CheckWork, mode: CheckMode, limit: int) -> tuple[str, ...]:
+    """On which inputs so much `work` is done; none where that is too much unasked."""
+    if mode is not CheckMode.AUTO:
+        return INPUTS
+    return INPUTS[: next((n for n in (len(INPUTS), _FEWEST) if not work.too_much(n, limit)), 0)]
 
 
 def _cannot(artifact: Artifact) -> str:

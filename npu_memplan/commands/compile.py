@@ -11,6 +11,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,11 +204,6 @@ def command(
         check_place(output, force)  # before any work
     elif fit is not None:
         raise InputError("--fit tries artifacts; find the flags with it, then give them with --emit vela-tflite")
-    elif check:
-        raise InputError(
-            "--check runs an artifact; of --emit vela-tflite's file, npu-memplan simulate FILE --reference MODEL "
-            "compares the results"
-        )
     from ..frontend.start import start_loading
 
     cache = None if emit != "c" else program_cache(cached)
@@ -215,10 +211,13 @@ def command(
     if not is_known:
         start_loading(model, options)  # Vela's own process works while this one imports TVM
     if emit != "c":
+        from ..checking.compile import start
+        from ..checking.emitted import emit_checked
         from ..vela_tflite.command import emit_file
 
+        make = partial(emit_checked, mode=start(check))
         with progress(f"compiling {model.name}", verbosity):
-            lines = emit_file(model, output, options, force, as_json)
+            lines = emit_file(model, output, options, force, as_json, make)
         click.echo(lines.partition("\n")[0] if verbosity is Verbosity.QUIET and not as_json else lines)
         return
     from ..checking.compile import compile_checked, compile_to_fit_checked, start

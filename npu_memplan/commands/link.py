@@ -10,6 +10,7 @@ import json
 import shlex
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,10 +117,13 @@ def command(
     if emit != "c":
         given = {"--together": together, "--connect": connected, "--rate": rates, "--npu": npus}
         check_unused(output.name, "--emit vela-tflite", {flag: bool(value) for flag, value in given.items()})
+        from ..checking.compile import start
+        from ..checking.emitted import emit_checked
         from ..vela_tflite.shared_arena import format_needs, write_files
 
+        make = partial(emit_checked, mode=start(None))
         with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
-            needs = write_files(models, requested, folder)
+            needs = write_files(models, requested, folder, make)
         click.echo(json.dumps(needs) if as_json else format_needs(needs, output))
         return
     name = output.resolve().name

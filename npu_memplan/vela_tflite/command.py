@@ -6,21 +6,24 @@ Invariant: the file appears whole or not at all; what is printed is what its fir
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..artifact.check import CheckVerdict
+from msgspec import to_builtins
+
 from ..files.whole_file import OutputError, write_whole
 from ..names import model_name
 from ..options import CompileOptions
+from ..report.text.checked import result_lines
 from .emit import EmitError, Emitted, emit
 from .resident import assembly
 
-_NOT_CHECKED = "not checked: npu-memplan simulate FILE --reference MODEL compares them with the model's"
+Make = Callable[[Path, CompileOptions], Emitted]
 
 
-def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, as_json: bool) -> str:
-    """Compile `model` into the file `output`; what its firmware needs, in words or as JSON."""
+def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, as_json: bool, make: Make = emit) -> str:
+    """Write the file `output` that `make` makes of `model`; what its firmware needs, in words or as JSON."""
     if output.suffix != ".tflite":
         raise EmitError(
             f"--emit vela-tflite writes one file: give --output a name that ends in .tflite, not {output.name!r}"
@@ -29,7 +32,7 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
     files = (output, assembly_path) if options.resident != "none" else (output,)
     for path in files:
         _check_free(path, force)
-    emitted = emit(model, options)
+    emitted = make(model, options)
     for path in files:
         _check_free(path, force)  # it has taken a while
     if emitted.resident:
@@ -66,7 +69,7 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "payload_bytes": emitted.payload_bytes,
         "constants_bytes": emitted.constants_bytes,
         "operators": list(emitted.operators),
-        "check": {"verdict": CheckVerdict.NOT_CHECKED.value, "reason": _NOT_CHECKED},
+        "check": to_builtins(emitted.check),
         "notes": list(emitted.notes),
     }
 
@@ -104,4 +107,6 @@ def _lines(emitted: Emitted, output: Path) -> list[str]:
         )
         lines.append("           in place of the file; the time is that of a run with them there")
     lines += [f"note       {note}" for note in emitted.notes]
-    return [*lines, f"results    {_NOT_CHECKED}", f"written to {output}"]
+    for number, line in enumerate(result_lines(emitted.operators_of_model, emitted.check)):
+        lines.append(line.replace("Results: ", "results    ") if not number else f"         {line}")
+    return [*lines, f"written to {output}"]

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import pipeline
+from ..artifact.check import CheckResult
+from ..artifact.parts import Operator
 from ..codegen.program import ConstantArgument, read_program
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator
@@ -64,6 +66,8 @@ class Emitted:
     constants_bytes: int
     operators: tuple[str, ...]  # to register, by TFLite's names; the NPU's first
     notes: tuple[str, ...] = ()
+    operators_of_model: tuple[Operator, ...] = ()  # with their claims, where it was checked
+    check: CheckResult = field(default_factory=CheckResult)
 
     @property
     def available_bytes(self) -> int | None:

@@ -16,14 +16,14 @@ from ..models.tflite import read_network
 from ..names import model_name
 from ..options import CompileOptions
 from ..sizes import counted
-from .command import summary
+from .command import Make, summary
 from .emit import EmitError, Emitted, emit
 from .resident import assembly
 
 FILE_NAME = "arena.json"
 
 
-def write_files(models: Sequence[Path], options: CompileOptions, folder: Path) -> dict[str, Any]:
+def write_files(models: Sequence[Path], options: CompileOptions, folder: Path, make: Make = emit) -> dict[str, Any]:
     """Write NAME.tflite of every model, and what their firmware needs, into an empty directory; the latter."""
     if options.resident not in ("none", "all"):
         raise EmitError(
@@ -37,7 +37,7 @@ def write_files(models: Sequence[Path], options: CompileOptions, folder: Path) -
             raise EmitError(f"{model} is an artifact; --emit vela-tflite takes models")
         if name in made:
             raise EmitError(f"two networks would be called {name}; rename the file {model}")
-        made[name] = emit(model, options)
+        made[name] = make(model, options)
         _check_states(made[name].content, model)
         (folder / f"{name}.tflite").write_bytes(made[name].content)
         if resident := made[name].resident:

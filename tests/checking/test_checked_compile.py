@@ -16,7 +16,7 @@ from npu_memplan.artifact.check import CheckResult, CheckVerdict, FirstDifferenc
 from npu_memplan.artifact.parts import Operator
 from npu_memplan.checking import candidates
 from npu_memplan.checking import compile as checking
-from npu_memplan.checking.budget import too_much, work
+from npu_memplan.checking.budget import work_of
 from npu_memplan.checking.judge import suspects, with_result
 from npu_memplan.checking.mode import CheckMode, CheckModeError, check_mode
 from npu_memplan.cli import cli
@@ -286,10 +286,11 @@ def _relu(tmp_path: Path) -> Path:
 
 def test_much_work_is_not_done_unasked(tmp_path: Path) -> None:
     made = nm.compile(KWS, tmp_path / "out")
-    assert too_much(made, 2) == ""
-    found = work(made, 2)
-    assert work(made, 1) < found
-    assert f"{found:,} units" in too_much(made, 2, limit=found - 1)
+    work = work_of(made)
+    assert work.too_much(2) == ""
+    found = work.units(2)
+    assert work.units(1) < found
+    assert f"{found:,} units" in work.too_much(2, limit=found - 1)
     unasked = checking.check_results(tmp_path / "out", made, KWS, CheckMode.AUTO, limit=1)
     assert unasked.verdict is CheckVerdict.NOT_CHECKED
     assert "--check does it" in unasked.reason

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from npu_memplan.checking import candidates
 from npu_memplan.cli import cli
-from npu_memplan.errors import NpuMemplanError
+from npu_memplan.errors import InternalError, NpuMemplanError
+from npu_memplan.ethosu import weight_codec
+from npu_memplan.process.incidents import STRICT
 from tests.support.real_data import real_model
+from tests.support.sliced_batch import split_then
 
 MODEL = str(real_model("micro_speech_quantized"))
 
@@ -26,7 +30,7 @@ def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:
     done = compiled(output)
     assert done.exit_code == 0, done.output
     assert "arena      5,968 bytes planned (optimal); Vela's own: 5,968" in done.output
-    assert "results    not checked: npu-memplan simulate FILE --reference MODEL" in done.output
+    assert "results    4 operators, all expected exact (not run) against tflite-micro: the check is off" in done.output
     assert "operators  ethos-u: the resolver has to know these" in done.output
     simulated = CliRunner().invoke(cli, ["simulate", str(output), "--reference", MODEL, "--json"])
     assert json.loads(simulated.output)["bit_exact"] is True
@@ -58,6 +62,32 @@ def test_what_it_cannot_do_is_reported_before_any_work(tmp_path: Path) -> None:
     assert "give --output a name that ends in .tflite" in str(folder.exception)
     fit = compiled(tmp_path / "x.tflite", "--fit", "64KiB")
     assert "--fit tries artifacts" in str(fit.exception)
-    check = compiled(tmp_path / "x.tflite", "--check")
-    assert "npu-memplan simulate FILE --reference MODEL compares the results" in str(check.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_file_is_compared_with_its_reference(tmp_path: Path) -> None:
+    done = compiled(tmp_path / "x.tflite", "--check")
+    assert "all exact against tflite-micro; checked on 2 inputs (NPU model, with the reference's kernels" in done.output
+    said = json.loads(compiled(tmp_path / "x.tflite", "--check", "--force", "--json").output)
+    assert (said["check"]["verdict"], said["check"]["inputs"]) == ("equal", ["random:0", "extreme"])
+
+
+def test_a_wrong_file_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every shift in the scale tables of native lowering is one too small: the CPU has the operator, or nobody."""
+    monkeypatch.setenv(STRICT, "0")
+    encode = weight_codec.encode_scales
+    monkeypatch.setattr(
+        weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
+    )
+    model, output = tmp_path / "conv.tflite", tmp_path / "x.tflite"
+    model.write_bytes(split_then("CONV_2D", batch=1))
+    words = ["compile", str(model), "--emit", "vela-tflite", "--npu-compiler", "tvm", "-o", str(output)]
+    done = CliRunner().invoke(cli, [*words, "--check"])
+    assert "operator 1 CONV_2D 't4' differs from tflite-micro" in done.output
+    assert "CONV_2D: the resolver has to know these" in done.output
+    output.unlink()
+    monkeypatch.setattr(candidates, "_TRIED", 0)
+    wrong = CliRunner().invoke(cli, [*words, "--check"])
+    assert isinstance(wrong.exception, InternalError)
+    assert "first in operator 1 CONV_2D" in str(wrong.exception)
+    assert list(tmp_path.iterdir()) == [model]

@@ -48,6 +48,7 @@ class LayerDifference:
     expected: int
     mismatches: int  # in what the operation wrote
     elements: int
+    max_abs_diff: int  # of these elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,4 +190,5 @@ def _difference(tensor: Tensor, values: Array, part: Written, box: Any) -> Layer
         expected=int(expected[inner]),
         mismatches=int(np.count_nonzero(wrong)),
         elements=int(wrong.size),
+        max_abs_diff=int(np.abs(got.astype(np.int64) - expected.astype(np.int64)).max()),
     )

@@ -7,18 +7,23 @@ exact but expected to be so.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...artifact import Artifact
 from ...artifact.check import CheckResult, CheckVerdict, FirstDifference, GivenUp
+from ...artifact.parts import Operator
 from ...exactness import summary
 
 
 def results(artifact: Artifact) -> list[str]:
+    """`result_lines` of an artifact."""
+    return result_lines(artifact.operators, artifact.check)
+
+
+def result_lines(operators: Iterable[Operator], check: CheckResult) -> list[str]:
     """Lines: the count of claims with what a check found, and what is not exact."""
-    check = artifact.check
     ran = check.verdict is not CheckVerdict.NOT_CHECKED
-    lines = summary(((operator.kind, operator.claim) for operator in artifact.operators), ran)
+    lines = summary(((operator.kind, operator.claim) for operator in operators), ran)
     if not lines:
         return []
     if not ran:
