@@ -351,6 +351,7 @@ CATCH_ALL = {
     "npu_memplan.sweep.measure": "a case's result says that it crashed",
     "npu_memplan.sweep.run": "a lost worker is the case's result",
     "fvp_runner.emulators.unicorn": "handed to the caller's thread",
+    "fvp_runner.checked_run.compare_runs": "without limits of the reference's library nothing is judged by them",
     "fvp_runner.checked_run.open_model": "the facts say that the reference's library cannot run the model",
     "fvp_runner.checked_run.worker": "handed to the compile, which reports it",
     "fvp_runner.host.runner": "handed to the caller's thread",
