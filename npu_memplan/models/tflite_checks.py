@@ -47,7 +47,7 @@ def check_tensor(tensor: Tensor) -> None:
             raise DamagedError(f"{what} has scale {scale}; scales are finite and positive")
         if tensor.dtype in _ZERO_POINTS and scale > _LARGEST_SCALE:
             raise DamagedError(f"{what} has scale {scale}: the numbers that it stands for are none of float32")
-    if len(tensor.zero_points) not in (0, 1, len(tensor.scales)):
+    if tensor.scales and len(tensor.zero_points) not in (1, len(tensor.scales)):  # without any, TFLite takes no scale
         raise DamagedError(f"{what} has {len(tensor.scales)} scales and {len(tensor.zero_points)} zero points")
     low, high = _ZERO_POINTS.get(tensor.dtype, _OTHERS)
     for zero in tensor.zero_points:

@@ -100,6 +100,13 @@ def test_a_quantisation_that_means_nothing(scale: float, zero_point: int) -> Non
         read_network(write_model("RELU", [A], [odd]))
 
 
+def test_scales_without_zero_points() -> None:
+    model = read_record(write_model("RELU", [A], [A]))
+    model.values["Subgraphs"][0].values["Tensors"][1].values["Quantization"].values.pop("ZeroPoint")
+    with pytest.raises(NetworkError, match="tensor 1 't1' has 1 scales and 0 zero points"):
+        read_network(write_record(model))
+
+
 def test_a_tensor_that_is_returned_twice_is_not_given_to_vela() -> None:
     b = ModelBuilder()
     x, y = b.tensor((1, 8), "int8", 0.1), b.tensor((1, 8), "int8", 0.1)
@@ -119,7 +126,8 @@ def test_a_scale_that_makes_numbers_which_do_not_fit_is_refused() -> None:
 def test_every_rank_of_the_format_is_read() -> None:
     for rank in range(1, 9):
         wide = TensorSpec((1,) * (rank - 1) + (4,), "int8", 0.1)
-        assert read_network(write_model("RELU", [wide], [wide]))
+        network = read_network(write_model("RELU", [wide], [wide]))
+        assert unsupported_reason(network, network.operators[0]) is None
 
 
 def test_sound_models_are_read() -> None:
