@@ -62,7 +62,8 @@ def extract_from(
     carry their points.
     """
     constants = bool(requested.constant_pools)
-    program = walk(prepare(module), requested.function, constants=constants, worst_case=requested.worst_case)
+    prepared = prepare(module, requested.function)
+    program = walk(prepared, requested.function, constants=constants, worst_case=requested.worst_case)
     for tensor in program.kept if requested.kept else ():
         tensor.external = (
             tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"

@@ -14,12 +14,20 @@ from tvm import ir, s_tir, tirx
 
 from ..vocabulary import is_npu
 from .sizes import static_extent
+from .tir import nodes_of
 
 
-def prepare(module: Any) -> Any:
-    """`module` with every schedulable (block-level) PrimFunc lowered to loops and allocations."""
+def prepare(module: Any, user: str = "") -> Any:
+    """`module` with every schedulable (block-level) PrimFunc lowered to loops and allocations.
+
+    With `user`, only those that this function refers to.
+    """
+    functions = dict(module.functions.items())
+    if user:
+        used = [f for gv, f in functions.items() if gv.name_hint == user]
+        functions = {gv: functions[gv] for f in used for gv in nodes_of(f.body, ir.GlobalVar) if gv in functions}
     blocked = {
-        gv: f for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc) and not is_npu(f) and _has_blocks(f)
+        gv: f for gv, f in functions.items() if isinstance(f, tirx.PrimFunc) and not is_npu(f) and _has_blocks(f)
     }
     if not blocked:
         return module

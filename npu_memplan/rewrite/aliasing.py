@@ -120,11 +120,11 @@ def settled(module: Any) -> Any:
     lose it, too: their buffers become parameters of a kernel on the device.
     """
     kernels = {gv: f for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
-    if all(is_marked(f) and not has_threads(f) for f in kernels.values()):
+    marked = {gv: f for gv, f in kernels.items() if is_marked(f)}
+    if not marked or (len(marked) == len(kernels) and not any(has_threads(f) for f in kernels.values())):
         return module
-    for gv, function in kernels.items():
-        if is_marked(function):
-            module.update_func(gv, function.without_attr(NOALIAS))
+    for gv, function in marked.items():
+        module.update_func(gv, function.without_attr(NOALIAS))
     return module
 
 

@@ -7,7 +7,7 @@ allocates only what the plan left out. A read-only pool is one constant of `main
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -66,16 +66,21 @@ def rewrite_program(
     definitions: Definitions = (),
     apart: Apart = lambda first, second: False,
     kept: bool = False,
+    elsewhere: Collection[str] | None = None,
 ) -> Any:
     """`rewrite` with the placements as `slots`.
 
     Their offsets and the pools' bytes may be variables that `definitions` define, level by level; which storages share
     no byte then, `apart` knows. With `kept`, the function takes its pools behind its own parameters, at least as large
-    as it needs them.
+    as it needs them. `elsewhere` are the names of functions that others refer to, for a
+    caller that plans one function after the other and settles the module itself.
     """
     boundary = [*program.inputs, *(view.tensor for view in program.results)]
     io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
-    replaced = {call.function for call in program.calls} - _used_elsewhere(module, program.name)
+    alone = elsewhere is None
+    if elsewhere is None:
+        elsewhere = {used for used, users in users_of(module).items() if users - {program.name}}
+    replaced = {call.function for call in program.calls}.difference(elsewhere)
     taken = {gv.name_hint for gv in module.functions} - replaced
     function = program.function
     emitter = Emitter(program, pools, slots, taken, apart)
@@ -118,10 +123,11 @@ def rewrite_program(
     for gv, other in module.functions.items():
         if gv.name_hint != program.name and gv.name_hint not in replaced:
             planned.update_func(gv, other)
-    _relink(planned, program.name)
+    _relink(planned, program.name, alone=program.name not in elsewhere)
     for key, infos in module.global_infos.items():
         planned.update_global_info(key, list(infos))
-    return settled(planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned)
+    planned = planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned
+    return settled(planned) if alone else planned
 
 
 def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:
@@ -149,22 +155,30 @@ def _initialise(emitter: Emitter, name: str) -> str:
     return own
 
 
-def _relink(module: Any, name: str) -> None:
-    """Points every reference to function `name` at its planned form, also those of a function that calls itself."""
+def _relink(module: Any, name: str, *, alone: bool) -> None:
+    """Points references to function `name` at its planned form; `alone`: no other function has any."""
     current = module.get_global_var(name)
 
     def link(gv: Any) -> Any:
         return current if gv.name_hint == name else gv
 
-    for gv, function in module.functions.items():
+    for gv, function in [(current, module[current])] if alone else module.functions.items():
         if isinstance(function, relax.Function):
             module.update_func(gv, tvm_ffi.structural_map(function, (ir.GlobalVar, link)))
 
 
-def _used_elsewhere(module: Any, name: str) -> set[str]:
-    """Names of functions that other functions than `name` refer to."""
-    others = [f for gv, f in module.functions.items() if gv.name_hint != name]
-    return {gv.name_hint for function in others for gv in nodes_of(function.body, ir.GlobalVar)}
+def users_of(module: Any) -> dict[str, set[str]]:
+    """Names of functions -> names of the functions that refer to them."""
+    found: dict[str, set[str]] = {}
+    for gv, function in module.functions.items():
+        for used in references(function):
+            found.setdefault(used, set()).add(gv.name_hint)
+    return found
+
+
+def references(function: Any) -> set[str]:
+    """Names of the functions that a function refers to."""
+    return {used.name_hint for used in nodes_of(function.body, ir.GlobalVar)}
 
 
 def _plain(size: Any) -> Any:

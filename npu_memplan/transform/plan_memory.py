@@ -6,7 +6,7 @@ pass is idempotent. Every plan is verified before it is written into the module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +25,9 @@ from ..options import NO_NPU, CompileOptions
 from ..planners import last_pool
 from ..problem import Pool
 from ..request import Loaded, Request
-from ..rewrite.aliasing import Apart
+from ..rewrite.aliasing import Apart, settled
 from ..rewrite.definitions import Definitions
-from ..rewrite.main import rewrite_program
+from ..rewrite.main import references, rewrite_program, users_of
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..stages import Extracted, extract_problem
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
@@ -121,9 +121,19 @@ class PlanMemory(TypedPass):
         functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
         check_symbols(chosen.bounds, (symbol.name for f in functions for symbol in entry_symbols(f)))
         module = legalize(module)
+        users = users_of(module)
+        called = _called(module)
         for name in _open_functions(module):
-            module = plan_function(module, name, chosen)
-        return module
+            elsewhere = {used for used, others in users.items() if others - {name}}
+            module = plan_function(module, name, chosen, elsewhere, called)
+            for others in users.values():
+                others.discard(name)
+            for used in references(module[name]):  # Relax functions as before, and kernels of its own
+                if used not in users and isinstance(module[used], tvm.tirx.PrimFunc):
+                    for called_there in references(module[used]):
+                        users.setdefault(called_there, set()).add(used)
+                users.setdefault(used, set()).add(name)
+        return settled(module)
 
 
 def _open_functions(module: Any) -> list[str]:
@@ -132,12 +142,17 @@ def _open_functions(module: Any) -> list[str]:
     return [gv.name_hint for gv, f in functions if isinstance(f, relax.Function) and POOLS not in f.attrs]
 
 
-def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
-    """`module` (in legal form) with the Relax function called `name` planned."""
+def plan_function(
+    module: Any, name: str, chosen: PlanOptions, elsewhere: Collection[str], called: Collection[str]
+) -> Any:
+    """`module` (in legal form) with the Relax function called `name` planned.
+
+    `elsewhere` are the functions that others refer to, `called` those that Relax functions do, by name.
+    """
     if chosen.bounds:
         gv = module.get_global_var(name)
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
-    requested = _request(module, name, chosen)
+    requested = _request(name, chosen, called)
     if chosen.recompute:
         module = recompute.fit(module, requested)
     extracted = extract_problem(lower(Loaded.given(requested, module)))
@@ -153,6 +168,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         definitions=definitions,
         apart=apart,
         kept=requested.kept,
+        elsewhere=elsewhere,
     )
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)
@@ -160,7 +176,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     return planned
 
 
-def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
+def _request(name: str, chosen: PlanOptions, called: Collection[str]) -> Request:
     """What `chosen` means for the stages."""
     options = CompileOptions(
         NO_NPU, planner=chosen.planner, seed=chosen.seed, overlaps=chosen.overlaps, reorder=chosen.reorder
@@ -174,7 +190,7 @@ def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
         alignment=chosen.alignment,
         worst_case=bool(chosen.worst_case),
         run_time=True,
-        kept=chosen.share and not chosen.use_workspace_io and name not in _called(module),
+        kept=chosen.share and not chosen.use_workspace_io and name not in called,
     )
 
 

@@ -47,6 +47,7 @@ class Extents:
         self._unrounded: dict[int, int] = {}
         self._met: dict[Any, int] = {}  # symbols in the order in which monomials had them: two may have one name
         self._bounds = bounds
+        self._values: dict[tuple[Any, ...], int | None] = {}  # size, numbers of the symbols -> its value there
 
     def constant(self, value: int) -> int:
         """The number of a constant, which is taken as it is."""
@@ -97,8 +98,17 @@ class Extents:
         return self._known[key]
 
     def value(self, size: int, values: Values) -> int:
-        """A size in bytes for values of the symbols."""
-        return number(self.exprs[size], values)
+        """A size in bytes for values of the symbols, which are the same ones in the same order at every point."""
+        key = (size, *values.values())
+        if key not in self._values:
+            try:
+                self._values[key] = number(self.exprs[size], values)
+            except Unknown:
+                self._values[key] = None
+        found = self._values[key]
+        if found is None:
+            raise Unknown(str(self.exprs[size]))
+        return found
 
     def has_values(self, size: int, points: Iterable[Values]) -> bool:
         """Whether a size has a value at all `points`."""
