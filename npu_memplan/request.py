@@ -24,8 +24,8 @@ class StripeOptions:
     """For which memory stripes are made.
 
     `capacity_bytes` is what the pool of feature maps may hold; `io_in_pools`, `reuse_inputs`: whether inputs and
-    outputs are in it, and whether inputs may be overwritten; `where`: the memories around the NPU (None: its default
-    system's).
+    outputs are in it, and whether inputs may be overwritten; `memory_map`: the memories around the NPU (None:
+    its default system's).
     """
 
     capacity_bytes: int | None = None

@@ -57,7 +57,7 @@ class CheckWork:
             f"{counted(self.host_calls, 'host call')} of about {self.host_cycles:,} cycles" if self.host_cycles else ""
         )
         description = " and ".join(part for part in (npu, host) if part)
-        return f"{description} are much work ({found:,} units, {limit:,} are done unasked); --check does it"
+        return f"{description} are {found:,} work units, more than the limit of {limit:,}; --check does it"
 
 
 def work_of(artifact: Artifact) -> CheckWork:

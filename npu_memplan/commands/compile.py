@@ -99,8 +99,8 @@ _RARE = (
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
 @_work("--npu-compiler", type=click.Choice(CHOICES["npu_compiler"]), default="auto", show_default=True, help="Who "
-       "makes the NPU's operations: Vela's stream, lifted; native lowering; auto: with a --pool or --board the better "
-       "of both, with --stripes our own, else Vela's, or our own of what Vela refuses.")  # fmt: skip
+       "makes the NPU's operations: Vela's stream, lifted; native lowering; auto: the better of both; with --stripes "
+       "native lowering; for the fewest bytes Vela's, or native lowering of what Vela refuses.")  # fmt: skip
 @_work("--optimise", type=click.Choice(CHOICES["optimise"]), default="Performance", show_default=True,
        help="Vela's meaning.")  # fmt: skip
 @_work("--host-ops", default="", type=_operators, metavar="OP,OP", help="Operators to keep on the CPU, e.g. "
@@ -121,7 +121,7 @@ _RARE = (
        help="cycles: the fewest in the memory that is given, or in Vela's arena; auto: the same, then the fewest bytes "
        "within 1 % of them where no memory is given; bytes: the least memory.")  # fmt: skip
 @_goal("--effort", type=click.Choice(CHOICES["effort"]), default="normal", show_default=True, help="How far "
-       "the tuning searches: quick takes about Vela's own time, max several times as long as normal.")  # fmt: skip
+       "the tuning searches: quick takes some times Vela's CPU time, max several times that of normal.")  # fmt: skip
 @_goal("--max-ms", type=click.FloatRange(min=0, min_open=True), metavar="MS", help="The least memory in which the NPU "
        "takes at most so long, by the estimate, of the pool that feature maps lie in.")  # fmt: skip
 @_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "

@@ -141,7 +141,7 @@ def _choices(
     groups: CascadeSpace, whole: CascadeChoice, least: int, limits: Sequence[int] = ()
 ) -> Iterator[tuple[int, CascadeChoice]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
-    select_fastest = inf
+    fewest = inf
     seen: set[tuple[Group, ...]] = {()}
     looked_at = {*_limits(least, whole.size_bytes), *(n for n in limits if least < n < whole.size_bytes)}
     if limits:
@@ -150,8 +150,8 @@ def _choices(
     for limit in sorted(looked_at):
         chosen = choose(groups, limit)
         cycles = cycles_of(groups, chosen)
-        if chosen not in seen and (limit <= least or cycles < select_fastest * _FASTER):
-            select_fastest = cycles
+        if chosen not in seen and (limit <= least or cycles < fewest * _FASTER):
+            fewest = cycles
             seen.add(chosen)
             yield limit, _measured(groups, chosen)
 

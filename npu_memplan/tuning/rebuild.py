@@ -1,4 +1,4 @@
-"""A extracted program with other programs for some of its NPU functions.
+"""An extracted program with other programs for some of its NPU functions.
 
 Invariant: what is not replaced stays as it is, the attributes of replaced functions included.
 """

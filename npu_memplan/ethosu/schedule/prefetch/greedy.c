@@ -92,7 +92,7 @@ int32_t first_chance(Greedy *g, Run *run, int32_t constant, int32_t from, int32_
   return until;
 }
 
-/* Whether an operation ends max_lead with a copy that is made now. */
+/* Whether an operation ends sooner with a copy that is made now. */
 static bool ends_sooner(Greedy *g, int32_t constant, int32_t index, int32_t unfinished) {
   Instant before = clock_now(&g->clock);
   clock_send(&g->clock, constant, unfinished);
@@ -100,9 +100,9 @@ static bool ends_sooner(Greedy *g, int32_t constant, int32_t index, int32_t unfi
   double copied = g->clock.moment.end;
   clock_return(&g->clock, &before);
   clock_step(&g->clock, index, false);
-  bool max_lead = copied < g->clock.moment.end;
+  bool sooner = copied < g->clock.moment.end;
   clock_return(&g->clock, &before);
-  return max_lead;
+  return sooner;
 }
 
 /* Send what is read next, or leave it where it is. */
