@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from fvp_runner.firmware_build import build as firmware
 from fvp_runner.host import runner as host_runner
@@ -39,6 +39,8 @@ remember_frames_without_module()
 
 # A busy machine is no fault of a test: nothing here fails for taking long.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# For tests/mutations.py: what fails need not be the smallest example.
+settings.register_profile("unshrunk", settings.get_profile("patient"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("patient")
 
 

@@ -89,11 +89,11 @@ FAULTS = (
         "tests/host_ops/test_elements.py",
     ),
     Fault(
-        "host operators: softmax drops the smallest exponential",
-        "npu_memplan/frontend/host_ops/softmax.py",
-        "select(difference >= differences.lowest, power",
-        "select(difference > differences.lowest, power",
-        "tests/host_ops/test_matrix.py",
+        "host operators: a mean at the upper border counts what is outside",
+        "npu_memplan/frontend/host_ops/pooling.py",
+        " - largest(const(0), const(0) - origin)",
+        "",
+        "tests/host_ops/test_elements.py",
     ),
     Fault(
         "encoder: an address loses its upper bits",
@@ -107,7 +107,7 @@ FAULTS = (
         "npu_memplan/ethosu/weight_order.py",
         "reversed(slices) if number % 2 else slices",
         "slices if number % 2 else reversed(slices)",
-        "tests/npu_model/test_u85_weights.py tests/lower/test_blocks.py tests/lower/test_channels.py",
+        "tests/npu_model/test_u85_weights.py",
     ),
 )
 
@@ -117,6 +117,7 @@ def first_failure(folder: Path, tests: Sequence[str]) -> str | None:
     shared = os.environ.get("NPU_MEMPLAN_SHARED") or str(REPOSITORY.parent / "shared")
     environment = os.environ | {"PYTHONPATH": str(folder), "NPU_MEMPLAN_SHARED": shared}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--fast", "-p", "no:xdist", "--tb=no", "-rfE", *tests]
+    command += ["--hypothesis-profile=unshrunk"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(done.stdout + done.stderr)
