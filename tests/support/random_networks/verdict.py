@@ -31,7 +31,7 @@ from npu_memplan.checking.compile import compile_checked
 from npu_memplan.checking.judge import judge
 from npu_memplan.checking.mode import CheckMode
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
-from npu_memplan.exactness import Exactness
+from npu_memplan.exactness import MICRO, Claim, Exactness
 from npu_memplan.frontend.host_choice import HostOpsError
 from npu_memplan.frontend.host_ops.operator import UnsupportedOperatorError
 from npu_memplan.frontend.tflite.operators import _NotImportedError
@@ -56,6 +56,7 @@ REFUSALS = (
     _NotImportedError,
 )
 SANITIZED = RunOptions(sanitize=True)
+_FOLDED = Claim(Exactness.EXACT, MICRO)  # an operator of constants, which the program does not have any more
 SAME_PROGRAM = "the program of another way"
 _NPUS = ("ethos-u55-256",) * 4 + ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512")
 _U65 = ("ethos-u65-256", "ethos-u65-512")
@@ -238,7 +239,9 @@ class Trial:
         claims = {operator.name: operator.claim for operator in artifact.operators}
         tensors, doubtful = self.network.tensors, set[int]()
         for operator in self.network.operators:
-            claim = claims[tensors[operator.outputs[0]].name]
+            if not operator.outputs:
+                continue
+            claim = claims.get(tensors[operator.outputs[0]].name, _FOLDED)
             before = doubtful.intersection(operator.inputs)
             if before or claim.exactness is not Exactness.EXACT:
                 doubtful.update(operator.outputs)
