@@ -25,6 +25,7 @@ LARGEST_STEP = 1 << 16  # of a window; a map of that many rows fits no memory
 _STEPS = ("StrideH", "StrideW", "DilationHFactor", "DilationWFactor", "FilterHeight", "FilterWidth")
 # Values that the format defines, of options in any table.
 _ENUMERATIONS = {"Padding": 2, "Mode": 2, "FusedActivationFunction": 6}
+_REALS = ("Alpha", "Beta", "CellClip", "ProjClip")  # options that are real numbers
 _RESULT_TYPES = ("OutType", "OutputType")  # options that say an integer type
 _STORED = ("int8", "uint8", "int16")  # types of elements that stand for real numbers
 _HANDLES = frozenset(("IF", "WHILE", "READ_VARIABLE", "ASSIGN_VARIABLE"))  # whose operands may be variables themselves
@@ -229,6 +230,10 @@ def _validate_options(operator: CpuOperator, kind: str, results: Sequence[Tensor
         step = getattr(options, name)() if hasattr(options, name) else 1
         if not 1 <= step <= LARGEST_STEP:
             raise ShapeError(f"has {name} {step}; it must be in 1..{LARGEST_STEP}")
+    for name in _REALS:
+        real = getattr(options, name)() if hasattr(options, name) else 0.0
+        if not math.isfinite(real):
+            raise ShapeError(f"has {name} {real}; it must be finite")
     for name in _RESULT_TYPES:
         number = getattr(options, name)() if hasattr(options, name) else -1
         wanted = {tflite.TensorType.INT32: "int32", tflite.TensorType.INT64: "int64"}.get(number)
