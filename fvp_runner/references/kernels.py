@@ -153,8 +153,13 @@ def _other_reference(found: Reference | CpuOperator) -> type[OwnReference | Lite
 
 
 def _beyond_micro(network: Network, operator: CpuOperator) -> bool:
-    """Whether an operator is the user's own, takes or makes uint8 that tflite-micro has no uint8 kernel for, or is an
-    LSTM of floats with int8 weights, which its kernel reads as floats."""
+    """Whether an operator is the user's own, takes or makes uint8 that tflite-micro has no uint8 kernel for, is an LSTM
+    of floats with int8 weights, which its kernel reads as floats, or a slice whose ends count from its begins, of which
+    it takes another shape than elements."""
+    if operator.name == "STRIDED_SLICE":
+        options = operator.options("StridedSliceOptions")
+        if options is not None and options.Offset():
+            return True
     if own_reference(operator) is not None or (operator.name == HYBRID_LSTM and is_hybrid(network, operator)):
         return True
     used = (*operator.inputs, *operator.outputs)

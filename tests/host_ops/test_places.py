@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.exactness import Exactness
 from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from tests.support.in_steps import equals_reference
 from tests.support.many_operators import run_together
 from tests.support.tflite_builder import ModelBuilder
 
@@ -81,7 +84,44 @@ def extreme(rng: np.random.Generator) -> ModelBuilder:
     return b.made([x], [y])
 
 
-@pytest.mark.parametrize(("make", "count"), [(strided_slice, 60), (gather, 30), (extreme, 20)])
+def offset_slice(rng: np.random.Generator) -> ModelBuilder:
+    """STRIDED_SLICE whose ends count from its begins, also those that EndMask leaves out."""
+    while True:
+        shape = tuple(int(n) for n in rng.integers(2, 7, int(rng.integers(1, 4))))
+        first, ahead = rng.integers(0, 5, len(shape)), rng.integers(1, 5, len(shape))
+        step = rng.choice([1, 1, 2], len(shape))
+        ahead *= np.sign(step)
+        open_ = rng.random((2, len(shape))) < 0
+        begins = [
+            slice(None if o else f, None, s).indices(n)[0]
+            for o, f, s, n in zip(open_[0], first, step, shape, strict=True)
+        ]
+        places = [range(begin, int(begin + n), int(by)) for begin, n, by in zip(begins, ahead, step, strict=True)]
+        if any(p[0] < 0 or p[-1] < 0 or max(p.start, p.stop) > n for p, n in zip(places, shape, strict=True)):
+            continue
+        found = np.zeros(shape)[np.ix_(*places)]
+        if found.size:
+            break
+    b = ModelBuilder()
+    x, y = b.tensor(shape, "int8", 0.1, 3), b.tensor(found.shape, "int8", 0.1, 3)
+    bounds = [b.constant(np.asarray(values, np.int32)) for values in (first, ahead, step)]
+    masks = {
+        name: int(sum(1 << i for i in np.flatnonzero(o)))
+        for name, o in zip(("BeginMask", "EndMask"), open_, strict=True)
+    }
+    b.operator("STRIDED_SLICE", [x, *bounds], [y], "StridedSliceOptions", 8, Offset=True, **masks)
+    return b.made([x], [y])
+
+
+@pytest.mark.parametrize("npu_compiler", ["vela", "tvm"])
+def test_ends_that_count_from_begins(npu_compiler: str, tmp_path: Path) -> None:
+    """Neither TVM's importer nor Vela is left to them."""
+    model = offset_slice(np.random.default_rng(2)).finish()
+    artifact = equals_reference(model, tmp_path, 1, CompileOptions(npu_compiler=npu_compiler, objective="bytes"))
+    assert artifact.operators[0].claim.exactness is Exactness.EXACT
+
+
+@pytest.mark.parametrize(("make", "count"), [(strided_slice, 60), (offset_slice, 30), (gather, 30), (extreme, 20)])
 def test_random_models(make, count, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     networks, inputs, expected = [], [], []

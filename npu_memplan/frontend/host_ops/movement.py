@@ -306,6 +306,11 @@ def strided_slice(work: Lowering) -> None:
             low, high = (0, size) if forward else (-1, size - 1)
             start = (0 if forward else size - 1) if options.BeginMask() >> bit & 1 else _clamped(first, size, low, high)
             stop = (size if forward else -1) if options.EndMask() >> bit & 1 else _clamped(last, size, low, high)
+            if options.Offset():  # its ends count from its begins
+                left_out = (options.BeginMask() | options.EndMask()) >> bit & 1
+                plain = not left_out and first >= 0 and forward and 0 <= start + last <= size
+                require(plain, f"its ends count from its begins, and {first} and {last} are no part of axis {axis}")
+                stop = start + last
             starts.append(start)
             strides.append(stride)
             if not options.ShrinkAxisMask() >> bit & 1:

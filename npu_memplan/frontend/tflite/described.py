@@ -85,6 +85,8 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         bounds = operator.options("StridedSliceOptions")
         if bounds is not None and bounds.NewAxisMask():
             return "Vela's stream for it takes a new axis for one of the input's"
+        if bounds is not None and bounds.Offset():
+            return "Vela's stream for it takes ends that count from its begins for places"
     if code is Code.LIFTED and operator.name in ("REDUCE_MAX", "REDUCE_MIN"):
         reducer = operator.options("ReducerOptions")
         if reducer is not None and not reducer.KeepDims():

@@ -181,6 +181,17 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
             raise NpuMemplanError(f"it forgets the softmax's beta of {options.Beta():g}")
         return super().convert_softmax(op)
 
+    def convert_strided_slice(self, op: Any) -> Any:
+        """A box whose ends are places; one whose ends count from its begins is refused.
+
+        TVM 0.27 forgets that they may. Unnecessary when `test_ends_that_count_from_begins` passes without it.
+        """
+        table, options = op.BuiltinOptions(), tflite.StridedSliceOptions()
+        options.Init(table.Bytes, table.Pos)
+        if options.Offset():
+            raise NpuMemplanError("it forgets that its ends count from its begins")
+        return super().convert_strided_slice(op)
+
     def convert_transpose_conv(self, op: Any) -> Any:
         """With the limits of its fused activation.
 

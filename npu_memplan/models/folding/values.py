@@ -71,6 +71,8 @@ def _slice(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Array
 
 def _strided_slice(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
     options = options_of(operator, "StridedSliceOptions")
+    if options.Offset():  # its ends count from its begins
+        return None
     places: list[Any] = []
     for bit, (first, last, step) in enumerate(zip(*map(_list, inputs[1:4]), strict=True)):
         if options.EllipsisMask() >> bit & 1:

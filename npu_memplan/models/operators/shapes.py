@@ -392,8 +392,9 @@ def strided(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
             named -= 1
             start = None if options.BeginMask() >> bit & 1 else first
             stop = None if options.EndMask() >> bit & 1 else last
-            if not options.ShrinkAxisMask() >> bit & 1:
-                made.append(len(range(*slice(start, stop, stride).indices(shape[axis]))))
+            extent = len(range(*slice(start, stop, stride).indices(shape[axis])))
+            if not options.ShrinkAxisMask() >> bit & 1:  # with an offset, ends count from begins, whatever EndMask says
+                made.append(len(range(0, last, stride)) if options.Offset() else extent)
             axis += 1
     return [(*made, *shape[axis:])]
 
