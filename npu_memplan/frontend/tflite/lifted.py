@@ -108,6 +108,7 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     """The network in `data` as Vela compiles it; see `import_tflite`, which refuses what our own C cannot run."""
     source = read_network(data, name)
     if source.npu_calls:
+        require_made(source)
         return CompiledNetwork(source, source, None, {})
     packed = next((tensor for tensor in source.tensors if tensor.is_packed), None)
     if packed is not None:
@@ -254,16 +255,7 @@ def from_network(
 
 
 def _check_calls(network: Network) -> None:
-    """Refuses a call whose results are not used, an output that nothing makes (the file has lost something), and bools
-    that a call shares with the host.
-    """
-    made = {i for o in network.operators for i in o.outputs} | {*network.inputs}
-    for output in (network.tensors[i] for i in network.outputs if i not in made):
-        if output.data is None and not output.is_variable:
-            raise LiftError(
-                f"{network.name}: Vela leaves out the operator that makes the output {described(output)}, because it "
-                "reads through it; compile the source model with --npu-compiler tvm"
-            )
+    """Refuses a call whose results are not used (the file has lost something), or that shares bools with the host."""
     for tensor in _bools_across(network):
         raise LiftError(
             f"{network.name}: Vela's streams store true as -1, and an operator on the host has tensor "
