@@ -31,7 +31,7 @@ from .device import EmulatedRunner, End, Machine, reaching_memory
 
 CPU = "cortex-m33"
 HINT = "pip install 'npu_memplan[unicorn]'"
-_RETURN = 0x9FFFF000  # where a handler returns to: executable by the default memory map, and no board has memory there
+_RETURN = 0x3FFFF000  # where a handler returns to: executable by the default memory map, and no board has memory there
 _ADAPTER_VERSION, _ADAPTER_KNOWN = 0x38, 0x1117  # register and content of a timing adapter that the firmware takes
 _SYSTEM, _SYSTEM_BYTES = 0xE0000000, 0x100000  # private peripherals
 _NVIC_ENABLE, _VTOR = 0xE100, 0xED08  # offsets in them
