@@ -21,7 +21,7 @@ from .errors import InternalError, NpuMemplanError, describe_error
 from .process.ending import lacks_memory, raise_if_ending, signals_as_exceptions
 from .process.incidents import gathering, kind_of
 from .process.requirements import missing_package
-from .process.setup import limit_memory, only_printable, open_streams, print_nowhere
+from .process.setup import only_printable, open_streams, print_nowhere
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _) or as _ELSEWHERE says,
 # the click command in it is called `command`.
@@ -98,7 +98,6 @@ def main() -> None:
     # A command ends soon: looking for garbage in TVM's many objects costs more than it frees.
     gc.set_threshold(1_000_000, 20, 100)
     open_streams()
-    limit_memory()
     with signals_as_exceptions(), only_printable():
         code = _run()
     gc.freeze()  # nor is garbage looked for while the interpreter ends, three times, among all that is left

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .setup import machine_bytes
-
 MEMORY_BYTES = 16 << 30  # of one process, where the machine has as much: no program here comes near it
 _PR_SET_PDEATHSIG = 1
 _LATER_S = 5  # from the signal that says that CPU time is over to the one that cannot be caught
@@ -84,7 +82,7 @@ def _preparation(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] |
     import resource
 
     libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None  # the child of a fork must not import
-    limits = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_DATA, *[min(memory_bytes, machine_bytes())] * 2)]
+    limits = [(resource.RLIMIT_CORE, 0, 0), (resource.RLIMIT_DATA, *[min(memory_bytes, _machine_bytes())] * 2)]
     if cpu_s is not None:
         limits.append((resource.RLIMIT_CPU, int(cpu_s), int(cpu_s) + _LATER_S))
 
@@ -96,3 +94,11 @@ def _preparation(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] |
                 resource.setrlimit(kind, (soft, hard))
 
     return prepare
+
+
+def _machine_bytes() -> int:
+    """Bytes of memory of this machine; where that is not known, more than any has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return sys.maxsize

@@ -1,4 +1,4 @@
-"""The streams and the memory of this process.
+"""The streams of this process.
 
 Invariant: standard streams that were closed lead nowhere instead of to the next file that is opened, and text that
 their encoding lacks is written as escapes.
@@ -31,26 +31,6 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def limit_memory() -> None:
-    """Let this process take no more memory than the machine has: what a file claims to need is refused beyond that."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if soft == resource.RLIM_INFINITY:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_DATA, (machine_bytes(), hard))
-
-
-def machine_bytes() -> int:
-    """Bytes of memory of this machine; where that is not known, more than any has."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return sys.maxsize
 
 
 class _Shown(io.TextIOWrapper):
