@@ -59,15 +59,28 @@ def _listed(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
 
 
 def _folded(module: Any) -> Any:
-    """`module` with what the host computes of constants alone as constants; the functions of the NPU cannot be run."""
+    """`module` with what the host computes of constants alone as constants; functions of the NPU, and those that call C
+    of ours, cannot be run.
+    """
     from tvm import IRModule, relax
 
-    npu = {variable: function for variable, function in module.functions.items() if is_npu(function)}
-    host = {variable: function for variable, function in module.functions.items() if variable not in npu}
+    kept = {v: function for v, function in module.functions.items() if is_npu(function) or _calls_own_c(function)}
+    host = {variable: function for variable, function in module.functions.items() if variable not in kept}
     folded = relax.transform.FoldConstant()(IRModule(host, attrs=module.attrs))
-    for variable, function in npu.items():
+    for variable, function in kept.items():
         folded[variable] = function
     return folded
+
+
+def _calls_own_c(function: Any) -> bool:
+    """Whether a function for the host calls a C function that only an artifact has."""
+    import tvm_ffi
+    from tvm import ir, tirx
+
+    found: list[Any] = []
+    if isinstance(function, tirx.PrimFunc):
+        tvm_ffi.structural_walk(function.body, (ir.StringImm, found.append), order="pre")
+    return any(str(text.value).startswith("npu_memplan_") for text in found)
 
 
 def _with_copies(before: Any, folded: Any) -> Any:

@@ -145,6 +145,19 @@ def test_structures_that_are_drawn() -> None:
     assert all(kinds[kind] > 20 for kind in structures), kinds
 
 
+def test_a_hybrid_layer_of_a_constant_is_not_folded() -> None:
+    """TVM folds by running, and the C that such a layer calls is in an artifact alone: it ended the process."""
+    b, rng = ModelBuilder(), np.random.default_rng(3)
+    x = b.tensor((1, 3), "float32")
+    weights = b.constant(rng.integers(-127, 128, (3, 3)).astype(np.int8), 0.01)
+    bias, start = (b.constant(rng.standard_normal(shape).astype(np.float32)) for shape in ((3,), (1, 3)))
+    y, z = b.tensor((1, 3), "float32"), b.tensor((1, 3), "float32")
+    b.operator("FULLY_CONNECTED", [start, weights, bias], [y], "FullyConnectedOptions", 5)
+    b.operator("ADD", [x, y], [z], "AddOptions")
+    outcome = Trial(b.made([x], [z]).finish()).compile_and_run(ways(0)["tvm"])
+    assert outcome.verdict is Verdict.EXACT, outcome.message
+
+
 def test_what_vela_takes_and_cannot_be_lifted_is_lowered() -> None:
     """In its stream, one byte of a tensor of the host is accessed together with others."""
     trial = Trial(network(70), 70)
