@@ -28,7 +28,7 @@ from ..report.writing import record, write
 from ..stages import Compiled
 from .budget import LIMIT, LIMIT_OF_SEARCHES, CheckWork, work_of
 from .candidates import CheckedProgram, notes, right_program
-from .judge import judge, with_result
+from .judge import is_right, judge, with_result
 from .mode import CheckMode, check_mode
 
 INPUTS = ("random:0", "extreme")
@@ -93,6 +93,8 @@ def write_checked(
         return check_results(folder, artifact, model, mode, limit)
 
     result = check() if cache is None else cache.checked(artifact, (mode.value, limit), check)
+    if is_right(artifact.operators, result):
+        return record(with_result(artifact, result), folder)
 
     def other(requested: CompileOptions) -> CheckedProgram[Compiled]:
         """Checked whatever work that is: where operators move to the CPU, it is more than the first check was."""

@@ -290,7 +290,7 @@ def test_much_work_is_not_done_unasked(tmp_path: Path) -> None:
     assert work.too_much(2) == ""
     found = work.units(2)
     assert work.units(1) < found
-    assert f"{found:,} units" in work.too_much(2, limit=found - 1)
+    assert f"{found:,} work units" in work.too_much(2, limit=found - 1)
     unasked = checking.check_results(tmp_path / "out", made, KWS, CheckMode.AUTO, limit=1)
     assert unasked.verdict is CheckVerdict.NOT_CHECKED
     assert "--check does it" in unasked.reason

@@ -180,7 +180,7 @@ def test_an_operator_of_the_host_with_a_scalar_input() -> None:
 def test_an_input_without_a_place_that_nobody_reads_is_no_fault() -> None:
     b = ModelBuilder()
     x, y = b.tensor((1, 4, 4, 8), "int8", 0.1, 3), b.tensor((1, 4, 4, 8), "int8", 0.2, 3)
-    unused = b.constant(np.arange(4, dtype=np.int32))
+    unused = b.tensor((4,), "int32")
     b.operator("RELU", [x], [y])
     model = b.made([x, unused], [y]).finish()
     for core in ("regor", "legacy"):

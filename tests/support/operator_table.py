@@ -157,7 +157,7 @@ def _log_softmax(rng: np.random.Generator, dtype: str) -> ModelBuilder:
 
 
 def _l2(rng: np.random.Generator, dtype: str) -> ModelBuilder:
-    out = (1 / 128, 0 if dtype == "int8" else 128)
+    out = (1 / 128, 128 if dtype == "uint8" else 0)
     return unary(rng, "L2_NORMALIZATION", dtype=dtype, out=out, options="L2NormOptions", shape=(40, 17))
 
 
