@@ -103,7 +103,7 @@ def test_each_pool_lies_in_the_memory_the_board_names() -> None:
     assert "*(.bss.npu_memplan_pool_1) } > ISRAM :NONE" in script
     assert "ISRAM : ORIGIN = 0x21000000, LENGTH = 0x200000" in script
     header = program_header(dedicated(), layout)
-    assert '_Static_assert(TOY_DRAM_BYTES <= 0x2000000, "pool dram is bigger than DDR");' in header
+    assert '_Static_assert(TOY_DRAM_BYTES <= 0x40000000, "pool dram is bigger than DDR");' in header
 
 
 def test_an_off_chip_pool_of_a_u65_uses_the_second_port_and_a_u55_never_does() -> None:
