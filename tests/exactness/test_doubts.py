@@ -10,8 +10,9 @@ import pytest
 
 import npu_memplan as nm
 from npu_memplan.artifact.check import CheckVerdict
+from npu_memplan.checking.compile import compile_checked
 from npu_memplan.compiler import compile_model
-from npu_memplan.exactness import LITERT, MICRO, Exactness
+from npu_memplan.exactness import LITERT, Exactness
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
@@ -65,15 +66,28 @@ def test_the_host_runs_it(made: bytes, options: CompileOptions, tmp_path: Path) 
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
-@pytest.mark.parametrize(("elements", "clip", "compiler"), [(1, 0.0, "vela"), (1, 0.0, "tvm"), (0, 0.5, "vela")])
-def test_an_lstm_of_another_arithmetic_is_the_hosts(elements: int, clip: float, compiler: str, tmp_path: Path) -> None:
+def one_lstm(elements: int, clip: float) -> bytes:
     b = ModelBuilder()
     x = b.tensor((1, 3, 7), "int8", 0.03, 4)
-    made = b.made([x], [lstm_layer(b, x, clip=clip, elements=elements)]).finish()
+    return b.made([x], [lstm_layer(b, x, clip=clip, elements=elements)]).finish()
+
+
+@pytest.mark.parametrize("compiler", ["vela", "tvm"])
+def test_an_lstm_of_another_arithmetic_is_the_hosts(compiler: str, tmp_path: Path) -> None:
     options = CompileOptions("ethos-u55-128", npu_compiler=compiler, objective="bytes")
-    (operator,) = equals_reference(made, tmp_path, 3, options).operators
+    (operator,) = equals_reference(one_lstm(1, 0.0), tmp_path, 3, options).operators
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
-    assert operator.claim.reference == (LITERT if elements else MICRO)
+    assert operator.claim.reference == LITERT
+
+
+def test_an_lstm_that_vela_does_not_clip_is_unproven_and_checked(tmp_path: Path) -> None:
+    source = tmp_path / "lstm.tflite"
+    source.write_bytes(one_lstm(0, 0.5))
+    options = CompileOptions("ethos-u55-128", npu_compiler="vela", objective="bytes")
+    (unchecked,) = compile_model(source, options, tmp_path / "unchecked").operators
+    assert (unchecked.agent, unchecked.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
+    (operator,) = compile_checked(source, options, tmp_path / "checked").operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
 @pytest.mark.parametrize(("scale", "agent"), [(0.165, Agent.NPU), (0.17, Agent.HOST), (0.9, Agent.HOST)])
