@@ -61,12 +61,12 @@ def _first_operator(model: KeptStates, values: Sequence[Any], recorder: LayerRec
     first = compare_layers(model.network, model.layers(values), recorder.written).first
     if first is None:
         return ()
-    maker = next((o for o in model.network.cpu_operators if first.index in o.outputs), None)
-    if maker is None:
+    writer = next((o for o in model.network.cpu_operators if first.index in o.outputs), None)
+    if writer is None:
         return ()
     return (
         OperatorResult(
-            maker.index, model.network.tensors[maker.outputs[0]].name, maker.name, Verdict.DIFFERS, first.elements,
+            writer.index, model.network.tensors[writer.outputs[0]].name, writer.name, Verdict.DIFFERS, first.elements,
             first.mismatches, first.max_abs_diff, where=first.where,
         ),
     )  # fmt: skip

@@ -222,7 +222,7 @@ def test_a_tensor_index_out_of_range_is_named() -> None:
 
 def constant_of(values: np.ndarray) -> bytes:
     b = ModelBuilder()
-    x, y = b.tensor((1, 4), "int8", 0.5), b.tensor((1, 4), "int8", 0.5)
+    x, y = b.tensor((1, 5), "int8", 0.5), b.tensor((1, 5), "int8", 0.5)
     c = b.tensor((1, 5), "int8", 0.5, data=values)
     b.operator("ADD", [x, c], [y])
     return b.made([x], [y]).finish()

@@ -2,7 +2,7 @@
 
 Invariant: what passes has, for every operator in `FORMS`, operands of the right number, types and ranks, results of the
 shapes that follow from them, options of its own kind, and a version that is known; each tensor is read after it was
-made; and flags say what tensors are. Whatever fails on such a model later is a fault of this package, or a refusal
+made; and flags say what tensors are. Whatever fails on such a model later is a fault of this package, or an error
 that says which limit it meets.
 """
 
@@ -51,18 +51,18 @@ def _validate_graph(graph: Network) -> None:
         t.index: None if t.has_open_shape and not (t.shape and t.index in graph.inputs) else t.shape
         for t in graph.tensors
     }
-    makers = {index: o for o in graph.operators for index in o.outputs}
+    writers = {index: o for o in graph.operators for index in o.outputs}
     made = set(graph.inputs)
     for operator in graph.operators:
         if isinstance(operator, CpuOperator):
             for index in operator.inputs:
                 if index >= 0 and index not in made and not _stands(graph.tensors[index]):
-                    raise ContradictionError(f"{_named(operator)} reads {_unmade(graph, index, makers)}")
+                    raise ContradictionError(f"{_named(operator)} reads {_unmade(graph, index, writers)}")
             _validate_operator(graph, operator, known)
         made.update(operator.outputs)
     for index in () if graph.by_vela else graph.outputs:  # Vela leaves constant outputs without their bytes
         if index not in made and not _stands(graph.tensors[index]):
-            raise ContradictionError(f"its output is {_unmade(graph, index, makers)}")
+            raise ContradictionError(f"its output is {_unmade(graph, index, writers)}")
 
 
 def _stands(tensor: Tensor) -> bool:
@@ -70,9 +70,9 @@ def _stands(tensor: Tensor) -> bool:
     return tensor.data is not None or tensor.is_variable or 0 in tensor.shape
 
 
-def _unmade(graph: Network, index: int, makers: dict[int, NpuCall | CpuOperator]) -> str:
-    maker = makers.get(index)
-    by = "no operator makes" if maker is None else f"operator {maker.index} makes, which does not run before"
+def _unmade(graph: Network, index: int, writers: dict[int, NpuCall | CpuOperator]) -> str:
+    writer = writers.get(index)
+    by = "no operator makes" if writer is None else f"operator {writer.index} makes, which does not run before"
     return f"{_label(graph.tensors[index])}, which {by}"
 
 
