@@ -68,6 +68,7 @@ class LiteRTReference(Interpreted):
                 f"tflite-micro cannot run {self.name}, and LiteRT, the reference for such models, is not installed: "
                 "pip install npu_memplan[litert]"
             ) from error
+        self._check_states()
         model, is_known = self.model, None
         while True:
             try:
@@ -87,6 +88,14 @@ class LiteRTReference(Interpreted):
                 if older is None:
                     raise ReferenceRunError(f"neither tflite-micro nor {WHAT} can run {self.name}: {error}") from error
                 model = older
+
+    def _check_states(self) -> None:
+        """`ReferenceRunError` for an int8 state of SVDF: LiteRT writes it as int16, behind the end of its memory."""
+        for operator in self.network.cpu_operators:
+            if operator.name == "SVDF" and self.network.tensors[operator.inputs[4]].dtype == "int8":
+                raise ReferenceRunError(
+                    f"{WHAT} cannot run {self.name}: operator {operator.index} SVDF has an int8 state, not int16"
+                )
 
     def _registers_all(self, interpreter: Any, resolver: Any) -> bool:
         """Whether `resolver`, that of the optimised kernels, has the versions of all operators.

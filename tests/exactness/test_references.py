@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.disagreement import describe_disagreements, find_disagreements
 from fvp_runner.references.kernels import KernelsReference, ReferenceOperator
 from fvp_runner.references.litert import LiteRTReference
@@ -17,6 +18,7 @@ from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.models.tflite import read_network
 from npu_memplan.sizes import counted
+from tests.support.real_data import real_model
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro")
@@ -85,6 +87,14 @@ def test_an_operator_has_its_reference_whatever_is_beside_it() -> None:
     assert np.array_equal(whole.layers(inputs())[2], micro)
     other = LiteRTReference(mixed, read_network(mixed)).layers(inputs())[2]
     assert np.count_nonzero(other != micro)
+
+
+def test_litert_runs_no_svdf_with_an_int8_state() -> None:
+    """Its kernel takes the state for int16 and writes behind the end of it."""
+    model = real_model("keyword_scrambled_8bit").read_bytes()
+    network = read_network(model)
+    with pytest.raises(ReferenceRunError, match="operator 1 SVDF has an int8 state"):
+        LiteRTReference(model, network).run([np.zeros(network.tensors[i].shape, np.int8) for i in network.inputs])
 
 
 def test_what_references_disagree_on_is_said() -> None:

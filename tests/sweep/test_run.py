@@ -148,7 +148,7 @@ def test_a_fault_and_a_fallback_inside_a_case_are_in_its_result(
 def test_a_board_of_ones_own_travels_and_constants_need_room_on_it(tmp_path: Path) -> None:
     text = (targets_folder() / "boards" / "corstone-300-u55.toml").read_text()
     small = text.replace("size_bytes = 0x800000", "size_bytes = 0x1000").replace(
-        "size_bytes = 0x2000000", "size_bytes = 0x1000"
+        "size_bytes = 0x40000000", "size_bytes = 0x1000"
     )
     assert small != text
     (tmp_path / "own.toml").write_text(small)
