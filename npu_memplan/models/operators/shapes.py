@@ -31,7 +31,7 @@ class ShapeError(NpuMemplanError):
 def options_of(operator: CpuOperator, kind: str) -> Any:
     """The built-in options of an operator; `ShapeError` when the file has none."""
     found = operator.options(kind)
-    _require(found is not None, f"the file has no {kind} for it")
+    _require(found is not None, f"has no {kind}, which it cannot be without")
     return found
 
 
