@@ -23,6 +23,7 @@ static NPU_MEMPLAN_CONSTANT int32_t op_host_constant_3[3] = {
   1, 2, 3
 };
 
+static inline int32_t npu_memplan_add_int32(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
 static inline int32_t npu_memplan_max_int32(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline int32_t npu_memplan_min_int32(int32_t a, int32_t b) { return a < b ? a : b; }
 
@@ -36,7 +37,7 @@ static void op_fully_connected_body(const int8_t* weights, const int32_t* bias, 
   for (int32_t unit = 0; unit < 3; ++unit) {
     sum = bias[unit];
     for (int32_t k = 0; k < 4; ++k) {
-      sum = (sum + ((((int32_t)input[k]) - 3) * ((int32_t)weights[((unit * 4) + k)])));
+      sum = npu_memplan_add_int32(sum, ((((int32_t)input[k]) - 3) * ((int32_t)weights[((unit * 4) + k)])));
     }
     scaled = ((int64_t)((int32_t)(((((int64_t)sum) * ((int64_t)multiplier[unit])) + (int64_t)1073741824) >> (int64_t)31)));
     exponent = ((int64_t)shift[unit]);

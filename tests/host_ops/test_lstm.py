@@ -7,6 +7,7 @@ import pytest
 
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.frontend.host_ops import unsupported_reason
+from npu_memplan.models.file import NetworkError
 from npu_memplan.models.tflite import read_network
 from tests.support.many_operators import run_together
 from tests.support.recurrent_models import lstm_layer
@@ -81,9 +82,13 @@ def test_lstms_that_tflite_micro_refuses_are_litert_s(tmp_path):
         ({"cell_scale": 0.0003}, "which is no power of two"),
         ({"replace": {9: constant([1] * 5, "int16", 0.1)}}, "it has a peephole (input 9)"),
         ({"replace": {20: constant([1] * 5, "int16", 0.1)}}, "it has layer normalisation"),
-        ({"replace": {19: TensorSpec((1, 5), "int16", 2.0**-11)}}, "is no variable tensor"),
     ],
 )
 def test_variants_are_refused(changes, message):
     network = read_network(_model(**changes))
     assert message in (unsupported_reason(network, network.operators[0]) or "")
+
+
+def test_a_state_that_is_no_variable_is_refused():
+    with pytest.raises(NetworkError, match="as input 19, its state, which is not marked as a variable"):
+        read_network(_model(replace={19: TensorSpec((1, 5), "int16", 2.0**-11)}))
