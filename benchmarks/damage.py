@@ -27,7 +27,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -279,6 +279,7 @@ def _run_case(
     """How each command ended, and what was wrong; `stem` begins the names of the files that a fault leaves."""
     ended: dict[str, str] = {}
     faults: list[str] = []
+    cases = frozenset(out.parent.iterdir())  # this one, and those before it
     for command, words in commands.items():
         outcome = run(words, out.parent)
         ended[command] = outcome.fault.split()[0] if outcome.fault else f"exit code {outcome.code}"
@@ -286,7 +287,7 @@ def _run_case(
             faults.append(f"{command} {label}: {outcome.fault}")
             if stem is not None:
                 _keep(stem.with_name(f"{stem.name}-{command}"), case, outcome)
-        faults += [f"{command} {label}: {text}" for text in _written_outside(out, case)]
+        faults += [f"{command} {label}: {text}" for text in _written_outside(out, cases)]
         made = [out.with_suffix(suffix) for suffix in (".npy", ".pte", ".tflite")]
         written = [p.name for p in (out, *made) if p.exists()]
         if name in ("programs", "structure") and outcome.code == 2 and written:
@@ -299,7 +300,7 @@ def _run_case(
     return ended, faults
 
 
-def _written_outside(out: Path, case: Path) -> list[str]:
+def _written_outside(out: Path, cases: Collection[Path]) -> list[str]:
     """What a command did to files that are not its own; they are as before afterwards."""
     folder, found = out.parent, []
     if (folder / _VICTIM).read_bytes() != _CONTENT:
@@ -309,14 +310,9 @@ def _written_outside(out: Path, case: Path) -> list[str]:
         found.append(f"{path.name} was left in TMPDIR")
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     own = {_TEMPORARY, _VICTIM, "printed", "sound", "npu_memplan_one_arena.h"}
-    own |= {
-        out.name,
-        f"{out.name}.npy",
-        f"{out.name}.pte",
-        f"{out.name}.json",
-    }
+    own |= {out.name, *(f"{out.name}{suffix}" for suffix in (".npy", ".pte", ".tflite", ".json"))}
     for path in folder.iterdir():
-        if path.name not in own and path != case and not path.name.startswith("artifact"):
+        if path.name not in own and path not in cases and not path.name.startswith("artifact"):
             found.append(f"{path.name} was written")
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return found
