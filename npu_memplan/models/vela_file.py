@@ -164,9 +164,11 @@ class _Writer:
         if code not in self._code_of:
             self._code_of[code] = len(self.codes)
             self.codes.append(write.copy("OperatorCode", self.model.OperatorCodes(code)._tab.Pos))
+        # A network's variables are states, so its VAR_HANDLE makes nothing; the file's makes the handle.
+        handles = tuple(table.Outputs(i) for i in range(table.OutputsLength())) if operator.name == "VAR_HANDLE" else ()
         replaced = {
             "Inputs": write.numbers(self.renumbered(operator.inputs)),
-            "Outputs": write.numbers(self.renumbered(operator.outputs)),
+            "Outputs": write.numbers(self.renumbered(operator.outputs or handles)),
         }
         if operator.intermediates:
             replaced["Intermediates"] = write.numbers(self.renumbered(operator.intermediates))

@@ -107,7 +107,8 @@ def test_vela_divides_no_quantised_numbers(dtype: str, tmp_path: Path) -> None:
     """Its stream for Ethos-U85 has neither scales nor zero points."""
     options = CompileOptions("ethos-u85-256", npu_compiler="vela", objective="bytes")
     (operator,) = equals_reference(row("DIV", dtype).build(), tmp_path, 1, options).operators
-    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.UNPROVEN)
+    assert "the reference shifts 32 bits by more than 31" in operator.claim.reason
 
 
 @pytest.mark.parametrize("axes", [[0, 1], [1]])

@@ -154,7 +154,9 @@ def test_some_steps_are_there() -> None:
 # No reference has DIV of int16, and RSQRT must have inputs of its own.
 @pytest.mark.parametrize(("kind", "dtype"), sorted(NOT_BY_VELA.keys() - {("DIV", "int16"), ("RSQRT", "int16")}))
 def test_what_vela_computes_wrongly_stays_on_the_host(kind: str, dtype: str, tmp_path: Path) -> None:
-    assert whole_way(kind, dtype, tmp_path) == [(kind, Agent.HOST, Exactness.EXACT)] * 3
+    # The reference's own shift is undefined for a DIV of these scales, so nothing can be exact.
+    known = Exactness.UNPROVEN if kind == "DIV" else Exactness.EXACT
+    assert whole_way(kind, dtype, tmp_path) == [(kind, Agent.HOST, known)] * 3
 
 
 @pytest.mark.parametrize("options", [{}, {"npu_compiler": "tvm"}, {"accelerator": "ethos-u85-256"}])

@@ -10,7 +10,7 @@ import pytest
 from npu_memplan.frontend.host_ops import supported_names, unsupported_reason
 from npu_memplan.frontend.tflite.lifted import from_network, import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
-from npu_memplan.models.file import UnsupportedModelError
+from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.arguments import LiftError
 from npu_memplan.vela.compiler import compile_tflite
@@ -37,7 +37,7 @@ def test_a_hybrid_operator_is_refused_by_that_name() -> None:
     b.operator("ADD", [x, w], [y], "AddOptions")
     model = b.made([x], [y]).finish()
     for read in (import_tflite, import_host_only, build_module):
-        with pytest.raises(UnsupportedModelError, match=r"tensor 't2' is int8 beside float32 ones; there is no hybrid"):
+        with pytest.raises(NetworkError, match=r"ADD takes float32 beside tensor 0 't0' .*, and tensor 2 't2' is int8"):
             read(model)
 
 

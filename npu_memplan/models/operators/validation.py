@@ -138,6 +138,8 @@ def _validate_operator(graph: Network, operator: CpuOperator, known: dict[int, S
         letters = _letters(form, tensors, results)
         _validate_types(letters)
         _validate_quantisation(form, letters)
+        if graph.by_vela:
+            return  # Vela gives tensors that its calls reshape one shape
         inputs = _known_inputs(tensors, known)
         found = None if inputs is None else result_shapes(operator, inputs)
         for tensor, shape in zip(results, found or (), strict=False):
