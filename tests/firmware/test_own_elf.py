@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from fvp_runner.base import RunnerError, RunOptions, RunTimeoutError
 from fvp_runner.emulators.own_elf import run_elf
+from fvp_runner.emulators.qemu_machine import Semihosting
 from fvp_runner.firmware_build.elf import ElfError
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
@@ -182,7 +183,7 @@ def test_every_way_to_end(program: Callable[..., Path]) -> None:
         run_elf(program("endless", ENDLESS), BOARD, RunOptions(timeout_s=2.0))
     seven = run_elf(program("seven", CODE_7), BOARD, OPTIONS)
     assert (seven.exit_code, seven.right, seven.jobs) == (7, False, ())
-    hosted = run_elf(program("hosted", SEMIHOSTING), BOARD, OPTIONS, semihosting=True)
+    hosted = run_elf(program("hosted", SEMIHOSTING), BOARD, OPTIONS, semihosting=Semihosting())
     assert (hosted.exit_code, hosted.right) == (42, False)
     done = command("--elf", str(program("seven", CODE_7)), "--board", BOARD)
     assert done.exit_code == 1

@@ -203,6 +203,7 @@ def _fit(artifact: Artifact) -> dict[str, Any]:
 def _buffer_columns(artifact: Artifact, labels: Callable[[str], int], layers: list[str]) -> dict[str, list[Any]]:
     """One list a field, all in the problem's buffer order."""
     problem = artifact.problem
+    numbered = {label: i for i, label in enumerate(problem.points)}
     kind_index = {kind: i for i, kind in enumerate(BufferKind)}
     pool_index = {pool.name: i for i, pool in enumerate(problem.pools)}
     placed = {p.buffer: p for p in artifact.plan.placements}
@@ -218,6 +219,8 @@ def _buffer_columns(artifact: Artifact, labels: Callable[[str], int], layers: li
         "lifetimes": [[t for life in b.lifetimes for t in (life.first, life.last)] for b in problem.buffers],
         "producer": [labels(b.producer) for b in problem.buffers],
         "consumers": [[labels(c) for c in b.consumers] for b in problem.buffers],
+        "made": [numbered.get(b.producer, -1) for b in problem.buffers],  # points
+        "used": [[numbered[c] for c in b.consumers if c in numbered] for b in problem.buffers],
         "read": [b.read_bytes for b in problem.buffers],
         "write": [b.write_bytes for b in problem.buffers],
         "alignment": [b.alignment for b in problem.buffers],

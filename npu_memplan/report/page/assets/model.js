@@ -4,7 +4,7 @@ const buffers = columns.name.map((name, i) => ({
   index: i, name, size: columns.size[i], offset: columns.offset[i], pool: columns.pool[i],
   kind: columns.kind[i], layer: columns.layer[i], agents: columns.agents[i], lifetimes: columns.lifetimes[i],
   producer: data.labels[columns.producer[i]], consumers: columns.consumers[i].map((c) => data.labels[c]),
-  read: columns.read[i], write: columns.write[i], alignment: columns.alignment[i], fixed: columns.fixed[i],
+  made: columns.made[i], used: columns.used[i], read: columns.read[i], write: columns.write[i], alignment: columns.alignment[i], fixed: columns.fixed[i],
 }));
 for (const b of buffers) {
   b.first = b.lifetimes[0];
