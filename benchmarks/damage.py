@@ -162,7 +162,6 @@ CAMPAIGNS = {
 
 def run_command(arguments: Sequence[str], folder: Path) -> Outcome:
     """`npu-memplan arguments` in a fork of this process, under limits."""
-    from npu_memplan import cli
 
     def command() -> int:
         os.chdir(folder)
@@ -170,17 +169,24 @@ def run_command(arguments: Sequence[str], folder: Path) -> Outcome:
         _limit_memory()
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        sys.argv = ["npu-memplan", *arguments]
-        try:
-            cli.main()
-        except SystemExit as end:
-            return end.code if isinstance(end.code, int) else 1
-        finally:
-            atexit._run_exitfuncs()  # a fork ends without them, a program does not
-        return 0
+        return run_cli(arguments)
 
     ended = run_in_fork(command, folder / "printed", WALL_LIMIT_S)
     return Outcome(ended.code, _fault(ended.code, ended.text, ended.timed_out, ended.memory_bytes), ended.text)
+
+
+def run_cli(arguments: Sequence[str]) -> int:
+    """The exit code of `npu-memplan` with `arguments`, in a process that a fork made for it alone."""
+    from npu_memplan import cli
+
+    sys.argv = ["npu-memplan", *arguments]
+    try:
+        cli.main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    finally:
+        atexit._run_exitfuncs()  # a fork ends without them, a program does not
+    return 0
 
 
 ENDED_WRONG = re.compile(r"Traceback \(most recent call last\)|[Ii]nternal (error|fault)")  # what no command says

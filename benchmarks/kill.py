@@ -14,7 +14,6 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
-import atexit
 import collections
 import hashlib
 import importlib
@@ -28,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.damage import ENDED_WRONG, LOWERED, READERS
+from benchmarks.damage import ENDED_WRONG, LOWERED, READERS, run_cli
 from tests.support.fork import ForkResult, run_in_fork
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -61,7 +60,6 @@ class Moment:
 
 def run_command(words: Sequence[str], folder: Path, moment: Moment | None = None) -> tuple[ForkResult, int, float]:
     """How a command ended, how many phases it entered, and the seconds from the signal to its end."""
-    from npu_memplan import cli
     from npu_memplan.process.phases import listening
 
     ours, theirs = os.pipe()
@@ -72,15 +70,8 @@ def run_command(words: Sequence[str], folder: Path, moment: Moment | None = None
         os.close(ours)
         os.chdir(folder)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
-        sys.argv = ["npu-memplan", *words]
-        try:
-            with listening(lambda _: os.write(theirs, b".") and None):
-                cli.main()
-        except SystemExit as end:
-            return end.code if isinstance(end.code, int) else 1
-        finally:
-            atexit._run_exitfuncs()  # a fork ends without them, a program does not
-        return 0
+        with listening(lambda _: os.write(theirs, b".") and None):
+            return run_cli(words)
 
     def send(process: int) -> None:
         nonlocal phases, sent

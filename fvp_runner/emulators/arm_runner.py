@@ -63,9 +63,10 @@ def find_application(runtime: str, npu: Architecture, board: str = "") -> tuple[
     `RunnerMissingError` where the wheel is not installed, or has none for them.
     """
     family, what = npu.name.rpartition("-")[0], {"tflm": "TFLite Micro", "executorch": "ExecuTorch"}[runtime]
-    boards = {name: place for name, place in find_boards(npu).items() if board in ("", name)}
+    known = find_boards(npu)
+    boards = {name: place for name, place in known.items() if board in ("", name)}
     if not boards:
-        there_are = ", ".join(find_boards(npu)) or "none"
+        there_are = ", ".join(known) or "none"
         raise RunnerMissingError(
             f"Arm's runners for {npu.name} cannot run on {board or 'any board'} here; QEMU has: {there_are}"
         )
