@@ -121,6 +121,8 @@ def test_streams_of_rows_are_valid() -> None:
     [
         (replace(GOOD, buffers=(A, A)), "two buffers are called 'a'"),
         (replace(GOOD, pools=(SRAM, SRAM)), "two pools are called 'sram'"),
+        (with_buffer(name="a\x1b[31m"), r"buffer 'a\\x1b\[31m' has a name with characters that a terminal obeys"),
+        (with_pool(name="sram\n"), r"pool 'sram\\n' has a name with characters that a terminal obeys"),
         (with_pool(size_bytes=-1), "pool 'sram' has size -1"),
         (with_pool(size_bytes=float("inf")), "pool 'sram' has size inf"),
         (with_pool(alignment=0), "pool 'sram' has alignment 0"),
