@@ -11,7 +11,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ..artifact import Artifact
 from ..artifact.check import NOT_REQUESTED, CheckResult
@@ -33,6 +35,7 @@ from .mode import CheckMode, check_mode
 
 INPUTS = ("random:0", "extreme")
 _FEWEST = 1  # of them, where more are much work
+T = TypeVar("T")
 
 
 def compile_checked(
@@ -96,14 +99,7 @@ def write_checked(
     if is_right(artifact.operators, result):
         return record(with_result(artifact, result), folder)
 
-    def other(requested: CompileOptions) -> CheckedProgram[Compiled]:
-        """Checked whatever work that is: where operators move to the CPU, it is more than the first check was."""
-        with scratch_folder("check") as place:
-            made = plan_model(model, requested)
-            written = write(made, place)
-            return _candidate(made, written, check_results(place, written, model))
-
-    taken = right_program(_candidate(compiled, artifact, result), options, other)
+    taken = right_program(candidate(compiled, artifact, result), options, partial(compile_candidate, model))
     if taken.program is compiled:
         return record(with_result(artifact, result), folder)
     shutil.rmtree(folder / "src")
@@ -112,8 +108,18 @@ def write_checked(
     return record(with_result(replace(artifact, notes=(*artifact.notes, *notes(taken))), taken.check), folder)
 
 
-def _candidate(compiled: Compiled, artifact: Artifact, check: CheckResult) -> CheckedProgram[Compiled]:
-    return CheckedProgram(compiled, artifact.target, _backend(artifact), artifact.operators, check)
+def compile_candidate(model: Path, requested: CompileOptions) -> CheckedProgram[Compiled]:
+    """What `requested` makes of the file `model`, checked whatever work that is: where operators move to the CPU, it is
+    more than the first check was."""
+    made = plan_model(model, requested)
+    with scratch_folder("check") as place:
+        written = write(made, place)
+        return candidate(made, written, check_results(place, written, model))
+
+
+def candidate(program: T, artifact: Artifact, check: CheckResult) -> CheckedProgram[T]:
+    """A `program`, written as `artifact`, with its check."""
+    return CheckedProgram(program, artifact.target, _backend(artifact), artifact.operators, check)
 
 
 def check_results(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,10 @@ from ..sizes import both, counted, parse_named_size
 if TYPE_CHECKING:
     from ..artifact import Artifact
     from ..artifact.application import Application
+    from ..link.networks import Compile
     from ..options import CompileOptions
 
-_memory, _output = group("Memory"), group("Output files")
+_memory, _output, _checks = group("Memory"), group("Output files"), group("Checks")
 
 
 def _rates(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[str, float]:
@@ -88,6 +89,8 @@ def _npus(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[s
 @_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a file "
          "of each network for TFLite Micro, as Vela writes it, for interpreters that share one arena.")  # fmt: skip
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
+@_checks("--check/--no-check", "check", default=None, help="Run each network beside its reference before its results "
+         "are called exact; by default where that is not much work.")  # fmt: skip
 @verbosity
 @group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
@@ -102,12 +105,15 @@ def command(
     output: Path,
     emit: str,
     force: bool,
+    check: bool | None,
     as_json: bool,
     verbosity: Verbosity,
 ) -> None:
-    from ..compiler import plan_network
-    from ..link.networks import link
+    from ..checking.application import link_checked
+    from ..checking.compile import start
+    from ..link.networks import Linked, link, network_models
     from ..link.writing import write_application
+    from ..report.text.checked import results
     from .compile import parse_options
 
     check_place(output, force)
@@ -117,21 +123,26 @@ def command(
     if emit != "c":
         given = {"--together": together, "--connect": connected, "--rate": rates, "--npu": npus}
         check_unused(output.name, "--emit vela-tflite", {flag: bool(value) for flag, value in given.items()})
-        from ..checking.compile import start
         from ..checking.emitted import emit_checked
         from ..vela_tflite.shared_arena import format_needs, write_files
 
-        make = partial(emit_checked, mode=start(None))
+        make = partial(emit_checked, mode=start(check))
         with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
             needs = write_files(models, requested, folder, make)
         click.echo(json.dumps(needs) if as_json else format_needs(needs, output))
         return
     name = output.resolve().name
+    mode, files = start(check), {n: path for n, path in network_models(models, requested).items() if path.is_file()}
+
+    def link_networks(compile_network: Compile) -> Linked:
+        return link(models, requested, name, compile_network, together, rates, connected, npus)
+
     with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
-        linked = link(models, requested, name, plan_network, together, rates, connected, npus)
-        application, joint = write_application(linked, name, folder, together, rates)
+        (application, joint), checked = link_checked(
+            files, folder, link_networks, lambda linked: write_application(linked, name, folder, together, rates), mode
+        )
     if as_json:
-        click.echo(json.dumps(summary(application, joint)))
+        click.echo(json.dumps(summary(application, joint, checked)))
         return
     click.echo(_verdict(application, joint))
     if verbosity is not Verbosity.QUIET:
@@ -141,6 +152,9 @@ def command(
             npu = f", on {network.npu}" if network.npu else ""
             beside = f"; {network.contention}" if network.contention else ""
             click.echo(f"  {network.name}{npu}: alone {used}; keeps {both(network.kept_bytes)}{cycles}{beside}")
+            if network.name in checked:
+                notes = (f"note: {note}" for note in checked[network.name].notes)
+                click.echo("\n".join(f"    {line}" for line in (*results(checked[network.name]), *notes)))
         if any(network.contention for network in application.networks):
             click.echo(
                 "  (estimated; at most: each memory serves the NPUs in turn, and the other one always waits for it)"
@@ -157,8 +171,8 @@ def _of_first(models: tuple[Path, ...]) -> CompileOptions:
     return CompileOptions() if folder is None else replace(Artifact.load(folder).target, pools={}, name="")
 
 
-def summary(application: Application, joint: Artifact) -> dict[str, Any]:
-    """What `--json` prints."""
+def summary(application: Application, joint: Artifact, checked: Mapping[str, Artifact]) -> dict[str, Any]:
+    """What `--json` prints; `checked`: the networks that were compiled, by name."""
     return {
         "name": application.name,
         "status": joint.plan.status.value,
@@ -175,6 +189,7 @@ def summary(application: Application, joint: Artifact) -> dict[str, Any]:
         "networks": [
             {key: getattr(n, key) for key in ("name", "npu", "rate", "estimated_cycles", "kept_bytes")}
             | {"contention": asdict(n.contention) if n.contention else None}
+            | ({"check": checked[n.name].check.verdict.value} if n.name in checked else {})
             for n in application.networks
         ],
     }

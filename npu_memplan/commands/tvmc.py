@@ -41,12 +41,15 @@ def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     options = parse_compile([*arguments, *context.args])
     for note in options.notes:
         click.echo(f"note: {note}", err=True)
-    from ..tvmc.compile import compile_to_mlf
+    from ..checking.compile import start
+    from ..checking.library import compile_library_checked
+    from ..report.text.checked import results
 
-    library = compile_to_mlf(options)
+    library, artifact = compile_library_checked(options, start(None))
     library.write_tar(options.output)
-    click.echo(f"wrote {options.output}")
-    click.echo("results not checked: nothing was run; npu-memplan compile runs the same operators beside a reference")
+    for note in artifact.notes:
+        click.echo(f"note: {note}", err=True)
+    click.echo("\n".join((f"wrote {options.output}", *results(artifact))))
 
 
 def _replaced(name: str, sentence: str) -> None:

@@ -104,7 +104,7 @@ def link(
     without; of "", `AUTO` for all that are not named. Raises `ApplicationError`, or `PlanningError` where there is no
     room.
     """
-    names, npus = _names(models, options), npus or {}
+    names, npus = network_models(models, options), npus or {}
     _check(names, together, rates or {}, npus)
     repeated = {network: (rates or {}).get(network, 1.0) for network in names}
     requested, known = Resident.parse(options.resident), npus_of(options)
@@ -308,7 +308,8 @@ def kept_bytes(problem: Problem) -> int:
     return sum(buffer.size_bytes for buffer in problem.buffers if buffer.kind in KEPT)
 
 
-def _names(models: Sequence[Path], options: CompileOptions) -> dict[str, Path]:
+def network_models(models: Sequence[Path], options: CompileOptions) -> dict[str, Path]:
+    """The file or artifact of each network; `ApplicationError` where names or options cannot be linked."""
     found: dict[str, Path] = {}
     for model in models:
         name = Artifact.load(model).name if model.is_dir() else model_name(model.stem)

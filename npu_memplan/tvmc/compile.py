@@ -37,8 +37,12 @@ _MEMORY_MODE = "Shared_Sram"  # workspaces are SRAM, whatever the accelerator
 
 
 def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Library:
-    """Compile the model that `options` name; nothing is written."""
-    made = _planned(options, options.pools or (Pool(DEFAULT_POOL),))
+    """Compile the model that `options` name; nothing is written or run."""
+    return library_of(options, plan_program(options), date)
+
+
+def library_of(options: TvmcOptions, made: Planned, date: datetime | None = None) -> Library:
+    """The library of the program that `plan_program` made of the same options."""
     count = len(made.extracted.loaded.request.pools)
     module, problem = made.extracted.loaded.module, made.extracted.problem
     planned = _with_regions(rewrite(module, problem, made.plan), _regions(options, problem, count))
@@ -47,8 +51,9 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
     return build_library(planned, interface, pools, source, options.strings, date or datetime.now(timezone.utc))
 
 
-def _planned(options: TvmcOptions, pools: Sequence[Pool]) -> Planned:
-    """The program that `npu-memplan compile` would take, in these pools."""
+def plan_program(options: TvmcOptions) -> Planned:
+    """The program that `npu-memplan compile` would take, in the pools of `options`."""
+    pools = options.pools or (Pool(DEFAULT_POOL),)
     if len(pools) > len(_WORKSPACE_REGIONS):
         raise TvmcError(
             f"{len(pools)} workspace pools were given, but the NPU's base addresses leave room for "
@@ -89,6 +94,7 @@ def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOpti
         memory_mode=_MEMORY_MODE,
         npu_compiler=options.npu_compiler,
         optimise="Size" if options.cascader else "Performance",
+        host_ops=options.host_ops,
         planner=options.planner,
         reuse_inputs=options.workspace_io,
         objective="auto" if compared or sized else "bytes",

@@ -73,6 +73,7 @@ class TvmcOptions(Targets):
     planner: str
     workspace_io: bool
     workspace_alignment: int
+    host_ops: tuple[str, ...] = ()  # kinds that the CPU runs; not an option
 
 
 # Options with one legal meaning here: default, legal values, and why there is no other.

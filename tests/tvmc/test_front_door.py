@@ -226,8 +226,10 @@ def test_compile_writes_the_tar_or_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out.tar"]
 
 
-def test_the_tar_says_that_nothing_was_run(tmp_path: Path) -> None:
+def test_the_command_says_what_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Path(__file__).resolve().parents[1] / "models" / "hello_world_int8.tflite"
-    done = CliRunner().invoke(cli, ["tvmc", "compile", "--target=c", "-o", str(tmp_path / "m.tar"), str(model)])
-    assert done.exit_code == 0, done.output
-    assert "\nresults not checked: nothing was run; " in done.output
+    for check, words in (("never", "expected exact (not run)"), ("always", "checked on 2 inputs (host C)")):
+        monkeypatch.setenv("NPU_MEMPLAN_CHECK", check)
+        done = CliRunner().invoke(cli, ["tvmc", "compile", "--target=c", "-o", str(tmp_path / "m.tar"), str(model)])
+        assert done.exit_code == 0, done.output
+        assert words in done.output

@@ -1,0 +1,74 @@
+"""`link` and `tvmc compile` check what they write, and take another program where the first one is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.check import CheckVerdict
+from npu_memplan.cli import cli
+from npu_memplan.frontend.tflite import described
+from npu_memplan.process.incidents import STRICT
+from tests.support.real_data import REPOSITORY
+from tests.support.sliced_batch import split_then
+
+MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
+
+
+@pytest.fixture
+def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model whose stream by Vela is wrong, and nothing that keeps it from Vela."""
+    monkeypatch.setattr(described, "_sliced_elsewhere", lambda *_: "")
+    monkeypatch.setenv(STRICT, "0")
+    monkeypatch.setenv("NPU_MEMPLAN_CHECK", "always")
+    path = tmp_path / "wrong.tflite"
+    path.write_bytes(split_then("CONV_2D", batch=2))
+    return path
+
+
+def call(*arguments: object) -> tuple[int, str]:
+    made = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    return made.exit_code, made.output
+
+
+def test_linked_networks_are_right_or_replaced(wrong_stream: Path, tmp_path: Path) -> None:
+    code, said = call("link", wrong_stream, MODEL, "-o", tmp_path / "app", "--json")
+    assert code == 0, said
+    networks = json.loads(said)["networks"]
+    assert {n["name"]: n["check"] for n in networks} == {"wrong": "equal", "digits": "equal"}
+    taken = Artifact.load(tmp_path / "app" / "wrong")
+    assert taken.check.verdict is CheckVerdict.EQUAL
+    (gone,) = taken.check.given_up
+    assert gone.difference.kind == "CONV_2D"
+    assert any("was taken" in note for note in taken.notes)
+    code, said = call("run", tmp_path / "app" / "wrong", "--on", "local", "--reference", wrong_stream)
+    assert code == 0, said
+
+
+def test_linked_networks_are_not_run_where_nobody_wants_it(wrong_stream: Path, tmp_path: Path) -> None:
+    code, said = call("link", wrong_stream, MODEL, "-o", tmp_path / "app", "--no-check", "--json")
+    assert code == 0, said
+    assert {n["check"] for n in json.loads(said)["networks"]} == {"not checked"}
+
+
+def test_a_library_is_right_or_another_one(wrong_stream: Path, tmp_path: Path) -> None:
+    tar = tmp_path / "module.tar"
+    code, said = call("tvmc", "compile", "--npu-compiler", "vela", wrong_stream, "-o", tar)
+    assert code == 0, said
+    assert "checked on 2 inputs" in said
+    assert "--npu-compiler vela --host-ops CONV_2D was taken" in said
+    assert tar.is_file()
+
+
+def test_a_library_that_is_wrong_everywhere_is_not_written(
+    wrong_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npu_memplan.checking.candidates._TRIED", 0)
+    tar = tmp_path / "module.tar"
+    code, _ = call("tvmc", "compile", "--npu-compiler", "vela", wrong_stream, "-o", tar)
+    assert code != 0
+    assert not tar.exists()
