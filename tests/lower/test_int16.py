@@ -9,7 +9,9 @@ import pytest
 
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.layers.softmax import Softmax
 from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lower.tensors import LayerTensor
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from tests.support.arithmetic_models import binary, prelu, unary
 from tests.support.on_model import only_graph, run_program
@@ -65,3 +67,10 @@ def test_a_difference_may_have_17_bits(npu: str) -> None:
     (wanted,) = TFLiteReference(model, "ends").run(given)
     assert 31990 < wanted.max() < 32767
     assert np.array_equal(found.reshape(-1), wanted.reshape(-1))
+
+
+@pytest.mark.parametrize(("scale", "taken"), [(200.0, True), (400_000.0, False)])
+def test_a_softmax_whose_multiplier_has_no_32_bits_is_left(scale: float, taken: bool) -> None:
+    layer = Softmax("softmax", ("x",), "y")
+    x, y = LayerTensor("x", (1, 8), "int16", scale), LayerTensor("y", (1, 8), "int16", 1 / 32768)
+    assert (layer.unsupported_reason((x,), y) is None) is taken

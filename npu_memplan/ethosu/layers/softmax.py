@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...fixed_point.functions import exp_on_negative
+from ...fixed_point.interpolation import SOFTMAX_UNIT
 from ...fixed_point.multiplier import input_radius, multiply_by_quantised
 from ..arch import Language
 from ..lower.emit import Builder
@@ -50,6 +51,8 @@ class Softmax(Layer):
         steps, least = (1 << 15, 0) if output.dtype == "int16" else (1 << 8, output.limits[0])
         if output.zero_point != least or not math.isclose(output.scale * steps, 1, rel_tol=1e-3):
             return f"its output has scale {output.scale} and zero point {output.zero_point}, not 1/{steps} and {least}"
+        if output.dtype == "int16" and double(inputs[0].scale) * self.beta / SOFTMAX_UNIT >= 2.0**31:
+            return f"the scale of its input, {inputs[0].scale:.3g}, is too large for a multiplier of 32 bits"
         return None
 
     def emit(self, context: EmitContext) -> None:
