@@ -67,3 +67,7 @@ def __getattr__(name: str) -> Any:
         home = _ELSEWHERE.get(name, ".errors" if name.endswith("Error") else ".problem")
         return getattr(importlib.import_module(home, __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, *_LAZY, "__version__"))

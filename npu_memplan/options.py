@@ -16,7 +16,7 @@ from .errors import NpuMemplanError
 from .names import unusable_in_c
 from .problem import Pool
 from .sizes import SizeError, parse_size
-from .target_data import MemoryMode, accelerator_system, load_board, load_memory_mode
+from .target_data import MemoryMode, accelerator_names, accelerator_system, load_board, load_memory_mode
 
 if TYPE_CHECKING:
     from .ethosu.time import MemoryMap, Needs
@@ -162,6 +162,8 @@ class CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
         if self.board and not self.board.endswith(".toml") and (name := load_board(self.board).name) != self.board:
             return replace(self, board=name).resolved()  # it was a product's name
+        if (whole := f"ethos-{self.accelerator}") in accelerator_names():
+            return replace(self, accelerator=whole).resolved()  # as tables shorten it
         if self.host_kernels and (opened := open_cmsis_nn(self.host_kernels).option) != self.host_kernels:
             return replace(self, host_kernels=opened).resolved()  # a relative path
         for field_name, allowed in CHOICES.items():

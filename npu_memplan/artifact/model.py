@@ -158,10 +158,10 @@ class Artifact:
                     "make one with: npu-memplan compile MODEL.tflite -o DIRECTORY"
                 ) from None
             reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise ArtifactError(
-                f"{directory} is no compiled model: cannot read {path} ({reason}); "
-                f"make one with: npu-memplan compile MODEL.tflite -o {directory}"
-            ) from None
+            parent = Path(directory).parent
+            has_it = (parent / FILE_NAME).is_file()
+            advice = f"give {parent}" if has_it else f"make one with: npu-memplan compile MODEL.tflite -o {directory}"
+            raise ArtifactError(f"{directory} is no compiled model: cannot read {path} ({reason}); {advice}") from None
         check_folder(Path(directory))
         return cls.from_json(text, str(path))
 

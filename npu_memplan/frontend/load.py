@@ -17,7 +17,7 @@ from ..ethosu.stream.commands import Command
 from ..ethosu.stream.decode import decode
 from ..ethosu.time import MemoryMap, cycles_by_model, estimate, sum_bounds
 from ..models.file import read_file
-from ..models.onnx import is_onnx
+from ..models.onnx import is_onnx, require_onnx
 from ..models.torch import is_torch
 from ..models.tosa import is_tosa
 from ..models.vela import NpuCall
@@ -132,6 +132,7 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
     from .graph.build import build_qdq_module
 
     if kind == "onnx":
+        require_onnx()  # TVM's own importer stops with an error of its own
         from .onnx.nodes import import_file
     else:
         from .torch.program import import_file

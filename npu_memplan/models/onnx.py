@@ -5,6 +5,7 @@ Invariant: a model that is handed on has static input shapes and no control flow
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,24 @@ def is_onnx(path: Path) -> bool:
     return path.suffix.lower() == SUFFIX
 
 
+def require_onnx() -> None:
+    """Raise `OnnxError` where the package onnx, without which neither we nor TVM read such files, is not installed."""
+    try:
+        importlib.import_module("onnx")
+    except ImportError as error:
+        raise OnnxError("reading ONNX needs the package onnx: pip install 'npu_memplan[onnx]'") from error
+
+
 def read_onnx(model: bytes | Path, name: str = "") -> Any:
     """The checked `ModelProto` of a file with static input shapes, its external data loaded, all names printable.
 
     Raises `OnnxError` (no package, damaged, or not valid ONNX), `DynamicShapeError`, `UnsupportedModelError`
     (control flow).
     """
-    try:
-        import onnx
-        from onnx.external_data_helper import load_external_data_for_model
-    except ImportError as error:
-        raise OnnxError("reading ONNX needs the package onnx: pip install 'npu_memplan[onnx]'") from error
+    require_onnx()
+    import onnx
+    from onnx.external_data_helper import load_external_data_for_model
+
     data = model if isinstance(model, bytes) else read_file(model)
     name = name or ("model" if isinstance(model, bytes) else model.name)
     try:

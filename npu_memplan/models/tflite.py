@@ -31,6 +31,8 @@ _BUFFER_DATA = 4  # position of a Buffer's bytes in its table's layout
 def read_network(data: bytes, name: str = "network") -> Network:
     """Read a `.tflite` (compiled by Vela or not) or a raw `.npz`; `NetworkError` says what is wrong with it."""
     if data[:4] == b"PK\x03\x04":
+        if name.endswith((".pt", ".pth")):
+            raise NetworkError(f"{name} holds weights of PyTorch; give what torch.export.save writes (.pt2)")
         return read_raw(data, name)
     if len(data) < 8 or data[4:8] != b"TFL3":
         raise NetworkError(

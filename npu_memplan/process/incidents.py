@@ -112,8 +112,11 @@ class Attempts:
             raise_outside_cause(error)
             self._failed.append((who, error))
 
-    def settle(self, done: bool, plain: tuple[type[Exception], ...] = ()) -> None:
-        """Where one has `done` it, report faults and user errors but `plain` ones; else raise the first error.
+    def settle(
+        self, done: bool, plain: tuple[type[Exception], ...] = (), least: tuple[type[Exception], ...] = ()
+    ) -> None:
+        """Where one has `done` it, report faults and user errors but `plain` ones; else raise the first error, one of
+        the types `least` only where there is no other.
 
         A user error ends all of them: one that ended only some, and is not a user error, is an internal fault.
         """
@@ -124,7 +127,8 @@ class Attempts:
                 fall_back(Fallback.BACKEND, f"{who} was not taken, it was refused: {describe_error(error, 0)}")
         if self._failed and not done:
             faults = [failed for failed in self._failed if not isinstance(failed[1], NpuMemplanError)]
-            who, error = (faults or self._failed)[0]
+            telling = [failed for failed in self._failed if not isinstance(failed[1], least)]
+            who, error = (faults or telling or self._failed)[0]
             if isinstance(error, NpuMemplanError):
                 raise error
             raise InternalError(f"{who}: {kind_of(error)}{describe_error(error, 0)}") from error

@@ -7,6 +7,7 @@ from .boards import board_names as board_names
 from .boards import load_board as load_board
 from .tables import MemoryMode as MemoryMode
 from .tables import TargetDataError as TargetDataError
+from .tables import accelerator_names as accelerator_names
 from .tables import accelerator_system as accelerator_system
 from .tables import load_memory_mode as load_memory_mode
 from .tables import memory_mode_names as memory_mode_names

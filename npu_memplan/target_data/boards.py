@@ -273,7 +273,9 @@ def load_board(name: str | Path) -> Board:
     called = _boards_by_any_name()
     if _plain(name) in called:
         return called[_plain(name)]
-    near = dict.fromkeys(called[key].name for key in difflib.get_close_matches(_plain(name), called, 3, 0.6))
+    begun = [key for key in called if key.startswith(_plain(name))]  # the variants of what was named
+    close = begun or difflib.get_close_matches(_plain(name), called, 3, 0.6)
+    near = dict.fromkeys(called[key].name for key in close)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise TargetDataError(
         f"unknown board {name!r}; {meant}known: {', '.join(board_names())}, or the path of your own board file (.toml)"

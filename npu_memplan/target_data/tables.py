@@ -6,6 +6,7 @@ Invariant: data only, checked when it is read. The files are in `targets/` of th
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Mapping
@@ -98,6 +99,11 @@ def load_memory_mode(name: str) -> MemoryMode:
     return _row("memory_modes.toml", "memory mode", {"name": name}, MemoryMode)
 
 
+def accelerator_names() -> tuple[str, ...]:
+    """Names of the accelerators, in the file's order."""
+    return tuple(_own_tables("accelerators.toml"))
+
+
 def accelerator_system(accelerator: str) -> AcceleratorSystem:
     """Default system configuration, memory mode and board of an accelerator."""
     return _row("accelerators.toml", "accelerator", {"accelerator": accelerator}, AcceleratorSystem)
@@ -108,5 +114,8 @@ def _row(file: str, what: str, named: Mapping[str, str], kind: type[T]) -> T:
     (name,) = named.values()
     tables = _own_tables(file)
     if name not in tables:
-        raise TargetDataError(f"unknown {what} {name!r}; known: {', '.join(tables)}")
+        plain = {known.casefold(): known for known in tables}
+        near = difflib.get_close_matches(name.casefold(), plain, 1, 0.75)
+        meant = f"did you mean {plain[near[0]]}? " if near else ""
+        raise TargetDataError(f"unknown {what} {name!r}; {meant}known: {', '.join(tables)}")
     return from_values({**named, **tables[name]}, kind, f"{targets_folder() / file}: {name}", TargetDataError)

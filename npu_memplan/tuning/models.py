@@ -55,7 +55,7 @@ def beside_vela(planned: Planned, models: ModelCache) -> Planned:
     """`planned` with Vela's own bytes and cycles, whichever program was taken; without where Vela refuses the model."""
     loaded = planned.extracted.loaded
     try:
-        vela = models.loaded(replace(loaded.request.options, npu_compiler="vela"))
+        vela = models.loaded(replace(loaded.request.options, npu_compiler="vela", stripes=False))
     except RefusalError:
         return planned
     loaded = replace(

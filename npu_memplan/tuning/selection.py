@@ -93,7 +93,8 @@ def select_fastest(
                 lambda wanted: extract(_named(load(wanted), OURS)), native, rank.memory_map, most, always_stripes
             ):
                 ours.append(made)  # they stay if a later one fails
-    attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # programs that fit, and are read, are compared
+    # programs that fit, and are read, are compared
+    attempts.settle(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
     found = _finished(search_programs([*lifted, *ours], rank, budget, theirs), slack, rank)
     if theirs and found.ratio > 1 and options.effort in _FURTHER:
         further = replace(options, effort=_FURTHER[options.effort])
