@@ -17,7 +17,7 @@ from tvm import DataType, ir, tirx
 from ..extract.program import Internal, Invoke, View
 from ..extract.sizes import static_extent
 from ..extract.tir import nodes_of, operator_of
-from .pools import PoolSlot
+from .pools import PlannedPool, PoolSlot
 
 NOALIAS = "tirx.noalias"
 _POINTERS = ("tirx.buffer_data", "tirx.address_of", "tirx.tvm_access_ptr", "tirx.call_extern", "tirx.tvm_call_packed")
@@ -25,6 +25,16 @@ _POINTERS = ("tirx.buffer_data", "tirx.address_of", "tirx.tvm_access_ptr", "tirx
 
 Apart = Callable[[str, str], bool]
 """Whether two storages of one pool, by name, are known to share no byte, whatever the symbols are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """A call, and the plan of the function that it is in: pools, where storages lie, which share no byte."""
+
+    call: Invoke
+    pools: Sequence[PlannedPool]
+    slots: Mapping[str, PoolSlot]
+    apart: Apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ def is_marked(function: Any) -> bool:
     return function.attrs is not None and bool(function.attrs.get(NOALIAS, False))
 
 
-def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot], apart: Apart) -> dict[int, int] | None:
+def sharing(sites: Iterable[Site]) -> dict[int, int] | None:
     """Storages that may share bytes with another one in one of the calls -> their group.
 
     Storages are numbered as in `storages_of`. A group has those that share bytes directly or through others; its
@@ -55,13 +65,13 @@ def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot], apart: Apart
     an offset is no multiple of the elements.
     """
     found: dict[int, int] = {}
-    for call in calls:
+    for site in sites:
         spans: dict[int, list[_Span]] = {}  # by pool
-        for index, storage in enumerate([*call.arguments, *call.internals]):
+        for index, storage in enumerate([*site.call.arguments, *site.call.internals]):
             if not isinstance(storage, View | Internal):
                 continue
             tensor, start = (storage.tensor, storage.offset_bytes) if isinstance(storage, View) else (storage, 0)
-            slot = slots.get(tensor.name)
+            slot = site.slots.get(tensor.name)
             if slot is None:
                 continue
             first, item = static_extent(slot.offset), item_bytes(storage.dtype) or 1
@@ -72,7 +82,7 @@ def sharing(calls: Iterable[Invoke], slots: Mapping[str, PoolSlot], apart: Apart
             spans.setdefault(slot.pool, []).append(_Span(index, tensor.name, reach))
         for ones in spans.values():
             for one, other in combinations(ones, 2):
-                if one.may_meet(other, apart):
+                if one.may_meet(other, site.apart):
                     joined = {found.get(one.storage, one.storage), found.get(other.storage, other.storage)}
                     found |= {one.storage: min(joined), other.storage: min(joined)}
                     found |= {member: min(joined) for member, group in found.items() if group in joined}

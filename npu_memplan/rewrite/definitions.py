@@ -51,11 +51,12 @@ def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """An expression of parameters and of what is stored; equal ones have one `key`."""
+    """An expression of parameters and of what is stored; equal ones have one `number`, a constant has its `known`."""
 
-    key: Any
+    number: int
     expr: Any
     symbolic: bool  # whether it has parameters
+    known: int | None = None
 
 
 class _Evaluation:
@@ -68,8 +69,9 @@ class _Evaluation:
         self.results = tirx.decl_buffer((len(wanted),), "int64", name="results", layout=None)
         self.others = tirx.decl_buffer((count,), "int64", name="others", layout=None)
         self.statements: list[Any] = []
-        self.values = {s: _Value(s, p, True) for s, p in zip(symbols, self.parameters, strict=True)}
-        self.known: dict[Any, _Value] = {}
+        self.numbers: dict[Any, int] = {}  # of a symbol, a constant, or an operation on numbered operands
+        self.values = {s: _Value(self.number(s), p, True) for s, p in zip(symbols, self.parameters, strict=True)}
+        self.known: dict[int, _Value] = {}
         for level in definitions:
             for var, expr in level:
                 self.values[var] = self.stored(self.value(expr), self.places.get(var))
@@ -86,35 +88,39 @@ class _Evaluation:
         memory = self.others if place is None else self.results
         index = [tirx.IntImm("int64", len(self.statements) if place is None else place)]
         self.statements.append(tirx.BufferStore(memory, value.expr, index))
-        return _Value(value.key, tirx.BufferLoad(memory, index), symbolic=False)
+        return _Value(value.number, tirx.BufferLoad(memory, index), symbolic=False, known=value.known)
+
+    def number(self, what: Any) -> int:
+        """One number for equal expressions: the keys of nested operations would be as long as these written out."""
+        return self.numbers.setdefault(what, len(self.numbers))
 
     def value(self, expr: Any) -> _Value:
         """The value of an expression of symbols and variables."""
         known = static_extent(expr)
         if known is not None:
-            return _Value(known, as_expr(known), symbolic=False)
+            return _Value(self.number(("constant", known)), as_expr(known), symbolic=False, known=known)
         if isinstance(expr, ir.Var):
             return self.values[expr]
         if isinstance(expr, tirx.Cast):
             return self.value(expr.value)
         parts = [self.value(part) for part in _parts(expr)]
         kind = type(expr) if isinstance(expr, _PAIRS) else tirx.Select
-        key = (kind, *(part.key for part in parts))
+        key = self.number((kind, *(part.number for part in parts)))
         if key not in self.known:
             symbolic = any(part.symbolic for part in parts)
             if kind in _DIVISIONS:
                 parts[1] = self.divisor(parts[1])
             found = _Value(key, kind(*(part.expr for part in parts)), symbolic)
-            product_with_number = kind is tirx.Mul and any(isinstance(part.key, int) for part in parts)
+            product_with_number = kind is tirx.Mul and any(part.known is not None for part in parts)
             stored = symbolic and kind in _STORED and not product_with_number
             self.known[key] = self.stored(found) if stored else found
         return self.known[key]
 
     def divisor(self, value: _Value) -> _Value:
         """A value, but 1 for 0; stored, or the simplifier would see that a condition around it excludes 0."""
-        if isinstance(value.key, int):
+        if value.known is not None:
             return value
-        key = ("divisor", value.key)
+        key = self.number(("divisor", value.number))
         if key not in self.known:
             other = tirx.Select(tirx.EQ(value.expr, as_expr(0)), as_expr(1), value.expr)
             self.known[key] = self.stored(_Value(key, other, value.symbolic))

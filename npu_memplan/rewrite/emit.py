@@ -8,7 +8,7 @@ copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -29,17 +29,16 @@ from ..extract.program import (
     Value,
     View,
 )
-from ..extract.relax.calls import Symbols
 from ..extract.relax.looks import begins_at_zero
 from ..extract.relax.walk import same_shape
 from ..extract.sizes import static_extent
-from ..names import Names
 from ..problem import Agent
 from ..vocabulary import RESULT, VIEW
-from .aliasing import Apart
+from .aliasing import Apart, Site
 from .definitions import Definitions, evaluation, symbols_needed_by, used_by
+from .kernels import Kernels
 from .pools import PlannedPool, PoolSlot, fill, initialiser
-from .primfunc import Placer, Rewritten, places_of, storages_of
+from .primfunc import storages_of
 
 
 class Emitter:
@@ -50,20 +49,17 @@ class Emitter:
         program: Program,
         pools: Sequence[PlannedPool],
         slots: Mapping[str, PoolSlot],
-        taken: Iterable[str],
+        kernels: Kernels,
         apart: Apart,
     ) -> None:
         self.program = program
         self.pools = pools
         self.slots = slots
         self.apart = apart
-        self.names = Names(taken)
+        self.kernels = kernels
         self.builder = relax.BlockBuilder()
         self.pool_vars: list[Any] = []
-        self.functions: dict[Any, tuple[Any, str, Rewritten]] = {}  # key -> what is called, its name, what it is
-        self.places: dict[Any, set[Any]] = {}  # key of calls that may share a clone -> their places
-        self.sharers: dict[Any, list[Invoke]] = {}  # key -> calls that share a clone
-        self.symbols = Symbols()
+        self.functions: dict[str, Any] = {}  # name of a kernel -> what is called
         self.objects: dict[RelaxTensor, Any] = {}  # tensors outside the pools
         self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
         self.same = dict(_merged(program.statements))  # value of a branch -> what the `if` gives back
@@ -129,7 +125,7 @@ class Emitter:
 
     def run(self, wanted: str, function: Any, *arguments: Any) -> None:
         """Calls a PrimFunc of this package's own."""
-        name = self.names.unique(wanted)
+        name = self.kernels.names.unique(wanted)
         var = self.builder.add_func(function.with_attr("global_symbol", name), name)
         self.builder.emit(relax.Call(var, list(arguments)))
 
@@ -219,47 +215,18 @@ class Emitter:
             _EMIT[type(statement)](self, statement)
 
     def invoke(self, call: Invoke) -> None:
-        values = self.symbols.values(call)
-        free = self.key(call, values, anywhere=True)
-        anywhere = len(self.places.get(free, ())) > 1
-        key = free if anywhere else self.key(call, values)
-        if key not in self.functions:
-            calls = self.sharers.get(key, ())
-            placer = Placer(call, self.pools, self.slots, values, anywhere=anywhere, calls=calls, apart=self.apart)
-            placed = placer.run()
-            name = self.names.unique(call.function)
-            function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
-            self.functions[key] = (function, name, placed)
-        function, name, placed = self.functions[key]
+        site = Site(call, self.pools, self.slots, self.apart)
+        name, placed, values = self.kernels.of(site)
+        if name not in self.functions:
+            self.functions[name] = self.builder.add_func(placed.function, name)
         arguments = [
             self.value(call.arguments[i], kind=RESULT if i in call.results else VIEW) for i in placed.positions
         ]
-        numbers = [self.value(number) for number in placed.numbers(call, values, self.slots)]
+        numbers = [self.value(number) for number in placed.numbers(site, values)]
         self.describe(name, [s for s in storages_of(call) if s[0] in self.slots])
         pools = [self.pool_vars[i] for i in placed.pools]
         passed = [*pools, *arguments] if call.agent is Agent.NPU else [*arguments, *pools]
-        self.builder.emit(relax.Call(function, [*passed, *numbers]))
-
-    def share(self) -> None:
-        """From here on, calls of one PrimFunc with different places share a clone whose parameters are offsets."""
-        for call in self.program.calls:
-            values = self.symbols.values(call)
-            free, key = self.key(call, values, anywhere=True), self.key(call, values)
-            self.places.setdefault(free, set()).add(key)
-            for one in {free, key}:
-                self.sharers.setdefault(one, []).append(call)
-
-    def key(self, call: Invoke, values: Mapping[Any, Any], *, anywhere: bool = False) -> tuple[Any, ...]:
-        """Calls with equal keys can share one planned PrimFunc; with `anywhere`, one whose parameters are offsets."""
-        anywhere = anywhere and call.agent is Agent.HOST
-        places: list[Any] = [call.primfunc, call.foreign, call.device]
-        for slot, argument in zip(places_of(call, self.slots), [*call.arguments, *call.internals], strict=True):
-            if slot is None:
-                places.append(type(argument).__name__)
-            else:
-                places.append((slot.pool, "" if anywhere or static_extent(slot.offset) is None else slot.offset))
-        places += [static_extent(value) for value in values.values()]
-        return tuple(places)
+        self.builder.emit(relax.Call(self.functions[name], [*passed, *numbers]))
 
     def known_as(self, name: str) -> str:
         """The name of a storage; the value of a branch and that of its `if` are one."""

@@ -37,7 +37,8 @@ from .aliasing import Apart, settled
 from .definitions import Definitions
 from .emit import Emitter
 from .formula import formula
-from .pools import PlannedPool, PoolSlot, pools_of
+from .kernels import Kernels
+from .pools import PlannedPool, PoolSlot, holds_boundary, pools_of
 
 _CONSTANTS = (BufferKind.CONSTANT, BufferKind.RESIDENT)
 
@@ -66,24 +67,24 @@ def rewrite_program(
     definitions: Definitions = (),
     apart: Apart = lambda first, second: False,
     kept: bool = False,
-    elsewhere: Collection[str] | None = None,
+    kernels: Kernels | None = None,
 ) -> Any:
     """`rewrite` with the placements as `slots`.
 
     Their offsets and the pools' bytes may be variables that `definitions` define, level by level; which storages share
     no byte then, `apart` knows. With `kept`, the function takes its pools behind its own parameters, at least as large
-    as it needs them. `elsewhere` are the names of functions that others refer to, for a
-    caller that plans one function after the other and settles the module itself.
+    as it needs them. A caller that plans several functions, each in a part of the module, gives the `kernels` that they
+    share, and joins the parts (`joined`).
     """
-    boundary = [*program.inputs, *(view.tensor for view in program.results)]
-    io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
-    alone = elsewhere is None
-    if elsewhere is None:
-        elsewhere = {used for used, users in users_of(module).items() if users - {program.name}}
-    replaced = {call.function for call in program.calls}.difference(elsewhere)
-    taken = {gv.name_hint for gv in module.functions} - replaced
+    io_in_pools = holds_boundary(program, slots)
+    alone = kernels is None
+    replaced = {call.function for call in program.calls}
+    if kernels is None:
+        replaced -= {used for used, users in users_of(module).items() if users - {program.name}}
+        kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)
+        kernels.share(program, pools, slots, apart)
     function = program.function
-    emitter = Emitter(program, pools, slots, taken, apart)
+    emitter = Emitter(program, pools, slots, kernels, apart)
     builder = emitter.builder
     given = _pool_parameters(pools) if io_in_pools else None
     kept = kept and not io_in_pools
@@ -96,7 +97,6 @@ def rewrite_program(
         emitter.define(definitions, [*(pool.size for pool in pools), *(slot.offset for slot in slots.values())])
         emitter.make_pools(given, poison, larger)
         if not io_in_pools:
-            emitter.share()
             emitter.take_inputs()
         emitter.statements(program.statements)
         result = relax.Tuple([]) if io_in_pools else emitter.value(program.result)
@@ -123,7 +123,8 @@ def rewrite_program(
     for gv, other in module.functions.items():
         if gv.name_hint != program.name and gv.name_hint not in replaced:
             planned.update_func(gv, other)
-    _relink(planned, program.name, alone=program.name not in elsewhere)
+    if alone:
+        _relink(planned, {program.name: planned.get_global_var(program.name)})
     for key, infos in module.global_infos.items():
         planned.update_global_info(key, list(infos))
     planned = planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned
@@ -147,7 +148,7 @@ def _initialise(emitter: Emitter, name: str) -> str:
     if not any(p.constants for p in writable):
         return ""
     parameters = _pool_parameters(writable)
-    own = emitter.names.unique(f"{name}_initialise")
+    own = emitter.kernels.names.unique(f"{name}_initialise")
     with emitter.builder.function(own, parameters, pure=False):
         for pool, parameter in zip(writable, parameters, strict=True):
             emitter.initialise(pool, parameter)
@@ -155,14 +156,29 @@ def _initialise(emitter: Emitter, name: str) -> str:
     return own
 
 
-def _relink(module: Any, name: str, *, alone: bool) -> None:
-    """Points references to function `name` at its planned form; `alone`: no other function has any."""
-    current = module.get_global_var(name)
+def joined(module: Any, parts: Mapping[str, Any], replaced: Collection[str]) -> Any:
+    """`module` with each function that has a planned part as that one has it, and without what is `replaced`."""
+    own = {gv.name_hint for gv in module.functions} - set(replaced) - set(parts)
+    functions = {gv: f for gv, f in module.functions.items() if gv.name_hint in own}
+    found: dict[str, Any] = {}
+    for name, part in parts.items():
+        for gv, function in part.functions.items():
+            original = gv.name_hint in own or (gv.name_hint in parts and gv.name_hint != name)
+            if not original and gv.name_hint not in found:
+                found[gv.name_hint] = gv
+                functions[gv] = function
+    result = ir.IRModule(functions, module.attrs, dict(module.global_infos.items()))
+    _relink(result, found)
+    return settled(result)
+
+
+def _relink(module: Any, current: Mapping[str, Any]) -> None:
+    """Points references to functions that are in `current`, by name, at these."""
 
     def link(gv: Any) -> Any:
-        return current if gv.name_hint == name else gv
+        return current.get(gv.name_hint, gv)
 
-    for gv, function in [(current, module[current])] if alone else module.functions.items():
+    for gv, function in list(module.functions.items()):
         if isinstance(function, relax.Function):
             module.update_func(gv, tvm_ffi.structural_map(function, (ir.GlobalVar, link)))
 

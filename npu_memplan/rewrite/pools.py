@@ -6,6 +6,7 @@ nothing else in it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,12 @@ def pools_of(problem: Problem, plan: Plan, program: Program) -> tuple[list[Plann
         size = heights[pool.name]
         found.append(PlannedPool(pool.name, size, pool.read_only, tuple(sorted(content)), device, virtual))
     return found, slots
+
+
+def holds_boundary(program: Program, slots: Mapping[str, PoolSlot]) -> bool:
+    """Whether all inputs and results of a program are in pools, which its caller supplies then."""
+    boundary = [*program.inputs, *(view.tensor for view in program.results)]
+    return bool(boundary) and all(t.name in slots for t in boundary)
 
 
 def initialiser(pool: PlannedPool) -> tuple[Any, npt.NDArray[np.uint8]]:

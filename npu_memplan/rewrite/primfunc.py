@@ -13,7 +13,7 @@ A parameter that is a handle takes a tensor object, as without a plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,8 +26,8 @@ from ..extract.relax.calls import in_type_of
 from ..extract.sizes import static_extent
 from ..extract.tir import operator_of
 from ..vocabulary import REGIONS, is_npu
-from .aliasing import NOALIAS, Apart, has_threads, is_marked, may_share, name_of_pool, over_pool, sharing
-from .pools import PlannedPool, PoolSlot
+from .aliasing import NOALIAS, Site, has_threads, is_marked, may_share, name_of_pool, over_pool, sharing
+from .pools import PoolSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,13 @@ class Rewritten:
     offsets: tuple[int, ...]
     symbols: tuple[Any, ...]
 
-    def numbers(self, call: Invoke, values: Mapping[Any, Any], slots: Mapping[str, PoolSlot]) -> list[Plain]:
-        """What `call` passes last; `values` are its shape symbols' values."""
-        places = places_of(call, slots)
+    def called(self, name: str) -> Rewritten:
+        """The same with a name in its module."""
+        return replace(self, function=self.function.with_attr("global_symbol", name))
+
+    def numbers(self, site: Site, values: Mapping[Any, Any]) -> list[Plain]:
+        """What the call of `site` passes last; `values` are its shape symbols' values."""
+        places = places_of(site)
         found = []
         for i in self.offsets:
             place = places[i]
@@ -68,13 +72,13 @@ def storages_of(call: Invoke) -> list[tuple[str, int]]:
     return [*arguments, *((i.name, 0) for i in call.internals)]
 
 
-def places_of(call: Invoke, slots: Mapping[str, PoolSlot]) -> list[PoolSlot | None]:
+def places_of(site: Site) -> list[PoolSlot | None]:
     """Where that lies; None for what is in no pool."""
-    found = ((slots.get(name), start) for name, start in storages_of(call))
+    found = ((site.slots.get(name), start) for name, start in storages_of(site.call))
     return [slot and (replace(slot, offset=slot.offset + start) if start else slot) for slot, start in found]
 
 
-def distances_of(calls: Sequence[Invoke], slots: Mapping[str, PoolSlot]) -> dict[int, tuple[int | None, int]]:
+def distances_of(sites: Sequence[Site]) -> dict[int, tuple[int | None, int]]:
     """Storages that lie at a constant distance from another one in all calls -> (that one, bytes from it).
 
     Those that lie at one known place in all calls have None, and their offset. Offsets with symbols are at a known
@@ -82,9 +86,9 @@ def distances_of(calls: Sequence[Invoke], slots: Mapping[str, PoolSlot]) -> dict
     """
     found: dict[int, tuple[int | None, int]] = {}
     leaders: dict[tuple[Any, ...], tuple[int, int]] = {}  # variables and moves -> the first such storage, its number
-    for storage, places in enumerate(zip(*(places_of(call, slots) for call in calls), strict=True)):
+    for storage, places in enumerate(zip(*map(places_of, sites), strict=True)):
         offsets = [_parts(place.offset) for place in places if place is not None]
-        if len(offsets) < len(calls):
+        if len(offsets) < len(sites):
             continue
         start = offsets[0][1]
         moves = tuple((variable, constant - start) for variable, constant in offsets)
@@ -108,49 +112,38 @@ def _parts(offset: Any) -> tuple[Any, int]:
 
 
 class Placer:
-    """Puts the PrimFunc of `call` on `pools`; `slots` holds the planned storages by name.
+    """Puts the PrimFunc of the call of a `site` on its pools.
 
     `values` are the shape symbols' values in the caller; those that are numbers are put in. With `anywhere`, offsets
-    are parameters, so that other calls with the same pools can use it. `calls` are all that do: with them, a kernel
-    keeps `tirx.noalias` where it holds; storages whose places have symbols share no bytes where they are `apart`.
+    are parameters, so that other calls with the same pools can use it. `sites` are all that do: with them, a kernel
+    keeps `tirx.noalias` where it holds, and pools whose size is not the same everywhere have a symbol as their extent.
     """
 
-    def __init__(
-        self,
-        call: Invoke,
-        pools: Sequence[PlannedPool],
-        slots: Mapping[str, PoolSlot],
-        values: Mapping[Any, Any],
-        *,
-        anywhere: bool,
-        calls: Sequence[Invoke] = (),
-        apart: Apart = lambda first, second: False,
-    ) -> None:
+    def __init__(self, site: Site, values: Mapping[Any, Any], *, anywhere: bool, sites: Sequence[Site] = ()) -> None:
+        call, pools = site.call, site.pools
         self.anywhere = anywhere
         self.call = call
         self.values = values
         self.function, self.renamed = fresh(call.primfunc)
-        self.places = places_of(call, slots)
+        self.places = places_of(site)
         self.symbolic = any(place is not None and static_extent(place.offset) is None for place in self.places)
         self.taken = {p.name for p in self.function.params}
         used = {place.pool for place in self.places if place is not None}
         own = is_npu(self.function)  # which has regions of all that are writable
+        self.extents = [_common_extent(i, (site, *sites)) for i in range(len(pools))]
         self.pools = {
-            i: _pool_buffer(_free(pool.name, self.taken), pool.extent)
+            i: _pool_buffer(_free(pool.name, self.taken), self.extents[i])
             for i, pool in enumerate(pools)
             if i in used or (own and not call.foreign and pool.device == call.device and not pool.read_only)
         }
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, Any] = {}  # storage -> parameter
-        self.distances = distances_of(calls, slots)
+        self.distances = distances_of(sites)
         self.pointers: dict[Any, Any] | None = {} if is_npu(self.function) else None  # buffer -> pointer variable
         threads = has_threads(self.function)
-        shared = (
-            sharing(calls, slots, apart) if calls and is_marked(self.function) and not own and not threads else None
-        )
+        shared = sharing(sites) if sites and is_marked(self.function) and not own and not threads else None
         self.marked = shared is not None
         self.shared: dict[int, int] = shared or {}  # storage -> its group
-        self.extents = [pool.extent for pool in pools]
         self.memories: dict[tuple[int, int], Any] = {}  # pool, group -> the pool, or one more name of it
         self.named: list[Any] = []  # declarations of such names
         self.again: list[tuple[int, Any]] = []  # pool, such a name that is a parameter
@@ -323,9 +316,15 @@ def _compact(buffer: Any) -> dict[Any, Any]:
     return {symbol: in_type_of(symbol, expr) for symbol, expr in found.items()}
 
 
-def _pool_buffer(name: str, extent: Any) -> Any:
-    """The parameter for a pool; a pool of symbolic size has a symbol of its own as its extent."""
-    known = tirx.Var(f"{name}_bytes", "int64") if static_extent(extent) is None else extent
+def _common_extent(pool: int, sites: Iterable[Site]) -> int | None:
+    """The length of a pool of that index, None where it has symbols, or not the same one at all `sites`."""
+    found = {static_extent(site.pools[pool].extent) for site in sites}
+    return found.pop() if len(found) == 1 else None
+
+
+def _pool_buffer(name: str, extent: int | None) -> Any:
+    """The parameter for a pool; one of no known length has a symbol of its own as its extent."""
+    known: Any = tirx.Var(f"{name}_bytes", "int64") if extent is None else extent
     return tirx.decl_buffer((known,), "uint8", name=name, layout=None)
 
 

@@ -6,8 +6,9 @@ pass is idempotent. Every plan is verified before it is written into the module.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -20,14 +21,15 @@ from ..extract.devices import labels, serves
 from ..extract.liveness import Storage
 from ..extract.program import Program, RelaxTensor
 from ..extract.sizes import entry_symbols
-from ..extract.tir import nodes_of
+from ..extract.tir import nodes_of, operator_of
 from ..options import NO_NPU, CompileOptions
 from ..planners import last_pool
 from ..problem import Pool
 from ..request import Loaded, Request
-from ..rewrite.aliasing import Apart, settled
+from ..rewrite.aliasing import Apart
 from ..rewrite.definitions import Definitions
-from ..rewrite.main import references, rewrite_program, users_of
+from ..rewrite.kernels import Kernels
+from ..rewrite.main import joined, rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..stages import Extracted, extract_problem
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
@@ -121,19 +123,15 @@ class PlanMemory(TypedPass):
         functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
         check_symbols(chosen.bounds, (symbol.name for f in functions for symbol in entry_symbols(f)))
         module = legalize(module)
-        users = users_of(module)
+        names = _open_functions(module)
         called = _called(module)
-        for name in _open_functions(module):
-            elsewhere = {used for used, others in users.items() if others - {name}}
-            module = plan_function(module, name, chosen, elsewhere, called)
-            for others in users.values():
-                others.discard(name)
-            for used in references(module[name]):  # Relax functions as before, and kernels of its own
-                if used not in users and isinstance(module[used], tvm.tirx.PrimFunc):
-                    for called_there in references(module[used]):
-                        users.setdefault(called_there, set()).add(used)
-                users.setdefault(used, set()).add(name)
-        return settled(module)
+        laid = [lay(_extracted(_part(module, name), name, chosen, called)) for name in names]
+        replaced = {call.function for one in laid for call in one.extracted.program.calls} - _used(module, names)
+        kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)
+        for one in laid:
+            kernels.share(one.extracted.program, one.pools, one.slots, one.apart)
+        parts = {name: _rewritten(one, chosen, kernels) for name, one in zip(names, laid, strict=True)}
+        return joined(module, parts, replaced)
 
 
 def _open_functions(module: Any) -> list[str]:
@@ -142,36 +140,73 @@ def _open_functions(module: Any) -> list[str]:
     return [gv.name_hint for gv, f in functions if isinstance(f, relax.Function) and POOLS not in f.attrs]
 
 
-def plan_function(
-    module: Any, name: str, chosen: PlanOptions, elsewhere: Collection[str], called: Collection[str]
-) -> Any:
-    """`module` (in legal form) with the Relax function called `name` planned.
+def _used(module: Any, planned: Collection[str]) -> set[str]:
+    """Names of functions that are used other than by calls in those functions that are `planned`."""
+    found: set[str] = set()
+    for gv, function in module.functions.items():
+        uses = Counter(used.name_hint for used in nodes_of(function.body, tvm.ir.GlobalVar))
+        if gv.name_hint in planned:
+            for call in nodes_of(function.body, tvm.ir.Call):
+                called = (
+                    call.args[0] if operator_of(call).startswith(("relax.call_tir", "relax.vm.call_tir")) else call.op
+                )
+                if isinstance(called, tvm.ir.GlobalVar):
+                    uses[called.name_hint] -= 1
+        found.update(name for name, count in uses.items() if count > 0)
+    return found
 
-    `elsewhere` are the functions that others refer to, `called` those that Relax functions do, by name.
-    """
+
+def _part(module: Any, name: str) -> Any:
+    """The function called `name` with what it refers to: the others have no part in its plan."""
+    wanted, found = [module.get_global_var(name)], {}
+    while wanted:
+        gv = wanted.pop()
+        if gv.name_hint not in found:
+            found[gv.name_hint] = gv
+            if gv.name_hint == name or isinstance(module[gv], tvm.tirx.PrimFunc):
+                wanted += nodes_of(module[gv].body, tvm.ir.GlobalVar)
+    functions = {gv: module[gv] for gv in found.values()}
+    return tvm.IRModule(functions, module.attrs, dict(module.global_infos.items()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Laid:
+    """A function with its plan: pools, where storages lie, definitions these use, and which share no byte."""
+
+    extracted: Extracted
+    pools: list[PlannedPool]
+    slots: dict[str, PoolSlot]
+    definitions: Definitions
+    apart: Apart
+
+
+def _extracted(module: Any, name: str, chosen: PlanOptions, called: Collection[str]) -> Extracted:
+    """The planning problem of the Relax function called `name` in `module` (in legal form)."""
     if chosen.bounds:
         gv = module.get_global_var(name)
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
     requested = _request(name, chosen, called)
     if chosen.recompute:
         module = recompute.fit(module, requested)
-    extracted = extract_problem(lower(Loaded.given(requested, module)))
-    program = extracted.program
-    pools, slots, definitions, apart = _lay(extracted)
-    _check_hard(program, [s for s in extracted.lives if s.name not in slots], requested.pools)
+    return extract_problem(lower(Loaded.given(requested, module)))
+
+
+def _rewritten(laid: Laid, chosen: PlanOptions, kernels: Kernels) -> Any:
+    """The module of one function, planned."""
+    program, requested = laid.extracted.program, laid.extracted.loaded.request
     planned = rewrite_program(
-        extracted.loaded.module,
+        laid.extracted.loaded.module,
         program,
-        pools,
-        slots,
+        laid.pools,
+        laid.slots,
         poison=chosen.poison,
-        definitions=definitions,
-        apart=apart,
+        definitions=laid.definitions,
+        apart=laid.apart,
         kept=requested.kept,
-        elsewhere=elsewhere,
+        kernels=kernels,
     )
-    left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
-    gv = planned.get_global_var(name)
+    left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in laid.slots]
+    gv = planned.get_global_var(program.name)
     planned.update_func(gv, planned[gv].with_attr(RUN_TIME, left))
     return planned
 
@@ -194,24 +229,26 @@ def _request(name: str, chosen: PlanOptions, called: Collection[str]) -> Request
     )
 
 
-def _lay(extracted: Extracted) -> tuple[list[PlannedPool], dict[str, PoolSlot], Definitions, Apart]:
-    """Pools, slots, the definitions that they use, and what knows which storages share no byte.
-
-    A verified plan, or formulas where sizes depend on symbols.
-    """
+def lay(extracted: Extracted) -> Laid:
+    """A verified plan, or formulas where sizes depend on symbols."""
     problem, options = extracted.problem, extracted.loaded.request.options
+    program = extracted.program
     if extracted.sample is None:
         plan = last_pool.plan(problem, options.planner, options.seed)
         verify.check_own(problem, plan)
-        return *pools_of(problem, plan, extracted.program), (), lambda first, second: False
-    kernels = [[internal.name for internal in call.internals] for call in extracted.program.calls]
-    found = plan_symbolic(problem, extracted.sample, options.planner, options.seed, kernels)
-    pools, slots = pools_of(problem, found.plan, extracted.program)
-    index = {p.name: i for i, p in enumerate(pools)}
-    pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
-    homes = {p.buffer: p.pool for p in found.plan.placements}
-    slots.update((name, PoolSlot(index[homes[name]], offset, found.unit)) for name, offset in found.offsets.items())
-    return pools, slots, found.definitions, found.apart
+        pools, slots = pools_of(problem, plan, program)
+        laid = Laid(extracted, pools, slots, (), lambda first, second: False)
+    else:
+        kernels = [[internal.name for internal in call.internals] for call in program.calls]
+        found = plan_symbolic(problem, extracted.sample, options.planner, options.seed, kernels)
+        pools, slots = pools_of(problem, found.plan, program)
+        index = {p.name: i for i, p in enumerate(pools)}
+        pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
+        homes = {p.buffer: p.pool for p in found.plan.placements}
+        slots |= {name: PoolSlot(index[homes[name]], offset, found.unit) for name, offset in found.offsets.items()}
+        laid = Laid(extracted, pools, slots, found.definitions, found.apart)
+    _check_hard(program, [s for s in extracted.lives if s.name not in slots], extracted.loaded.request.pools)
+    return laid
 
 
 def _called(module: Any) -> set[str]:

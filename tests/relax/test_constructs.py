@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -73,27 +74,23 @@ def clobbered(program, problem, slots):
 
 def broken(monkeypatch, module, share):
     """`module` planned, with one storage on top of another that lives on, or else at no multiple of its elements."""
-    problems, moved = [], []
-    extract_problem, rewrite = plan_memory.extract_problem, plan_memory.rewrite_program
+    moved = []
+    lay = plan_memory.lay
 
-    def extracted(loaded):
-        result = extract_problem(loaded)
-        problems.append(result.problem)
-        return result
-
-    def rewritten(module, program, pools, slots, **options):
+    def moving(extracted):
+        laid, problem, program = lay(extracted), extracted.problem, extracted.program
+        slots = laid.slots
         if not moved and slots:
-            pair = clobbered(program, problems[-1], slots)
-            name = pair[1] if pair else min(slots, key=lambda n: problems[-1].buffer(n).size_bytes)
+            pair = clobbered(program, problem, slots)
+            name = pair[1] if pair else min(slots, key=lambda n: problem.buffer(n).size_bytes)
             moved.append(pair or (name,))
             there = slots[pair[0]] if pair else PoolSlot(slots[name].pool, slots[name].offset + 2)
-            aliases = [{n for n, _ in g.members} for g in problems[-1].aliases]
+            aliases = [{n for n, _ in g.members} for g in problem.aliases]
             group = next((g for g in aliases if name in g), {name})
             slots = {**slots, **dict.fromkeys(group, there)}
-        return rewrite(module, program, pools, slots, **options)
+        return replace(laid, slots=slots)
 
-    monkeypatch.setattr(plan_memory, "extract_problem", extracted)
-    monkeypatch.setattr(plan_memory, "rewrite_program", rewritten)
+    monkeypatch.setattr(plan_memory, "lay", moving)
     return PlanMemory(share=share)(module), moved
 
 

@@ -277,3 +277,64 @@ def test_a_module_without_call_tir_is_well_formed_afterwards():
         for m, p in ((Module, "default"), (planned, pipeline()))
     )
     assert np.array_equal(wanted, got)
+
+
+def many_functions(rng, count):
+    """Functions of one shape, whose operators are drawn: the kernels are the same, their places are not."""
+    builder = relax.BlockBuilder()
+    for k in range(count):
+        x = relax.Var("x", relax.TensorType((8, 8), "float32"))
+        with builder.function("main" if k == 0 else f"f{k}", [x]):
+            values = [x]
+            for _ in range(int(rng.integers(3, 12))):
+                first, second = (values[int(i)] for i in rng.integers(max(0, len(values) - 4), len(values), 2))
+                made = (relax.op.tanh(first), relax.op.add(first, second), relax.op.nn.softmax(first))
+                values.append(builder.emit(made[int(rng.integers(3))]))
+            builder.emit_func_output(relax.op.add(values[-1], values[-2]))
+    return builder.get()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_functions_share_kernels(seed):
+    module = many_functions(np.random.default_rng(seed), 12)
+    planned = PlanMemory(poison=0xA5)(module)
+    assert memory_plan_faults(planned) == ((), ())
+    relaxed = [f for f in planned.functions.values() if isinstance(f, relax.Function)]
+    kernels = len(planned.functions) - 2 * len(relaxed)  # without what fills a pool
+    forms = 2**3 + 2**2 + 2**2  # each tensor of add, tanh and softmax is in the pool or not
+    assert kernels <= forms < sum(len(f.attrs["npu.calls"]) for f in relaxed)
+    unplanned, own = (
+        relax.VirtualMachine(tvm.compile(m, target="llvm", relax_pipeline=pipeline(plan=False)), tvm.cpu())
+        for m in (module, planned)
+    )
+    x = tvm.runtime.tensor(np.random.default_rng(seed).standard_normal((8, 8)).astype("float32"))
+    for gv, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            name = gv.name_hint
+            assert own[name](x).numpy().tobytes() == unplanned[name](x).numpy().tobytes()
+            alone = PlanMemory()(tvm.IRModule({gv: function.with_attr("global_symbol", name)}))
+            assert pool_sizes(planned, {}, name) == pool_sizes(alone, {}, name)
+
+
+def test_a_kernel_that_is_also_a_value_keeps_its_form():
+    @I.ir_module
+    class Module:
+        @T.prim_func(s_tir=True)
+        def double(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+            for i in range(8):
+                b[i] = a[i] * T.float32(2)
+
+        @R.function
+        def main(x: R.Tensor((8,), "float32")):
+            y = R.call_tir(Module.double, (x,), out_ty=R.Tensor((8,), "float32"))
+            return R.call_tir(Module.double, (y,), out_ty=R.Tensor((8,), "float32"))
+
+        @R.function(pure=False)
+        def other(x: R.Tensor((8,), "float32")):
+            y = R.builtin.alloc_tensor(R.shape([8]), "float32", 0)
+            _ = R.call_packed("tests.call_kernel", Module.double, x, y, ty_args=(R.Tuple,))
+            return y
+
+    planned = PlanMemory()(Module)
+    assert tvm_ffi.structural_equal(planned["double"], Module["double"])
+    assert {"double_1", "double_2"} & {gv.name_hint for gv in planned.functions}
