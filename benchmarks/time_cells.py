@@ -2,9 +2,9 @@
 
     python -m benchmarks.time_cells FOLDER [--page docs/time_validation.md]
 
-FOLDER has the published counts (`cells_networks.csv`, `cells_micro.csv`, `cells_sweeps.csv`) and the models. Streams
-of the networks are Vela 5.0.0's, which were measured and are kept with the tests; others are the installed Vela's.
-Nothing is asserted.
+FOLDER has the published counts (`cells_networks.csv`, `cells_yolo.csv`, `cells_micro.csv`, `cells_sweeps.csv`) and
+single convolutions. Streams of the networks are Vela 5.0.0's, which were measured and are kept with the tests; those of
+single convolutions are the installed Vela's. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def cells(folder: Path) -> Iterator[Cell]:
 
 
 def networks(folder: Path) -> Iterator[Cell]:
-    """Three networks on every NPU."""
-    for row in rows(folder / "cells_networks.csv"):
+    """Four networks on every NPU."""
+    for row in rows(folder / "cells_networks.csv") + rows(folder / "cells_yolo.csv"):
         npu = accelerator(f"ethos-{row['npu']}-{row['macs']}")
-        memory_map = around(npu, row["memory_mode"], off=row["adapters"] == "off")
+        commands, memory_map = measured_on(row, npu)
         adapters = ", adapters off" if row["adapters"] == "off" else ""
         mode = "" if row["memory_mode"] == "Dedicated_Sram" or row["npu"] == "u55" else f", {row['memory_mode']}"
         beats = tuple(int(row[key]) for key in ("p0_rd_beats", "p0_wr_beats", "p1_rd_beats", "p1_wr_beats") if row[key])
-        found = estimate(stream(folder, row, npu), npu, memory_map)
+        found = estimate(commands, npu, memory_map)
         yield Cell(
             f"{npu.name.rpartition('-')[0]} networks{adapters}",
             f"{npu.name} {row['model']}{mode}{', compiled for ' + row['system_config'] if odd(row) else ''}",
@@ -87,6 +87,14 @@ def networks(folder: Path) -> Iterator[Cell]:
             beats,
             not row["active"],
         )
+
+
+def measured_on(row: Row, npu: Architecture) -> tuple[tuple[Command, ...], MemoryMap]:
+    """The stream of a published count, and the memories that it ran on."""
+    u85 = npu.language is Language.U85
+    kind = "Low" if odd(row) else row["memory_mode"]
+    commands = measured(row["model"], npu, f".{kind}" if u85 and kind != "Dedicated_Sram" else "")
+    return commands, around(npu, row["memory_mode"], off=row["adapters"] == "off")
 
 
 def odd(row: Row) -> bool:
@@ -136,8 +144,7 @@ def sweeps(folder: Path) -> Iterator[Cell]:
             memory_map = changed(memory_map, _faster_pulse, external=True)
         name = f"{row['model']} {npu.name} " + " ".join(f"{key[4:]} {n}" for key, n in requested.items())
         name += f" SRAM_BWCAP {row['SRAM_BWCAP']}" * bool(row["SRAM_BWCAP"])
-        commands = stream(folder, row, npu)
-        found = estimate(commands, npu, memory_map)
+        found = estimate(measured(row["model"], npu), npu, memory_map)
         yield Cell(f"sweep: {row['what']}", name, int(row["total"]), found, reading=True)
 
 
@@ -204,22 +211,12 @@ def _fast(system: System, limits: bool, off: bool) -> System:
     return replace(system, memories=memories)
 
 
-def stream(folder: Path, row: Row, npu: Architecture) -> tuple[Command, ...]:
-    """That was measured, where it is kept; else the installed Vela's."""
-    mode = row.get("memory_mode") or ("Shared_Sram" if row["npu"] == "u55" else "Dedicated_Sram")
-    if row["npu"] != "u85" or (mode == "Dedicated_Sram" and not odd({"system_config": "", **row})):
-        return measured(row["model"], npu)
-    model = folder / "models" / f"{row['model']}.tflite"
-    named = row.get("system_config") or load_system(_ADAPTERS[row["npu"]]).vela
-    return compiled(model, npu.name, system_of(named), mode)
-
-
 @lru_cache
-def measured(model: str, npu: Architecture) -> tuple[Command, ...]:
-    """Of Vela 5.0.0."""
+def measured(model: str, npu: Architecture, kind: str = "") -> tuple[Command, ...]:
+    """Of Vela 5.0.0; `kind`: `.` and the memory mode, or `.Low` for that configuration, where another is usual."""
     u85 = npu.language is Language.U85
     streams = np.load(GOLDEN / f"{'u85' if u85 else 'u55_u65'}_streams_of_vela_5_0.npz")
-    words = streams[f"{model}.{npu.macs if u85 else npu.name.removeprefix('ethos-')}"]
+    words = streams[f"{model}.{npu.macs if u85 else npu.name.removeprefix('ethos-')}{kind}"]
     return tuple(decode(tuple(map(int, words)), npu.language))
 
 

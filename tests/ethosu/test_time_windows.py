@@ -97,14 +97,18 @@ def excess(commands: tuple[Command, ...], npu: Architecture, memory_map: MemoryM
 
 
 @pytest.mark.parametrize(
-    ("model", "npu"),
-    [tuple(key.split(".")) for key in np.load(GOLDEN / "u55_u65_streams_of_vela_5_0.npz")]
-    + [(m, f"u85-{n}") for m, n in (key.split(".") for key in np.load(GOLDEN / "u85_streams_of_vela_5_0.npz"))],
+    ("model", "npu", "kind"),
+    [(*key.split("."), "") for key in np.load(GOLDEN / "u55_u65_streams_of_vela_5_0.npz")]
+    + [
+        (model, f"u85-{macs}", "." + kind[0] if kind else "")
+        for model, macs, *kind in (key.split(".") for key in np.load(GOLDEN / "u85_streams_of_vela_5_0.npz"))
+    ],
 )
-def test_measured_streams_keep_the_rate_of_memories(model: str, npu: str) -> None:
+def test_measured_streams_keep_the_rate_of_memories(model: str, npu: str, kind: str) -> None:
     target = accelerator(f"ethos-{npu}")
-    memory_map = around(target, "Shared_Sram" if npu.startswith("u55") else "Dedicated_Sram")
-    assert excess(measured(model, target), target, memory_map) == {}
+    usual = "Shared_Sram" if npu.startswith("u55") else "Dedicated_Sram"
+    memory_map = around(target, kind[1:] if kind.endswith("Sram") or kind.endswith("Only") else usual)
+    assert excess(measured(model, target, kind), target, memory_map) == {}
 
 
 LONG = ("deeplabv3_dm05_uint8",)  # two minutes each; NPU_MEMPLAN_LONG=1 runs them

@@ -1,0 +1,154 @@
+"""How far the estimate is off on a network that it has not seen: errors with one network left out.
+
+    python -m benchmarks.time_left_out FOLDER [--details] [--page docs/time_validation.md]
+
+FOLDER has the published counts (`benchmarks.time_cells`). The timing model has a few constants that were chosen after
+looking at counts. For each family of NPUs and each network they are chosen anew from the counts of all other networks,
+for the least worst error, and then predict the counts of the one left out. The last columns are the range of published
+counts over these predictions that has nine of ten of them: printed ranges use it (`Architecture.count_range`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from npu_memplan.ethosu.arch import Architecture, Product, accelerator
+from npu_memplan.ethosu.stream.commands import Command
+from npu_memplan.ethosu.time import MemoryMap, estimate
+
+from .time_cells import MARK as NEXT_MARK
+from .time_cells import STEP, measured_on, rows
+
+CONTAINED = 0.9  # of the counts left out, in a printed range
+MARK = "<!-- made by benchmarks/time_left_out.py -->"
+Constants = tuple[tuple[str, float], ...]
+CHOICES: Mapping[Product, Mapping[str, tuple[float, ...]]] = {
+    Product.U55: {"launch_cycles": (0, 40, 60, 80, 100, 120, 160)},
+    Product.U65: {"launch_cycles": (0, 40, 60, 80, 100, 120, 160)},
+    Product.U85: {"launch_cycles": (0, 10, 20), "turn_cycles": (70, 140, 200, 260), "in_flight_share": (0.8, 0.9, 1.0)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A published count of a network."""
+
+    npu: Architecture
+    network: str
+    name: str
+    published: int
+    reading: bool  # the cycle counter's, which goes on until its next step
+    commands: tuple[Command, ...]
+    memory_map: MemoryMap
+
+    def ratio(self, constants: Constants) -> float:
+        """Of the estimate with other `constants` to the count."""
+        changed = {key: value for key, value in constants if getattr(self.npu, key) or key != "in_flight_share"}
+        if self.npu.in_flight_share == 1.0:
+            changed.pop("in_flight_share", None)  # two ports: nothing was chosen
+        values: dict[str, Any] = {key: type(getattr(self.npu, key))(value) for key, value in changed.items()}
+        cycles = estimate(self.commands, replace(self.npu, **values), self.memory_map).total
+        read = -(-cycles // STEP) * STEP + self.published % STEP if self.reading else cycles
+        return read / self.published
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What the constants chosen without a network say of one of its counts."""
+
+    count: Count
+    constants: Constants
+    ratio: float
+
+
+def counts(folder: Path) -> Iterator[Count]:
+    """Of all networks on all NPUs."""
+    for row in rows(folder / "cells_networks.csv") + rows(folder / "cells_yolo.csv"):
+        npu = accelerator(f"ethos-{row['npu']}-{row['macs']}")
+        words = (npu.name, row["model"], row["memory_mode"], row["system_config"], row["adapters"])
+        published = int(row["active"] or row["total"])
+        yield Count(npu, row["model"], " ".join(words), published, not row["active"], *measured_on(row, npu))
+
+
+def left_out(found: Sequence[Count]) -> list[LeftOut]:
+    """Each count of one family, predicted by constants chosen from the other networks'."""
+    choices = CHOICES[found[0].npu.product]
+    ratios = {
+        constants: [count.ratio(constants) for count in found]
+        for values in product(*choices.values())
+        for constants in [tuple(zip(choices, values, strict=True))]
+    }
+    predicted = []
+    for network in dict.fromkeys(count.network for count in found):
+        seen = [index for index, count in enumerate(found) if count.network != network]
+        best = min(ratios, key=lambda constants: max(abs(math.log(ratios[constants][index])) for index in seen))
+        predicted += [
+            LeftOut(count, best, ratios[best][index]) for index, count in enumerate(found) if count.network == network
+        ]
+    return predicted
+
+
+def range_of(ratios: Sequence[float]) -> tuple[float, float]:
+    """The narrowest range around 1 that has `CONTAINED` of the published counts over the estimates."""
+    published = sorted(1 / ratio for ratio in ratios)
+    most = math.floor(len(published) * (1 - CONTAINED) + 1e-9)  # that may lie outside
+    ranges = [
+        (min(1.0, published[below]), max(1.0, published[len(published) - 1 - most + below]))
+        for below in range(most + 1)
+    ]
+    return min(ranges, key=lambda between: between[1] / between[0])
+
+
+def rounded(between: tuple[float, float]) -> tuple[float, float]:
+    """Outwards, to hundredths."""
+    return math.floor(between[0] * 100 + 1e-9) / 100, math.ceil(between[1] * 100 - 1e-9) / 100
+
+
+def families(folder: Path) -> dict[Product, list[LeftOut]]:
+    """Of every family."""
+    found = list(counts(folder))
+    products = dict.fromkeys(count.npu.product for count in found)
+    return {family: left_out([count for count in found if count.npu.product is family]) for family in products}
+
+
+def table(found: Mapping[Product, Sequence[LeftOut]]) -> list[str]:
+    """Errors of each network left out, and the range of each family."""
+    lines = ["| family | network left out | counts | lowest | highest | range of nine in ten |"]
+    lines.append("|---|---|--:|--:|--:|--:|")
+    for family, predicted in found.items():
+        for network in dict.fromkeys(one.count.network for one in predicted):
+            ratios = [one.ratio for one in predicted if one.count.network == network]
+            lines.append(f"| {family.name} | {network} | {len(ratios)} | {min(ratios):.3f} | {max(ratios):.3f} | |")
+        ratios = [one.ratio for one in predicted]
+        low, high = rounded(range_of(ratios))
+        least, most = min(ratios), max(ratios)
+        lines.append(f"| {family.name} | all | {len(ratios)} | {least:.3f} | {most:.3f} | {low:.2f} to {high:.2f} |")
+    return lines
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--details", action="store_true", help="print every count")
+    parser.add_argument("--page", type=Path, help="put the table into this page")
+    requested = parser.parse_args()
+    found = families(requested.folder)
+    text = "\n".join(table(found))
+    print(text)
+    if requested.page is not None:
+        before, mark, rest = requested.page.read_text(encoding="utf-8").partition(MARK)
+        after = rest.partition(NEXT_MARK)[2]
+        requested.page.write_text(f"{before}{mark}\n\n{text}\n\n{NEXT_MARK}{after}", encoding="utf-8")
+    for one in (one for predicted in found.values() for one in predicted if requested.details):
+        print(f"{one.ratio:.3f} {one.count.name} {one.count.published:,} {dict(one.constants)}")
+
+
+if __name__ == "__main__":
+    main()
