@@ -5,7 +5,7 @@ Invariant: all limits are units of work, never seconds, so that an effort gives 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ethosu.schedule.prefetch.search import WORK
 
@@ -21,13 +21,12 @@ class SearchBudget:
     allocation_work: int  # of copies that get addresses
     plan_nodes: int  # of each plan of maps and copies
     last_work: int  # of the best candidate, once some have addresses; 0: none
-    tunes_slices: bool  # of single operations
     shares: tuple[float, ...]  # of the pool, for stripes whose weights are prefetched
     in_place_shares: tuple[float, ...]  # the same, whose weights are read in place
     read_once_shares: tuple[float, ...]  # the same, whose weights are prefetched where they are read again
     both_lowerings: bool  # for few bytes too, for its stripes, in a default compile whose maps are in the fast pool
     sliced_forms: int  # candidates that are cut into slices of other sizes
-    under_all: int  # candidates searched once more, under all models at once; half of them are allocated
+    tunes_slices: bool = False  # of single operations
 
     @property
     def stripes(self) -> bool:
@@ -36,15 +35,26 @@ class SearchBudget:
 
 
 # `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, with no stripes but
-# those of pools with a size.
+# those of pools with a size. `normal` has three of the shares: on the benchmark networks they find what all find.
 BUDGETS = {
-    "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, False, (), (), (), False, 0, 0),
+    "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, (), (), (), False, 0),
     "normal": SearchBudget(
-        ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 4_000, 0, True, _SHARES,
-        _SHARES[:2], _SHARES[1:2], False, 2, 4,
+        ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 4_000, 0, (1.0, 0.85, 0.6), (), (), False, 2,
     ),
     "max": SearchBudget(
-        ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 20_000, 8 * WORK, True,
-        (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], True, 4, 8,
+        ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 20_000, 8 * WORK,
+        (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], True, 4,
+        tunes_slices=True,
     ),
 }  # fmt: skip
+
+# By which a search goes on whose program is slower than Vela's stream: with stripes that leave their constants in place
+_MORE_STRIPES = replace(
+    BUDGETS["normal"], shares=_SHARES, in_place_shares=_SHARES[:2], read_once_shares=_SHARES[1:2], tunes_slices=True
+)
+
+
+def further_budget(budget: SearchBudget) -> SearchBudget | None:
+    """The budget of a second search, where a program is slower than Vela's stream; None where there is none."""
+    later = {BUDGETS["quick"]: BUDGETS["normal"], BUDGETS["normal"]: _MORE_STRIPES}
+    return later.get(budget)

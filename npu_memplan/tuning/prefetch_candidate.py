@@ -15,6 +15,7 @@ from .. import planners
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
 from ..ethosu.schedule.prefetch.insert import insert
+from ..ethosu.schedule.prefetch.least_work import least_work, port_cycles
 from ..ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal
 from ..ethosu.schedule.prefetch.reads import constant_blocks
 from ..ethosu.schedule.prefetch.schedules import Copy
@@ -83,6 +84,17 @@ class PrefetchCandidate:
     def optimistic_cycles(self) -> int:
         """Optimistic cycles of the calls whose constants may be prefetched: before copies are allocated."""
         return sum(search.best.cycles for search in self._searches)
+
+    @property
+    def least_cycles(self) -> int:
+        """What the same operations take at least, whatever is copied: a bound of the calls that are searched, which
+        holds for them in slices as well.
+        """
+        clocks = [(timed, sum(constant.size_bytes for constant in timed.constants)) for _, timed in self._timed_calls]
+        return sum(
+            round(max(least_work(timed)[0], port_cycles(size_bytes, timed.program.accelerator, timed.memory_map)))
+            for timed, size_bytes in clocks
+        )
 
     def search(self, work: int) -> None:
         """Lower the optimistic cycles, until `work` operations of the timing model are spent."""

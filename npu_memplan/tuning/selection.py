@@ -25,7 +25,7 @@ from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
 from ..vocabulary import is_npu
 from .bounds import port_bound
-from .budget import BUDGETS
+from .budget import BUDGETS, SearchBudget, further_budget
 from .candidate import ProgramCandidate, cycles_by_model
 from .original_plan import ORIGINAL, original_plan
 from .prefetch_candidate import PrefetchCandidate
@@ -38,6 +38,7 @@ from .weight_prefetch import (
     fast_pool,
     in_better_blocks,
     is_ended,
+    make_best,
     prefer_bytes,
     read_in_place,
     report_missing_search,
@@ -49,7 +50,6 @@ COMPILERS = {VELA: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _HOPE = 1.5  # times that limit: what takes more without a search is not searched alone
 _AT_ONCE = (1.0,)  # share of the pool for stripes where `--effort` has none, and nothing fits whole
-_FURTHER = {"quick": "normal"}  # by `--effort`: at which a search goes on whose program is slower than Vela's stream
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
 
 
@@ -61,14 +61,16 @@ def select_fastest(
     slack: float = 1.0,
     extract: Callable[[Loaded], Extracted] = extract_problem,
     always_stripes: bool = True,
+    budget: SearchBudget | None = None,
 ) -> Planned:
     """The best program of the backends requested, in pools of the sizes given; `load` reads and lowers the model,
     `extract` states its planning problem. `slack`: of programs within so many times the fewest cycles, the one with
-    the fewest bytes. `always_stripes`: native lowering is made in stripes at every `--effort`.
+    the fewest bytes. `always_stripes`: native lowering is made in stripes at every `--effort`. `budget`: that of
+    `--effort`, if none is given.
 
     Raises what the first backend raises where none can be planned.
     """
-    nominal, attempts, budget = Ranking(memory_map), Attempts(), BUDGETS[options.effort]
+    nominal, attempts, budget = Ranking(memory_map), Attempts(), budget or BUDGETS[options.effort]
     rank = nominal.under(SEARCHED)
     lifted: list[Planned] = []
     ours: list[Planned] = []
@@ -84,23 +86,23 @@ def select_fastest(
             near = nominal(lifted[0])[0] <= _HOPE * least
             searched = search_programs(lifted, rank, budget, theirs) if near else None
             if searched is not None and searched.cycles[0] <= least:
-                return _explained(_finished(searched, slack, rank), rank, options, bool(theirs))
+                return _make_explained(_finished(searched, slack, rank), rank, options, bool(theirs))
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].extracted) if lifted else None
         with attempts.of(OURS):
             native = replace(options, npu_compiler="tvm", stripes=False)
-            for made in _ours(
-                lambda wanted: extract(_named(load(wanted), OURS)), native, rank.memory_map, most, always_stripes
-            ):
+
+            def lower(wanted: CompileOptions) -> Extracted:
+                return extract(_named(load(wanted), OURS))
+
+            for made in _ours(lower, native, rank.memory_map, most, always_stripes, budget):
                 ours.append(made)  # they stay if a later one fails
     # programs that fit, and are read, are compared
     attempts.settle(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
     found = _finished(search_programs([*lifted, *ours], rank, budget, theirs), slack, rank)
-    if theirs and found.ratio > 1 and options.effort in _FURTHER:
-        further = replace(options, effort=_FURTHER[options.effort])
-        best = select_fastest(further, memory_map, load, slack, extract, always_stripes)
-        return _for_options(best, options)
-    return _explained(found, rank, options, bool(theirs))
+    if theirs and found.ratio > 1 and (more := further_budget(budget)) is not None:
+        return select_fastest(options, memory_map, load, slack, extract, always_stripes, more)
+    return _make_explained(found, rank, options, bool(theirs))
 
 
 def _finished(found: SearchResult, slack: float, rank: Ranking) -> SearchResult:
@@ -151,6 +153,7 @@ def _ours(
     memory_map: MemoryMap,
     most_on_host: int | None,
     always_stripes: bool,
+    budget: SearchBudget,
 ) -> Iterator[Planned]:
     """Native lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
     where it leaves more calls to the host than `most_on_host`.
@@ -161,7 +164,7 @@ def _ours(
     found: list[Planned] = []
     missed: PlanningError | None = None
     nodes = _NODES if options.time_limit_s is None else None
-    for made in _forms(load, options, memory_map, most_on_host, always_stripes, found):
+    for made in _forms(load, options, memory_map, most_on_host, always_stripes, budget, found):
         if found and is_ended():
             break
         try:
@@ -181,6 +184,7 @@ def _forms(
     memory_map: MemoryMap,
     most_on_host: int | None,
     always_stripes: bool,
+    budget: SearchBudget,
     found: Sequence[Planned],
 ) -> Iterator[Extracted]:
     """Native lowering for few cycles, that for few bytes unless there is a plan in `found` by then, and their stripes.
@@ -189,7 +193,6 @@ def _forms(
     sizes, or the budget says so.
     """
     forms: list[Extracted] = []
-    budget = BUDGETS[options.effort]
 
     def spilled() -> bool:
         """Whether no plan has all maps in the fast pool."""
@@ -255,11 +258,12 @@ def _size(extracted: Extracted) -> list[tuple[int, list[int]]]:
     return [(len(p.operations), sorted(buffer.size_bytes for buffer in p.buffers)) for p in programs]
 
 
-def _explained(found: SearchResult, rank: Ranking, requested: CompileOptions, beside_vela: bool) -> Planned:
+def _make_explained(found: SearchResult, rank: Ranking, requested: CompileOptions, beside_vela: bool) -> Planned:
     """The best for the options requested, with the line that says why; `beside_vela`: it was compared with Vela's own
     stream.
     """
-    best, made = found.best, found.made
+    found, made = make_best(found, rank)
+    best = found.best
     others = [candidate for candidate in found.candidates if _lifts(candidate) != _lifts(best)]
     text = f"{_name_backend(best)}, {_figures(best, rank)}, {port_bound(made, rank.memory_map):,} at least"
     if others:

@@ -19,7 +19,7 @@ from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.reads import in_place
 from ..ethosu.schedule.prefetch.slices import Slices
 from ..ethosu.schedule.prefetch.tables import loaded_early
-from ..ethosu.time import MODELS, SEARCHED, MemoryMap, Traffic
+from ..ethosu.time import SEARCHED, MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import Fallback, contained, fall_back
 from ..stages import Extracted, Planned
@@ -33,10 +33,10 @@ from .rebuild import Cutters, called_once, rebuild_problem, slicers
 
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
+_NO_GAIN = 0.998  # of the cycles of the best: what takes so much in any case is not cut into slices
 _WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _HOPE = 2  # a candidate is taken to lose at least this part of the smallest allocation penalty seen
 _FINALISTS = 8  # besides the first program, by their cycles under the model of the search
-_SLOWER = 4  # candidates searched under all models at any effort, where the best is slower than the reference
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -46,7 +46,8 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
     A pool that has no size is no larger than `planned` makes it.
     """
     searched = rank.under(SEARCHED)
-    made = in_better_blocks(search_programs((planned,), searched, budget_of(planned)), searched).made
+    found = in_better_blocks(search_programs((planned,), searched, budget_of(planned)), searched)
+    _, made = make_best(found, searched)
     report_missing_search()
     return made
 
@@ -72,10 +73,10 @@ def is_ended() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Programs of one model that were compared; `made` is the plan of the `best`, which satisfies the constraints."""
+    """Programs of one model that were compared; none of those that were found is made yet."""
 
     best: ProgramCandidate
-    made: Planned
+    others: tuple[ProgramCandidate, ...]  # that are taken, in this order, where the best violates a constraint
     candidates: tuple[ProgramCandidate, ...]  # the first program as its compiler made it comes first
     estimated: tuple[PrefetchCandidate, ...]  # all that were searched for copies, some of them not to the end
     cycles: tuple[int, ...]  # of the best, under each model of what no count decides
@@ -105,7 +106,6 @@ def search_programs(
         forms = _cut_forms(_different(programs, fast, limit), rank, fast, limit, budget)
         estimated = sorted(forms, key=_optimistic_cycles)
         _search_copies(forms, incumbent, budget)
-        _search_under_all(sorted(forms, key=_optimistic_cycles), incumbent, rank, budget)
     return _settle(incumbent, tuple(estimated), rank)
 
 
@@ -121,50 +121,56 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchRes
             continue
         if _worst_ratio(cycles, result.reference) > max(1, result.ratio):
             continue
-        made = _made(candidate, rank)
-        if made is not None:
-            return replace(result, best=candidate, made=made, cycles=cycles)
+        return replace(result, best=candidate, others=(result.best, *result.others), cycles=cycles)
     return result
 
 
 def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:
     """With the best in blocks that suit its stream, where those are a gain."""
     other = reblocked(result.best, rank)
-    made = None if other is None else _made(other, rank)
-    return result if other is None or made is None else replace(result, best=other, made=made, cycles=other.cycles)
+    if other is None:
+        return result
+    return replace(result, best=other, others=(result.best, *result.others), cycles=other.cycles)
 
 
-def _made(candidate: ProgramCandidate, rank: Ranking) -> Planned | None:
-    """The program of a candidate; None, and the fault is reported, where its plan violates a constraint."""
-    with contained(f"{candidate.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
-        return candidate.made(rank)
-    return None
+def make_best(result: SearchResult, rank: Ranking) -> tuple[SearchResult, Planned]:
+    """The plan of the best, which satisfies the constraints; with another as the best, and the fault is reported, where
+    its plan violates one.
+    """
+    for one in (result.best, *result.others):
+        with contained(f"{one.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
+            made = one.made(rank)
+            return (
+                result if one is result.best else replace(result, best=one, cycles=cycles_by_model(one, rank))
+            ), made
+    raise InternalError("the first program, which needs no new plan, was not among those compared")
 
 
 class _Incumbent:
-    """The best candidate so far, by its cycles under the model of the search, and all that it was compared with."""
+    """The best candidate so far, by its worst ratio to the reference, and all that it was compared with."""
 
     def __init__(self, candidates: Sequence[ProgramCandidate], rank: Ranking, reference: Sequence[int]) -> None:
         self.candidates, self._ranking = list(candidates), rank
         theirs = reference or candidates[0].plain.extracted.loaded.comparable_cycles
         self.reference = tuple(theirs) or cycles_by_model(candidates[0], rank)
-        self.added: list[ProgramCandidate] = []  # that were searched for under all models
-        self.best = min(candidates, key=_rank)
-        self.made = self.best.plain
+        self._ratios: dict[int, float] = {}  # by candidate, which all live as long
+        self.best = min(candidates, key=self.key)
+
+    def key(self, candidate: ProgramCandidate) -> tuple[float, Rank]:
+        """What candidates are compared by."""
+        if id(candidate) not in self._ratios:
+            self._ratios[id(candidate)] = _worst_ratio(cycles_by_model(candidate, self._ranking), self.reference)
+        return self._ratios[id(candidate)], candidate.rank
+
+    @property
+    def ratio(self) -> float:
+        """Of the best."""
+        return self.key(self.best)[0]
 
     def enter(self, candidates: Sequence[ProgramCandidate]) -> None:
-        """Compare more; the plan of one that becomes the best is verified first."""
-        for candidate in sorted(candidates, key=_rank):
-            if candidate.rank < self.best.rank:
-                made = _made(candidate, self._ranking)
-                if made is None:
-                    continue
-                self.made, self.best = made, candidate
-            self.candidates.append(candidate)
-
-    def add(self, candidates: Iterable[ProgramCandidate]) -> None:
-        """More, which are compared under all models only, in the end."""
-        self.added += candidates
+        """Compare more."""
+        self.candidates += candidates
+        self.best = min((self.best, *candidates), key=self.key)
 
 
 def _settle(incumbent: _Incumbent, estimated: tuple[PrefetchCandidate, ...], rank: Ranking) -> SearchResult:
@@ -172,65 +178,43 @@ def _settle(incumbent: _Incumbent, estimated: tuple[PrefetchCandidate, ...], ran
     The first program, as its compiler made it, is replaced only where all models agree.
     """
     first, *others = incumbent.candidates
-    finalists = [first, *sorted(others, key=_rank)[:_FINALISTS], *incumbent.added]
+    finalists = [first, *sorted(others, key=incumbent.key)[:_FINALISTS]]
     known = [(one, cycles_by_model(one, rank)) for one in finalists]
     stays = known[0][1]
     reference = incumbent.reference
     agreed = [(_worst_ratio(cycles, reference), one, cycles) for one, cycles in known if all(map(le, cycles, stays))]
-    for _, one, cycles in sorted(agreed, key=lambda row: (row[0], row[1].rank)):
-        made = incumbent.made if one is incumbent.best else _made(one, rank)
-        if made is not None:
-            compared = (*incumbent.candidates, *incumbent.added)
-            return SearchResult(one, made, compared, estimated, cycles, reference)
-    raise InternalError("the first program, which needs no new plan, was not among the finalists")
+    ordered = sorted(agreed, key=lambda row: (row[0], row[1].rank))
+    best, *rest = (one for _, one, _ in ordered)
+    return SearchResult(best, tuple(rest), tuple(incumbent.candidates), estimated, ordered[0][2], reference)
 
 
 def _search_copies(forms: _Forms, incumbent: _Incumbent, budget: SearchBudget) -> None:
-    """Search in rounds for copies of ever fewer candidates, and allocate those of the last round."""
+    """Search in rounds for copies of ever fewer candidates, the last round under all models at once, by which programs
+    are taken in the end, and allocate those of the last round.
+    """
     searched = sorted(forms, key=_optimistic_cycles)
-    for count, work in budget.rounds:
-        searched = sorted(searched, key=_optimistic_cycles)[:count]
+    *rounds, (count, last) = budget.rounds
+    for most, work in rounds:
+        searched = sorted(searched, key=_optimistic_cycles)[:most]
         for candidate in searched:
             if not is_ended():
                 candidate.search(work)
-    found = sorted(searched, key=_optimistic_cycles)
-    tuned = found and budget.tunes_slices and not is_ended()
-    found = [*(_with_tuned_slices(found[0], forms, budget) if tuned else ()), *found]
-    penalties: dict[PrefetchCandidate, float] = {}  # the part of its estimate that each lost when it was allocated
+    best = [one for one in sorted(searched, key=_optimistic_cycles)[:count] if one.optimistic_cycles]
+    found = [one.under_all(incumbent.reference) for one in best]
     for candidate in found:
+        if not is_ended():
+            candidate.search(last)
+    penalties: dict[PrefetchCandidate, float] = {}  # the part of its estimate that each lost when it was allocated
+    for candidate in sorted(found, key=_cost):
         _allocate(candidate, penalties, incumbent, budget)
-    for candidate in found[:1] if budget.last_work and not is_ended() else ():
-        before = candidate.optimistic_cycles
-        candidate.search(budget.last_work)
-        if candidate.optimistic_cycles < before:
+    if best and budget.tunes_slices and not is_ended():
+        for candidate in _with_tuned_slices(best[0], forms, budget, incumbent.reference):
             _allocate(candidate, penalties, incumbent, budget)
-
-
-def _search_under_all(
-    searched: Sequence[PrefetchCandidate], incumbent: _Incumbent, rank: Ranking, budget: SearchBudget
-) -> None:
-    """Search for copies of the best candidates once more, under all models at once, by which programs are taken in the
-    end; where the model of the search is that in which the best program gains least, that was done. The best of
-    them are allocated, as long as they may gain more.
-    """
-    reference = incumbent.reference
-    cycles = cycles_by_model(incumbent.best, rank)
-    worst = max(range(len(MODELS)), key=lambda index: cycles[index] / max(1, reference[index]))
-    if MODELS[worst] == rank.memory_map.assumptions:
-        return
-    least = _worst_ratio(cycles, reference)
-    count = budget.under_all if least <= 1 else max(budget.under_all, _SLOWER)
-    others = []
-    for candidate in searched[:count]:
-        if candidate.optimistic_cycles and not is_ended():
-            others.append(candidate.under_all(reference))
-            others[-1].search(budget.rounds[-1][1])
-    for other in sorted(others, key=lambda one: one.cost)[: count // 2]:
-        if is_ended() or other.cost >= least:
-            break
-        made = list(other.candidates(budget))
-        least = min([least, *(_worst_ratio(cycles_by_model(found, rank), reference) for found in made)])
-        incumbent.add(made)
+    for candidate in sorted(found, key=_cost)[:1] if budget.last_work and not is_ended() else ():
+        before = candidate.cost
+        candidate.search(budget.last_work)
+        if candidate.cost < before:
+            _allocate(candidate, penalties, incumbent, budget)
 
 
 def _allocate(
@@ -239,18 +223,14 @@ def _allocate(
     incumbent: _Incumbent,
     budget: SearchBudget,
 ) -> None:
-    """Allocate a candidate whose optimistic cycles, plus its own allocation penalty or half the smallest one seen, beat
-    the best.
+    """Allocate a candidate whose estimate, plus its own allocation penalty or half the smallest one seen, beats the
+    best.
     """
-    optimistic = candidate.optimistic_cycles
-    if not optimistic:
-        return  # nothing runs on the NPU
-    hoped = optimistic * (1 + penalties.get(candidate, min(penalties.values(), default=0) / _HOPE))
-    if hoped < incumbent.best.rank[0]:
+    if candidate.cost * (1 + penalties.get(candidate, min(penalties.values(), default=0) / _HOPE)) < incumbent.ratio:
         made = list(candidate.candidates(budget))
         incumbent.enter(made)
         if made:
-            penalties[candidate] = max(0, min(one.rank[0] for one in made) / optimistic - 1)
+            penalties[candidate] = max(0, min(incumbent.key(one)[0] for one in made) / candidate.cost - 1)
 
 
 def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int, budget: SearchBudget) -> _Forms:
@@ -269,15 +249,22 @@ def _cut_forms(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int
                 forms[made] = form, most
 
     for one in whole:
-        cut(forms[one][0], (_PART,))
+        if _may_gain(one, forms):
+            cut(forms[one][0], (_PART,))
     best_first = (forms[one][0] for one in sorted(forms, key=_optimistic_cycles))
     for form in list(dict.fromkeys(best_first))[: budget.sliced_forms]:
-        cut(form, _OTHER_PARTS)
+        if _may_gain(form.whole, forms):
+            cut(form, _OTHER_PARTS)
     return forms
 
 
+def _may_gain(whole: PrefetchCandidate, forms: Iterable[PrefetchCandidate]) -> bool:
+    """Whether slices of a program, all of which are encoded, may take clearly less than the best so far."""
+    return whole.least_cycles < _NO_GAIN * min(map(_optimistic_cycles, forms))
+
+
 def _with_tuned_slices(
-    candidate: PrefetchCandidate, forms: _Forms, budget: SearchBudget
+    candidate: PrefetchCandidate, forms: _Forms, budget: SearchBudget, reference: Sequence[int]
 ) -> Iterator[PrefetchCandidate]:
     """The same with slices of other sizes for some operations, if that estimates less."""
     form, most = forms[candidate]
@@ -286,7 +273,9 @@ def _with_tuned_slices(
     if made is not None:
         made.search(budget.rounds[-1][1])
         if made.optimistic_cycles < candidate.optimistic_cycles:
-            yield made
+            other = made.under_all(reference)
+            other.search(budget.rounds[-1][1])
+            yield other
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -336,6 +325,10 @@ def _worst_ratio(cycles: Sequence[int], reference: Sequence[int]) -> float:
 
 def _rank(candidate: ProgramCandidate) -> Rank:
     return candidate.rank
+
+
+def _cost(prefetch_candidate: PrefetchCandidate) -> float:
+    return prefetch_candidate.cost
 
 
 def _optimistic_cycles(prefetch_candidate: PrefetchCandidate) -> int:

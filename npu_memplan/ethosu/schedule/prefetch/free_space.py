@@ -32,13 +32,12 @@ class FreeCapacity:
     def __init__(self, held: Sequence[OccupiedRange], limit_bytes: int, operations: int, grain: int = 16) -> None:
         self.limit_bytes, self.grain = limit_bytes - limit_bytes % grain, grain
         self.used: NDArray[np.int64] = np.zeros(operations, np.int64)
+        reach = np.zeros(operations, np.int64)  # where what was added up so far ends, at each operation
         ordered = sorted(held, key=lambda h: (h.start, h.stop))
-        for point in range(operations):
-            reach = 0
-            for h in ordered:
-                if h.first <= point <= h.last:
-                    self.used[point] += max(0, h.stop - max(h.start, reach))
-                    reach = max(reach, h.stop)
+        for h in ordered:
+            alive = slice(h.first, h.last + 1)
+            self.used[alive] += np.maximum(0, h.stop - np.maximum(h.start, reach[alive]))
+            np.maximum(reach[alive], h.stop, out=reach[alive])
         rows = [[h.first, h.last, h.start, h.stop + -h.stop % grain] for h in ordered if self.placed]
         self.held: NDArray[np.int64] = np.array(rows, np.int64).reshape(-1, 4)
 

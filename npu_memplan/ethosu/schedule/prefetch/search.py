@@ -16,6 +16,7 @@ from .timed_program import TimedProgram, TimedRun
 
 WORK = 60_000  # units of work of a long search
 _OPERATIONS = 36  # on the clock, for a unit of work: WORK units take some tenths of a CPU second
+_CHANGES = 500  # of each constant that a search of WORK units makes at most
 _POLICIES = (Choice(fifo=True), Choice(from_top=True), Choice(fifo=True, from_top=True))
 _MAX_LEADS = (1, 2, 3, 4, 6, 9)  # operations before its first reader that a copy starts at most, of all constants
 
@@ -59,7 +60,9 @@ class CopySearch:
         return self._found.choice
 
     def further(self, work: int) -> None:
-        """Look on until so many units of `work` were spent since the beginning."""
+        """Look on until so many units of `work` were spent since the beginning; fewer where there are few choices."""
+        choices = _CHANGES * len(self.timed.constants) * len(self.timed) // _OPERATIONS  # units that try each so often
+        work = work * min(WORK, choices) // WORK
         if not self._begun and self.spent < work:
             self._begun = True
             everyone, policy = range(len(self.timed.constants)), self._found.choice
