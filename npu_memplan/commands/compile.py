@@ -234,7 +234,7 @@ def command(
     elif verbosity is Verbosity.QUIET:
         click.echo(verdict(artifact))
     else:
-        _print(artifact, fitted, fit, output)
+        _print(artifact, fitted, fit, output, verbosity)
 
 
 def _is_program(model: Path) -> bool:
@@ -262,14 +262,17 @@ def _compile_program(model: Path, output: Path | None, force: bool, as_json: boo
     return json.dumps(made.to_dict()) if as_json else made.to_text()
 
 
-def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output: Path) -> None:
+def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output: Path, verbosity: Verbosity) -> None:
     """What a compile found: the verdict, what was tried, what was selected."""
+    from ..report.facts.dearest import DEAREST_HEADING, dearest_lines
     from ..report.text.first_screen import first_screen
 
     if fitted is not None:
         click.echo(f"{verdict(artifact)}\n\n{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
     for line in first_screen(artifact, output, with_verdict=fitted is None):
         click.echo(line)
+    if verbosity is Verbosity.VERBOSE and (lines := dearest_lines(artifact)):
+        click.echo("\n".join((f"{DEAREST_HEADING}:", *lines)))
 
 
 def where_it_fits(

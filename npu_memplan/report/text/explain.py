@@ -17,6 +17,7 @@ from ...problem import Agent
 from ...sizes import both, kib, percent
 from ...text_table import align
 from ..facts.bricks import NpuFindings, npu_findings, npu_labels
+from ..facts.dearest import DEAREST_HEADING, OperatorTime, dearest_lines, operator_times
 from ..facts.kinds import ByteKind, kinds_of_bytes
 from ..facts.memory import PoolView, memory_view, placed_at, point_label
 from .advice import Advice, advice
@@ -64,13 +65,16 @@ class PeakExplanation:
     pools: tuple[PoolPeak, ...]
     kinds: tuple[ByteKind, ...]
     findings: NpuFindings
+    times: tuple[OperatorTime, ...] = ()  # of all operators, the dearest first
+    times_text: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        times = [{**asdict(time), "agent": time.agent.value} for time in self.times]
+        return {**{key: value for key, value in asdict(self).items() if key != "times_text"}, "times": times}
 
     def to_text(self) -> str:
         parts = [_pool_text(self.name, pool) for pool in self.pools]
-        parts += [_kinds_text(self.kinds), findings_text(self.findings)]
+        parts += [_kinds_text(self.kinds), findings_text(self.findings), self.times_text]
         return "\n".join(part for part in parts if part)
 
 
@@ -80,7 +84,9 @@ def explain_peak(artifact: Artifact, directory: Path | None = None) -> PeakExpla
     view = memory_view(artifact.problem, artifact.plan)
     what = npu_labels(artifact, directory)
     pools = tuple(_pool_peak(artifact, pool, findings, what) for pool in view.pools if pool.rectangles)
-    return PeakExplanation(artifact.name, pools, kinds_of_bytes(artifact), findings)
+    lines = dearest_lines(artifact)
+    text = "\n".join([f"{DEAREST_HEADING}:", *lines]) + "\n" if lines else ""
+    return PeakExplanation(artifact.name, pools, kinds_of_bytes(artifact), findings, operator_times(artifact), text)
 
 
 def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: dict[int, str]) -> PoolPeak:

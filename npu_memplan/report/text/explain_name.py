@@ -14,11 +14,11 @@ from typing import Any
 from ...artifact import Artifact
 from ...artifact.parts import Call, Operator
 from ...errors import NpuMemplanError
-from ...names import Names
 from ...problem import Agent, Buffer, Lifetime, Placement
 from ...sizes import both, kib, percent
 from ..colours import KIND_LABELS
 from ..facts.bricks import npu_findings, npu_labels
+from ..facts.dearest import operator_times, short_names
 from ..facts.memory import memory_view, point_label
 
 Spans = dict[str, tuple[int, int]]  # buffer -> its bytes in the pool, half-open
@@ -60,8 +60,7 @@ def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -
     for buffer in artifact.problem.buffers:
         if buffer.name == name:
             return _explain_buffer(artifact, buffer, directory)
-    names = Names()
-    numbered = [(operator, names.unique(operator.kind.lower())) for operator in artifact.operators]
+    numbered = list(zip(artifact.operators, short_names(artifact), strict=True))
     for operator, short in numbered:
         if name == operator.name or _plain(name) == _plain(short):
             return _explain_operator(artifact, operator, short)
@@ -227,6 +226,12 @@ def _explain_operator(artifact: Artifact, operator: Operator, short: str) -> Nam
         ("runs on", _agent(operator.agent) + (f": {operator.reason}" if operator.reason else "")),
     ]
     facts: dict[str, Any] = {"kind": operator.kind, "agent": operator.agent.value, "reason": operator.reason}
+    index = next(i for i, one in enumerate(artifact.operators) if one is operator)
+    for time in (row for row in operator_times(artifact) if row.operator == index):
+        bound = f", most of them {time.bound}" if time.bound else ""
+        text = f"about {time.cycles:,} cycles{bound}; {percent(time.share, 1)} of the inference (estimated)"
+        rows.append(("takes", text))
+        facts |= {"cycles": time.cycles, "share": time.share, "bound": time.bound}
     if operator.agent is Agent.NPU:
         calls = [f"{i}:{c.function}" for i, c in enumerate(artifact.calls) if c.agent is Agent.NPU]
         inside = " or ".join(calls) or "an NPU call"

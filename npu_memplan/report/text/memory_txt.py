@@ -23,6 +23,7 @@ from ...ethosu.time import models_text
 from ...process.setup import terminal
 from ...sizes import kib, percent
 from ..colours import KIND_COLOURS, KIND_LETTERS
+from ..facts.dearest import DEAREST_HEADING, dearest_lines
 from ..facts.kinds import kinds_of_bytes
 from ..facts.memory import MemoryView, PoolView, memory_view, placed_at, point_label
 from ..facts.work import busy, operations
@@ -73,6 +74,11 @@ def print_memory(artifact: Artifact, console: Console | None = None) -> None:
     console.print()
     _block(console, "Pools", _pool_table(view))
     _block(console, "Kinds of bytes", _kind_table(artifact))
+    times = dearest_lines(artifact)
+    if times:
+        console.print(Text(DEAREST_HEADING, style="bold"))
+        console.print(Text("\n".join(times), no_wrap=True, overflow="crop"), soft_wrap=True)
+        console.print()
     for pool in view.pools:
         if pool.rectangles:
             point, peak = pool.curve.peak

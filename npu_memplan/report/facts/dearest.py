@@ -1,0 +1,95 @@
+"""Which operators take the time of one inference: the NPU's and the CPU's in one order.
+
+Invariant: everything is the artifact's own estimate, the NPU's by the timing model, the CPU's by a rough count; all
+shares add up to 1. Where the CPU's clock is unknown it is taken as the NPU's, as in all sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import shorten
+
+from ...artifact import Artifact
+from ...artifact.timing import HostLayer, Layer
+from ...names import Names
+from ...problem import Agent
+from ...sizes import percent
+from ...text_table import align
+
+DEAREST_HEADING = "What takes the time (estimated)"
+DEAREST = 10  # operators that texts list
+REASON = 44  # characters of a reason that they print
+
+
+_Row = tuple[Layer | HostLayer, Agent, str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """An operator of the source model, or a call of the CPU that belongs to none (`operator` is -1)."""
+
+    operator: int
+    kind: str
+    name: str  # as `explain` knows it: kind and number, or the call's function
+    agent: Agent
+    cycles: int  # of its own clock
+    share: float  # of the time of the inference
+    bound: str  # what most of its cycles are spent with; of the CPU nothing is known
+    reason: str  # why the NPU does not run it
+
+
+def operator_times(artifact: Artifact) -> tuple[OperatorTime, ...]:
+    """Every operator that takes time, the dearest first."""
+    npu_hz = artifact.timing.clock_hz if artifact.timing is not None else 0.0
+    host_hz = artifact.host_clock_hz or npu_hz
+    relative = npu_hz / host_hz if npu_hz and host_hz else 1.0
+    rows: list[_Row] = [(row, Agent.NPU, row.bound, float(row.cycles)) for row in artifact.layers]
+    rows += [(row, Agent.HOST, "", row.cycles * relative) for row in artifact.host_layers]
+    names = short_names(artifact)
+    total = sum(time for *_, time in rows) or 1.0
+    found = [
+        OperatorTime(
+            row.operator,
+            row.kind,
+            _name(names, row),
+            agent,
+            row.cycles,
+            time / total,
+            bound,
+            _reason(artifact, row.operator),
+        )
+        for row, agent, bound, time in rows
+        if row.cycles
+    ]
+    return tuple(sorted(found, key=lambda row: (-row.share, row.operator, row.name)))
+
+
+def short_names(artifact: Artifact) -> list[str]:
+    """A name for each operator of kind and number: `conv_2d_3` is the fourth CONV_2D."""
+    names = Names()
+    return [names.unique(operator.kind.lower()) for operator in artifact.operators]
+
+
+def _name(names: Sequence[str], row: Layer | HostLayer) -> str:
+    return names[row.operator] if 0 <= row.operator < len(names) else getattr(row, "function", row.name)
+
+
+def _reason(artifact: Artifact, operator: int) -> str:
+    return artifact.operators[operator].reason if 0 <= operator < len(artifact.operators) else ""
+
+
+def dearest_lines(artifact: Artifact) -> list[str]:
+    """A table of the dearest operators with what bounds them, or why they are on the CPU; empty without an estimate."""
+    times = operator_times(artifact)
+    if not times:
+        return []
+    rows = [("operator", "on", "cycles", "share", "")]
+    for row in times[:DEAREST]:
+        where = "NPU" if row.agent is Agent.NPU else "CPU"
+        why = row.bound or shorten(row.reason, REASON, placeholder="...")
+        rows.append((row.name, where, f"{row.cycles:,}", percent(row.share, 1), why))
+    rest = times[DEAREST:]
+    if rest:
+        rows.append((f"{len(rest)} more", "", "", percent(sum(row.share for row in rest), 1), ""))
+    return align(rows, right={2, 3})
