@@ -5,8 +5,8 @@ Usage: python -m benchmarks.random_networks [--first N] [--count M] [--how defau
 
 Invariant: exit code 0 means that every network was exact, announced as inexact, or refused by name. Networks are tried
 in forks of a process that has imported everything, so that a crash is a result; the same seed is the same network, the
-same options and the same inputs; from seed 20,000,000 on it has the structures of real networks. A line of
-RESULTS.jsonl is one way of one network; what it has is not done again.
+same options and the same inputs; from seed 20,000,000 on it has the structures of real networks, from 30,000,000 on
+many branches. A line of RESULTS.jsonl is one way of one network; what it has is not done again.
 
 To be cheap (0.3 s of CPU for a run, 2 s as users compile), networks are searched with --effort quick and without the
 process of `compile`'s check, but for one in 32; the C of every second network has the sanitizers; Vela compiles a

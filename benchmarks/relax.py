@@ -28,7 +28,7 @@ from npu_memplan.extract.relax.walk import walk
 from npu_memplan.extract.sizes import size_bytes
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Lifetime, Pool, Problem
-from npu_memplan.request import Request
+from npu_memplan.request import Loaded, Request
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of
 from npu_memplan.transform import PlanMemory, pool_sizes
@@ -173,7 +173,7 @@ def row(name: str, module: Any, bounds: dict[str, int]) -> dict[str, Any]:
     legacy = used(whole_calls(problem, program.calls), "greedy-by-size")
     plain = used(replace(problem, overlaps=()))
     overlapping = used(problem)
-    ordered_problem, _ = build(walk(reorder(legal), "main"), REQUEST)
+    ordered_problem, _ = build(walk(reorder(Loaded.given(REQUEST, legal)).module, "main"), REQUEST)
     ordered = used(ordered_problem)
     best = min((overlapping, ordered), key=lambda p: p.usage[0].used_bytes)
     return {

@@ -76,7 +76,6 @@ def compile(
     stripes: bool = False,
     stream_input: str = "",
     prefetch: bool = False,
-    reorder: bool = False,
     overlaps: bool = True,
     reuse_inputs: bool = True,
     host_time: bool = False,

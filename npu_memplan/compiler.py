@@ -86,7 +86,7 @@ def _lowered(model: Path, options: CompileOptions, beyond: str, known: dict[obje
     stripes = loaded.request.stripes if options.stripes else None
     if stripes is None or stripes.capacity_bytes is None:
         return loaded
-    from .transform.lower import required_bytes
+    from .transform.required import required_bytes
 
     needed = required_bytes(loaded)
     if needed <= stripes.capacity_bytes:

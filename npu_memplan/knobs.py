@@ -88,9 +88,6 @@ def _second_memory(options: CompileOptions, budget_bytes: int) -> Changes:
 SEARCH = TuningKnob(
     "a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"}, same_program=True
 )
-ORDER = TuningKnob(
-    "independent calls in the order that needs least memory", lambda *_: {"reorder": True}, same_program=True
-)
 OVERLAP = TuningKnob("outputs over inputs that die there", lambda *_: {"overlaps": True}, same_program=True)
 INPUTS = TuningKnob("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True}, same_program=True)
 TARGET = TuningKnob("Vela aims at this many bytes", _aimed)
@@ -110,7 +107,7 @@ STRIPES = TuningKnob(
 SECOND_MEMORY = TuningKnob("what gains least lies in a second, slower memory", _second_memory)
 HOST = TuningKnob("nothing on the NPU", lambda *_: _HOST)
 
-ALL = (SEARCH, ORDER, OVERLAP, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
+ALL = (SEARCH, OVERLAP, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
 _WAYS: tuple[tuple[TuningKnob, ...], ...] = (
     (),
     (TARGET,),
@@ -126,18 +123,16 @@ _WAYS: tuple[tuple[TuningKnob, ...], ...] = (
 )
 
 
-def knobs(
-    options: CompileOptions, budget_bytes: int, source: str, *, searched: bool, calls: int
-) -> tuple[TuningKnob, ...]:
+def knobs(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool) -> tuple[TuningKnob, ...]:
     """Those that would change something for the model in the file `source`, made with resolved `options`.
 
-    `searched`: no other place of the same buffers is smaller; `calls`: how many the program has.
+    `searched`: no other place of the same buffers is smaller.
     """
     options = by_one(options)
     return tuple(
         knob
         for knob in ALL
-        if _may_help(knob, searched, calls)
+        if _may_help(knob, searched)
         and (changed := knob.applied(options, budget_bytes)) is not None
         and _compiles(changed, source)
     )
@@ -155,18 +150,18 @@ def trials(options: CompileOptions, budget_bytes: int, source: str) -> Iterator[
             yield changed
 
 
-def further(options: CompileOptions, budget_bytes: int, *, searched: bool, calls: int) -> Iterator[CompileOptions]:
+def further(options: CompileOptions, budget_bytes: int, *, searched: bool) -> Iterator[CompileOptions]:
     """What can be added to a trial that does not fit: all that costs nothing at run time, or else a second memory."""
     changed = options
     for knob in ALL:
-        if knob.same_program and _may_help(knob, searched, calls):
+        if knob.same_program and _may_help(knob, searched):
             changed = knob.applied(changed, budget_bytes) or changed
     spilled = SECOND_MEMORY.applied(options, budget_bytes)
     yield from (more for more in (changed, spilled) if more not in (None, options))
 
 
-def _may_help(knob: TuningKnob, searched: bool, calls: int) -> bool:
-    return not (knob is SEARCH and searched) and not (knob is ORDER and calls < 3)
+def _may_help(knob: TuningKnob, searched: bool) -> bool:
+    return not (knob is SEARCH and searched)
 
 
 def _compiles(options: CompileOptions, source: str) -> bool:

@@ -57,7 +57,7 @@ _VALUES = _flags(
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
     "overlaps": "--no-overlap",
-    **_flags("reorder", "stripes", "prefetch", "host_time", "incbin"),
+    **_flags("stripes", "prefetch", "host_time", "incbin"),
     "reuse_inputs": "--keep-inputs",
 }
 
@@ -113,7 +113,6 @@ class CompileOptions:
     time_limit_s: float | None = None
     seed: int = 0
     overlaps: bool = True  # in-place and partial overlap where proven safe
-    reorder: bool = False  # independent calls in the order that needs least memory
     stripes: bool = False  # NPU operations cut by rows where that saves memory; of native lowering only
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
     resident: str = "none"  # constants in the fast pool for good: "none", "auto", "all" or a size

@@ -27,7 +27,7 @@ __all__ = ["build", "extract_problem", "lower", "plan", "read"]
 def lower(loaded: Loaded) -> Loaded:
     """The passes requested."""
     report_phase("passes")
-    if not loaded.request.has_passes:
+    if loaded.request.stripes is None and not (loaded.request.reorder and loaded.may_reorder):
         return loaded  # the passes over modules take long to import
     from .transform.lower import lower
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .ethosu.time import MemoryMap
 
 
+_FEWEST = 3  # bindings, the last of which reads the others, have more orders than one
+
+
 @dataclass(frozen=True, slots=True)
 class StripeOptions:
     """For which memory stripes are made.
@@ -51,12 +54,8 @@ class Request:
     worst_case: bool = True  # sizes with bounds are the greatest ones
     run_time: bool = False  # what cannot be planned is allocated at run time; sizes may depend on shape symbols
     kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call is there
+    reorder: bool = True  # independent calls are put into the order that needs least memory
     sums_by_rows: bool = False  # sums over whole maps are made by rows, for stripes
-
-    @property
-    def has_passes(self) -> bool:
-        """Whether the stage `lower` changes a module."""
-        return self.options.reorder or self.stripes is not None
 
     def with_options(self, options: CompileOptions) -> Request:
         """The same for other options, with the sizes that those give to pools."""
@@ -84,6 +83,7 @@ def request(options: CompileOptions, beyond: str = "") -> Request:
         stripes,
         fast_region=len(pools) if len(pools) > 1 else -1,  # the last pool is then the NPU's own memory
         beyond=beyond,
+        reorder=not options.stream_input,  # whose rows come before anything else
     )
 
 
@@ -109,6 +109,12 @@ class Loaded:
     def comparable_cycles(self) -> tuple[int, ...]:
         """Cycles of Vela's stream in its own arena, by model; empty where that counts other things than a plan."""
         return self.vela_stream_cycles if any(self.vela_arena_bytes.values()) else ()
+
+    @property
+    def may_reorder(self) -> bool:
+        """Whether its function has enough calls to have several orders."""
+        blocks = getattr(self.module[self.request.function].body, "blocks", ())
+        return sum(len(block.bindings) for block in blocks) >= _FEWEST
 
     @classmethod
     def given(cls, request: Request, module: Any) -> Loaded:

@@ -69,7 +69,8 @@ INITIALISE = "npu.initialise"
 writable pools; to be called once before the first run."""
 
 ORDER_PEAKS = "npu.order_peaks"
-"""Of a reordered function: live bytes at its peak before and after."""
+"""Of a function whose calls, or layers of whose NPU functions, have another order than the model's: bytes before and
+after, by function."""
 RECOMPUTED = "npu.recomputed"
 """Of a function in which calls run again to fit the pools: how many, and their cost in percent of all calls' cost."""
 CALLS = "npu.calls"

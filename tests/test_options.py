@@ -39,7 +39,6 @@ EVERYTHING = CompileOptions(
     time_limit_s=0.5,
     seed=3,
     overlaps=False,
-    reorder=True,
     stripes=True,
     prefetch=True,
     host_time=True,
@@ -77,7 +76,7 @@ def test_every_option_is_described_in_one_line() -> None:
         "--name 'two words' --resident 65536 --stream-input 'image 1' "
         "--host-kernels cmsis-nn=elsewhere --pool sram=98304 --pool dram=1048576 "
         "--constant-pool flash=524288 --constant-pool rest --external Smooth=18 "
-        "--external SOFTMAX --no-overlap --reorder --stripes --prefetch "
+        "--external SOFTMAX --no-overlap --stripes --prefetch "
         "--host-time --incbin --keep-inputs"
     )
     assert parsed(EVERYTHING.to_cli_args()) == EVERYTHING
@@ -99,7 +98,6 @@ def test_defaults_are_not_printed() -> None:
         time_limit_s=st.none() | st.floats(0, 1e6),
         seed=st.integers(-5, 5),
         overlaps=st.booleans(),
-        reorder=st.booleans(),
         prefetch=st.booleans(),
         host_time=st.booleans(),
         reuse_inputs=st.booleans(),
@@ -115,7 +113,7 @@ def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Ca
     from npu_memplan.compiler import compile_model
 
     requested = CompileOptions(
-        npu_compiler="tvm", constant_pools={"flash": None}, overlaps=False, reorder=True, reuse_inputs=False, seed=4
+        npu_compiler="tvm", constant_pools={"flash": None}, overlaps=False, reuse_inputs=False, seed=4
     )
     model = shared_model("hello_world_int8")
     compile_model(model, requested, tmp_path / "out")

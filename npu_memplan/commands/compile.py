@@ -64,7 +64,7 @@ def _operators(text: str) -> tuple[str, ...]:
 
 _RARE = (
     "--system-config --vela-ini --memory-mode --constant-pool --resident --arena-cache-size --optimise "
-    "--npu-compiler --operators --external --host-kernels --stripes --stream-input --prefetch --reorder --no-overlap "
+    "--npu-compiler --operators --external --host-kernels --stripes --stream-input --prefetch --no-overlap "
     "--keep-inputs --host-time --planner --time-limit --seed --name --data --one-arena --launch --incbin --strict "
     "--target"
 )  # options of --help-all alone
@@ -130,7 +130,6 @@ _RARE = (
        "last rows only, and NAME_feed() takes the place of NAME_run(). Of native lowering.")  # fmt: skip
 @_goal("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more bytes, "
        "fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
-@_goal("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")
 @_goal("--no-overlap", is_flag=True, help="No buffer may be written over one that is being read.")
 @_goal("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
 @_goal("--host-time", is_flag=True, help="Count host operators in times: their cycles are a rough estimate.")

@@ -183,7 +183,7 @@ def fit(
         trial, made = attempt(wanted)
         if made is not None and not trial.fits:
             searched = made.plan.status is PlanStatus.OPTIMAL
-            for more in further(wanted, budget_bytes, searched=searched, calls=len(made.calls)):
+            for more in further(wanted, budget_bytes, searched=searched):
                 if more in seen:  # several ways lead to it
                     continue
                 added, _ = attempt(more)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import planners
-from ..extract import prepare
 from ..request import Loaded
-from ..stages import extract_problem
 from .order import reorder
+from .required import required_bytes
 
 
 def lower(loaded: Loaded) -> Loaded:
     """`loaded` after its passes."""
     request = loaded.request
-    if request.options.reorder:
-        loaded = replace(loaded, module=reorder(prepare(loaded.module), request.function))
+    if request.reorder:
+        loaded = reorder(loaded)
     if request.stripes is None:
         return loaded
     if request.options.stream_input:
@@ -32,10 +30,3 @@ def lower(loaded: Loaded) -> Loaded:
     # a function has its own buffers only: what other calls need may make the peak anyway
     alone = len(loaded.module.functions) == 2  # main and one function
     return cut if alone or required_bytes(cut) < required_bytes(loaded) else loaded
-
-
-def required_bytes(loaded: Loaded, planner: str = "auto") -> int:
-    """Bytes that all pools together need, whatever they have."""
-    problem = extract_problem(loaded).problem
-    unlimited = replace(problem, pools=tuple(replace(pool, size_bytes=None) for pool in problem.pools))
-    return sum(usage.used_bytes for usage in planners.plan(unlimited, planner).usage)

@@ -213,9 +213,7 @@ def _rewritten(laid: Laid, chosen: PlanOptions, kernels: Kernels) -> Any:
 
 def _request(name: str, chosen: PlanOptions, called: Collection[str]) -> Request:
     """What `chosen` means for the stages."""
-    options = CompileOptions(
-        NO_NPU, planner=chosen.planner, seed=chosen.seed, overlaps=chosen.overlaps, reorder=chosen.reorder
-    )
+    options = CompileOptions(NO_NPU, planner=chosen.planner, seed=chosen.seed, overlaps=chosen.overlaps)
     return Request(
         options,
         chosen.pools,
@@ -224,6 +222,7 @@ def _request(name: str, chosen: PlanOptions, called: Collection[str]) -> Request
         io_in_pools=chosen.use_workspace_io,
         alignment=chosen.alignment,
         worst_case=bool(chosen.worst_case),
+        reorder=chosen.reorder,
         run_time=True,
         kept=chosen.share and not chosen.use_workspace_io and name not in called,
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import RunOptions
-from tests.support.random_networks import FIRST_STRUCTURE, MOST_OPERATORS, draw, network
+from tests.support.random_networks import FIRST_BRANCHING, FIRST_STRUCTURE, MOST_OPERATORS, draw, network
 from tests.support.random_networks.reduction import part, reduced
 from tests.support.random_networks.verdict import Trial, Verdict, ways
 from tests.support.tflite_builder import ModelBuilder
@@ -31,6 +31,7 @@ SLICE = [
     for seed in range(1 if how in ("pool", "u65", "bytes") else 5)
     if 1000 * number + seed not in REFERENCE_ABORTS
 ] + [(FIRST_STRUCTURE + 15 + number, how) for number, how in enumerate(("default", "tvm", "none", "u85"))]
+SLICE += [(FIRST_BRANCHING + number, how) for number, how in enumerate(("tvm", "none", "stripes", "u85"))]
 
 
 @pytest.fixture(autouse=True)

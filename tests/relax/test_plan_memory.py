@@ -158,7 +158,7 @@ def _wide(branches: int):
 def test_reordering_lowers_the_peak_of_a_branchy_graph(branches, run):
     module = _wide(branches)
     plain, ordered = PlanMemory(overlaps=False)(module), PlanMemory(overlaps=False, reorder=True)(module)
-    before, after = ordered["main"].attrs[ORDER_PEAKS]
+    before, after = ordered["main"].attrs[ORDER_PEAKS]["main"]
     assert after < before
     assert pools_of(ordered)["workspace"] < pools_of(plain)["workspace"]
     x = [[np.arange(256, dtype=np.float32)]]

@@ -126,14 +126,14 @@ def test_what_costs_nothing_is_added_where_it_buys_something() -> None:
     strict = dataclasses.replace(U55, overlaps=False, reuse_inputs=False, npu_compiler="tvm", stripes=False)
 
     def made(o: CompileOptions) -> Made:
-        gains = 30 * o.overlaps + 5 * (o.reorder and o.reuse_inputs)
+        gains = 30 * o.overlaps + 5 * o.reuse_inputs
         return Made(10**4) if o.npu_compiler == "vela" else Made(100 - gains, 9, calls=(0, 1, 2))
 
     result, chosen = fitted(made, 70, strict)
-    assert (chosen.overlaps, chosen.reuse_inputs, chosen.reorder, chosen.stripes) == (True, True, True, False)
-    assert result.flags == "--npu-compiler tvm --pool sram=70 --reorder"
+    assert (chosen.overlaps, chosen.reuse_inputs, chosen.stripes) == (True, True, False)
+    assert result.flags == "--npu-compiler tvm --pool sram=70"
     flags = [t.flags for t in result.trials]
-    assert "--pool sram=70 --reorder" not in flags  # of Vela's: it bought nothing there
+    assert "--pool sram=70" not in flags  # of Vela's: it bought nothing there
 
 
 def test_a_second_memory_is_tried_where_the_system_has_one() -> None:
@@ -237,11 +237,10 @@ def test_both_producers_and_the_host_are_tried(options: CompileOptions, source: 
 
 def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
     budget = 12288
-    able = knobs(small.target, budget, "small.tflite", searched=False, calls=9)
+    able = knobs(small.target, budget, "small.tflite", searched=False)
     named = [knob.flags(small.target, budget) for knob in able]
     assert named == [
         "--planner optimal",
-        "--reorder",
         "--arena-cache-size 12288",
         "--arena-cache-size 9216",
         "--optimise Size",
@@ -262,7 +261,7 @@ def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
 def test_every_lever_says_what_it_does_in_one_line() -> None:
     assert all(0 < len(knob.does) < 60 for knob in ALL)
     strict = dataclasses.replace(U55, overlaps=False, reuse_inputs=False)
-    assert [knob.flags(strict, 64) for knob in knobs(strict, 64, "m.tflite", searched=True, calls=1)][:2] == [
+    assert [knob.flags(strict, 64) for knob in knobs(strict, 64, "m.tflite", searched=True)][:2] == [
         "(without --no-overlap)",
         "(without --keep-inputs)",
     ]

@@ -83,6 +83,10 @@ class Builder:
         buffer = self.buffer(name, int(np.prod(shape)) * element_bytes, BufferRole.FEATURE_MAP)
         return Operand(TensorView.dense(buffer, shape, element_bytes), dtype, zero_point)
 
+    @property
+    def operation_count(self) -> int:
+        return len(self._operations)
+
     def constant(self, data: bytes) -> int:
         """Offset of `data` in the constants, 16-byte aligned; equal data is stored once."""
         if data not in self._offsets:

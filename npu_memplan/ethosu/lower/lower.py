@@ -21,6 +21,7 @@ from .emit_context import EmitContext
 from .fold import fold_gathers, fold_pads, fold_tables, fold_transposes, fold_types
 from .graph import LayerGraph
 from .im2col import im2col
+from .layer_order import order_layers
 from .storage import assign
 from .sums_by_rows import sum_by_rows
 from .tensors import Arithmetic
@@ -46,10 +47,13 @@ FEW_BYTES = LoweringTarget()
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program and its constants."""
+    """A program and its constants; `order_peaks`: bytes alive at its worst operation in the order of its graph and in
+    its own, where that is another one.
+    """
 
     program: NpuProgram
     constants: bytes
+    order_peaks: tuple[int, int] | None = None
 
 
 def lower(
@@ -73,6 +77,7 @@ def lower(
         builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL, lowering_target.for_cycles
     )
     known: dict[str, int] = {}
+    stops: list[int] = []  # operations up to each layer
     for layer in graph.layers:
         if operators is not None:
             before = tuple(known.get(name, -1) for name in layer.inputs)
@@ -82,8 +87,12 @@ def lower(
             layer.emit(context)
         except (BlockError, ScaleError) as error:
             raise LayerRefusedError(f"layer {layer.name} of {graph.name} cannot be lowered: {error}") from error
+        stops.append(builder.operation_count)
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
-    return Lowered(program, constants)
+    ordered = order_layers(program, graph, stops)
+    if ordered is None:
+        return Lowered(program, constants)
+    return Lowered(ordered.program, constants, (ordered.given_peak_bytes, ordered.peak_bytes))
 
 
 def _for_cycles(graph: LayerGraph, accelerator: Architecture, memory_map: MemoryMap) -> LayerGraph:

@@ -51,3 +51,13 @@ def allowed_distances(
     if max(below, above) <= 0:
         return None
     return (None, highest) if below >= above else (lowest, None)
+
+
+def shared_bytes(lowest: int | None, highest: int | None, old_bytes: int, new_bytes: int, alignment: int) -> int:
+    """Most bytes that two buffers may share at aligned distances from `lowest` to `highest`, one of which is open."""
+    if highest is not None:
+        at = min(highest // alignment * alignment, max(0, old_bytes - new_bytes))
+    else:
+        assert lowest is not None
+        at = max(-(-lowest // alignment) * alignment, min(0, old_bytes - new_bytes))
+    return min(old_bytes, at + new_bytes) - max(0, at)

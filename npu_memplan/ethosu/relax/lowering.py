@@ -16,7 +16,7 @@ import tvm
 from tvm import ir, relax
 
 from ...names import node_of
-from ...vocabulary import LAYER
+from ...vocabulary import LAYER, ORDER_PEAKS
 from ..arch import accelerator as find_accelerator
 from ..layers import parse
 from ..lower.emit import LoweringError
@@ -165,13 +165,17 @@ def lower_for_ethosu(
     """
     target = find_accelerator(accelerator)
     lowered: dict[str, tuple[Any, bytes]] = {}
+    peaks: dict[str, list[int]] = {}
     for number, (variable, function) in enumerate(sorted(offloaded(mod).items(), key=lambda item: item[0].name_hint)):
         name = f"ethosu_{number}"
         result = lower(build_graph(function, name), target, lowering_target, operators)
         primfunc = to_primfunc(result.program)
+        if result.order_peaks is not None:
+            peaks[name] = list(result.order_peaks)
         lowered[variable.name_hint] = (primfunc.with_attr("global_symbol", name), result.constants)
     mutator = _CallNpu(mod, lowered)
-    mutator.builder_.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
+    main = mutator.visit_expr(mod["main"])
+    mutator.builder_.update_func(mod.get_global_var("main"), main.with_attr(ORDER_PEAKS, peaks) if peaks else main)
     result_mod = mutator.builder_.finalize()
     functions = {gv: f for gv, f in result_mod.functions.items() if gv.name_hint not in lowered}
     return tvm.IRModule(functions, result_mod.attrs)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...artifact import Artifact
-from ...knobs import ORDER, SEARCH, SECOND_MEMORY, SIZE, TuningKnob
+from ...knobs import SEARCH, SECOND_MEMORY, SIZE, TuningKnob
 from ...problem import Buffer, BufferKind
 from ..facts.bricks import NpuFindings
 from ..facts.memory import PoolView
@@ -46,11 +46,11 @@ def advice(
     copied = {b.name: b.size_bytes for b in artifact.problem.buffers if b.kind in COPIED and b.name in there}
     scratch = {b.name: b.size_bytes for b in live if b.kind is BufferKind.HOST_SCRATCH}
     lost = {p.buffer: p.lost_bytes for p in findings.paddings if p.buffer in there}
-    where, order = "that wait at the peak without being used", "or another operator order"
+    where = "that wait at the peak without being used"
     smaller = {f"a smaller {top.name}, the largest buffer there": {top.name: top.size_bytes} for top in live[:1]}
     smaller |= {
-        f"graph inputs, outputs or states {where} ({_some(edge)}): memory of their own, {order}": edge,
-        f"tensors {where} ({_some(inner)}): a second pool to spill to{by(SECOND_MEMORY)}, {order}{by(ORDER)}": inner,
+        f"graph inputs, outputs or states {where} ({_some(edge)}): memory of their own": edge,
+        f"tensors {where} ({_some(inner)}): a second pool to spill to{by(SECOND_MEMORY)}": inner,
         f"weights that are copied to RAM ahead of use{by(SIZE)}": copied,
         "less scratch in the host operator there": scratch,
         "channel counts that are multiples of 16: NHCWB16 bricks are padded up to them": lost,

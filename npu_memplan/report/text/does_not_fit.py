@@ -55,8 +55,7 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
     options = replace(options, pools={name: size for name, size in options.pools.items() if name != error.pool})
     given = options.to_cli_options()
     command = shlex.join(["npu-memplan", "compile", source, *(w for option in given for w in option)])
-    calls = len({label.partition(":")[0] for label in problem.points})
-    able = knobs(options, budget, source, searched=error.proven, calls=calls)
+    able = knobs(options, budget, source, searched=error.proven)
     if able:
         lines.append(f"  {command} --fit {error.pool}={budget} -o DIR")
         lines.append("    tries all of these, says what each needs, and takes the cheapest that fits:")

@@ -122,7 +122,7 @@ def _knobs(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
         return ()
     budget = view.pool.size_bytes or view.used_bytes * 3 // 4
     proven = view.used_bytes == view.lower_bound_bytes
-    able = knobs(artifact.target, budget, artifact.source, searched=proven, calls=len(artifact.calls))
+    able = knobs(artifact.target, budget, artifact.source, searched=proven)
     return tuple((knob.flags(artifact.target, budget), knob.does) for knob in able)
 
 

@@ -12,7 +12,7 @@ from ...planners.errors import PlanningError
 from ...planners.recompute import TaskSchedule, least_live_bytes, live_bytes, recompute
 from ...request import Loaded, Request
 from ...vocabulary import RECOMPUTED
-from ..lower import required_bytes
+from ..required import required_bytes
 from .tasks import CallTasks
 
 ATTEMPTS = 6

@@ -1,5 +1,5 @@
 """Random networks as TFLite files: of one to eight operators of every type, rank, broadcast and quantisation, or, from
-seed `FIRST_STRUCTURE` on, of the structures that real networks have.
+seed `FIRST_STRUCTURE` on, of the structures that real networks have; from `FIRST_BRANCHING` on, of many branches.
 
 Invariant: a seed is a file, byte for byte; what comes out obeys TFLite's rules, so its reference takes it as a rule.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from npu_memplan.exactness import EXACT, LIBRARY, Code
 from tests.support.operator_table import row
-from tests.support.random_networks import pointwise, shaping, structures, weighted
+from tests.support.random_networks import branching, pointwise, shaping, structures, weighted
 from tests.support.random_networks.drawing import MOST_OPERATORS, Drawing, Value
 from tests.support.random_values import RANGE
 from tests.support.tflite_builder import ModelBuilder
 
-__all__ = ["FIRST_STRUCTURE", "MOST_OPERATORS", "draw", "network"]
+__all__ = ["FIRST_BRANCHING", "FIRST_STRUCTURE", "MOST_OPERATORS", "draw", "network"]
 
-FIRST_STRUCTURE = 20_000_000
+FIRST_STRUCTURE, FIRST_BRANCHING = 20_000_000, 30_000_000
 
 _TRIES = 200
 _OPERATORS = {**weighted.OPERATORS, **pointwise.OPERATORS, **shaping.OPERATORS}
@@ -31,6 +31,8 @@ def network(seed: int) -> bytes:
 
 def draw(seed: int) -> ModelBuilder:
     """The network of a seed."""
+    if seed >= FIRST_BRANCHING:
+        return branching.draw(seed)
     return structures.draw(seed) if seed >= FIRST_STRUCTURE else _draw_operators(seed)
 
 

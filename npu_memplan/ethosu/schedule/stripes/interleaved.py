@@ -14,7 +14,7 @@ import numpy as np
 
 from ....problem import AllowedOverlap
 from ...hazards.inplace import in_place_distances
-from ...program.overlap import span_distances
+from ...program.overlap import shared_bytes, span_distances
 from ...program.overlap_search import Overlap, find_overlaps
 from ...program.program import BufferRole, NpuProgram
 from ..shram import round_up
@@ -179,13 +179,8 @@ class Chains:
 
     def shared(self, o: AllowedOverlap, rolling_buffer_bytes: int | None = None) -> int:
         """Most bytes that two buffers may share, the second in full or as a rolling buffer."""
-        first, second = self.sizes[o.first], rolling_buffer_bytes or self.sizes[o.second]
-        if o.highest is not None:
-            at = min(o.highest // ALIGNMENT * ALIGNMENT, max(0, first - second))
-        else:
-            assert o.lowest is not None
-            at = max(round_up(o.lowest, ALIGNMENT), min(0, first - second))
-        return min(first, at + second) - max(0, at)
+        second = rolling_buffer_bytes or self.sizes[o.second]
+        return shared_bytes(o.lowest, o.highest, self.sizes[o.first], second, ALIGNMENT)
 
     def in_place(self, layer: Sliced) -> Mapping[Hashable, int]:
         """Distances at which a layer may write over what it reads, by input."""

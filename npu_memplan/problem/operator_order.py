@@ -1,0 +1,290 @@
+"""The order of operators that keeps the fewest bytes alive at the worst of them.
+
+Invariant: the result is a topological order whose peak is no higher than the given order's; where no order has a lower
+one, it is the given order itself. `is_optimal` says whether no order at all has a lower peak.
+
+A state is a set of operators that have run; what is alive then does not depend on their order. The search goes from
+state to state by the lowest peak so far, so the first complete one is the best. Where the graph is one operator wide
+the orders before and after it are looked for apart, and only in parts that make the peak. An operator that needs no
+more than the peak so far, and leaves no more bytes alive than were alive before, is always a best next one: it frees
+at least as much, and makes at most as much, whatever runs before it. Past a number of states a beam of the most
+promising ones goes on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+STATES = 20_000
+"""States of one graph that are looked at for a proven best order; past them, the beam decides."""
+BEAM = 48
+"""States kept of each number of operators."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStorage:
+    """Bytes that are alive from the first operator that touches them to the last one."""
+
+    size_bytes: int
+    given: bool = False  # alive before the first operator
+    kept: bool = False  # alive after the last one
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """Bytes that storage `born` may share with `dying`, if one's life begins with the operator and the other's ends."""
+
+    dying: int
+    born: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOperator:
+    """What runs at once: the storages that it touches, and the operators, all before it, that it comes after."""
+
+    storages: tuple[int, ...]
+    after: tuple[int, ...] = ()
+    scratch_bytes: int = 0  # beside the storages, meanwhile
+    in_place: tuple[InPlace, ...] = ()  # of which one may be made use of
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOrder:
+    """Indices of operators in the order to run them."""
+
+    operators: tuple[int, ...]
+    peak_bytes: int
+    given_peak_bytes: int  # of the order that they were given in
+    is_optimal: bool
+
+
+@dataclass(frozen=True)
+class OperatorGraph:
+    """Operators in a given order, which is topological, and storages."""
+
+    operators: tuple[GraphOperator, ...]
+    storages: tuple[GraphStorage, ...]
+
+    @cached_property
+    def users(self) -> tuple[tuple[int, ...], ...]:
+        """Operators that touch each storage, in the given order."""
+        found: list[list[int]] = [[] for _ in self.storages]
+        for index, operator in enumerate(self.operators):
+            for storage in dict.fromkeys(operator.storages):
+                found[storage].append(index)
+        return tuple(tuple(users) for users in found)
+
+    def peak_bytes(self, order: Sequence[int]) -> int:
+        """Most bytes alive at once when operators run in `order`."""
+        return max(self._levels(order)[1], default=self._levels(order)[0][0])
+
+    def _levels(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Bytes alive before each operator and after the last one; the most while each one runs."""
+        left = [len(users) for users in self.users]
+        level = sum(s.size_bytes for s, users in zip(self.storages, self.users, strict=True)
+                    if s.given and (users or s.kept))  # fmt: skip
+        before, during = [], []
+        for index in order:
+            operator = self.operators[index]
+            born, dying = set(), set()
+            for name in dict.fromkeys(operator.storages):
+                storage = self.storages[name]
+                if left[name] == len(self.users[name]) and not storage.given:
+                    born.add(name)
+                left[name] -= 1
+                if not left[name] and not storage.kept:
+                    dying.add(name)
+            shared = (p.shared_bytes for p in operator.in_place if p.dying in dying and p.born in born)
+            high = level + sum(self.storages[name].size_bytes for name in born)
+            before.append(level)
+            during.append(high + operator.scratch_bytes - max(shared, default=0))
+            level = high - sum(self.storages[name].size_bytes for name in dying)
+        return [*before, level], during
+
+    @property
+    def _floor(self) -> int:
+        """No order has a lower peak: what each operator touches is alive with it."""
+        needed = (
+            sum(self.storages[name].size_bytes for name in set(o.storages))
+            + o.scratch_bytes
+            - max((p.shared_bytes for p in o.in_place), default=0)
+            for o in self.operators
+        )
+        return max(needed, default=0)
+
+    def best_order(self, states: int = STATES, beam: int = BEAM) -> OperatorOrder:
+        """The order with the lowest peak; the given one where none is lower."""
+        count = len(self.operators)
+        levels, during = self._levels(range(count))
+        given_peak = max(during, default=levels[0])
+        order, peak, optimal = list(range(count)), self._floor, True
+        parts = [(max(during[start:stop]), start, stop) for start, stop in self._parts()]
+        for high, start, stop in sorted(parts, key=lambda part: (-part[0], part[1])):
+            if high <= peak:
+                break  # what other parts need is no less
+            search = _Search(self, start, stop, levels[start])
+            found, reached, proven, looked_at = search.best(peak, high, states, beam)
+            states -= looked_at
+            order[start:stop] = found
+            peak, optimal = max(peak, reached), optimal and (proven or reached <= peak)
+        if peak >= given_peak:
+            return OperatorOrder(tuple(range(count)), given_peak, given_peak, optimal)
+        return OperatorOrder(tuple(order), self.peak_bytes(order), given_peak, optimal)
+
+    def _parts(self) -> Iterator[tuple[int, int]]:
+        """Ranges of the given order that end where every operator before comes before, and every one after after."""
+        count = len(self.operators)
+        following, preceding = [count] * count, [-1] * count  # the first that comes after, the last that comes before
+        for index, operator in enumerate(self.operators):
+            for earlier in operator.after:
+                following[earlier] = min(following[earlier], index)
+                preceding[index] = max(preceding[index], earlier)
+        least = [count] * (count + 1)  # of what the operators from one on come after
+        for index in range(count - 1, -1, -1):
+            least[index] = min(least[index + 1], preceding[index])
+        start, reach = 0, 0
+        for index in range(count):
+            if reach <= index <= least[index + 1]:
+                yield start, index + 1
+                start = index + 1
+            reach = max(reach, following[index])
+        if start < count:
+            yield start, count
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _State:
+    """Operators that have run, as bits. Of two with the same peak, the one that is further goes first."""
+
+    peak: int
+    left: int  # operators that have not run
+    level: int  # bytes alive
+    done: int
+    ready: int  # operators that may be next
+
+
+class _Search:
+    """Orders of the operators `start` to `stop`, where `level` bytes are alive before them."""
+
+    def __init__(self, graph: OperatorGraph, start: int, stop: int, level: int) -> None:
+        self._start, self._count, self._level = start, stop - start, level
+        operators = graph.operators[start:stop]
+        self._needs = [sum(1 << i - start for i in set(o.after) if i >= start) for o in operators]
+        self._opens: list[list[int]] = [[] for _ in operators]
+        for index, operator in enumerate(operators):
+            for earlier in {i for i in operator.after if i >= start}:
+                self._opens[earlier - start].append(index)
+        users = {name: graph.users[name] for o in operators for name in o.storages}
+        given = {name: graph.storages[name].given or found[0] < start for name, found in users.items()}
+        kept = {name: graph.storages[name].kept or found[-1] >= stop for name, found in users.items()}
+        bits = {name: sum(1 << i - start for i in found if start <= i < stop) for name, found in users.items()}
+        sizes = {name: graph.storages[name].size_bytes for name in users}
+        self._scratch = [o.scratch_bytes for o in operators]
+        # of each operator: storages that it may be the first, or the last, to touch, and who else does
+        self._births = [[(bits[n], sizes[n]) for n in dict.fromkeys(o.storages) if not given[n]] for o in operators]
+        self._deaths = [[(bits[n], sizes[n]) for n in dict.fromkeys(o.storages) if not kept[n]] for o in operators]
+        self._shares = [
+            [
+                (bits[pair.dying], bits[pair.born], pair.shared_bytes)
+                for pair in o.in_place
+                if not kept[pair.dying] and not given[pair.born]
+            ]
+            for o in operators
+        ]
+
+    def best(self, floor: int, given_peak: int, states: int, beam: int) -> tuple[list[int], int, bool, int]:
+        """An order, its peak, whether none is lower but for what is below `floor`, and how many states that took."""
+        found, looked_at = self._exact(floor, given_peak, states)
+        proven = found is not None or looked_at <= states
+        if not proven:
+            found = self._beam(floor, given_peak, beam)
+        if found is None:
+            return list(range(self._start, self._start + self._count)), given_peak, proven, looked_at
+        order, peak = found
+        return [self._start + index for index in order], peak, proven, looked_at
+
+    def _first(self, floor: int) -> _State:
+        ready = sum(1 << index for index, needs in enumerate(self._needs) if not needs)
+        return _State(floor, self._count, self._level, 0, ready)
+
+    def _following(self, state: _State) -> Iterator[tuple[int, _State]]:
+        """The operators that may come next, and what is then; one only where it is a best one."""
+        found = []
+        rest = state.ready
+        while rest:
+            bit = rest & -rest
+            rest ^= bit
+            index = bit.bit_length() - 1
+            done = state.done | bit
+            high = state.level
+            for users, size in self._births[index]:
+                if not users & state.done:
+                    high += size
+            shared = 0
+            for dying, born, size in self._shares[index]:
+                if size > shared and not born & state.done and not dying & ~done:
+                    shared = size
+            level = high
+            for users, size in self._deaths[index]:
+                if not users & ~done:
+                    level -= size
+            high += self._scratch[index] - shared
+            ready = state.ready ^ bit
+            for later in self._opens[index]:
+                if not self._needs[later] & ~done:
+                    ready |= 1 << later
+            following = _State(max(state.peak, high), state.left - 1, level, done, ready)
+            if high <= state.peak and level <= state.level:
+                yield index, following
+                return
+            found.append((index, following))
+        yield from found
+
+    def _exact(self, floor: int, given_peak: int, states: int) -> tuple[tuple[list[int], int] | None, int]:
+        """The first complete state with a peak below the given one, and how many states were looked at."""
+        first = self._first(floor)
+        queue, closed = [first], set[int]()
+        before: dict[int, tuple[int, int, int]] = {0: (floor, -1, 0)}  # of a state: its peak, how it was reached
+        while queue:
+            state = heapq.heappop(queue)
+            if state.done in closed:
+                continue
+            if not state.left:
+                return (_traced(before, state.done), state.peak), len(closed)
+            closed.add(state.done)
+            if len(closed) > states:
+                return None, len(closed)
+            for index, following in self._following(state):
+                known = before.get(following.done)
+                if following.peak < given_peak and (known is None or following.peak < known[0]):
+                    before[following.done] = following.peak, index, state.done
+                    heapq.heappush(queue, following)
+        return None, len(closed)
+
+    def _beam(self, floor: int, given_peak: int, beam: int) -> tuple[list[int], int] | None:
+        """The best order among the `beam` most promising states of every number of operators."""
+        front = [self._first(floor)]
+        before: dict[int, tuple[int, int, int]] = {0: (floor, -1, 0)}
+        for _ in range(self._count):
+            reached: dict[int, _State] = {}
+            for state in front:
+                for index, following in self._following(state):
+                    known = reached.get(following.done)
+                    if following.peak < given_peak and (known is None or following < known):
+                        reached[following.done] = following
+                        before[following.done] = following.peak, index, state.done
+            front = heapq.nsmallest(beam, reached.values())
+        return (_traced(before, front[0].done), front[0].peak) if front else None
+
+
+def _traced(before: dict[int, tuple[int, int, int]], done: int) -> list[int]:
+    """The operators in the order in which the state `done` was reached."""
+    order = []
+    while done:
+        _, index, done = before[done]
+        order.append(index)
+    return order[::-1]
