@@ -116,6 +116,14 @@ class RewrittenProgram:
             )
         else:
             lines.append(f"the temporary allocator needs {now:,} bytes for scratch ({before:,} before)")
+            if (
+                all(m.planned == m.planned_before and m.cycles >= m.cycles_before for m in self.methods)
+                and now >= before
+            ):
+                lines.append(
+                    "nothing was gained for unchanged firmware; --one-arena puts planned tensors and scratch into one "
+                    "arena (a change of the firmware: docs/executorch.md)"
+                )
         parts = [m.name for m in self.methods if not m.whole]
         compared = f"the delegates of {', '.join(parts)}" if parts else "outputs of random inputs"
         return "\n".join([*lines, f"{compared} were compared on the NPU model: equal"])

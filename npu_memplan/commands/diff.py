@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from ..artifact import Artifact
 from ..command_line.values import PLACE
+from .report import open_artifact
 
 
-@click.command(help="Compare the plans of two compiled models.")
+@click.command(help="Compare the plans of two compiled models, or of two ExecuTorch programs (.pte).")
 @click.argument("before", type=PLACE)
 @click.argument("after", type=PLACE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -22,7 +22,7 @@ from ..command_line.values import PLACE
 def command(before: Path, after: Path, as_json: bool, exit_code: bool) -> None:
     from ..report.text.diff import diff
 
-    answer = diff(Artifact.load_verified(before), Artifact.load_verified(after), (before, after))
+    answer = diff(open_artifact(before), open_artifact(after), (before, after))
     click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)
     if exit_code and not answer.same:
         raise click.exceptions.Exit(1)

@@ -99,6 +99,13 @@ def command(
     click.echo(json.dumps(document) if as_json else "\n".join(lines))
 
 
+def open_artifact(path: Path) -> Artifact:
+    """The artifact in a directory, its plan verified, or of the first method of an ExecuTorch program."""
+    if path.is_file() and is_program(data := read_file(path)):
+        return program_artifact(path, data, "", ())
+    return Artifact.load_verified(path)
+
+
 def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:
     """A problem and its plan as an artifact without calls, operators and code; errors are those of the readers and the
     verifier."""
@@ -130,15 +137,34 @@ def _bare(path: Path, data: bytes, problem: Problem, plan: Plan, notes: tuple[st
 
 
 def program_artifact(path: Path, data: bytes, method: str, external: tuple[Path, ...]) -> Artifact:
-    """The memory of a method of an ExecuTorch program as an artifact without calls, operators and code."""
+    """A method of an ExecuTorch program as an artifact without code: its memory, its calls and the NPU's time."""
+    from ..artifact.timing import Timing, layers_of
+    from ..ethosu.time import sum_bounds
+    from ..executorch.lowered_for import memories_for, options_for
     from ..executorch.memory_map import memory_of
-    from ..models.executorch.vela_network import open_program
+    from ..models.executorch.vela_network import npu_calls, open_program
     from ..verify import check
 
     program = open_program(path.name, data, external)
-    found = memory_of(program, program.method(method))
+    chosen = program.method(method)
+    found = memory_of(program, chosen)
     check(found.problem, found.plan)
-    return _bare(path, data, found.problem, found.plan, found.notes)
+    artifact = _bare(path, data, found.problem, found.plan, found.notes)
+    calls = [one for one in npu_calls(program) if one.method is chosen]
+    if not calls:
+        return replace(artifact, calls=found.calls)
+    times, names = found.delegates, [(f"delegate {one.delegate}", "ETHOSU") for one in calls]
+    runs = [(time, (number,) * len(time.shares)) for number, time in enumerate(times)]
+    return replace(
+        artifact,
+        target=options_for(calls[0], {}),
+        calls=found.calls,
+        constants_bytes=sum(one.blocks.constants.nbytes for one in calls),
+        stream_bytes=sum(one.blocks.command_bytes for one in calls),
+        npu_operations=sum(len(time.shares) for time in times),
+        timing=Timing(memories_for(calls[0], {}).clock_hz, sum_bounds(times)),
+        layers=layers_of(runs, names),
+    )
 
 
 def _from_zero(problem: Problem) -> tuple[Problem, tuple[str, ...]]:

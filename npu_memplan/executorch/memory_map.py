@@ -6,14 +6,18 @@ are held are allowed to at that distance and no other, because the file says so,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..artifact.parts import Call
 from ..errors import NpuMemplanError
 from ..ethosu.program.program import BufferRole, NpuProgram
+from ..ethosu.stream.decode import decode
+from ..ethosu.time import Estimate, estimate
 from ..models.executorch.program import DelegateCall, ExecutorchProgram, KernelCall, Method
 from ..models.executorch.vela_network import EthosUCall, npu_calls
 from ..problem import (
+    Agent,
     AllowedOverlap,
     Buffer,
     BufferKind,
@@ -28,6 +32,7 @@ from ..problem import (
 from ..vela.lift import lift
 from .lifetimes import most_held, placed_tensors
 from .lifted_call import with_fast_scratch
+from .lowered_for import memories_for
 
 SCRATCH, FAST = "scratch", "fast_scratch"
 _KINDS = {BufferRole.ROLLING: BufferKind.ROLLING, BufferRole.WEIGHTS: BufferKind.WEIGHTS}
@@ -41,6 +46,8 @@ class MethodMemory:
     problem: Problem
     plan: Plan
     notes: tuple[str, ...]
+    calls: tuple[Call, ...]  # kernels on the host, delegates on the NPU with their estimates
+    delegates: tuple[Estimate, ...]  # of the NPU's calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,46 @@ def memory_of(program: ExecutorchProgram, method: Method) -> MethodMemory:
     for name in pools:
         spans = [thing.span for thing in things if thing.pool == name]
         usage.append(PoolUsage(name, max((span[1] for span in spans), default=0), most_held(spans)))
-    return MethodMemory(problem, Plan(placements, tuple(usage), PlanStatus.FEASIBLE, "the file's own"), tuple(notes))
+    plan = Plan(placements, tuple(usage), PlanStatus.FEASIBLE, "the file's own")
+    times = {position: _estimate(one) for position, one in calls.items()}
+    described = _calls(method, starts, {buffer.name for buffer in problem.buffers}, calls, times)
+    return MethodMemory(problem, plan, tuple(notes), tuple(described), tuple(times.values()))
+
+
+def _estimate(one: EthosUCall) -> Estimate:
+    """The time of a delegate's stream, in the memories that its specs name."""
+    npu = one.call.accelerator
+    return estimate(decode(one.call.words, npu.language), npu, memories_for(one, {}))
+
+
+def _calls(
+    method: Method, starts: Sequence[int], known: Collection[str], calls: Mapping[int, EthosUCall],
+    times: Mapping[int, Estimate],
+) -> Iterator[Call]:  # fmt: skip
+    """Kernels and delegates with the planned tensors that they read and write."""
+    for position, instruction in enumerate(method.instructions):
+        points = starts[position], starts[position + 1]
+        if not isinstance(instruction, KernelCall | DelegateCall):
+            continue
+        inputs, outputs = _ends(instruction, calls.get(position))
+        reads, writes = (
+            tuple(f"value{i}" for value in values for i in method.tensors_in(value) if f"value{i}" in known)
+            for values in (inputs, outputs)
+        )
+        if isinstance(instruction, KernelCall):
+            yield Call(instruction.name, Agent.HOST, reads, writes, points)
+            continue
+        time = times.get(position)
+        name = f"delegate {instruction.delegate}"
+        cycles, macs = (None, None) if time is None else (time.total, time.macs)
+        yield Call(name, Agent.NPU, reads, writes, points, cycles, macs)
+
+
+def _ends(instruction: KernelCall | DelegateCall, one: EthosUCall | None) -> tuple[Sequence[int], Sequence[int]]:
+    """Values that an instruction reads and writes; kernels name what they write last."""
+    if one is not None:
+        return one.inputs, one.outputs
+    return instruction.arguments[:-1], instruction.arguments[-1:]
 
 
 def _planned_pool(memory: int) -> str:

@@ -9,9 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from npu_memplan.cli import cli
+from npu_memplan.commands.report import open_artifact
 from npu_memplan.executorch.lifetimes import most_held
 from npu_memplan.executorch.memory_map import memory_of
 from npu_memplan.models.executorch.reading import read_program
+from npu_memplan.problem import Agent
 from npu_memplan.verify import verify
 from tests.support.pte_file import Calls, Tensor, pte_file
 
@@ -73,3 +75,36 @@ def test_the_command_writes_a_page_and_the_table(tmp_path: Path) -> None:
     assert "fast_scratch   39,808" in table
     refused = CliRunner().invoke(cli, ["report", file, "--method", "x", "--table"])
     assert refused.exit_code != 0
+
+
+@pytest.mark.parametrize("name", ["three_convolutions_u65", "three_convolutions_u85"])
+def test_reports_have_the_delegates_with_the_time_that_simulate_says(name: str) -> None:
+    file = MODELS / f"{name}.pte"
+    artifact = open_artifact(file)
+    simulated = json.loads(CliRunner().invoke(cli, ["simulate", str(file), "--json"], catch_exceptions=False).output)
+    assert f"{artifact.estimated_cycles}" in json.dumps(simulated)
+    assert [(call.function, call.agent) for call in artifact.calls if call.agent is Agent.NPU] == [
+        ("delegate 0", Agent.NPU)
+    ]
+    assert (artifact.npu_operations, artifact.host_operations) == (
+        sum(layer.operations for layer in artifact.layers),
+        2,
+    )
+    assert artifact.constants_bytes > 0
+    for call in artifact.calls:
+        assert call.reads
+        assert call.writes
+
+
+def test_explain_and_diff_take_programs(tmp_path: Path) -> None:
+    file = MODELS / "three_convolutions_u65.pte"
+    said = CliRunner().invoke(cli, ["explain", str(file)], catch_exceptions=False).output
+    assert "delegate 0  NPU" in said
+    done = CliRunner().invoke(cli, ["diff", str(file), str(file), "--exit-code"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+
+
+def test_a_compile_that_gains_nothing_says_what_would(tmp_path: Path) -> None:
+    command = ["compile", str(MODELS / "three_convolutions_u85.pte"), "-o", str(tmp_path / "new.pte")]
+    done = CliRunner().invoke(cli, command, catch_exceptions=False)
+    assert "nothing was gained for unchanged firmware; --one-arena" in done.output
