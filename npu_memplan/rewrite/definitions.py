@@ -8,6 +8,7 @@ has, is that by 1.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,8 +46,29 @@ def symbols_needed_by(definitions: Definitions) -> list[Any]:
 
 def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> Any:
     """A PrimFunc: a tensor for the values of `wanted`, one for others, then the symbols that the definitions need."""
-    count = len(_Evaluation(definitions, wanted, 1).statements)
-    return _Evaluation(definitions, wanted, count).function()
+    apart = _Evaluation(definitions, wanted)
+    return _Evaluation(definitions, wanted, _places(apart.statements, apart.others)).function()
+
+
+def _places(statements: Sequence[Any], others: Any) -> list[int]:
+    """For each statement a place for what it stores, the least that is free: values after their last use are dead."""
+    used = [
+        {int(load.indices[0]) for load in nodes_of(statement.value, ir.TensorLoad) if load.source.same_as(others)}
+        for statement in statements
+    ]
+    last = {value: at for at, values in enumerate(used) for value in values}
+    places: list[int] = []
+    free: list[int] = []
+    count = 0
+    for at, statement in enumerate(statements):
+        for value in used[at]:
+            if last[value] == at:
+                heapq.heappush(free, places[value])
+        if not free and statement.buffer.same_as(others):
+            heapq.heappush(free, count)
+            count += 1
+        places.append(heapq.heappop(free) if at in last else free[0] if free else 0)  # a result has its place
+    return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +82,18 @@ class _Value:
 
 
 class _Evaluation:
-    """Statements that store what is `wanted` in `results`, and what else is needed in `others`, of `count` elements."""
+    """Statements that store what is `wanted` in `results`, and what else is needed in `others`.
 
-    def __init__(self, definitions: Definitions, wanted: Sequence[Any], count: int) -> None:
+    `slots` has the place there for each statement; without it, each has its own.
+    """
+
+    def __init__(self, definitions: Definitions, wanted: Sequence[Any], slots: Sequence[int] | None = None) -> None:
         symbols = symbols_needed_by(definitions)
         self.parameters = [tirx.Var(symbol.name, "int64") for symbol in symbols]
         self.places = {var: place for place, var in enumerate(wanted)}
         self.results = tirx.decl_buffer((len(wanted),), "int64", name="results", layout=None)
-        self.others = tirx.decl_buffer((count,), "int64", name="others", layout=None)
+        self.slots = slots
+        self.others = tirx.decl_buffer((max(slots or (0,)) + 1,), "int64", name="others", layout=None)
         self.statements: list[Any] = []
         self.numbers: dict[Any, int] = {}  # of a symbol, a constant, or an operation on numbered operands
         self.values = {s: _Value(self.number(s), p, True) for s, p in zip(symbols, self.parameters, strict=True)}
@@ -86,7 +112,9 @@ class _Evaluation:
     def stored(self, value: _Value, place: int | None = None) -> _Value:
         """The same value, stored at a `place` of the results or among the others."""
         memory = self.others if place is None else self.results
-        index = [tirx.IntImm("int64", len(self.statements) if place is None else place)]
+        if place is None:
+            place = len(self.statements) if self.slots is None else self.slots[len(self.statements)]
+        index = [tirx.IntImm("int64", place)]
         self.statements.append(tirx.BufferStore(memory, value.expr, index))
         return _Value(value.number, tirx.BufferLoad(memory, index), symbolic=False, known=value.known)
 

@@ -85,6 +85,16 @@ def test_equal_products_and_choices_are_computed_once():
     assert len(list(nodes_of(body, tirx.Max))) == 1
 
 
+def test_values_take_the_places_of_those_that_nothing_needs_any_more():
+    levels, before = [], h
+    for k in range(20):
+        levels.append([(tirx.Var(f"v{k}", "int64"), tirx.max(before * w, w + k))])
+        before = levels[-1][0][0]
+    function = evaluation(levels, [before])
+    assert len(function.body.seq) > 20
+    assert int(function.params[1].shape[0]) == 1
+
+
 def test_what_is_not_understood_leaves_no_numbers():
     out, n = tirx.decl_buffer((2,), "int64", name="out", layout=None), tirx.Var("n", "int64")
     store = tirx.BufferStore(out, n, [tirx.IntImm("int64", 0)])
