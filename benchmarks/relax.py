@@ -3,6 +3,7 @@
 python -m benchmarks.relax                 # bytes of the zoo
 python -m benchmarks.relax --run           # also compare planned with unplanned results, bit for bit
 python -m benchmarks.relax --dynamic       # symbolic programs at several sizes
+python -m benchmarks.relax --drawn         # 20 random symbolic programs at 100 random sizes each
 python -m benchmarks.relax --times 100 1000 10000
 """
 
@@ -22,18 +23,19 @@ import tvm_ffi
 from tvm import ir, relax
 
 from npu_memplan import planners, verify
-from npu_memplan.analysis import pressure_of
+from npu_memplan.analysis import compare, pressure_of
 from npu_memplan.extract.build import build
 from npu_memplan.extract.relax.walk import walk
-from npu_memplan.extract.sizes import size_bytes
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Lifetime, Pool, Problem
 from npu_memplan.request import Loaded, Request
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of
 from npu_memplan.transform import PlanMemory, pool_sizes
+from npu_memplan.transform.comparison import allocated_bytes, allocations, planned_by_tvm
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.order import reorder
+from tests.support.random_symbolic import random_sizes, symbolic_programs
 from tests.support.relax_programs import GPT2_LIKE, LLAMA_7B, LLAMA_SMALL, Convolutions, transformer
 from tests.support.relax_results import build_for_host, results
 from tests.support.zoo import ZOO
@@ -43,80 +45,17 @@ REQUEST = Request(CompileOptions(NO_NPU), (Pool("workspace"),), io_in_pools=Fals
 
 def storages(module: Any) -> list[Any]:
     """Sizes (expressions) of what StaticPlanBlockMemory allocates in main, results not included."""
-    passes = relax.transform
-    lowered = tvm.transform.Sequential(
-        [
-            passes.InlinePrivateFunctions(),
-            passes.LegalizeOps(),
-            passes.RewriteDataflowReshape(),
-            passes.ToNonDataflow(),
-            passes.RemovePurityChecking(),
-            passes.CallTIRRewrite(),
-            passes.StaticPlanBlockMemory(),
-        ]
-    )(module)
-    return storages_of(lowered["main"])
+    return storages_of(planned_by_tvm(module)["main"])
 
 
 def storages_of(main: Any) -> list[Any]:
     """Sizes (expressions) of what a function behind StaticPlanBlockMemory allocates, results not included."""
-    values = {b.var: b.value for block in main.body.blocks for b in block.bindings}
-    results: set[Any] = set()
-    open_values = [main.body.body]
-    while open_values:  # through renamings and tuples
-        value = open_values.pop()
-        if isinstance(value, ir.Var):
-            results.add(value)
-            open_values += [values[value]] if isinstance(values.get(value), ir.Var | relax.Tuple) else []
-        elif isinstance(value, relax.Tuple):
-            open_values += list(value.fields)
-    found: list[Any] = []
-
-    def visit(expr: Any) -> None:
-        for block in expr.blocks:
-            for binding in block.bindings:
-                value = binding.value
-                if isinstance(value, relax.If):
-                    visit(value.true_branch)
-                    visit(value.false_branch)
-                elif isinstance(value, ir.Call) and isinstance(value.op, ir.Op):
-                    if value.op.name == "relax.memory.alloc_storage":
-                        found.append(value.args[0].values[0])
-                    elif value.op.name == "relax.builtin.alloc_tensor" and binding.var not in results:
-                        found.append(_bytes(binding.var.ty))
-
-    visit(main.body)
-    return found
-
-
-def _bytes(ty: Any) -> Any:
-    total: Any = (tvm.DataType(str(ty.dtype)).bits + 7) // 8
-    for extent in ty.shape.values:
-        total = total * extent
-    return total
+    return [size for size, _ in allocations(main)]
 
 
 def hungriest(legal: Any) -> int:
     """Bytes that the PrimFunc with the largest allocations takes, once TVM's StorageRewrite has shared what it can."""
-    lowered = tvm.transform.Sequential(
-        [
-            tvm.tirx.transform.FlattenBuffer(),
-            tvm.tirx.transform.StmtSimplify(),
-            tvm.tirx.transform.StorageRewrite(),
-        ]
-    )(tvm.IRModule({gv: f for gv, f in legal.functions.items() if isinstance(f, tvm.tirx.PrimFunc)}))
-    most = 0
-    for function in lowered.functions.values():
-        sizes: list[int] = []
-        tvm_ffi.structural_walk(
-            function.body, (tvm.tirx.AllocBuffer, lambda s, sizes=sizes: sizes.append(_allocated(s.buffer)))
-        )
-        most = max(most, sum(sizes))
-    return most
-
-
-def _allocated(buffer: Any) -> int:
-    return size_bytes(buffer.shape, str(buffer.dtype)) or 0
+    return max((allocated_bytes(f) for f in legal.functions.values() if isinstance(f, tvm.tirx.PrimFunc)), default=0)
 
 
 def number(expr: Any, symbols: dict[str, int]) -> int:
@@ -311,6 +250,30 @@ def dynamic(names: list[str]) -> None:
         print(f"{name}: planned in {seconds:.1f} s", file=sys.stderr)
 
 
+def drawn() -> None:
+    """Random symbolic programs at random sizes: bytes by formula against TVM's plan, and a plan made for that size."""
+    print("| program | sizes | above TVM | ours / TVM, worst | ours / planned for the size, worst of 4 |")
+    print("|---|--:|--:|--:|--:|")
+    for seed, (name, module, symbols) in enumerate(symbolic_programs()):
+        planned, stock = PlanMemory()(module), storages(module)
+        sizes = random_sizes(seed, symbols, 100)
+        ratios = [bytes_against_tvm(module, planned, stock, values) for values in sizes]
+        near = []
+        for values in sizes[:4]:
+            bound = PlanMemory()(relax.transform.BindSymbolicVars(values, "main")(module))
+            near.append(pool_sizes(planned, values)["workspace"] / max(1, pool_sizes(bound)["workspace"]))
+        above = sum(ratio > 1 for ratio in ratios)
+        print(f"| {name} | {len(sizes)} | {above} | {max(ratios):.3f} | {max(near):.3f} |", flush=True)
+
+
+def bytes_against_tvm(module: Any, planned: Any, stock: list[Any], values: dict[str, int]) -> float:
+    """Bytes of a planned symbolic module at a size, as part of TVM's storages there, and what its kernels take."""
+    ours, theirs = pool_sizes(planned, values)["workspace"], sum(number(size, values) for size in stock)
+    if ours > theirs:
+        theirs += compare(module, values).rows[0].tvm_internal_bytes
+    return ours / max(1, theirs)
+
+
 def synthetic(count: int, seed: int = 0) -> Any:
     """A chain of `count` operators with residual uses up to six steps back."""
     generator = random.Random(seed)
@@ -367,11 +330,14 @@ def main() -> None:
     parser.add_argument("programs", nargs="*", help="names of zoo programs; all by default")
     parser.add_argument("--run", action="store_true", help="also run planned and unplanned modules and compare")
     parser.add_argument("--dynamic", action="store_true", help="only symbolic programs, at several sizes")
+    parser.add_argument("--drawn", action="store_true", help="only random symbolic programs, at random sizes")
     parser.add_argument("--times", type=int, nargs="+", metavar="OPERATORS", help="only planning times")
     arguments = parser.parse_args()
     np.random.seed(0)
     if arguments.times:
         times(arguments.times)
+    elif arguments.drawn:
+        drawn()
     elif arguments.dynamic:
         dynamic(arguments.programs)
     else:

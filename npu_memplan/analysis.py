@@ -1,19 +1,22 @@
-"""What a module needs in memory, without planning or changing it.
+"""What a module needs in memory, without changing it.
 
-Invariant: all three answers come from the same lifetimes that `PlanMemory` plans with.
+Invariant: all answers come from the same lifetimes that `PlanMemory` plans with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .extract import ExtractionError, extract
 from .problem import Lifetime, Pool, Problem
 from .problem.pressure import MemoryPressure, pressure_of
 
-__all__ = ["Liveness", "MemoryPressure", "conflict_graph", "liveness", "memory_pressure", "problem"]
+if TYPE_CHECKING:
+    from .transform.comparison import Comparison
+
+__all__ = ["Liveness", "MemoryPressure", "compare", "conflict_graph", "liveness", "memory_pressure", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +79,14 @@ def conflict_graph(module: Any, *, function: str = "main", io_in_pools: bool = T
         edges[a].add(b)
         edges[b].add(a)
     return {name: frozenset(others) for name, others in edges.items()}
+
+
+def compare(module: Any, symbols: Mapping[str, int] | None = None, **given: Any) -> Comparison:
+    """Bytes of a module as TVM plans it, as `PlanMemory` does with the parameters `given`, and the least there are.
+
+    `symbols` are values of shape symbols; those left out are their bounds, if they have any. The rows of the result
+    have the bytes by function and device, its `table()` is Markdown.
+    """
+    from .transform.comparison import compare
+
+    return compare(module, symbols, **given)

@@ -6,6 +6,8 @@ the kernel), and a bounded size uses the upper bound of every symbol at once. Wh
 
 from __future__ import annotations
 
+import heapq
+import math
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -92,10 +94,80 @@ def upper_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
     return most if most < 2**62 else None
 
 
+_TRIED = 1 << 12
+"""Combinations of symbols that are tried at once."""
+
+_PARTS = 32
+"""Ranges of symbols that are looked at for one least value."""
+
+
 def lower_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
-    """The least value of `expr` with each symbol in `[0, bound]`; None when there is none."""
-    greatest = upper_bound(0 - expr, bounds)
-    return None if greatest is None else -greatest
+    """What `expr` is never less than with each symbol in `[0, bound]`, mostly its least value; None when there is none.
+
+    Ranges of the symbols are divided where the interval that TVM's analyser gives leaves the most open, down to such
+    that have so few values that all are tried.
+    """
+    from tvm.tirx.analysis import undefined_vars
+
+    free = list(undefined_vars(expr))
+    if any(v not in bounds for v in free):
+        return None
+    least = _Least(expr, free)
+    parts = [(least.interval(whole), whole) for whole in [tuple((0, int(bounds[v])) for v in free)]]
+    found: int | None = None
+    for _ in range(_PARTS):
+        low, part = heapq.heappop(parts)
+        if found is not None and low >= found:
+            return found
+        tried = least.tried(part)
+        if tried is not None:
+            found = tried if found is None else min(found, tried)
+        elif any(first < last for first, last in part):
+            for half in _halves(part):
+                heapq.heappush(parts, (least.interval(half), half))
+        else:  # one point, without a value
+            heapq.heappush(parts, (low, part))
+            break
+        if not parts:
+            return found
+    low = parts[0][0] if found is None else min(found, parts[0][0])
+    return low if low > -(2**62) else None
+
+
+_Ranges = tuple[tuple[int, int], ...]  # first and last value of each symbol
+
+
+class _Least:
+    """What an expression of `free` symbols is never less than in ranges of these."""
+
+    def __init__(self, expr: Any, free: Sequence[Any]) -> None:
+        self.expr, self.free = expr, free
+
+    def interval(self, ranges: _Ranges) -> int:
+        """By TVM's analyser."""
+        analyzer = sym.Analyzer()
+        for v, (first, last) in zip(self.free, ranges, strict=True):
+            analyzer.bind(v, ir.Range(first, last + 1))
+        return int(analyzer.const_int_bound(self.expr).min_value)
+
+    def tried(self, ranges: _Ranges) -> int | None:
+        """By trying all values; None where these are too many, or the expression has no value at one."""
+        if math.prod(last - first + 1 for first, last in ranges) > _TRIED:
+            return None
+        axes = np.ix_(*(np.arange(first, last + 1) for first, last in ranges)) if ranges else ()
+        try:
+            return int(np.min(value(self.expr, dict(zip(self.free, axes, strict=True)))))
+        except Unknown:
+            return None
+
+
+def _halves(ranges: _Ranges) -> tuple[_Ranges, _Ranges]:
+    """The same with the largest range cut in two."""
+    i = max(range(len(ranges)), key=lambda k: ranges[k][1] - ranges[k][0])
+    first, last = ranges[i]
+    middle = (first + last) // 2
+    before, behind = ranges[:i], ranges[i + 1 :]
+    return (*before, (first, middle), *behind), (*before, (middle + 1, last), *behind)
 
 
 def entry_symbols(function: Any) -> set[Any]:
