@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..artifact.parts import TensorSlot
-from ..names import identifier
+from ..names import Names, identifier, legal
 from ..vocabulary import STREAMED_ROWS
 from .c_array import c_type
-from .c_names import comment
+from .c_names import comment, local
 from .external import ExternalFunction, declarations
 from .interface import C_LINKAGE, Interface, StreamedInput
 from .program import FunctionCall, IfElse, calls_in
@@ -65,6 +65,7 @@ def print_header(
         "#include <assert.h>",
         "#include <stdint.h>",
         "",
+        *_source_lines(interface),
         *_npu_lines(interface),
         *([f"#define {upper}_HAS_INIT 1 /* {name}_init is to be called once */"] if initialise else []),
         "/* Memory to provide, in the order of the run function's argument. */",
@@ -89,6 +90,7 @@ def print_header(
         *_prototypes(interface, bool(initialise)),
         *declarations(external),
         *_accessors(interface),
+        *_structs(interface),
         "/* The steps of a run, in order. */",
         *dict.fromkeys(f"int32_t {c.symbol}({_parameters(interface, c)});" for c in calls_in((*steps, *initialise))),
         "",
@@ -147,6 +149,9 @@ def _slot_lines(interface: Interface, prefix: str, slot: TensorSlot) -> list[str
         f"#define {prefix}_OFFSET {slot.offset_bytes}",
         f"#define {prefix}_BYTES {slot.size_bytes}",
         f"#define {prefix}_ELEMENTS {math.prod(slot.shape)}",
+        f"#define {prefix}_TYPE {c_type(slot.dtype)}",
+        f"#define {prefix}_RANK {len(slot.shape)}",
+        *([f"#define {prefix}_SHAPE {{{', '.join(map(str, slot.shape))}}}"] if slot.shape else []),
         f"#define {prefix}_SCALE {float(slot.scale)!r}f /* 0: not quantised */",
         f"#define {prefix}_ZERO_POINT ({slot.zero_point})",
     ]
@@ -158,6 +163,13 @@ def _row_lines(prefix: str, streamed: StreamedInput) -> list[str]:
         f"#define {prefix}_ROW_BYTES {streamed.row_bytes}",
         f"#define {prefix}_KEPT_ROWS {streamed.kept} /* of the last ones, in the pool */",
     ]
+
+
+def _source_lines(interface: Interface) -> list[str]:
+    """By what firmware can tell which model it has."""
+    if not interface.source_sha256:
+        return []
+    return [f'#define {interface.name.upper()}_MODEL_SHA256 "{interface.source_sha256}" /* of the model\'s file */', ""]
 
 
 def _npu_lines(interface: Interface) -> list[str]:
@@ -192,3 +204,23 @@ def _accessors(interface: Interface) -> Iterator[str]:
             yield "}"
     if any(slots for _, slots in found):
         yield ""
+
+
+def _structs(interface: Interface) -> Iterator[str]:
+    """Inputs and outputs by their names in the model, as a struct of pointers each."""
+    name, streamed = interface.name, interface.streamed_slot
+    for kind, slots in (("input", interface.inputs), ("output", interface.outputs)):
+        found = [(index, slot) for index, slot in enumerate(slots) if slot is not streamed]
+        if not found:
+            continue
+        names = Names()
+        fields = [(index, names.unique(local(legal(slot.name))), c_type(slot.dtype)) for index, slot in found]
+        values = ", ".join(f"{name}_{kind}_{index}(pools)" for index, _, _ in fields)
+        yield f"/* The {kind}s by their names in the model. */"
+        yield f"struct {name}_{kind}s {{"
+        yield from (f"  {type_} *{field};" for _, field, type_ in fields)
+        yield "};"
+        yield f"static inline struct {name}_{kind}s {name}_{kind}s(uint8_t *const pools[]) {{"
+        yield f"  struct {name}_{kind}s found = {{{values}}};"
+        yield "  return found;"
+        yield "}\n"

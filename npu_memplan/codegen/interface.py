@@ -74,6 +74,7 @@ class Interface:
     incbin: bool = False  # large constants are files next to the C
     streamed: StreamedInput | None = None
     host_kernels: str = ""  # the option of that name
+    source_sha256: str = ""  # of the model's file; empty: it was made from none
 
     @classmethod
     def of(cls, artifact: Artifact) -> Interface:
@@ -96,6 +97,7 @@ class Interface:
             incbin=artifact.target.incbin,
             streamed=streamed_input(artifact),
             host_kernels=artifact.target.host_kernels,
+            source_sha256=artifact.source_sha256,
         )
 
     @property

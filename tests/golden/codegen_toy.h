@@ -23,6 +23,9 @@
 #define TOY_INPUT_0_OFFSET 16
 #define TOY_INPUT_0_BYTES 8
 #define TOY_INPUT_0_ELEMENTS 8
+#define TOY_INPUT_0_TYPE int8_t
+#define TOY_INPUT_0_RANK 1
+#define TOY_INPUT_0_SHAPE {8}
 #define TOY_INPUT_0_SCALE 0.5f /* 0: not quantised */
 #define TOY_INPUT_0_ZERO_POINT (3)
 
@@ -33,6 +36,9 @@
 #define TOY_OUTPUT_0_OFFSET 64
 #define TOY_OUTPUT_0_BYTES 32
 #define TOY_OUTPUT_0_ELEMENTS 8
+#define TOY_OUTPUT_0_TYPE float
+#define TOY_OUTPUT_0_RANK 1
+#define TOY_OUTPUT_0_SHAPE {8}
 #define TOY_OUTPUT_0_SCALE 0.0f /* 0: not quantised */
 #define TOY_OUTPUT_0_ZERO_POINT (0)
 
@@ -43,6 +49,9 @@
 #define TOY_STATE_0_OFFSET 0
 #define TOY_STATE_0_BYTES 16
 #define TOY_STATE_0_ELEMENTS 16
+#define TOY_STATE_0_TYPE int8_t
+#define TOY_STATE_0_RANK 2
+#define TOY_STATE_0_SHAPE {2, 8}
 #define TOY_STATE_0_SCALE 0.25f /* 0: not quantised */
 #define TOY_STATE_0_ZERO_POINT (-4)
 
@@ -65,6 +74,24 @@ static inline float *toy_output_0(uint8_t *const pools[]) {
 }
 static inline int8_t *toy_state_0(uint8_t *const pools[]) {
   return (int8_t *)(void *)(pools[TOY_STATE_0_POOL] + TOY_STATE_0_OFFSET);
+}
+
+/* The inputs by their names in the model. */
+struct toy_inputs {
+  int8_t *data;
+};
+static inline struct toy_inputs toy_inputs(uint8_t *const pools[]) {
+  struct toy_inputs found = {toy_input_0(pools)};
+  return found;
+}
+
+/* The outputs by their names in the model. */
+struct toy_outputs {
+  float *output;
+};
+static inline struct toy_outputs toy_outputs(uint8_t *const pools[]) {
+  struct toy_outputs found = {toy_output_0(pools)};
+  return found;
 }
 
 /* The steps of a run, in order. */
