@@ -82,8 +82,8 @@ def build_qdq_module(
         operators = node_operators(imported, None)
     else:
         from ...ethosu.lower.lower import LoweringTarget
-        from ...ethosu.relax.partition import remaining_operators
-        from ...relax import lower_for_ethosu, partition_for_ethosu
+        from ...ethosu.relax.lowering import lower_for_ethosu
+        from ...ethosu.relax.partition import partition_for_ethosu, remaining_operators
 
         keep = {v: BY_USER for v, node in imported.node_of.items() if node in forced}
         module = partition_for_ethosu(module, accelerator, keep=keep)
@@ -92,10 +92,10 @@ def build_qdq_module(
         operators = node_operators(imported, remaining)
         module = lower_for_ethosu(module, accelerator, lowering_target or LoweringTarget())
     advice = "replace them in the model by operators of static shapes"
-    return _described(legalize_host(module, left, name, advice), imported, operators)
+    return described(legalize_host(module, left, name, advice), imported, operators)
 
 
-def _described(module: Any, imported: NodeImport, operators: Sequence[SourceOperator]) -> Any:
+def described(module: Any, imported: NodeImport, operators: Sequence[SourceOperator]) -> Any:
     """`main` with the attributes that every frontend gives it; float inputs and outputs have scale 0."""
     main = module["main"]
     inputs, outputs = ([Quantised(name, 0.0, 0) for name in names] for names in (imported.inputs, imported.outputs))

@@ -11,8 +11,9 @@ from typing import Any
 from tvm import ir, relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
+from ...ethosu.lower.tensors import Arithmetic
+from ...ethosu.relax.partition import with_arithmetic
 from ...models.onnx import read_onnx
-from ...relax import Arithmetic, with_arithmetic
 from ..errors import imported
 from ..graph.nodes import NodeImport, SourceNode, bound_only, named_after
 from .repairs import REPAIRS

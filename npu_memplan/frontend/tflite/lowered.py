@@ -61,7 +61,7 @@ def build_module(
     operators that neither side can run, `LoweringError` where a layer defeats the lowering.
     """
     from ...ethosu.lower.lower import LoweringTarget
-    from ...relax import lower_for_ethosu
+    from ...ethosu.relax.lowering import lower_for_ethosu
     from .operators import OperatorNames
     from .repairs import round_integer_averages
 
@@ -138,7 +138,7 @@ def _code(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Co
 
 def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, str]) -> Any:
     """The module in parts for the NPU and the host; of `forced` also what is no call, but a reshape."""
-    from ...relax import partition_for_ethosu
+    from ...ethosu.relax.partition import partition_for_ethosu
 
     keep = {variable: forced[index] for variable, index in imported.operator_of.items() if index in forced}
     return partition_for_ethosu(imported.module, accelerator, keep=keep)

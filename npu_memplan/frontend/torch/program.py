@@ -49,7 +49,8 @@ def import_program(program: Any) -> NodeImport:
     from tvm import relax
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-    from ...relax import Arithmetic, with_arithmetic
+    from ...ethosu.lower.tensors import Arithmetic
+    from ...ethosu.relax.partition import with_arithmetic
     from ..graph.nodes import NodeImport, bound_only, named_after
 
     program = program.run_decompositions(_decompositions())
