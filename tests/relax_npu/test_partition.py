@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from tvm import ir, relax
@@ -18,10 +20,14 @@ from npu_memplan.ethosu.layers.convolution import Conv
 from npu_memplan.ethosu.layers.pad import Pad
 from npu_memplan.ethosu.layers.softmax import Softmax
 from npu_memplan.ethosu.reading.patterns import host_call
+from npu_memplan.ethosu.reading.reader import bindings_of
+from npu_memplan.ethosu.relax import partition
+from npu_memplan.ethosu.relax.partition import offloaded
 from npu_memplan.vocabulary import is_npu
 from tests.support.on_model import only_graph
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import all_cases
+from tests.support.tflite_builder import ModelBuilder
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -97,3 +103,71 @@ def test_operators_of_the_source_are_listed_with_their_reasons() -> None:
     operators = operators_of(imported.module["main"])
     assert [(o.kind, o.reason) for o in operators if not o.on_npu] == [("SOFTMAX", "kept on the CPU by --host-ops")]
     assert json.loads(json.dumps([o.name for o in operators]))
+
+
+def composites(module: Any) -> list[tuple[list[str], int, int]]:
+    """Of each function of the NPU the names of its composites in order, and how many parameters and results it has."""
+    found = []
+    for function in offloaded(module).values():
+        names = [str(b.value.attrs["Composite"]) for b in bindings_of(function) if isinstance(b.value, relax.Function)]
+        result = function.ret_ty
+        results = len(result.fields) if isinstance(result, relax.TupleType) else 1
+        found.append((names, len(function.params), results))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kws_ref_model", "str_ww_ref_model", "pretrainedResnet_quant", "micro_speech_quantized", "trained_lstm_int8"],
+)
+def test_groups_are_those_of_tvms_passes(
+    name: str, shared_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = shared_model(name).read_bytes()
+    keep = {str(bindings_of(import_relax(data)["main"])[5].var.name): "it stays"}
+    for kept in ({}, keep):  # all on the NPU, and one call of the host in between
+        ours = nm.relax.partition_for_ethosu(import_relax(data), keep=kept)
+        with monkeypatch.context() as patch:
+            patch.setattr(partition, "group_calls", lambda mod, patterns: None)
+            theirs = nm.relax.partition_for_ethosu(import_relax(data), keep=kept)
+        assert composites(ours) == composites(theirs) != []
+        assert nm.relax.host_operators(ours) == nm.relax.host_operators(theirs)
+
+
+def test_functions_do_not_wait_for_each_other() -> None:
+    """Two branches from one layer, of which one goes over the host, and a layer that reads both."""
+    maker = ModelBuilder()
+    given = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
+
+    def convolved(source: int) -> int:
+        made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
+        weights = maker.constant(np.ones((8, 1, 1, 8), np.int8), 0.01)
+        numbers = dict.fromkeys(("StrideW", "StrideH", "DilationWFactor", "DilationHFactor"), 1)
+        maker.operator(
+            "CONV_2D", [source, weights, maker.constant(np.ones(8, np.int32), 0.0005)], [made], "Conv2DOptions", 3,
+            Padding=0, FusedActivationFunction=0, **numbers,
+        )  # fmt: skip
+        return made
+
+    def summed(source: int) -> int:
+        made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
+        axis = maker.constant(np.array([1], np.int32))
+        maker.operator("CUMSUM", [source, axis], [made], "CumsumOptions", 1, Exclusive=False, Reverse=False)
+        return made
+
+    def added(one: int, other: int) -> int:
+        made = maker.tensor((1, 8, 8, 8), "int8", 0.05, 0)
+        maker.operator("ADD", [one, other], [made], "AddOptions", 2, FusedActivationFunction=0)
+        return made
+
+    first = convolved(given)
+    left, right = summed(first), convolved(first)
+    both = added(left, right)
+    end = added(added(convolved(summed(right)), both), summed(both))
+    module = import_relax(maker.made([given], [end]).finish())
+    partitioned = nm.relax.partition_for_ethosu(module)
+    known = set(partitioned["main"].params)
+    for binding in bindings_of(partitioned["main"]):
+        assert set(relax.analysis.free_vars(binding.value)) <= known
+        known.add(binding.var)
+    assert len(offloaded(partitioned)) >= 3

@@ -23,6 +23,7 @@ from ..layers import COMPOSITES, parse
 from ..lower.tensors import Arithmetic
 from ..reading.patterns import PREFIX
 from ..reading.reader import Reader, RejectedError, bindings_of, name_of
+from .grouping import NamedPattern, group_calls
 from .normalise import normalise
 
 NO_PATTERN = "no NPU pattern matches it"
@@ -107,10 +108,13 @@ def partition_for_ethosu(
     try:
         mod = group_host_calls(mod, target, exclude, rejections)
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
-        fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
+        named = [NamedPattern(str(p.name), p.pattern, _check(kind_of(str(p.name)))) for p in patterns]
+        merged = group_calls(mod, named)
+        if merged is None:
+            merged = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
+            merged = relax.transform.MergeCompositeFunctions()(merged)
     finally:
         _under_way.reset(token)
-    merged = relax.transform.MergeCompositeFunctions()(fused)
     for variable, function in offloaded(merged).items():
         merged.update_func(variable, stated(function, arithmetic))
     main = merged["main"]
@@ -213,7 +217,7 @@ def _composite(call: Any, variables: tuple[Any, ...], attributes: dict[str, Any]
     parameters = {v: relax.Var(v.name, v.ty) for v in variables}
     arguments = relax.Tuple([parameters.get(a, a) for a in call.args[1].fields])
     result = relax.Var("result", call.ty)
-    inner = ir.Call(call.op, [call.args[0], arguments, *call.args[2:]], call.attrs, call.ty_args)
+    inner = ir.Call(call.op, [call.args[0], arguments, *call.args[2:]], call.attrs, call.ty_args, ret_ty=call.ty)
     body = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, inner)])], result)
     function = relax.Function(list(parameters.values()), body, call.ty, is_pure=True)
     return function.with_attr("Primitive", True).with_attr(attributes)
