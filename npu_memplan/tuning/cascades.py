@@ -176,14 +176,23 @@ def _measured(groups: CascadeSpace, chosen: tuple[Group, ...], node_budget: int 
 def _directed(groups: CascadeSpace, chosen: Sequence[Group], node_budget: int | None) -> CascadeChoice:
     both = [(group, groups.turned(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
-    made = planners.plan(problem, node_budget=node_budget)
+    made = _planned(groups, problem, node_budget)
     placed = {p.buffer: p for p in made.placements}
     directed = tuple(min(pair, key=lambda group: _refused(group, placed, groups.sizes)) for pair in both)
     if any(group.upwards for group in directed):
         problem = _problem(groups, directed, [group.overlaps for group in directed])
-        made = planners.plan(problem, node_budget=node_budget)
+        made = _planned(groups, problem, node_budget)
     (usage,) = made.usage
     return CascadeChoice(directed, usage.used_bytes, _estimated(groups, directed, made))
+
+
+def _planned(groups: CascadeSpace, problem: Problem, node_budget: int | None) -> Plan:
+    """A plan; groups that differ inside may have the same buffers."""
+    key = problem.buffers, problem.overlaps, node_budget
+    if key not in groups.plans:
+        groups.plans[key] = planners.plan(problem, node_budget=node_budget)
+    known: Plan = groups.plans[key]
+    return known
 
 
 def _estimated(groups: CascadeSpace, chosen: Sequence[Group], made: Plan) -> int:

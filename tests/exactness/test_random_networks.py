@@ -31,7 +31,9 @@ SLICE = [
     for seed in range(1 if how in ("pool", "u65", "bytes") else 5)
     if 1000 * number + seed not in REFERENCE_ABORTS
 ] + [(FIRST_STRUCTURE + 15 + number, how) for number, how in enumerate(("default", "tvm", "none", "u85"))]
-SLICE += [(FIRST_BRANCHING + number, how) for number, how in enumerate(("tvm", "none", "stripes", "u85"))]
+SLICE += [
+    (FIRST_BRANCHING + number, how) for number, how in enumerate(("tvm", "none", "stripes", "stripes-bytes", "u85"))
+]
 
 
 @pytest.fixture(autouse=True)

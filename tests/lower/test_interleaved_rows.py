@@ -30,19 +30,26 @@ def chains_of(groups: CascadeSpace) -> Iterator[tuple[Sliced, ...]]:
 
 
 def made_late(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> list[Part]:
-    """The definition: a layer makes the rows that the stripe needs and that are not there yet."""
+    """The definition: a layer makes the rows that the stripe needs and that are not there yet; one that no layer reads
+    keeps step with the last one.
+    """
+    read = {i for layer in layers for i, maker in enumerate(layers) for s in layer.inputs if s.meets(maker.output)}
     done = [0] * len(layers)
     found = []
     for stripe in cuts:
         need = [x.output.height if stripe is cuts[-1] and x.output.buffer in whole else n
                 for x, n in zip(layers, done, strict=True)]  # fmt: skip
         need[-1] = stripe[1]
+        for position, layer in enumerate(layers[:-1]):
+            if layer.output.buffer in whole and position not in read:
+                part = stripe[1] * layer.output.height // layers[-1].output.height
+                need[position] = max(need[position], part)
         for position in reversed(range(len(layers))):
             if need[position] > done[position]:
                 for source in layers[position].inputs:
                     stop = layers[position].needs(source, (done[position], need[position]))[1]
                     for producer, layer in enumerate(layers):
-                        if layer.output.buffer == source.buffer:
+                        if source.meets(layer.output):
                             need[producer] = max(need[producer], stop)
         found += [Part(i, (a, b)) for i, (a, b) in enumerate(zip(done, need, strict=True)) if a < b]
         done = need

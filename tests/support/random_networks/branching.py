@@ -133,12 +133,15 @@ class Branches:
 
 
 def randwire(d: Branches, x: Map) -> None:
-    """A random graph, of which a node is a sum, and a separable convolution (Xie et al., 2019)."""
-    nodes = [d.conv(x, d.number(2, 4) * 4, 3)]
+    """A random graph, of which a node is a sum, and a separable convolution; the sum of what no node reads comes last
+    (Xie et al., 2019).
+    """
+    nodes, read = [d.conv(x, d.number(2, 4) * 4, 3)], set[int]()
     while d.has_room:
-        before = nodes[-6:]
-        chosen = {d.number(0, len(before) - 1) for _ in range(d.number(1, 3))}
-        nodes.append(d.separable(d.total([before[i] for i in sorted(chosen)]), nodes[0].depth))
+        chosen = sorted({d.number(max(0, len(nodes) - 6), len(nodes) - 1) for _ in range(d.number(1, 3))})
+        read.update(chosen)
+        nodes.append(d.separable(d.total([nodes[i] for i in chosen]), nodes[0].depth))
+    d.total([node for i, node in enumerate(nodes) if i not in read])
 
 
 def darts(d: Branches, x: Map) -> None:

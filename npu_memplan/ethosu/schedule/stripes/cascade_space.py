@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...program.program import NpuProgram
+from ...stream.isa import Upscale
 from ...time import MemoryMap, default_memory_map
 from ..prefetch.reads import ConstantBlock
 from ..prefetch.slices import Slicer
@@ -56,6 +57,7 @@ class CascadeSpace:
         self.chains = Chains(program, io_in_pools, reuse_inputs, streamed)
         self.sizes, self.live = self.chains.sizes, self.chains.live
         self._costs: list[Costs] = []  # of all memories
+        self.plans: dict[Any, Any] = {}  # by buffers, overlaps and the plan's budget
         self._weigh(memory_map or default_memory_map(program.accelerator), None)
 
     def _weigh(self, memory_map: MemoryMap, again: MemoryMap | None) -> None:
@@ -204,5 +206,7 @@ class CascadeSpace:
         """The same group upwards; of channels, which have no direction, and of rows that the caller brings, itself."""
         if not isinstance(group, RowGroup) or (self.chains.streamed and group.first == 0):
             return group
+        if any(layer.upscale is Upscale.TRANSPOSE for layer in group.layers):
+            return group  # whose rows of zeros lie elsewhere then
         upwards = self.chains.interleaved(group.layers, group.interleaved.turns, upwards=True)
         return replace(group, interleaved=upwards, overlaps=upwards.overlaps, upwards=True)

@@ -12,7 +12,7 @@ from .cascade_space import CascadeSpace
 from .group import Group, RowGroup
 from .rows import Sliced
 
-_LONGEST = 12  # operations of a group: longer ones keep ever more rows between their layers
+_LONGEST = 12  # operations of a group that may begin and end anywhere
 _HEIGHTS = (64, 32, 16, 8, 4, 2, 1)  # rows of the last layer at a time
 _FEWEST = 2  # ways to cut channels that are tried: the fewest parts that fit
 _LOWER = (
@@ -25,7 +25,7 @@ def least_bytes(groups: CascadeSpace) -> int:
     best = [0]  # of the first k operations
     for last in range(len(groups.chains.layers)):
         reached = max(best[last], groups.chains.whole_bytes[last])
-        starts = range(max(0, last + 1 - _LONGEST), last + 1)
+        starts = _starts(groups, last)
         bounds = sorted((max(best[first], groups.least_bytes(first, last)), -first) for first in starts)
         for bound, first in bounds:
             if bound >= reached:
@@ -45,8 +45,8 @@ def choose(groups: CascadeSpace, limit_bytes: int) -> tuple[Group, ...]:
     count = len(groups.chains.layers)
     best: list[tuple[int, int, tuple[Group, ...]]] = [(0, 0, ())]  # (bytes above the limit, cycles, groups)
     options: list[list[Group]] = [[] for _ in range(count + 1)]  # by the operation after the group
-    for first in range(count):
-        for last in range(first, min(first + _LONGEST, count)):
+    for last in range(count):
+        for first in _starts(groups, last):
             if max(groups.chains.whole_bytes[first : last + 1]) > limit_bytes >= groups.least_bytes(first, last):
                 layers = groups.chains.chain(first, last)
                 key = first, last, limit_bytes
@@ -66,6 +66,12 @@ def choose(groups: CascadeSpace, limit_bytes: int) -> tuple[Group, ...]:
             candidates.append((max(above, over), cycles + group.cycles, (*chosen, group)))
         best.append(min(candidates, key=lambda c: c[:2]))
     return best[count][2]
+
+
+def _starts(groups: CascadeSpace, last: int) -> list[int]:
+    """Where groups that end with operation `last` begin: the last few operations, and those of `long_ranges`."""
+    nearest = max(0, last + 1 - _LONGEST)
+    return [*(first for first in groups.chains.long_ranges[last] if first < nearest), *range(nearest, last + 1)]
 
 
 def _lowest(groups: CascadeSpace, layers: tuple[Sliced, ...]) -> RowGroup:

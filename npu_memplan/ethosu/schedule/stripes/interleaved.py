@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from ...hazards.inplace import in_place_distances
 from ...program.overlap import shared_bytes, span_distances
 from ...program.overlap_search import Overlap, find_overlaps
 from ...program.program import BufferRole, NpuProgram
+from ...stream.isa import Upscale
 from ..shram import round_up
 from .order import RollingBuffer, RowOrder, even_cuts, interleave, rolling_buffer_rows, spans
 from .rows import Map, Rows, Sliced, sliced
-from .tables import may_lie_beside, transfers
+from .tables import loaded_table, may_lie_beside, transfers
 
 ALIGNMENT = 16
 _BOUNDARY = (BufferRole.INPUT, BufferRole.OUTPUT)
@@ -90,7 +92,7 @@ class Chains:
         for layer in self.layers:
             if layer is not None and layer.window is not None:
                 source = layer.inputs[0]
-                rows = min(layer.window.height, source.height)
+                rows = min(layer.window.height, source.height) if layer.upscale is Upscale.NONE else 1
                 found[source.buffer] = max(found.get(source.buffer, 0), (rows - 1) * source.stride + source.row_bytes)
         return {name: min(size, self.sizes[name]) for name, size in found.items() if name in self.sizes}
 
@@ -111,31 +113,61 @@ class Chains:
         if len(layers) + len(transfers(self.program, first, last)) <= last - first:
             return None
         made: dict[str, list[Map]] = {}
-        read: set[str] = set()
+        read: dict[str, list[Map]] = {}
         for layer in layers:
-            if any(
-                not _same_rows(producer, source) for source in layer.inputs for producer in made.get(source.buffer, ())
-            ):
+            target = layer.output
+            makers = [(source, made.get(source.buffer, ())) for source in layer.inputs]
+            if any(not _same_rows(maker, source) for source, found in makers for maker in found):
                 return None
-            read |= {source.buffer for source in layer.inputs}
-            producers = made.setdefault(layer.output.buffer, [])
-            if layer.output.buffer in read or any(not _same_rows(producer, layer.output) for producer in producers):
+            for source in layer.inputs:
+                read.setdefault(source.buffer, []).append(source)
+            if any(target.meets(source) for source in read.get(target.buffer, ())):
                 return None  # all of its producers come before all of its readers
-            producers.append(layer.output)
+            producers = made.setdefault(target.buffer, [])
+            if any(not _same_rows(producer, target) for producer in producers):
+                return None
+            producers.append(target)
         inner = {layer.output.buffer for layer in layers[:-1]}
         if not inner <= self.live.keys():
             return None  # an output that is read, and is in another pool
-        complete = all(len(made[name]) == self.writers[name] and self.live[name][0] >= first for name in inner)
-        return tuple(layers) if complete and inner <= read else None
+        lasting = (name for name in inner if self.live[name][1] > last or self._is_output(name))
+        return tuple(layers) if inner <= {*read, *lasting} else None
+
+    def _is_output(self, name: str) -> bool:
+        return self.program.buffer(name).role is BufferRole.OUTPUT
 
     @cached_property
-    def writers(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for index in range(len(self.program.operations)):
-            for name, is_write in self.program.touched(index):
-                if is_write:
-                    found[name] = found.get(name, 0) + 1
-        return found
+    def boundary_bytes(self) -> tuple[int, ...]:
+        """Bytes alive before each operation that are there already, and behind the last one."""
+        change = [0] * (len(self.program.operations) + 2)
+        for name, (first, last) in self.live.items():
+            given = self.program.buffer(name).role is BufferRole.INPUT
+            lasts = self._is_output(name) or (given and not self._reuse_inputs)
+            change[0 if given else first + 1] += self.sizes[name]
+            change[len(change) - 1 if lasts else last + 1] -= self.sizes[name]
+        return tuple(accumulate(change[:-1]))
+
+    @cached_property
+    def long_ranges(self) -> tuple[tuple[int, ...], ...]:
+        """By the last operation of a range, the first ones of ranges between whose operations more bytes are alive than
+        before and behind them: no other range need be made together to keep fewer alive. They are at most two for each
+        operation.
+        """
+        found: list[list[int]] = [[] for _ in self.layers]
+        level, stack = self.boundary_bytes, [0]
+        for stop in range(1, len(self.layers) + 1):
+            index = stop - 1
+            if self.layers[index] is None and loaded_table(self.program, self.program.operations[index]) is None:
+                stack = [stop]  # it is in no group
+                continue
+            while stack and level[stack[-1]] > level[stop]:
+                found[index].append(stack.pop())
+            if stack:
+                found[index].append(stack[-1])
+                if level[stack[-1]] == level[stop]:
+                    stack.pop()
+            stack.append(stop)
+        return tuple(tuple(starts) for starts in found)
 
     def least_bytes(self, first: int, last: int) -> int:
         """No way to make `first` to `last` together, row by row, needs less."""
@@ -164,6 +196,7 @@ class Chains:
         """`layers` in turn, the last of them `rows` rows at a time."""
         key = (layers[0].index, layers[-1].index, rows)
         if key not in self._even:
+            rows = round_up(rows, layers[-1].grain)
             self._even[key] = self.interleaved(layers, even_cuts(layers[-1].output.height, rows))
         return self._even[key]
 
@@ -205,7 +238,9 @@ class InterleavedRows:
         kept = {
             name: made
             for name, made in inner.items()
-            if chains.live[name][1] <= self.last and chains.program.buffer(name).role is BufferRole.FEATURE_MAP
+            if self.first <= chains.live[name][0]
+            and chains.live[name][1] <= self.last
+            and chains.program.buffer(name).role is BufferRole.FEATURE_MAP
         }
         self.done = interleave(self._ordered, turns, frozenset(inner.keys() - kept.keys()))
         rows = {name: rolling_buffer_rows(self._ordered, self.done, name) for name in kept}

@@ -39,20 +39,35 @@ def interleave(layers: Sequence[Sliced], turns: RowOrder, whole: frozenset[str])
 
 def _stripe_by_stripe(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> Done:
     """A turn for each stripe of the last layer."""
-    producers: dict[str, list[int]] = {}  # several make some channels each
-    for position, layer in enumerate(layers):
-        producers.setdefault(layer.output.buffer, []).append(position)
+    reads = read_from(layers)
+    read = {producer for found in reads for _, producer in found}
     done = np.zeros((len(cuts) + 1, len(layers)), np.int64)
     done[1:, -1] = [stop for _, stop in cuts]
+    last = layers[-1].output.height
     for position in range(len(layers) - 1, -1, -1):  # readers come after writers
         layer, made = layers[position], done[:, position]
+        height = layer.output.height
         if layer.output.buffer in whole:
-            made[-1] = layer.output.height
-        for source in layer.inputs:
-            for producer in producers.get(source.buffer, ()):
-                needed = np.where(made > 0, layer.stops(source, made), 0)
-                np.maximum(done[:, producer], needed, out=done[:, producer])
+            if position not in read:  # it keeps step with the last one
+                np.maximum(made, done[:, -1] * height // last, out=made)
+            made[-1] = height
+        if layer.grain > 1:
+            np.minimum(-(-made // layer.grain) * layer.grain, height, out=made)
+        for source, producer in reads[position]:
+            needed = np.where(made > 0, layer.stops(source, made), 0)
+            np.maximum(done[:, producer], needed, out=done[:, producer])
     return done
+
+
+def read_from(layers: Sequence[Sliced]) -> list[list[tuple[Map, int]]]:
+    """Of each layer: inputs that layers before it make, and which do; several make some channels each."""
+    makers: dict[str, list[int]] = {}
+    found: list[list[tuple[Map, int]]] = []
+    for position, layer in enumerate(layers):
+        reads = [(source, i) for source in layer.inputs for i in makers.get(source.buffer, ())]
+        found.append([(source, i) for source, i in reads if source.meets(layers[i].output)])
+        makers.setdefault(layer.output.buffer, []).append(position)
+    return found
 
 
 def _in_step(layers: Sequence[Sliced], rows: int, whole: frozenset[str]) -> Done:
@@ -60,12 +75,16 @@ def _in_step(layers: Sequence[Sliced], rows: int, whole: frozenset[str]) -> Done
     that lets them. So no map needs more rows at the start, at the end, or for a layer that reads many at a time.
     """
     every_row = ((0, layers[-1].output.height),)
-    ends = [np.minimum(np.arange(rows, n + rows, rows), n) for n in _stripe_by_stripe(layers, every_row, whole)[-1]]
-    read: list[tuple[int, int, Done]] = []  # a reader, whom it reads, and the last step it needs for each of its own
-    for reader, layer in enumerate(layers):
-        for source in layer.inputs:
-            last = (layer.stops(source, ends[reader]) - 1) // rows
-            read += [(reader, i, last) for i in range(reader) if layers[i].output.buffer == source.buffer]
+    steps_of = [-(-rows // layer.grain) * layer.grain for layer in layers]
+    made_rows = _stripe_by_stripe(layers, every_row, whole)[-1]
+    ends = [np.minimum(np.arange(step, n + step, step), n) for n, step in zip(made_rows, steps_of, strict=True)]
+    # a reader, whom it reads, and the last step it needs for each of its own
+    read = [
+        (reader, i, (layers[reader].stops(source, ends[reader]) - 1) // steps_of[i])
+        for reader, found in enumerate(read_from(layers))
+        for source, i in found
+    ]
+    awaited = {producer for _, producer, _ in read}
     turns: list[Done] = []  # of each layer's steps
     for position, made in enumerate(ends):
         ready = np.zeros(len(made), np.int64)
@@ -76,6 +95,8 @@ def _in_step(layers: Sequence[Sliced], rows: int, whole: frozenset[str]) -> Done
         turns.append(np.maximum.accumulate(ready - steps) + steps)
     count = max(int(found[-1]) for found in turns if len(found)) + 1
     for position in range(len(layers) - 2, -1, -1):
+        if position not in awaited:
+            continue  # it is made as soon as it can be
         steps = np.arange(len(ends[position]))
         latest = np.full(len(steps), count - 1)
         for reader, producer, last in read:
@@ -183,9 +204,10 @@ def fewest_cuts(layer: Sliced, source: Map, distance: int, grain: int) -> tuple[
         low = source.span(layer.needs(source, (start, start + 1)))[0]
         room = low - distance - layer.output.offset - layer.output.row_bytes  # below the first row that is read
         stop = min(room // layer.output.stride + 1, height) if room >= 0 else start
+        stop -= stop % layer.grain if stop < height else 0
         if stop <= start:
             return None
-        if stop < height and stop - start > grain:
+        if stop < height and stop - start > grain and not grain % layer.grain:
             stop -= (stop - start) % grain
         cuts.append((start, stop))
         start = stop

@@ -34,6 +34,21 @@ class Map:
     height: int
     stride: int  # bytes from row to row
     row_bytes: int  # from the first to the last byte of a row
+    pixel_stride: int = 0  # bytes from element to element of a row; 0: not known, or in bricks
+    pixel_bytes: int = 0  # of the channels of one element
+
+    def meets(self, other: Map) -> bool:
+        """Whether rows of two maps share bytes: of one buffer, and not different channels of the same elements."""
+        ends = self.offset + self.row_bytes, other.offset + other.row_bytes
+        if self.buffer != other.buffer or self.stride != other.stride:
+            return self.buffer == other.buffer
+        if self.offset >= ends[1] or other.offset >= ends[0]:
+            return False
+        step = self.pixel_stride
+        if not step or step != other.pixel_stride:
+            return True
+        first, second = self.offset % step, other.offset % step
+        return first < second + other.pixel_bytes and second < first + self.pixel_bytes
 
     def span(self, rows: Rows) -> Rows:
         """Bytes of the buffer from the first to the last of `rows`, half-open."""
@@ -60,6 +75,12 @@ class Sliced:
     output: Map
     inputs: tuple[Map, ...]  # in memory; constants are left out
     window: Kernel | None  # None: output row y needs input row y
+    upscale: Upscale = Upscale.NONE  # how the window sees each row of the input twice
+
+    @property
+    def grain(self) -> int:
+        """Parts begin at multiples of so many rows."""
+        return 2 if self.upscale is Upscale.NEAREST else 1
 
     def needs(self, source: Map, rows: Rows) -> Rows:
         """Rows of input `source` that output `rows` are made of."""
@@ -67,28 +88,33 @@ class Sliced:
             return 0, 1  # the same for every row
         if self.window is None:
             return rows
-        first, stop = self._reach(rows)
-        return max(first, 0), min(stop, source.height)
+        starts, stops = np.array([rows[0]]), np.array([rows[1]])
+        return int(self.starts(source, starts)[0]), int(self.stops(source, stops)[0])
 
     def starts(self, source: Map, starts: Many) -> Many:
         """`needs` of many rows at a time: where they start."""
         if self.window is None:
             return starts * 0 if source.height == 1 else starts
-        return np.maximum(starts * self.window.stride_y - self.window.pad_top, 0)
+        first = np.maximum(starts * self.window.stride_y - self.window.pad_top, 0)
+        if self.upscale is Upscale.NONE:
+            return first
+        return first // 2 if self.upscale is Upscale.NEAREST else (first + 1) // 2
 
     def stops(self, source: Map, stops: Many) -> Many:
         """`needs` of many rows at a time: where they stop."""
         if self.window is None:
             return stops * 0 + 1 if source.height == 1 else stops
         reach = (stops - 1) * self.window.stride_y - self.window.pad_top + self.window.height
-        return np.minimum(reach, source.height)
+        if self.upscale is Upscale.NONE:
+            return np.minimum(reach, source.height)
+        return (np.minimum(reach, self._seen_rows) + 1) // 2
 
     def reading_of(self, written: Mapping[str, Map]) -> Sliced:
         """The same layer over whole maps: windows may leave the last rows of a map that was `written` unread.
 
         Rows of another length are other rows: a buffer may be written as one map and read as another.
         """
-        if self.window is None:
+        if self.window is None or self.upscale is not Upscale.NONE:
             return self
         source = self.inputs[0]
         whole = written.get(source.buffer, source)
@@ -97,6 +123,13 @@ class Sliced:
             return self
         window = replace(self.window, pad_bottom=self.window.pad_bottom - unread)
         return replace(self, inputs=(replace(source, height=source.height + unread),), window=window)
+
+    @property
+    def _seen_rows(self) -> int:
+        """Rows that the window goes over, padding left out."""
+        assert self.window is not None
+        first, stop = self._reach((0, self.output.height))
+        return stop - max(-first, 0) - self.window.pad_bottom
 
     def _reach(self, rows: Rows) -> Rows:
         assert self.window is not None
@@ -125,8 +158,11 @@ class Sliced:
         registers[R.OFM_HEIGHT_M1] = rows[1] - rows[0] - 1
         if self.window is not None:
             first, stop = self._reach(rows)
-            registers[R.IFM_PAD_TOP] = max(-first, 0)
-            registers[R.IFM_PAD_BOTTOM] = max(stop - self.inputs[0].height, 0)
+            # a row of zeros between two rows of the input is as good as padding, and a part cannot begin with one
+            odd = self.upscale is Upscale.TRANSPOSE and first > 0 and first % 2
+            seen = self.inputs[0].height if self.upscale is Upscale.NONE else self._seen_rows
+            registers[R.IFM_PAD_TOP] = 1 if odd else max(-first, 0)
+            registers[R.IFM_PAD_BOTTOM] = max(stop - seen, 0)
         for source in (self.output, *self.inputs):
             start, stop = rows if source is self.output else self.needs(source, rows)
             rolling_buffer = rolling_buffers.get(source.buffer)
@@ -144,7 +180,7 @@ class Sliced:
 def sliced(program: NpuProgram, index: int) -> Sliced | None:
     """Operation `index` row by row; None when its rows cannot be made apart."""
     operation = program.operations[index]
-    if operation.op is Op.DMA_START or operation.registers.get(R.IFM_UPSCALE, 0) != Upscale.NONE:
+    if operation.op is Op.DMA_START:
         return None
     placed = program.at_zero(index)
     if is_indivisible(placed):
@@ -163,20 +199,36 @@ def sliced(program: NpuProgram, index: int) -> Sliced | None:
     target = _map(operation, output)
     if any(m.height > 1 or window is not None for m in maps if m not in inputs):
         return None  # rows of a constant
-    if any(m.buffer == target.buffer for m in inputs):
+    if any(m.meets(target) for m in inputs):
         return None  # parts of one buffer: they would have to keep their distance
-    return Sliced(index, operation, target, inputs, window)
+    found = Sliced(index, operation, target, inputs, window, Upscale(operation.registers.get(R.IFM_UPSCALE, 0)))
+    return found if found.upscale is Upscale.NONE or _may_upscale(found) else None
 
 
 def _rows_apart(operation: NpuOperation, window: Kernel, source: FeatureMap) -> bool:
     if operation.op is Op.POOL and operation.parameter == PoolMode.AVERAGE:
-        # with padding the NPU divides by what is inside; a stripe without padding would not know
-        return not (window.pad_top or window.pad_bottom or window.pad_left or window.pad_right)
+        # with padding the NPU divides by what is inside; a stripe without any would not know
+        padded = window.pad_top or window.pad_bottom or window.pad_left or window.pad_right
+        if padded and not (window.pad_left or window.pad_right):
+            return False
     # every output row reads at least one row that is there
     return source.height > 0 and window.pad_top < window.height and window.pad_bottom < window.height
+
+
+def _may_upscale(layer: Sliced) -> bool:
+    """Whether every part of a layer that sees its rows twice can begin with a row that is there, and reads one."""
+    window = layer.window
+    if window is None or (window.pad_top % 2 and layer.upscale is Upscale.NEAREST):
+        return False
+    height = layer.output.height
+    starts = np.arange(0, height, layer.grain)
+    low = layer.starts(layer.inputs[0], starts)
+    high = layer.stops(layer.inputs[0], np.minimum(starts + layer.grain, height))
+    return bool(np.all(low < high)) and int(high[-1]) <= layer.inputs[0].height
 
 
 def _map(operation: NpuOperation, view: FeatureMap) -> Map:
     buffer, offset = operation.addresses[view.base_register(0)]
     low, high = replace(view, height=1).span()
-    return Map(view.name, buffer, offset, view.height, view.stride_y, high - low)
+    pixel = (0, 0) if view.brick else (view.stride_x, view.depth * view.element_bytes)
+    return Map(view.name, buffer, offset, view.height, view.stride_y, high - low, *pixel)

@@ -1,0 +1,130 @@
+"""Groups of any length in networks with many branches: channels of a joined map as maps of their own, maps that are
+enlarged, several results; where groups begin and end.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npu_memplan.ethosu.program.featuremap import FeatureMap
+from npu_memplan.ethosu.program.primfunc import from_primfunc
+from npu_memplan.ethosu.program.program import NpuProgram
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
+from npu_memplan.ethosu.schedule.stripes.interleaved import Chains
+from npu_memplan.ethosu.schedule.stripes.rows import Map, Sliced
+from npu_memplan.ethosu.schedule.stripes.tables import loaded_table
+from npu_memplan.ethosu.stream.isa import Register, Upscale
+from npu_memplan.frontend.load import read
+from npu_memplan.options import CompileOptions
+from npu_memplan.request import request
+from npu_memplan.tuning.cascades import best_choice
+from npu_memplan.vocabulary import is_npu
+from tests.support.random_networks.branching import KINDS, branching
+
+OPTIONS = CompileOptions(npu_compiler="tvm", objective="bytes")
+
+
+def program_of(kind: str, most: int, folder: Path, size: int = 16) -> NpuProgram:
+    """The largest NPU function of a network."""
+    path = folder / "net.tflite"
+    path.write_bytes(branching(kind, most, 1, size).finish())
+    module = read(path, request(OPTIONS)).module
+    programs = [from_primfunc(function) for function in module.functions.values() if is_npu(function)]
+    return max(programs, key=lambda program: len(program.operations))
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"), [("randwire", 0.7), ("darts", 0.8), ("densenet", 0.4), ("yolo", 0.6), ("bifpn", 0.7)]
+)
+def test_long_groups_need_few_bytes(kind: str, share: float, tmp_path: Path) -> None:
+    groups = CascadeSpace(program_of(kind, 30, tmp_path, 32))
+    chosen = best_choice(groups, 0)
+    assert chosen.size_bytes <= share * max(groups.chains.whole_bytes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_ranges_are_those_between_lower_ends(kind: str, tmp_path: Path) -> None:
+    program = program_of(kind, 40, tmp_path)
+    chains = Chains(program, True, True)
+    level = chains.boundary_bytes
+    lives = chains.live
+    given = {b.name for b in program.buffers if b.role.name == "INPUT"}
+    ends = {b.name for b in program.buffers if b.role.name == "OUTPUT"}
+    for boundary in range(len(program.operations) + 1):
+        alive = [
+            n for n, (first, last) in lives.items()
+            if (first < boundary or n in given) and (last >= boundary or n in ends)
+        ]  # fmt: skip
+        assert level[boundary] == sum(chains.sizes[n] for n in alive)
+    free = [
+        layer is not None or loaded_table(program, operation) is not None
+        for layer, operation in zip(chains.layers, program.operations, strict=True)
+    ]
+    for last, found in enumerate(chains.long_ranges):
+        expected = [
+            first
+            for first in range(last + 1)
+            if all(free[first : last + 1])
+            and all(level[b] > max(level[first], level[last + 1]) for b in range(first + 1, last + 1))
+        ]
+        assert sorted(found) == expected
+    assert sum(map(len, chains.long_ranges)) <= 2 * len(program.operations)
+
+
+@pytest.mark.parametrize("kind", ["darts", "densenet", "yolo"])
+def test_maps_meet_where_they_share_bytes(kind: str, tmp_path: Path) -> None:
+    program = program_of(kind, 30, tmp_path)
+    chains = Chains(program, True, True)
+    views: list[tuple[Map, FeatureMap]] = []
+    for layer in chains.layers:
+        if layer is not None:
+            placed = program.at_zero(layer.index)
+            views.append((layer.output, FeatureMap.ofm(placed)))
+            views += [(m, FeatureMap.ifm(placed)) for m in layer.inputs if m.view == "IFM"]
+    apart = 0
+    for (one, first), (other, second) in product(views, views):
+        if one.buffer == other.buffer and one.stride == other.stride:
+            a, b = first.ranges(), second.ranges()
+            share = bool(np.any((a[:, None, 0] < b[None, :, 1]) & (b[None, :, 0] < a[:, None, 1])))
+            assert one.meets(other) >= share
+            apart += not one.meets(other)
+    assert apart or kind == "yolo"
+
+
+@pytest.mark.parametrize(("kind", "upscale"), [("unet", Upscale.TRANSPOSE), ("bifpn", Upscale.NEAREST)])
+def test_parts_of_an_enlarged_map_read_the_rows_that_they_need(kind: str, upscale: Upscale, tmp_path: Path) -> None:
+    """By the registers of each part: which input row each output row comes from."""
+    program = program_of(kind, 20, tmp_path)
+    layers = [layer for layer in Chains(program, True, True).layers if layer is not None and layer.upscale is upscale]
+    assert layers
+    for layer in layers:
+        height = layer.output.height
+        whole = rows_seen(layer, (0, height))
+        for start in range(0, height, layer.grain):
+            for stop in {min(start + layer.grain, height), min(start + 2 * layer.grain, height), height}:
+                assert rows_seen(layer, (start, stop)) == whole[start:stop]
+
+
+def rows_seen(layer: Sliced, rows: tuple[int, int]) -> list[list[int]]:
+    """Of each output row of a part: the rows of the whole input under its window; those of zeros are left out."""
+    part = layer.part(rows, {})
+    window, source = layer.window, layer.inputs[0]
+    assert window is not None
+    _, at = part.addresses[Register.IFM_BASE0]
+    first = (at - source.offset) // source.stride
+    seen = []
+    for row in range(rows[1] - rows[0]):
+        under = range(row * window.stride_y, row * window.stride_y + window.height)
+        found = []
+        for place in under:
+            place -= part.registers[Register.IFM_PAD_TOP]
+            if place < 0 or (layer.upscale is Upscale.TRANSPOSE and place % 2):
+                continue
+            if first + place // 2 < source.height:
+                found.append(first + place // 2)
+        seen.append(found)
+    return seen
