@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("tvm")
 
 from benchmarks import relax as programs
 from benchmarks import relax_training as training
+from benchmarks import upstream_wishes
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_bytes_of_a_program_and_planning_times(capsys):
@@ -33,6 +38,10 @@ def test_bytes_of_a_program_of_any_size(name, capsys, monkeypatch):
     rows = [line.split("|") for line in capsys.readouterr().out.splitlines()[2:]]
     assert len(rows) == len(SIZES[name])
     assert all(float(row[-3]) <= 1.01 for row in rows)  # ours / planned for this size
+
+
+def test_the_wishes_are_as_the_proposal_has_them():
+    assert upstream_wishes.table() in (REPOSITORY / "docs" / "upstream.md").read_text(encoding="utf-8")
 
 
 def test_greedy_schedules_beside_exact_ones(capsys):
