@@ -9,6 +9,7 @@ Faults that ended a part alone, and fallbacks, are reported on stderr when a com
 from __future__ import annotations
 
 import difflib
+import errno
 import gc
 import importlib
 import os
@@ -174,7 +175,9 @@ def _ended() -> int:
         return _READER_LEFT
     except OSError as error:  # a full disk, a file system that is read only
         where = f": {error.filename}" if error.filename else ""
-        click.echo(f"npu-memplan: {error.strerror or error}{where}", err=True)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = f"; free some where the output goes, and in {os.environ.get('TMPDIR', '/tmp')}" if full else ""
+        click.echo(f"npu-memplan: {error.strerror or error}{where}{advice}", err=True)
         print_nowhere()
         return 2
     except MemoryError:

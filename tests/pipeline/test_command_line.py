@@ -94,4 +94,5 @@ def test_a_pipe_without_a_reader_is_sigpipe_to_the_shell(chain: Path, words: tup
 def test_a_full_disk_is_one_line(chain: Path) -> None:
     with open("/dev/full", "wb") as full:
         done = shell("plan", chain, "--json", stdout=full.fileno())
-    assert (done.returncode, done.stderr) == (2, "npu-memplan: No space left on device\n")
+    assert done.returncode == 2
+    assert done.stderr.startswith("npu-memplan: No space left on device; free some where the output goes, and in /")
