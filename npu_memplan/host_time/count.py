@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta
 from tvm import ir, tirx
 
 from ..extract.sizes import static_extent
 from ..files.schema import from_values
 from ..target_data import TargetDataError, read_toml, targets_folder
+from ..vocabulary import KERNEL
+from .kernels import Cycles, KernelCosts, kernel_cycles
 
-Cycles = Annotated[float, Meta(ge=0)]
 HOST = "cortex-m55"
 
 
@@ -41,6 +41,7 @@ class HostCosts:
     store: Cycles
     loop: Cycles  # an iteration: count, compare, branch
     call: Cycles  # of an operator
+    kernels: KernelCosts
 
 
 @lru_cache(maxsize=4)
@@ -79,7 +80,12 @@ _NOTHING = HostWork()
 def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
     """One call of a host PrimFunc."""
     counter = _Counter(costs or host_costs())
-    return counter.statement(function.body) + HostWork(counter.costs.call)
+    work = counter.statement(function.body) + HostWork(counter.costs.call)
+    kernel = (function.attrs or {}).get(KERNEL)
+    if kernel is None:
+        return work
+    cycles = kernel_cycles(str(kernel["symbol"]), list(kernel["arguments"]), counter.costs.kernels)
+    return HostWork(cycles + counter.costs.call, work.operations, work.bytes)
 
 
 class _Counter:

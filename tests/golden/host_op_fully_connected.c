@@ -23,27 +23,230 @@ static NPU_MEMPLAN_CONSTANT int32_t op_host_constant_3[3] = {
   1, 2, 3
 };
 
-static inline int32_t npu_memplan_add_int32(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
-static inline int32_t npu_memplan_max_int32(int32_t a, int32_t b) { return a > b ? a : b; }
-static inline int32_t npu_memplan_min_int32(int32_t a, int32_t b) { return a < b ? a : b; }
+/* Which instructions the kernels below may use: Helium's, the DSP extension's, or those of any C compiler. All forms
+ * compute the same bits. */
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)
+#include <arm_mve.h>
+#elif defined(__ARM_FEATURE_DSP) && defined(__GNUC__) && !defined(__ARM_BIG_ENDIAN)
+#define NPU_MEMPLAN_DSP
+/* Bytes 0 and 2 of `four`, or 1 and 3, as halfwords. */
+__attribute__((unused)) static inline int32_t npu_memplan_evens(int32_t four) {
+  int32_t pair;
+  __asm__("sxtb16 %0, %1" : "=r"(pair) : "r"(four));
+  return pair;
+}
+__attribute__((unused)) static inline int32_t npu_memplan_odds(int32_t four) {
+  int32_t pair;
+  __asm__("sxtb16 %0, %1, ror #8" : "=r"(pair) : "r"(four));
+  return pair;
+}
+/* Bytes 0 and 2 of `four`, or 1 and 3, as halfwords, each plus that of `plus`. */
+__attribute__((unused)) static inline int32_t npu_memplan_even(int32_t plus, int32_t four) {
+  int32_t pair;
+  __asm__("sxtab16 %0, %1, %2" : "=r"(pair) : "r"(plus), "r"(four));
+  return pair;
+}
+__attribute__((unused)) static inline int32_t npu_memplan_odd(int32_t plus, int32_t four) {
+  int32_t pair;
+  __asm__("sxtab16 %0, %1, %2, ror #8" : "=r"(pair) : "r"(plus), "r"(four));
+  return pair;
+}
+/* `one` plus the lower halfword of `plus`. */
+__attribute__((unused)) static inline int32_t npu_memplan_half(int32_t plus, int32_t one) { return one + (int16_t)plus; }
+/* `total` plus the products of the bytes of `four` and the halfwords of their numbers. */
+__attribute__((unused)) static inline int32_t npu_memplan_products(int32_t total, int32_t even, int32_t odd, int32_t four) {
+  int32_t pair;
+  __asm__("sxtb16 %2, %1\n\tsmlad %0, %3, %2, %0\n\tsxtb16 %1, %1, ror #8\n\tsmlad %0, %4, %1, %0"
+          : "+r"(total), "+r"(four), "=&r"(pair)
+          : "r"(even), "r"(odd));
+  return total;
+}
+__attribute__((unused)) static inline int32_t npu_memplan_low(int32_t total, int32_t a, int32_t b) {
+  __asm__("smlabb %0, %1, %2, %0" : "+r"(total) : "r"(a), "r"(b));
+  return total;
+}
+__attribute__((unused)) static inline int32_t npu_memplan_high(int32_t total, int32_t a, int32_t b) {
+  __asm__("smlatt %0, %1, %2, %0" : "+r"(total) : "r"(a), "r"(b));
+  return total;
+}
+__attribute__((unused)) static inline int32_t npu_memplan_four(const int8_t *at) {
+  int32_t four;
+  memcpy(&four, at, 4);
+  return four;
+}
+#endif
+#if defined(__GNUC__) /* inner loops in functions of their own have the registers to themselves */
+#define NPU_MEMPLAN_APART __attribute__((noinline))
+#define NPU_MEMPLAN_STEP(pointer) __asm__("" : "+r"(pointer)) /* count with it, not from the end of a loop */
+#else
+#define NPU_MEMPLAN_STEP(pointer)
+#define NPU_MEMPLAN_APART
+#endif
+/* The array that an operator does not have. */
+#define npu_memplan_none() 0
+
+/* How int32 sums become int8: a multiplier, a shift to the right and (if there are any) one to the left for each
+ * channel, or the same for all; rounded twice, as TFLite's reference does. */
+typedef struct {
+  const int32_t *multiplier, *shift, *left;
+  int32_t each; /* 1: a multiplier and a shift for each channel, 0: the first for all */
+  int32_t zero, low, high;
+} npu_memplan_scale;
+
+static inline int8_t npu_memplan_scaled(const npu_memplan_scale *scale, int32_t channel, int32_t total) {
+  const int32_t at = channel * scale->each;
+  const int32_t shift = scale->shift[at], mask = (int32_t)((1u << shift) - 1u);
+  if (scale->left) total = (int32_t)((uint32_t)total << scale->left[at]);
+  const int32_t high = (int32_t)(((int64_t)total * scale->multiplier[at] + (1 << 30)) >> 31);
+  int32_t value = (high >> shift) + ((high & mask) > (mask >> 1) + (high < 0));
+  value = (int32_t)((uint32_t)value + (uint32_t)scale->zero);
+  value = value < scale->low ? scale->low : value;
+  return (int8_t)(value > scale->high ? scale->high : value);
+}
+
+/* Four sums of the channels from `channel` on. */
+static inline void npu_memplan_scale_four(const npu_memplan_scale *scale, int32_t channel, const int32_t *total,
+                                          int8_t *output) {
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)
+  int32x4_t value = vldrwq_s32(total);
+  int32x4_t multiplier, shift;
+  if (scale->each) {
+    multiplier = vldrwq_s32(scale->multiplier + channel);
+    shift = vnegq_s32(vldrwq_s32(scale->shift + channel));
+    if (scale->left) value = vshlq_s32(value, vldrwq_s32(scale->left + channel));
+  } else {
+    multiplier = vdupq_n_s32(scale->multiplier[0]);
+    shift = vdupq_n_s32(-scale->shift[0]);
+    if (scale->left) value = vshlq_s32(value, vdupq_n_s32(scale->left[0]));
+  }
+  value = vqrdmulhq_s32(value, multiplier);
+  value = vqaddq_s32(value, vshrq_n_s32(vandq_s32(value, shift), 31)); /* halves away from zero */
+  value = vaddq_n_s32(vrshlq_s32(value, shift), scale->zero);
+  value = vminq_s32(vmaxq_s32(value, vdupq_n_s32(scale->low)), vdupq_n_s32(scale->high));
+  vstrbq_s32(output, value);
+#else
+  for (int32_t i = 0; i < 4; i++) output[i] = npu_memplan_scaled(scale, channel + i, total[i]);
+#endif
+}
+
+/* A part of an input and of weights, which a sum is made of: `rows` of `count` elements, each `input_row` or
+ * `weights_row` elements after the one before. */
+typedef struct {
+  int32_t rows, input_row, weights_row, count, zero;
+} npu_memplan_part;
+
+/* total[i] += sum of (input - zero) * weights over the part, for four kernels that are `stride` elements apart. */
+NPU_MEMPLAN_APART static void npu_memplan_dot_four(int32_t *total, const int8_t *input, const int8_t *weights,
+                                                   int32_t stride, const npu_memplan_part *part) {
+  int32_t t0 = total[0], t1 = total[1], t2 = total[2], t3 = total[3];
+  const int32_t count = part->count;
+#if defined(NPU_MEMPLAN_DSP)
+  const int32_t centre = (int32_t)(((uint32_t)-part->zero & 0xFFFFu) * 0x10001u);
+  int32_t thrice = 3 * stride;
+  NPU_MEMPLAN_STEP(thrice);
+#else
+  const int32_t zero = part->zero;
+#endif
+  for (int32_t rows = part->rows; rows > 0; rows--, input += part->input_row, weights += part->weights_row) {
+    const int8_t *x = input, *w0 = weights, *w1 = w0 + stride, *w2 = w1 + stride, *w3 = w2 + stride;
+    int32_t left = count;
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)
+    for (int32_t eights = left >> 3; eights > 0; eights--, x += 8, w0 += 8, w1 += 8, w2 += 8, w3 += 8) {
+      NPU_MEMPLAN_STEP(x);
+      NPU_MEMPLAN_STEP(w0);
+      NPU_MEMPLAN_STEP(w1);
+      NPU_MEMPLAN_STEP(w2);
+      NPU_MEMPLAN_STEP(w3);
+      const int16x8_t xs = vsubq_n_s16(vldrbq_s16(x), (int16_t)zero);
+      t0 = vmladavaq_s16(t0, xs, vldrbq_s16(w0));
+      t1 = vmladavaq_s16(t1, xs, vldrbq_s16(w1));
+      t2 = vmladavaq_s16(t2, xs, vldrbq_s16(w2));
+      t3 = vmladavaq_s16(t3, xs, vldrbq_s16(w3));
+    }
+    left &= 7;
+    if (left > 0) {
+      const mve_pred16_t some = vctp16q((uint32_t)left); /* weights that are not loaded are zero */
+      const int16x8_t xs = vsubq_n_s16(vldrbq_z_s16(x, some), (int16_t)zero);
+      t0 = vmladavaq_s16(t0, xs, vldrbq_z_s16(w0, some));
+      t1 = vmladavaq_s16(t1, xs, vldrbq_z_s16(w1, some));
+      t2 = vmladavaq_s16(t2, xs, vldrbq_z_s16(w2, some));
+      t3 = vmladavaq_s16(t3, xs, vldrbq_z_s16(w3, some));
+    }
+#elif defined(NPU_MEMPLAN_DSP)
+    for (int32_t fours = left >> 2; fours > 0; fours--, x += 4, w0 += 4) {
+      NPU_MEMPLAN_STEP(x);
+      NPU_MEMPLAN_STEP(w0);
+      const int32_t xs = npu_memplan_four(x);
+      const int32_t even = npu_memplan_even(centre, xs), odd = npu_memplan_odd(centre, xs);
+      t0 = npu_memplan_products(t0, even, odd, npu_memplan_four(w0));
+      t1 = npu_memplan_products(t1, even, odd, npu_memplan_four(w0 + stride));
+      t2 = npu_memplan_products(t2, even, odd, npu_memplan_four(w0 + 2 * stride));
+      t3 = npu_memplan_products(t3, even, odd, npu_memplan_four(w0 + thrice));
+    }
+    w1 = w0 + stride, w2 = w1 + stride, w3 = w2 + stride;
+    for (left &= 3; left > 0; left--) {
+      const int32_t xs = npu_memplan_half(centre, *x++);
+      t0 = npu_memplan_low(t0, xs, *w0++);
+      t1 = npu_memplan_low(t1, xs, *w1++);
+      t2 = npu_memplan_low(t2, xs, *w2++);
+      t3 = npu_memplan_low(t3, xs, *w3++);
+    }
+#else
+    uint32_t s0 = (uint32_t)t0, s1 = (uint32_t)t1, s2 = (uint32_t)t2, s3 = (uint32_t)t3;
+    for (int32_t k = 0; k < left; k++) {
+      const int32_t xs = x[k] - zero;
+      s0 += (uint32_t)(xs * w0[k]);
+      s1 += (uint32_t)(xs * w1[k]);
+      s2 += (uint32_t)(xs * w2[k]);
+      s3 += (uint32_t)(xs * w3[k]);
+    }
+    t0 = (int32_t)s0, t1 = (int32_t)s1, t2 = (int32_t)s2, t3 = (int32_t)s3;
+#endif
+  }
+  total[0] = t0, total[1] = t1, total[2] = t2, total[3] = t3;
+}
+
+/* The same of one kernel. */
+NPU_MEMPLAN_APART static int32_t npu_memplan_dot(int32_t total, const int8_t *input, const int8_t *weights,
+                                                 const npu_memplan_part *part) {
+  const int32_t count = part->count, zero = part->zero;
+  uint32_t sum = (uint32_t)total;
+  for (int32_t rows = part->rows; rows > 0; rows--, input += part->input_row, weights += part->weights_row) {
+    for (int32_t k = 0; k < count; k++) sum += (uint32_t)((input[k] - zero) * weights[k]);
+  }
+  return (int32_t)sum;
+}
+
+/* Rows of `units` outputs, of which `columns` are stored, each from `depth` inputs. */
+static void npu_memplan_kernel_dense(const int8_t *input, const int8_t *weights, const int32_t *bias,
+                                     const int32_t *multiplier, const int32_t *shift, const int32_t *left,
+                                     int8_t *output, int32_t rows, int32_t columns, int32_t depth, int32_t in_zero,
+                                     int32_t out_zero, int32_t low, int32_t high, int32_t one_multiplier,
+                                     int32_t one_shift, int32_t one_left) {
+  const npu_memplan_scale scale = {multiplier ? multiplier : &one_multiplier,
+                                   multiplier ? shift : &one_shift,
+                                   multiplier ? left : (one_left ? &one_left : 0),
+                                   multiplier != 0, out_zero, low, high};
+  const npu_memplan_part part = {1, 0, 0, depth, in_zero};
+  for (int32_t row = 0; row < rows; row++, input += depth, output += columns) {
+    const int8_t *kernel = weights;
+    int32_t unit = 0;
+    for (int32_t fours = columns >> 2; fours > 0; fours--, unit += 4, kernel += 4 * depth) {
+      int32_t total[4] = {0, 0, 0, 0};
+      if (bias) memcpy(total, bias + unit, sizeof total);
+      npu_memplan_dot_four(total, input, kernel, depth, &part);
+      npu_memplan_scale_four(&scale, unit, total, output + unit);
+    }
+    for (int32_t rest = columns & 3; rest > 0; rest--, unit++, kernel += depth) {
+      output[unit] = npu_memplan_scaled(&scale, unit, npu_memplan_dot(bias ? bias[unit] : 0, input, kernel, &part));
+    }
+  }
+}
 
 static void op_fully_connected_body(const int8_t* weights, const int32_t* bias, const int32_t* multiplier, const int32_t* shift, uint8_t* sram) {
   int8_t* input = ((int8_t*)(&(sram[...])));
   int8_t* output = ((int8_t*)(&(sram[...])));
-  int32_t sum;
-  int64_t scaled;
-  int64_t exponent;
-  int64_t mask;
-  for (int32_t unit = 0; unit < 3; ++unit) {
-    sum = bias[unit];
-    for (int32_t k = 0; k < 4; ++k) {
-      sum = npu_memplan_add_int32(sum, ((((int32_t)input[k]) - 3) * ((int32_t)weights[((unit * 4) + k)])));
-    }
-    scaled = ((int64_t)((int32_t)(((((int64_t)sum) * ((int64_t)multiplier[unit])) + (int64_t)1073741824) >> (int64_t)31)));
-    exponent = ((int64_t)shift[unit]);
-    mask = (((int64_t)1 << exponent) - (int64_t)1);
-    output[unit] = ((int8_t)npu_memplan_min_int32(npu_memplan_max_int32((((int32_t)((scaled >> exponent) + ((int64_t)(((mask >> (int64_t)1) + ((int64_t)(scaled < (int64_t)0))) < (scaled & mask))))) - 1), -1), 127));
-  }
+  npu_memplan_kernel_dense((&(input[0])), (&(weights[0])), (&(bias[0])), (&(multiplier[0])), (&(shift[0])), ((void*)npu_memplan_none()), (&(output[0])), 1, 3, 4, 3, -1, -1, 127, 1073741824, 1, 0);
 }
 
 int32_t op_fully_connected(uint8_t *const pools[]) {

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tvm.script import tirx as T
 
+from benchmarks.host_instructions import counted
 from fvp_runner.base import RunOptions
-from fvp_runner.emulators import unicorn
+from fvp_runner.emulators import qemu
 from npu_memplan.artifact import Artifact
 from npu_memplan.host_time import HostWork, host_costs, host_work
 from npu_memplan.target_data import TargetDataError
-from tests.support.real_data import REPOSITORY
 
 
 @T.prim_func(s_tir=True)
@@ -88,15 +88,15 @@ def test_sums_have_the_host_only_when_asked(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(unicorn.missing(RunOptions()) is not None, reason="needs unicorn and arm-none-eabi-gcc")
-def test_the_estimate_is_near_the_instructions_that_run(cli: Any, tmp_path: Path) -> None:
-    """Executed by the firmware's own C on an emulated core; docs/time_model.md has more networks."""
-    from benchmarks.host_time import executed
-
-    for name in ("hello_world_int8", "trained_lstm_int8"):
-        model = REPOSITORY / "tests" / "models" / f"{name}.tflite"
-        made = cli("compile", model, "--accelerator", "none", "-o", tmp_path / name)
+@pytest.mark.qemu
+@pytest.mark.skipif(qemu.missing(RunOptions()) is not None, reason="needs QEMU and arm-none-eabi-gcc")
+def test_the_estimate_is_near_the_instructions_that_run(
+    cli: Any, shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """With Helium, on an emulated core; docs/time_model.md has more networks."""
+    for name in ("kws_ref_model", "keyword_scrambled_8bit"):
+        made = cli("compile", shared_model(name), "--accelerator", "none", "-o", tmp_path / name)
         assert made.code == 0, made.err
         cycles = Artifact.load(tmp_path / name).host_cycles
         assert cycles is not None
-        assert 0.8 < cycles / executed(tmp_path / name) < 1.3, name
+        assert 0.9 < cycles / counted(tmp_path / name, "cortex-m55")[0] < 1.2, name

@@ -109,8 +109,13 @@ def clamp_to_activation(scaled: Expr, activation: int, output: Tensor) -> Expr:
 
 def clamp_to_range(value: Expr, activation: int, output: Tensor) -> Expr:
     """Clamp a stored value to the fused activation's range."""
+    return clamp(value, *clamped_to(activation, output))
+
+
+def clamped_to(activation: int, output: Tensor) -> tuple[int, int]:
+    """The least and the greatest stored value of the fused activation's range."""
     require(activation in (0, 1, 2, 3), f"fused activation number {activation} is not supported")
-    return clamp(value, *activation_range(activation, output.scale, output.zero_point, output.dtype))
+    return activation_range(activation, output.scale, output.zero_point, output.dtype)
 
 
 def inside(position: Expr, low: int, high: int, size: int) -> Expr | None:
@@ -139,6 +144,10 @@ class ImageAxis:
         require(windows == fitting, f"{windows} windows of {reach} along {size} elements, where {how}")
         total = (windows - 1) * stride + (kernel - 1) * dilation + 1 - size
         return cls(size, windows, kernel, stride, dilation, max(total, 0) // 2 if same else 0)
+
+    def numbers(self) -> tuple[int, ...]:
+        """What C kernels are told of an axis."""
+        return self.size, self.windows, self.kernel, self.stride, self.dilation, self.before
 
     def under(self, window: Expr, k: Expr) -> Expr:
         """The place of the image under place `k` of a window's kernel."""

@@ -132,6 +132,11 @@ class ChannelScales:
     multipliers: Sequence[int]
     shifts: Sequence[int]
 
+    @property
+    def are_small(self) -> bool:
+        """Whether C kernels take them: no shift moves all bits out of an int32."""
+        return all(-31 <= shift <= 30 for shift in self.shifts)
+
     def tables(self, wide: bool) -> dict[str, Any]:
         """The arrays that `apply` wants, by name; none when all channels are equal."""
         if len(set(zip(self.multipliers, self.shifts, strict=True))) == 1:

@@ -25,6 +25,7 @@ from .common import (
     centred,
     channel_scales,
     clamp_to_activation,
+    clamped_to,
     inside,
     require_same_batches,
     require_same_type,
@@ -35,6 +36,7 @@ from .fixed_tir import multiply_rounded_once, multiply_sum
 from .operator import Lowering, lowering, require
 from .plain.numbers import REAL, activated, same
 from .tir import (
+    Buffer,
     Expr,
     both,
     cast,
@@ -160,6 +162,25 @@ class Products:
             scaled = self.scales.apply(function, total, self.tables, channel, self.wide)
         return clamp_to_activation(scaled, activation, self.output)
 
+    @property
+    def has_kernel(self) -> bool:
+        """Whether there is C for it: of int8, with sums of int32."""
+        eight = self.data.dtype == self.weights.dtype == self.output.dtype == "int8" and self.kind == "int32"
+        return eight and not self.weights.zero_point and self.scales.are_small
+
+    def name_kernel(self, names: str, target: Buffer, sizes: Sequence[int], activation: int) -> None:
+        """Let C do it: its buffers, `sizes`, zero points and limits, and the first scale."""
+        buffers = (
+            self.source,
+            self.matrix,
+            self.bias,
+            *(self.tables.get(k) for k in ("multiplier", "shift", "left_shift")),
+        )
+        zero, (low, high) = self.output.zero_point, clamped_to(activation, self.output)
+        first = self.scales.multipliers[0], max(-self.scales.shifts[0], 0), max(self.scales.shifts[0], 0)
+        numbers = *sizes, self.data.zero_point, zero, low, high, *first
+        self.work.kernel(f"kernel_forms kernel_scale {names}", *buffers, target, *numbers)
+
 
 def check_weighted(work: Lowering, data: int = 0) -> None:
     """Refuses inputs, weights and outputs (and biases of float32) of types that do not go together."""
@@ -201,6 +222,16 @@ def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
                 channel = group if depthwise else k if groups == 1 else group * g.depth + k
                 products.add((n, row, column, channel), (0, ky, kx, c) if depthwise else (c, ky, kx, k))
         function.store(target, products.result(c, options.FusedActivationFunction()), n, y, x, c)
+    if products.has_kernel:
+        counts = (g.out_c // g.in_c, g.in_c, g.out_c) if depthwise else (groups, g.depth, g.out_c)
+        windows = (n for axis in (g.down, g.across) for n in axis.numbers())
+        kernel = "kernel_depthwise" if depthwise else "kernel_dot kernel_convolution"
+        products.name_kernel(
+            f"kernel_window {kernel}",
+            target,
+            (products.output.shape[0], *counts, *windows),
+            options.FusedActivationFunction(),
+        )
 
 
 @lowering("TRANSPOSE_CONV", both=True)
@@ -274,6 +305,9 @@ def fully_connected(work: Lowering) -> None:
             products.add(_of_row(row, k, g, data), row_indices(unit, k, weights.shape))
         result = products.result(unit, options.FusedActivationFunction())
         function.store(target, result, *row_indices(row, unit, output.shape))
+    if products.has_kernel:
+        sizes = g.rows, g.columns, g.depth
+        products.name_kernel("kernel_dot kernel_dense", target, sizes, options.FusedActivationFunction())
 
 
 def _of_row(row: Expr, k: Expr, g: DenseGeometry, data: Tensor) -> list[Expr]:

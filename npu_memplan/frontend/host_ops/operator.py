@@ -21,7 +21,7 @@ from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ...process.ending import raise_outside_cause
 from ...process.incidents import report_fault
-from ...vocabulary import C_SOURCES, LAYER, ONLY_READ
+from ...vocabulary import C_SOURCES, KERNEL, LAYER, ONLY_READ
 from .bounds import outside
 from .c_text import c_text
 from .tir import Buffer, Expr, Function
@@ -192,6 +192,13 @@ class Lowering:
         files = names.split()
         symbol = f"npu_memplan_{files[-1]}_{suffix}" if suffix else f"npu_memplan_{files[-1]}"
         self.c_function(symbol, [c_text(name, suffix, macros) for name in files], arguments)
+
+    def kernel(self, names: str, *arguments: Buffer | int | None) -> None:
+        """Name C that does what is built here: the files `names`, the last of which has a function of its name."""
+        files = names.split()
+        given = ["" if a is None else a if isinstance(a, int) else str(a.name) for a in arguments]
+        sources = [c_text(name) for name in files]
+        self.attributes[KERNEL] = {"symbol": f"npu_memplan_{files[-1]}", "sources": sources, "arguments": given}
 
     def describe(self, kind: str, **numbers: int | Sequence[int] | Sequence[Sequence[int]]) -> None:
         """Say what the NPU would have to do instead: a kind of composite of `ethosu.layers`, and its numbers."""

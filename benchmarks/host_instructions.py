@@ -1,0 +1,172 @@
+"""The instructions that QEMU's Cortex-M55 executes for the host operators of one inference.
+
+    python -m benchmarks.host_instructions [--cpu CPU] [--calls] [--kernels KERNELS] MODEL.tflite...
+
+Each model is compiled for the host alone and its C by GCC (`-O2`, and the flags that all builds need) for `--cpu`: with
+Helium by default, `cortex-m55+nomve` has the DSP instructions only, `cortex-m55+nomve+nodsp` none. QEMU counts
+instructions (`-icount`), of which the system timer sees one tick in 31.25. `--calls` prints each operator too, beside
+the estimate that `compile` prints.
+
+Invariant: instructions are counted, not cycles: most of Helium's take two cycles or more on a Cortex-M55.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
+from npu_memplan.compiler import compile_model
+from npu_memplan.options import CompileOptions
+
+_SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
+EMULATOR = ("qemu-system-arm", "-M", "mps3-an547", "-nodefaults", "-display", "none", *_SEMIHOSTING)
+TICK = 31.25  # instructions of 1 ns, of a timer of 32 MHz
+_ABI = ("-mthumb", "-mfloat-abi=hard")
+LINK_SCRIPT = """
+MEMORY { code (rx) : ORIGIN = 0x0, LENGTH = 512K
+         data (rwx) : ORIGIN = 0x60000000, LENGTH = 16M }
+ENTRY(reset)
+SECTIONS {
+  .vectors : { KEEP(*(.vectors)) } > code
+  .all : { *(.text*) *(.rodata*) *(.ARM.ex*) *(.data*) *(.bss*) *(COMMON) end = .; } > data
+}
+"""
+STARTUP = """
+#include <stdint.h>
+extern char end[];
+void reset(void);
+__attribute__((section(".vectors"), used)) static const uint32_t vectors[2] = {0x60FFFFF0u, (uint32_t)&reset};
+void *_sbrk(int by) { static char *at = end; char *was = at; at += by; return was; }
+__attribute__((naked)) void reset(void) { /* floating point and Helium on, then main */
+  __asm__ volatile("ldr r0, =0xE000ED88\\n ldr r1, [r0]\\n orr r1, #0xF00000\\n str r1, [r0]\\n dsb\\n isb\\n bl main");
+}
+"""
+_MAIN = """
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "{name}.h"
+static uint32_t now(void) {{ return *(volatile uint32_t *)0xE000E018u; }}
+static void stop(const char *text) {{
+  register int32_t what __asm__("r0") = 0x04;
+  register const char *with __asm__("r1") = text;
+  __asm__ volatile("bkpt 0xab" : "+r"(what) : "r"(with) : "memory");
+  register int32_t leave __asm__("r0") = 0x18;
+  register int32_t well __asm__("r1") = 0x20026;
+  __asm__ volatile("bkpt 0xab" : : "r"(leave), "r"(well));
+  for (;;) {{ }}
+}}
+{pools}
+static uint32_t ticks[{calls} + 1];
+{wraps}
+int main(void) {{
+  static char text[1 << 16];
+  uint8_t *const pools[] = {{{names}}};
+  uint32_t state = 1u;
+  {fill}
+  *(volatile uint32_t *)0xE000E014u = 0xFFFFFFu;
+  *(volatile uint32_t *)0xE000E018u = 0u;
+  *(volatile uint32_t *)0xE000E010u = 5u;
+  const uint32_t start = now();
+  {name}_run(pools);
+  ticks[{calls}] = (start - now()) & 0xFFFFFFu;
+  char *at = text;
+  for (int i = 0; i <= {calls}; i++) at += sprintf(at, "%lu\\n", (unsigned long)ticks[i]);
+  uint32_t sum = 2166136261u;
+  {sums}
+  sprintf(at, "%lu\\n", (unsigned long)sum);
+  stop(text);
+}}
+"""
+
+
+def counted(folder: Path, cpu: str) -> tuple[int, dict[str, int], int]:
+    """Instructions of one run of the artifact in `folder`, and of each of its calls; a hash of the outputs."""
+    artifact = Artifact.load(folder)
+    name, calls = artifact.name, list(dict.fromkeys(call.function for call in artifact.calls))
+    header = (folder / "src" / f"{name}.h").read_text()
+    declared: list[str] = re.findall(r"int32_t (\w+)\(uint8_t \*const pools\[\]\);", header)
+    symbols = [symbol for symbol in declared if symbol.removeprefix(f"{name}_") in calls]
+    wraps = "".join(
+        f"int32_t __real_{s}(uint8_t *const *);\nint32_t __wrap_{s}(uint8_t *const *pools) {{\n"
+        f"  const uint32_t start = now();\n  const int32_t result = __real_{s}(pools);\n"
+        f"  ticks[{i}] += (start - now()) & 0xFFFFFFu;\n  return result;\n}}\n"
+        for i, s in enumerate(symbols)
+    )
+    sizes = [artifact.pool_bytes(pool.name) for pool in artifact.run_pools]
+    pools = "".join(
+        f"static uint8_t pool_{i}[{max(s, 1)}] __attribute__((aligned(64)));\n" for i, s in enumerate(sizes)
+    )
+    fill, upper = [], name.upper()
+    for i, slot in enumerate(artifact.inputs):
+        kind = f"pools[{upper}_INPUT_{i}_POOL] + {upper}_INPUT_{i}_OFFSET"
+        if slot.dtype == "float32":
+            step = f"((float *)({kind}))[i] = (float)(int32_t)state * (1.0f / 1073741824.0f)"
+            count = slot.size_bytes // 4
+        else:
+            step, count = f"({kind})[i] = (uint8_t)(state >> 24)", slot.size_bytes
+        fill.append(f"for (int32_t i = 0; i < {count}; i++) {{ state = state * 1664525u + 1013904223u; {step}; }}")
+    sums = "".join(
+        f"for (uint32_t i = 0; i < {slot.size_bytes}; i++) sum = (sum ^ "
+        f"(pools[{upper}_OUTPUT_{i}_POOL] + {upper}_OUTPUT_{i}_OFFSET)[i]) * 16777619u;\n  "
+        for i, slot in enumerate(artifact.outputs)
+    )
+    names = ", ".join(f"pool_{i}" for i in range(len(sizes)))
+    text = _MAIN.format(
+        name=name, pools=pools, calls=len(symbols), wraps=wraps, names=names, fill="\n  ".join(fill), sums=sums
+    )
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        (place / "main.c").write_text(text)
+        (place / "link.ld").write_text(LINK_SCRIPT)
+        (place / "startup.c").write_text(STARTUP)
+        sources = [str(place / "startup.c"), *(str(p) for p in (folder / "src").glob("*.c"))]
+        flags = [f"-mcpu={cpu}", *_ABI, "-std=gnu11", "-O2", *REQUIRED_FLAGS, f"-I{folder / 'src'}"]
+        link = ["-nostartfiles", "--specs=nosys.specs", "-Wl,--no-warn-rwx-segments", "-T", str(place / "link.ld")]
+        link += [*(f"-Wl,--wrap={symbol}" for symbol in symbols), "-lm", "-o", str(place / "all.elf")]
+        subprocess.run(["arm-none-eabi-gcc", *flags, str(place / "main.c"), *sources, *link], check=True)
+        ran = subprocess.run(
+            [*EMULATOR, "-icount", "shift=0", "-kernel", str(place / "all.elf")],
+            check=True, capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+    lines = [line for line in (ran.stderr + ran.stdout).splitlines() if line.strip().isdigit()]
+    if len(lines) < 2:
+        raise SystemExit(ran.stderr + ran.stdout)
+    *found, total, digest = map(int, lines)
+    each = {s.removeprefix(f"{name}_"): round(t * TICK) for s, t in zip(symbols, found, strict=True)}
+    return round(total * TICK), each, digest
+
+
+def main() -> None:
+    """A row a model, or a row an operator."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cpu", default="cortex-m55")
+    parser.add_argument("--calls", action="store_true")
+    parser.add_argument("--kernels")
+    parser.add_argument("models", nargs="+", type=Path)
+    chosen = parser.parse_args()
+    print("| model | estimate, cycles | instructions | estimate / instructions | outputs |\n|---|--:|--:|--:|--:|")
+    for model in chosen.models:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = model
+            if model.is_file():
+                folder = Path(temporary) / "out"
+                compile_model(model, CompileOptions("none", host_kernels=chosen.kernels), folder)
+            artifact = Artifact.load(folder)
+            total, each, digest = counted(folder, chosen.cpu)
+        estimate = artifact.host_cycles or 0
+        print(f"| {model.stem} | {estimate:,} | {total:,} | {estimate / total:.2f} | {digest:08x} |", flush=True)
+        if chosen.calls:
+            costs = {layer.function: layer.cycles for layer in artifact.host_layers}
+            for symbol, count in each.items():
+                cost = costs.get(symbol, 0)
+                print(f"| {symbol} | {cost:,} | {count:,} | {cost / max(count, 1):.2f} | |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""C kernels give the reference's bytes in each of their forms: portable, with DSP instructions, with Helium."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.host_instructions import EMULATOR, LINK_SCRIPT, STARTUP
+from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
+from npu_memplan.models.tflite import read_network
+from tests.exactness.test_host_operators import values
+from tests.host_ops.test_cmsis_nn import cases, weights
+from tests.support.many_operators import Together
+from tests.support.overflowing_models import overflowing_model
+from tests.support.single_op import TensorSpec, write_model
+
+COMPILER = "arm-none-eabi-gcc"
+FORMS = {"helium": "cortex-m55", "dsp": "cortex-m55+nomve", "portable": "cortex-m55+nomve+nodsp"}
+ONCE = {"DilationHFactor": 1, "DilationWFactor": 1}
+_MAIN = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+void initialise_monitor_handles(void);
+int32_t many_run(uint8_t *const pools[]);
+static uint8_t pool[BYTES + 64] __attribute__((aligned(64)));
+int main(void) {
+  uint8_t *const pools[] = {pool};
+  initialise_monitor_handles();
+  FILE *file = fopen("before", "rb");
+  if (fread(pool, 1, BYTES, file) != BYTES || many_run(pools) != 0) _Exit(1);
+  file = fopen("after", "wb");
+  _Exit(fwrite(pool, 1, BYTES, file) == BYTES && fclose(file) == 0 ? 0 : 1);
+}
+"""
+
+needs_emulator = pytest.mark.skipif(
+    shutil.which(COMPILER) is None or shutil.which(EMULATOR[0]) is None,
+    reason=f"{COMPILER} or {EMULATOR[0]} is not here",
+)
+
+
+def run_emulated(together: Together, folder: Path, cpu: str, level: str) -> list[list[np.ndarray]]:
+    """The outputs of each network where GCC makes the C for `cpu` and QEMU's Cortex-M55 runs it."""
+    pool = together.pool()
+    (folder / "before").write_bytes(pool.tobytes())
+    for name, text in (("main.c", _MAIN), ("startup.c", STARTUP), ("link.ld", LINK_SCRIPT)):
+        (folder / name).write_text(text)
+    flags = [f"-mcpu={cpu}", "-mthumb", "-mfloat-abi=hard", level, *REQUIRED_FLAGS, f"-DBYTES={pool.size}"]
+    sources = ["startup.c", "main.c", "many.c", "many_host.c"]
+    warnings = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
+    link = ["-nostartfiles", "--specs=rdimon.specs", "-Wl,--no-warn-rwx-segments", "-T", "link.ld", "-lm"]
+    command = [COMPILER, *flags, *warnings, *sources, *link, "-o", "many.elf"]
+    subprocess.run(command, cwd=folder, check=True)
+    subprocess.run([*EMULATOR, "-kernel", "many.elf"], cwd=folder, check=True, timeout=300)
+    pool[:] = np.frombuffer((folder / "after").read_bytes(), np.uint8)
+    return together.outputs(pool)
+
+
+def multiplied(times: int) -> bytes:
+    """A depthwise convolution from each of three channels to `times`, as a first layer has."""
+    out = 3 * times
+    return write_model(
+        "DEPTHWISE_CONV_2D",
+        [TensorSpec((1, 7, 6, 3), "int8", 0.05, 4), weights((1, 3, 3, out), out, 3)],
+        [TensorSpec((1, 4, 3, out), "int8", 0.1, -9)],
+        ("DepthwiseConv2DOptions", {"StrideH": 2, "StrideW": 2, "DepthMultiplier": times} | ONCE),
+    )
+
+
+def grouped() -> bytes:
+    """A convolution of two groups from five channels to six."""
+    return write_model(
+        "CONV_2D", [TensorSpec((1, 5, 6, 10), "int8", 0.05, 4), weights((12, 3, 3, 5), 12)],
+        [TensorSpec((1, 5, 6, 12), "int8", 0.1, -9)], ("Conv2DOptions", {"StrideH": 1, "StrideW": 1} | ONCE),
+    )  # fmt: skip
+
+
+@needs_emulator
+@pytest.mark.qemu
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_gives_the_references_bytes(form: str, tmp_path: Path) -> None:
+    """Convolutions, depthwise and dense layers with all kinds of sizes, and sums that leave int32."""
+    models = [
+        model for model in cases() if read_network(model).cpu_operators[0].name.endswith(("CONV_2D", "CONNECTED"))
+    ]
+    models += [multiplied(times) for times in (4, 8)] + [grouped()]
+    models += [overflowing_model(seed) for seed in range(15)]
+    networks, rng = [read_network(model) for model in models], np.random.default_rng(7)
+    inputs = [values(rng, network) for network in networks]
+    together = Together(networks, inputs, tmp_path)
+    text = (tmp_path / "many_host.c").read_text()
+    assert {f"npu_memplan_kernel_{kind}" in text for kind in ("convolution", "depthwise", "dense")} == {True}
+    expected = [TFLiteReference(model).run(given)[0] for model, given in zip(models, inputs, strict=True)]
+    for level in ("-O2", "-Os"):
+        for made, right in zip(run_emulated(together, tmp_path, FORMS[form], level), expected, strict=True):
+            np.testing.assert_array_equal(made[0].reshape(-1), right.reshape(-1))
