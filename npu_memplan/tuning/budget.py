@@ -27,6 +27,7 @@ class SearchBudget:
     both_lowerings: bool  # for few bytes too, for its stripes, in a default compile whose maps are in the fast pool
     sliced_forms: int  # candidates that are cut into slices of other sizes
     tunes_slices: bool = False  # of single operations
+    least_gain: float = 0.0  # part of the cycles: stripes are made where about so much may be gained
 
     @property
     def stripes(self) -> bool:
@@ -40,6 +41,7 @@ BUDGETS = {
     "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, (), (), (), False, 0),
     "normal": SearchBudget(
         ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 4_000, 0, (1.0, 0.85, 0.6), (), (), False, 2,
+        least_gain=0.07,
     ),
     "max": SearchBudget(
         ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 20_000, 8 * WORK,
@@ -50,7 +52,12 @@ BUDGETS = {
 
 # By which a search goes on whose program is slower than Vela's stream: with stripes that leave their constants in place
 _MORE_STRIPES = replace(
-    BUDGETS["normal"], shares=_SHARES, in_place_shares=_SHARES[:2], read_once_shares=_SHARES[1:2], tunes_slices=True
+    BUDGETS["normal"],
+    shares=_SHARES,
+    in_place_shares=_SHARES[:2],
+    read_once_shares=_SHARES[1:2],
+    tunes_slices=True,
+    least_gain=0.0,
 )
 
 

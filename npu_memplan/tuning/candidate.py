@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import planners
+from ..errors import InternalError
 from ..ethosu.arch import Architecture
 from ..ethosu.hazards.waits import stream_of
 from ..ethosu.program.program import NpuProgram
@@ -17,7 +18,7 @@ from ..ethosu.time import MODELS
 from ..ethosu.time import cycles_by_model as by_model
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
 from ..stages import Extracted, Planned
-from ..verify import check_own
+from ..verify import VerificationError
 from .placed import PlacedCall, npu_calls
 from .ranking import Rank, Ranking
 from .rebuild import rebuild_problem
@@ -102,5 +103,7 @@ def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool:
     placements = tuple(at[buffer.name] for buffer in extracted.problem.buffers)
     usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(extracted.problem, placements).items())
     known = Plan(placements, usage, PlanStatus.FEASIBLE, plan.planner, plan.seed)
-    check_own(extracted.problem, known)
-    return planners.plan(extracted.problem, "linear", seed=plan.seed, incumbent=known)
+    try:
+        return planners.plan(extracted.problem, "linear", seed=plan.seed, incumbent=known)
+    except VerificationError as error:
+        raise InternalError(str(error)) from error

@@ -15,7 +15,7 @@ from .. import planners
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
 from ..ethosu.schedule.prefetch.insert import insert
-from ..ethosu.schedule.prefetch.least_work import least_work, port_cycles
+from ..ethosu.schedule.prefetch.least_work import least_work, port_cycles, unit_cycles
 from ..ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal
 from ..ethosu.schedule.prefetch.reads import constant_blocks
 from ..ethosu.schedule.prefetch.schedules import Copy
@@ -34,6 +34,7 @@ from .ranking import Ranking
 from .rebuild import Cutters, called_once
 
 _NODES = 20_000  # of each plan of a program without copies
+_ENDLESS = 1 << 30  # bytes more: room for all copies
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
 _LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for a program that does not fit
 Copies = Sequence[tuple[Copy, ...]]  # of each call
@@ -95,6 +96,16 @@ class PrefetchCandidate:
             round(max(least_work(timed)[0], port_cycles(size_bytes, timed.program.accelerator, timed.memory_map)))
             for timed, size_bytes in clocks
         )
+
+    @property
+    def possible_gain(self) -> float:
+        """About the part of its cycles that the same operations in parts may spare: what room for all copies spares,
+        and what the largest operation takes, during which copies for others may be made.
+        """
+        room = sum(search.best.cycles for search in self._begun(FreeCapacity, self._limit + _ENDLESS))
+        steps = (timed.step(index) for _, timed in self._timed_calls for index in range(len(timed)))
+        largest = max((unit_cycles(step.fast) for step in steps), default=0.0)
+        return (max(0, self.optimistic_cycles - room) + largest) / max(1, self.optimistic_cycles)
 
     def search(self, work: int) -> None:
         """Lower the optimistic cycles, until `work` operations of the timing model are spent."""

@@ -5,7 +5,8 @@ Invariant: nothing but blocks changes, and no model of time has more cycles.
 
 from __future__ import annotations
 
-from operator import gt, truediv
+from collections.abc import Sequence
+from operator import gt
 
 from ..ethosu.schedule.prefetch.context_blocks import in_context
 from ..ethosu.time import MODELS
@@ -14,15 +15,14 @@ from .ranking import Ranking
 from .rebuild import called_once
 
 
-def reblocked(candidate: ProgramCandidate, rank: Ranking) -> ProgramCandidate | None:
-    """The best that the clock of one of the models makes of `candidate`; None where none of that is a gain."""
+def reblocked(candidate: ProgramCandidate, rank: Ranking, reference: Sequence[int]) -> ProgramCandidate | None:
+    """What the clock of the model makes of `candidate` in which it takes most of the cycles of the `reference`; None
+    where that is no gain.
+    """
     own = cycles_by_model(candidate, rank)
-    found: list[ProgramCandidate] = []
-    for assumptions in MODELS:
-        made = _reblocked(candidate, rank, rank.under(assumptions))
-        if made is not None and made.cycles != own and not any(map(gt, made.cycles, own)):
-            found.append(made)
-    return min(found, key=lambda one: max(map(truediv, one.cycles, own)), default=None)
+    worst = max(range(len(MODELS)), key=lambda index: own[index] / max(1, reference[index]))
+    made = _reblocked(candidate, rank, rank.under(MODELS[worst]))
+    return made if made is not None and made.cycles != own and not any(map(gt, made.cycles, own)) else None
 
 
 def _reblocked(candidate: ProgramCandidate, rank: Ranking, clock: Ranking) -> ProgramCandidate | None:

@@ -30,7 +30,7 @@ from .candidate import ProgramCandidate, cycles_by_model
 from .original_plan import ORIGINAL, original_plan
 from .prefetch_candidate import PrefetchCandidate
 from .ranking import Ranking
-from .rebuild import npu_programs, rebuild_problem
+from .rebuild import called_once, npu_programs, rebuild_problem
 from .striped import STRIPES, in_stripes
 from .tensor_replacement import replace_maps
 from .weight_prefetch import (
@@ -50,6 +50,7 @@ COMPILERS = {VELA: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _HOPE = 1.5  # times that limit: what takes more without a search is not searched alone
 _AT_ONCE = (1.0,)  # share of the pool for stripes where `--effort` has none, and nothing fits whole
+_FEW = 64  # operations
 _NODES = 20_000  # of a plan of native lowering: there are some to compare
 
 
@@ -95,7 +96,7 @@ def select_fastest(
             def lower(wanted: CompileOptions) -> Extracted:
                 return extract(_named(load(wanted), OURS))
 
-            for made in _ours(lower, native, rank.memory_map, most, always_stripes, budget):
+            for made in _ours(lower, native, rank, most, always_stripes, budget):
                 ours.append(made)  # they stay if a later one fails
     # programs that fit, and are read, are compared
     attempts.settle(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
@@ -150,7 +151,7 @@ def _with_original(lifted: Planned, rank: Ranking) -> list[Planned]:
 def _ours(
     load: Callable[[CompileOptions], Extracted],
     options: CompileOptions,
-    memory_map: MemoryMap,
+    rank: Ranking,
     most_on_host: int | None,
     always_stripes: bool,
     budget: SearchBudget,
@@ -164,7 +165,7 @@ def _ours(
     found: list[Planned] = []
     missed: PlanningError | None = None
     nodes = _NODES if options.time_limit_s is None else None
-    for made in _forms(load, options, memory_map, most_on_host, always_stripes, budget, found):
+    for made in _forms(load, options, rank, most_on_host, always_stripes, budget, found):
         if found and is_ended():
             break
         try:
@@ -181,7 +182,7 @@ def _ours(
 def _forms(
     load: Callable[[CompileOptions], Extracted],
     options: CompileOptions,
-    memory_map: MemoryMap,
+    rank: Ranking,
     most_on_host: int | None,
     always_stripes: bool,
     budget: SearchBudget,
@@ -193,6 +194,7 @@ def _forms(
     sizes, or the budget says so.
     """
     forms: list[Extracted] = []
+    memory_map = rank.memory_map
 
     def spilled() -> bool:
         """Whether no plan has all maps in the fast pool."""
@@ -211,7 +213,7 @@ def _forms(
             if (other := _chained(made, memory_map)) is not made:
                 yield other
         if not spilled():
-            if not (budget.stripes or always_stripes):
+            if not (budget.stripes or always_stripes) or not _may_gain(found[0], rank, budget):
                 return
             if not (budget.stripes and (budget.both_lowerings or always_stripes)):
                 break
@@ -223,6 +225,19 @@ def _forms(
         budget = replace(budget, in_place_shares=_AT_ONCE)
     if budget.stripes or always_stripes:
         yield from in_stripes(forms, memory_map, budget)
+
+
+def _may_gain(planned: Planned, rank: Ranking, budget: SearchBudget) -> bool:
+    """Whether stripes of a program may spare as much as the budget asks for; those of few operations take little work
+    to find out.
+    """
+    pools = planned.extracted.problem.pools
+    fast = fast_pool(pools, rank.memory_map) if budget.least_gain else None
+    limit = None if fast is None else pools[fast].size_bytes
+    operations = sum(len(call.program.operations) for call in called_once(planned.extracted))
+    if fast is None or limit is None or operations < _FEW:
+        return True
+    return PrefetchCandidate(planned, rank, fast, limit).possible_gain >= budget.least_gain
 
 
 def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:

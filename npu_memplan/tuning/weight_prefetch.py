@@ -127,7 +127,7 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchRes
 
 def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:
     """With the best in blocks that suit its stream, where those are a gain."""
-    other = reblocked(result.best, rank)
+    other = reblocked(result.best, rank, result.reference)
     if other is None:
         return result
     return replace(result, best=other, others=(result.best, *result.others), cycles=other.cycles)
