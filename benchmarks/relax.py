@@ -4,6 +4,7 @@ python -m benchmarks.relax                 # bytes of the zoo
 python -m benchmarks.relax --run           # also compare planned with unplanned results, bit for bit
 python -m benchmarks.relax --dynamic       # symbolic programs at several sizes
 python -m benchmarks.relax --drawn         # 20 random symbolic programs at 100 random sizes each
+python -m benchmarks.relax --large         # planning and compiling of many functions, and of many symbolic calls
 python -m benchmarks.relax --times 100 1000 10000
 """
 
@@ -31,11 +32,11 @@ from npu_memplan.problem import Lifetime, Pool, Problem
 from npu_memplan.request import Loaded, Request
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of
-from npu_memplan.transform import PlanMemory, pool_sizes
+from npu_memplan.transform import PlanMemory, memory_plan_faults, pipeline, pool_sizes
 from npu_memplan.transform.comparison import allocated_bytes, allocations, planned_by_tvm
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.order import reorder
-from tests.support.random_symbolic import random_sizes, symbolic_programs
+from tests.support.random_symbolic import random_products, random_sizes, symbolic_programs
 from tests.support.relax_programs import GPT2_LIKE, LLAMA_7B, LLAMA_SMALL, Convolutions, transformer
 from tests.support.relax_results import build_for_host, results
 from tests.support.zoo import ZOO
@@ -296,6 +297,42 @@ def synthetic(count: int, seed: int = 0) -> Any:
     return builder.get()
 
 
+def many_functions(count: int = 300) -> Any:
+    """Functions of ten operators, of seven shapes."""
+    builder = relax.BlockBuilder()
+    for k in range(count):
+        x = relax.Var("x", relax.TensorType((8, 8 + k % 7), "float32"))
+        with builder.function("main" if k == 0 else f"f{k}", [x]):
+            value = x
+            for i in range(10):
+                value = builder.emit(relax.op.tanh(value) if i % 2 else relax.op.add(value, x))
+            builder.emit_func_output(value)
+    return builder.get()
+
+
+def large() -> None:
+    """CPU seconds of planning, verifying and compiling large programs, beside TVM's own compile of the same."""
+    programs = {
+        "300 functions of 10 operators": many_functions(),
+        "600 operators, two symbols": random_products(3, 600),
+        "2500 operators": synthetic(2500),
+    }
+    print("| program | plan | verify | compile planned | TVM's compile |")
+    print("|---|--:|--:|--:|--:|")
+    for name, module in programs.items():
+        legal = legalize(module)
+        marks = [time.process_time()]
+        planned = PlanMemory()(legal)
+        marks.append(time.process_time())
+        assert memory_plan_faults(planned) == ((), ())
+        marks.append(time.process_time())
+        tvm.compile(planned, target="llvm", relax_pipeline=pipeline(plan=False))
+        marks.append(time.process_time())
+        tvm.compile(module, target="llvm")
+        marks.append(time.process_time())
+        print(f"| {name} | " + " | ".join(f"{b - a:.1f}" for a, b in itertools.pairwise(marks)) + " |", flush=True)
+
+
 def times(counts: list[int]) -> None:
     """CPU seconds of each stage; TVM's native lowering of the same module for comparison."""
     warm, _ = build(walk(legalize(synthetic(20)), "main"), REQUEST)
@@ -331,11 +368,14 @@ def main() -> None:
     parser.add_argument("--run", action="store_true", help="also run planned and unplanned modules and compare")
     parser.add_argument("--dynamic", action="store_true", help="only symbolic programs, at several sizes")
     parser.add_argument("--drawn", action="store_true", help="only random symbolic programs, at random sizes")
+    parser.add_argument("--large", action="store_true", help="only times of large programs")
     parser.add_argument("--times", type=int, nargs="+", metavar="OPERATORS", help="only planning times")
     arguments = parser.parse_args()
     np.random.seed(0)
     if arguments.times:
         times(arguments.times)
+    elif arguments.large:
+        large()
     elif arguments.drawn:
         drawn()
     elif arguments.dynamic:

@@ -23,6 +23,9 @@ from .extents import Extents, Values
 GREATEST = 4096
 """Samples of symbols without a bound go up to this."""
 
+MANY = 500
+"""Storages from which on there are fewer samples: each costs what there is of them."""
+
 
 @dataclass(slots=True)
 class Sample:
@@ -51,11 +54,13 @@ class Sample:
         return -self.extents.value(number, self.values)
 
 
-def samples(symbols: Sequence[Any], bounds: Mapping[Any, int]) -> list[dict[Any, int]]:
-    """Values of the symbols to look at: small and large ones, alike and not."""
+def samples(symbols: Sequence[Any], bounds: Mapping[Any, int], storages: int = 0) -> list[dict[Any, int]]:
+    """Values of the symbols to look at: small and large ones, alike and not; so many `storages` have these sizes."""
     steps: tuple[int, ...] = (1, 2, 7, 32, 64, 128, 256, 512, 1024, 2048, GREATEST)
-    if len(symbols) > 1:
-        steps = (1, 8, 32, 128, 512, 1024, GREATEST) if len(symbols) == 2 else (1, 128, GREATEST)
+    if len(symbols) == 2:
+        steps = (1, 8, 32, 128, 512, 1024, GREATEST) if storages < MANY else (1, 32, 512, GREATEST)
+    elif len(symbols) > 2:
+        steps = (1, 128, GREATEST)
     lists = [sorted({min(n, max(1, bounds.get(v, GREATEST))) for n in steps}) for v in symbols]
     if len(symbols) <= 3:
         return [dict(zip(symbols, numbers, strict=True)) for numbers in itertools.product(*lists)]
@@ -70,7 +75,8 @@ def sampled(
     program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = (), alignment: int = 1
 ) -> Sample | None:
     """The sample in the middle of all; None where no size that can be planned depends on symbols."""
-    points = samples(sorted(entry_symbols(program.function), key=lambda v: v.name), program.bounds)
+    count = len(program.tensors) + sum(len(call.internals) for call in program.calls)
+    points = samples(sorted(entry_symbols(program.function), key=lambda v: v.name), program.bounds, count)
     extents, sizes = dynamic_sizes(program, pools, constant_pools, points, alignment)
     if not sizes:
         return None

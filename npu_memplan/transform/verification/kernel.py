@@ -27,11 +27,15 @@ class KernelText:
     """What of a PrimFunc is the same for all calls and symbols.
 
     `declared` are its buffers that have no memory of their own: the buffer, the bytes of an element, the load whose
-    address it has, or the buffer that it lies over. `extents` are the variables that extents of loops depend on.
+    address it has, or the buffer that it lies over. `extents` are the variables that extents of loops depend on,
+    `reach` the elements that a declared buffer reaches, where they do not depend on symbols.
     """
 
     declared: list[tuple[Any, int, Any, Any]] = field(default_factory=list)
     extents: list[Any] = field(default_factory=list)
+    reach: dict[Any, int] = field(default_factory=dict)
+    nests: dict[Any, list[Nest]] = field(default_factory=dict)  # for given extents of its loops
+    hulls: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id of an access of these: bytes of all turns
 
 
 @dataclass(slots=True)
@@ -43,7 +47,6 @@ class State:
     undecided: dict[str, None] = field(default_factory=dict)
     homes: dict[Any, OwnedBytes] = field(default_factory=dict)  # of each named storage, where it was first seen
     hidden: set[Any] = field(default_factory=set)  # storages that something opaque may have written
-    nests: dict[Any, list[Nest]] = field(default_factory=dict)  # of PrimFuncs, for given extents of their loops
     held: dict[Any, list[OwnedBytes]] = field(default_factory=dict)  # of what calls gave back, what they were given
     texts: dict[Any, KernelText] = field(default_factory=dict)  # of PrimFuncs, whatever the symbols are
 
@@ -140,7 +143,8 @@ class CallWalk:
             return
         try:
             start = pool.start + number(load.indices[0], self.known)
-            size = item_bytes * reach(buffer, self.known)
+            reached = self.text.reach.get(buffer)
+            size = item_bytes * (reach(buffer, self.known) if reached is None else reached)
         except Undecided as unknown:
             self.state.undecided.setdefault(f"{self.where}: where {buffer.name!r} lies depends on {unknown}")
             return
@@ -154,10 +158,10 @@ class CallWalk:
 
     def run(self) -> None:
         """The top-level statements, in order, each as one step."""
-        key = (self.function, tuple(self.known.get(v) for v in self.text.extents))
-        if key not in self.state.nests:
-            self.state.nests[key] = list(self.statements(self.body))
-        for nest in self.state.nests[key]:
+        key = tuple(self.known.get(v) for v in self.text.extents)
+        if key not in self.text.nests:
+            self.text.nests[key] = list(self.statements(self.body))
+        for nest in self.text.nests[key]:
             self.step(nest)
 
     def statements(self, stmt: Any) -> Iterator[Nest]:
@@ -246,9 +250,14 @@ class CallWalk:
 
     def hull(self, access: NestAccess, place: OwnedBytes) -> tuple[int, int]:
         """The bytes that a store may write."""
+        known = self.text.hulls.get(id(access))
+        if known is not None:
+            return max(place.start, place.start + known[0]), min(place.stop, place.start + known[1])
         size = element_bytes(str(access.buffer.dtype))
         try:
             low, high = hull_of(address(access, self.known), access.loops)
+            if _is_fixed(access.buffer) and not _free(access):
+                self.text.hulls[id(access)] = low, high + size
             return max(place.start, place.start + low), min(place.stop, place.start + high + size)
         except Undecided:
             pass
@@ -282,7 +291,21 @@ def _text_of(body: Any) -> KernelText:
             declared.append((stmt.buffer, item_bytes, None, stmt.data.args[0]))
 
     tvm_ffi.structural_walk(body, [(tirx.For, loop), (tirx.DeclBuffer, declare)], order="pre")
-    return KernelText(declared, list(variables))
+    fixed = {buffer: reach(buffer, {}) for buffer, _, _, _ in declared if _is_fixed(buffer)}
+    return KernelText(declared, list(variables), fixed)
+
+
+def _is_fixed(buffer: Any) -> bool:
+    """Whether the extents and strides of a buffer are numbers."""
+    return all(isinstance(extent, tirx.IntImm) for extent in (*buffer.shape, *buffer.strides))
+
+
+def _free(access: NestAccess) -> list[Any]:
+    """The variables in the indices of an access that are not of its loops."""
+    used: list[Any] = []
+    for index in access.indices:
+        tvm_ffi.structural_walk(index, (ir.Var, used.append))
+    return [v for v in used if not any(v.same_as(own) for own, _, _ in access.loops)]
 
 
 def _is_pool(buffer: Any, load: Any) -> bool:
