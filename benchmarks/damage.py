@@ -104,7 +104,7 @@ CAMPAIGNS = {
     "streams": Campaign(
         damaged_models,
         {"simulate": ("simulate", "{case}"), "disassemble": ("disassemble", "{case}"), "compile": _COMPILE},
-        (*_TVM, "fvp_runner.npu_model.network.network", "npu_memplan.commands.simulate"),
+        (*_TVM, "fvp_runner.npu_model.network", "npu_memplan.commands.simulate"),
     ),
     "programs": Campaign(
         damaged_programs,
@@ -113,14 +113,14 @@ CAMPAIGNS = {
          "report": ("report", "{case}", "-o", "{out}"),
          "compile": ("compile", "{case}", "-o", "{out}.pte", "--objective", "bytes"),
          "arena": ("compile", "{case}", "-o", "{out}.pte", "--objective", "bytes", "--one-arena")},
-        ("fvp_runner.executorch.command", "fvp_runner.executorch.check", "fvp_runner.executorch.compiling",
+        ("fvp_runner.executorch.commands", "fvp_runner.executorch.check", "fvp_runner.executorch.commands",
          "npu_memplan.commands.compile", "npu_memplan.planners.auto", "npu_memplan.commands.simulate",
          "npu_memplan.commands.run", "npu_memplan.executorch.memory_map", "npu_memplan.report.files"),
     ),
     "references": Campaign(
         damaged_models,
         {"run": ("run", "{sound}", "--on", "local", "--reference", "{case}")},
-        (*_RUN, "fvp_runner.references.tflite", *_TVM),
+        (*_RUN, "fvp_runner.references.interpreters", *_TVM),
         ("compile", "{file}", "-o", "{sound}", "--accelerator", "none"),
     ),
     "plans": Campaign(

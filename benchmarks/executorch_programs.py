@@ -31,16 +31,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fvp_runner.executorch.compiling import compile_program
-from fvp_runner.executorch.simulation import fast_scratch_bytes
-from fvp_runner.references.tosa import TosaReference
+from fvp_runner.executorch.commands import compile_program
+from fvp_runner.executorch.model import fast_scratch_bytes
+from fvp_runner.references.other_formats import TosaReference
 from npu_memplan.errors import RefusalError
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.time import timeline
-from npu_memplan.executorch.lowered_for import memories_for
+from npu_memplan.executorch.board import memories_for
 from npu_memplan.executorch_lowering import ethos_u_partitioner
-from npu_memplan.models.executorch.reading import read_program
-from npu_memplan.models.executorch.vela_network import npu_calls
+from npu_memplan.models.executorch.delegates import npu_calls
+from npu_memplan.models.executorch.program import read_program
 from npu_memplan.models.tosa import read_tosa
 from tests.support.executorch_bench.runtime import BenchMemory, BenchRun, RuntimeBench
 from tests.support.executorch_networks import NETWORKS, network, quantise

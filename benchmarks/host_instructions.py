@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
+from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 

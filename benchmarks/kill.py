@@ -45,8 +45,9 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "report": ("report", "{sound}", "-o", "{out}"),
     "project": ("new-firmware", "{out}", "--board", "corstone-300-u55", "--model", "{sound}"),
 }
-_WARM = (*LOWERED, *READERS, "npu_memplan.checking.compile", "fvp_runner.runner", "fvp_runner.host.runner",
-         "npu_memplan.commands.run", "npu_memplan.commands.new_firmware", "fvp_runner.references.tflite")  # fmt: skip
+_WARM = (*LOWERED, *READERS, "npu_memplan.checking.claims", "fvp_runner.runner", "fvp_runner.host.runner",
+         "npu_memplan.commands.run", "npu_memplan.commands.new_firmware",
+         "fvp_runner.references.interpreters")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Moment:
 
 def run_command(words: Sequence[str], folder: Path, moment: Moment | None = None) -> tuple[ForkResult, int, float]:
     """How a command ended, how many phases it entered, and the seconds from the signal to its end."""
-    from npu_memplan.process.phases import listening
+    from npu_memplan.process.incidents import listening
 
     ours, theirs = os.pipe()
     phases, sent = 0, time.monotonic()

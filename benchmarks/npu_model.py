@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fvp_runner.npu_model.network.network import NetworkModel
-from fvp_runner.npu_model.spec.dma import DmaSpec
+from fvp_runner.npu_model.network import NetworkModel
+from fvp_runner.npu_model.spec.operations import DmaSpec
 from fvp_runner.npu_model.spec.stream import DecodedStream
-from fvp_runner.references.micro import Reference, invoke
+from fvp_runner.references.interpreters import Reference, invoke
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.trial import random_inputs

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from fvp_runner.references.base import ReferenceRunError
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.single_operators import all_cases
 from tests.support.trial import Trial, random_inputs, try_case, try_model

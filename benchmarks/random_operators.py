@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fvp_runner.references.base import ReferenceRunError
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import LoweringTarget, lower

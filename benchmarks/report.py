@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import Call
+from npu_memplan.artifact.model import Call
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Agent, Buffer, BufferKind, Lifetime, Pool, Problem

@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from npu_memplan.ethosu.arch import Architecture, Language, accelerator
-from npu_memplan.ethosu.stream.commands import Command
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Command, decode
 from npu_memplan.ethosu.time import Direction, Estimate, Memory, MemoryMap, System, estimate, load_system
 from npu_memplan.target_data import load_memory_mode
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_memplan.ethosu.arch import Architecture, Product, accelerator
-from npu_memplan.ethosu.stream.commands import Command
+from npu_memplan.ethosu.stream.decode import Command
 from npu_memplan.ethosu.time import MemoryMap, estimate
 
 from .time_cells import MARK as NEXT_MARK

@@ -1,4 +1,6 @@
-"""What every runner shares: its face, its options, its errors, and the artifact that it is given.
+"""What every runner shares.
+
+What every runner shares: its face, its options, its errors, and the artifact that it is given.
 
 Invariant: no runner gets an artifact whose plan violates a constraint of `npu_memplan.verify`, and this module imports
 no other one of the runners'.
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import FILE_NAME
+from npu_memplan.artifact.model import FILE_NAME
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.problem import POISON as POISON  # runners take it from here
 from npu_memplan.problem import ProblemError

@@ -18,15 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from npu_memplan.ethosu.arch import ACCELERATORS
-from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.folders import scratch_folder
 from npu_memplan.target_data import Board, board_names, load_board
 
 from .base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
 from .firmware_build.build import Firmware, build, missing_compiler
-from .firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
+from .firmware_run import END_OF_TRANSMISSION, Stopwatch, image_with_inputs, outputs_of, stopwatch
 from .process import child, read_output
 from .result import Array
-from .transcript import END_OF_TRANSMISSION
 
 HINT = (
     "download it from https://developer.arm.com (Arm Ecosystem FVPs), run its .sh with "

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.folders import scratch_folder
 from npu_memplan.process.programs import end_program, start_program
 
 from .base import RunnerMissingError

@@ -1,4 +1,6 @@
-"""What a run came to: every output compared element by element with a reference.
+"""The result of a run, and of a sequence of inferences.
+
+What a run came to: every output compared element by element with a reference.
 
 Invariant: `bit_exact` is true exactly when there is at least one output and every output has
 the reference's shape, type and elements; a tolerance never makes a result bit-exact.

@@ -29,7 +29,7 @@ def main() -> None:
 
 def _leave_out_the_working_directory() -> None:
     """`python -m` puts it first on the import path, with whatever modules are there."""
-    from .process.python_child import import_path
+    from .process.programs import import_path
 
     sys.path[:] = import_path()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .extract import ExtractionError, extract
 from .problem import Lifetime, Pool, Problem
-from .problem.pressure import MemoryPressure, pressure_of
+from .problem.spans import MemoryPressure, pressure_of
 
 if TYPE_CHECKING:
     from .transform.comparison import Comparison

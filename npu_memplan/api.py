@@ -95,8 +95,8 @@ def compile(
     Raises `NpuMemplanError`, and leaves `output` as it was. A fault of this package is an `InternalError`; with
     `strict` also one that another program replaces.
     """
-    from .checking.compile import compile_checked, compile_to_fit_checked
-    from .checking.mode import check_mode
+    from .checking.claims import compile_checked, compile_to_fit_checked
+    from .checking.judge import check_mode
 
     given = locals()
     options = _options({field.name: given[field.name] for field in fields(CompileOptions)})

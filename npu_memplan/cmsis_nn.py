@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .c_compiler import compiler, missing_compiler
 from .errors import NpuMemplanError
-from .files.owned_folder import scratch_folder
+from .files.folders import scratch_folder
 from .files.paths import read_bytes
 from .process.programs import run_program
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from . import planners
 from .artifact import Artifact
-from .cache.programs import ProgramCache
+from .cache import ProgramCache
 from .clock import limited, paused
-from .files.staging import staged_directory
+from .files.folders import staged_directory
 from .options import CompileOptions
 from .pipeline import build, extract_problem, lower, plan, read
 from .process.incidents import gathering
-from .report.text.does_not_fit import does_not_fit
-from .report.writing import write
+from .report.files import write
+from .report.text.compile_result import does_not_fit
 from .request import Loaded, request
 from .stages import Compiled, Planned
 from .tuning.fallback import read_by_one

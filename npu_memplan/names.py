@@ -81,7 +81,7 @@ _STEP = re.compile(r"_step(_\d+)?$")
 
 
 def node_of(variable: str) -> str:
-    """The name of the node that a variable of an imported model is a step of (see `frontend/graph/nodes.py`)."""
+    """The name of the node that a variable of an imported model is a step of (see `frontend/graph.py`)."""
     return _STEP.sub("", variable)
 
 

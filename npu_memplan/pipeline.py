@@ -17,7 +17,7 @@ from .clock import paused
 from .codegen.interface import Interface
 from .frontend.load import read
 from .planners import prefetch
-from .process.phases import report_phase
+from .process.incidents import report_phase
 from .request import Loaded
 from .stages import Compiled, Extracted, Planned
 
@@ -71,7 +71,7 @@ def build(planned: Planned) -> Compiled:
 
 def _built(planned: Planned) -> Compiled:
     report_phase("writing streams and C")
-    from .codegen.described import describe, with_sources
+    from .codegen.interface import describe, with_sources
     from .codegen.sources import print_sources
     from .rewrite import rewrite
 

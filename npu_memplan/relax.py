@@ -17,13 +17,12 @@ from .ethosu.relax.partition import HostOperator as HostOperator
 from .ethosu.relax.partition import host_operators as host_operators
 from .ethosu.relax.partition import partition_for_ethosu as partition_for_ethosu
 from .ethosu.relax.partition import with_arithmetic as with_arithmetic
-from .files.staging import staged_directory
-from .frontend.graph.build import described
-from .frontend.graph.nodes import NodeImport
+from .files.folders import staged_directory
+from .frontend.graph import NodeImport, described
 from .frontend.legalize import legalize_host
 from .options import CompileOptions
 from .pipeline import build, extract_problem, lower, plan
-from .report.writing import write
+from .report.files import write
 from .request import Loaded, request
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from .artifact.json import Document
-from .artifact.parts import SCHEMA
+from .artifact.model import SCHEMA, Document
 from .problem import Plan, Problem
 from .problem.json import PLAN_SCHEMA, PROBLEM_SCHEMA
 from .target_data import BoardFile

@@ -69,14 +69,14 @@ FAULTS = (
     ),
     Fault(
         "hazards: a wait leaves one more unfinished than it may",
-        "npu_memplan/ethosu/hazards/waits.py",
+        "npu_memplan/ethosu/program/hazards.py",
         "            younger = len(unfinished) - 1 - index",
         "            younger = len(unfinished) - index",
         "tests/ethosu/test_waits.py",
     ),
     Fault(
         "hazards: a kernel runs ahead by one block too many",
-        "npu_memplan/ethosu/hazards/blockdep.py",
+        "npu_memplan/ethosu/program/hazards.py",
         "                safe = job + age - 1",
         "                safe = job + age",
         "tests/ethosu/test_waits.py",

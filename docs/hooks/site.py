@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from npu_memplan.report.text.boards import board_text
+from npu_memplan.report.text.lists import board_text
 from npu_memplan.target_data import Board, board_names, load_board
 
 DOCS = Path(__file__).resolve().parents[1]

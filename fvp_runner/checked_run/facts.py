@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..layers.operator_result import OperatorResult
+from ..layers import OperatorResult
 from ..result import OutputComparison
 
 REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases

@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from .compare_file import compare_file
-from .compare_runs import compare_runs
+from .compare import compare_file, compare_runs
 from .facts import FACTS, FAULT, PHASE, RunFacts, RunRequest
 
 

@@ -20,14 +20,12 @@ from npu_memplan.problem import Agent
 from npu_memplan.target_data import Board, BoardMemory
 
 from ..base import RunOptions, RunOutputs
-from ..firmware_build.build import Firmware
-from ..firmware_build.elf import Elf
-from ..firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
+from ..firmware_build.build import Elf, Firmware
+from ..firmware_run import END_OF_TRANSMISSION, Stopwatch, image_with_inputs, outputs_of, stopwatch
 from ..npu_model.model import NpuModel
-from ..npu_model.spec.layout import Bytes
+from ..npu_model.spec.feature_maps import Bytes
 from ..register_page import EthosURegisters
 from ..result import Array
-from ..transcript import END_OF_TRANSMISSION
 from .job import GuestMemory, JobRunner
 from .trap import RegisterAccess
 

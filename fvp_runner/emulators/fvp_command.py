@@ -18,14 +18,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from npu_memplan.files.paths import read_bytes
-from npu_memplan.files.whole_file import write_whole
+from npu_memplan.files.paths import read_bytes, write_whole
 from npu_memplan.target_data import Board, board_names, load_board
 
 from ..base import RunnerError, RunOptions, RunTimeoutError
-from ..transcript import END_OF_TRANSMISSION
+from ..firmware_run import END_OF_TRANSMISSION
 from .own_elf import ElfRun, MemoryFiles, run_elf
-from .qemu_machine import Semihosting, version
+from .qemu import Semihosting, version
 
 
 def find_models() -> dict[str, tuple[Board, str]]:

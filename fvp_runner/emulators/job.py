@@ -16,7 +16,7 @@ from npu_memplan.errors import NpuMemplanError
 from ..npu_model.checks.footprint import extents
 from ..npu_model.errors import MalformedStreamError, OutOfRegionError, WeightStreamError
 from ..npu_model.model import NpuModel
-from ..npu_model.spec.layout import Bytes
+from ..npu_model.spec.feature_maps import Bytes
 from ..register_page import Job, JobOutcome, Status
 
 _BRICK_BYTES = 64  # the last brick of a feature map may reach this far beyond its last element

@@ -1,7 +1,13 @@
-"""A user's own firmware on QEMU, with our NPU behind its registers.
+"""A user's own firmware on QEMU, and the command that runs it.
+
+A user's own firmware on QEMU, with our NPU behind its registers.
 
 Invariant: nothing is known of the program but its ELF file: no symbol and no line of its console is required. What is
 reported of the NPU is what its registers were given and what its model found.
+
+`npu-memplan run --elf`: a user's own firmware, what it prints and what its NPU jobs did.
+
+Invariant: exit codes are those of every command: 0 right, 1 the program or an NPU job failed, 2 bad use, or no end.
 """
 
 from __future__ import annotations
@@ -9,23 +15,26 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
 from npu_memplan.ethosu.arch import AcceleratorError, Architecture, accelerator, accelerator_of_config
+from npu_memplan.files.paths import write_whole
+from npu_memplan.sizes import counted
 from npu_memplan.target_data import Board, load_board
 
 from ..base import RunnerError, RunnerMissingError, RunOptions
-from ..firmware_build.elf import Elf
-from ..firmware_run import Stopwatch
-from ..npu_model.network.trace import trace_of
+from ..firmware_build.build import Elf
+from ..firmware_run import END_OF_TRANSMISSION, Stopwatch
+from ..npu_model.network import trace_of
 from ..register_page import NO_FAULT, JobOutcome
-from ..transcript import END_OF_TRANSMISSION
 from .device import Device, known_objects
-from .qemu import missing_emulator, no_model
-from .qemu_machine import Semihosting, booted, version
+from .qemu import Semihosting, booted, missing_emulator, no_model, version
 from .trap import RegisterAccess
 
 ENDS = (bytes([END_OF_TRANSMISSION]), b"EXITTHESIM\n", b"EXITTHESIM\r\n")
@@ -143,3 +152,57 @@ def _printed_code(text: str) -> int | None:
         if found:
             return int(found[-1], base)
     return None
+
+
+def run_own_elf(
+    elf: Path, board: str, npu: str, semihosting: bool, trace: Path | None, options: RunOptions, as_json: bool
+) -> None:
+    """Run `elf` and print what came of it; leaves by click's `Exit` with 1 where it failed."""
+    allowed = Semihosting() if semihosting else None
+    ran = run_elf(elf, board, options, npu, allowed, None if as_json else _console)
+    if trace is not None:
+        write_whole(trace, ran.trace().encode())
+    if as_json:
+        click.echo(json.dumps(summary(ran)))
+    else:
+        if ran.console and not ran.console.endswith("\n"):
+            click.echo()
+        click.echo("\n".join(_lines(ran, board)))
+    if not ran.right:
+        raise click.exceptions.Exit(1)
+
+
+def _console(data: bytes) -> None:
+    sys.stdout.write(data.replace(b"\x04", b"").replace(b"\r\n", b"\n").decode("utf-8", "replace"))
+    sys.stdout.flush()
+
+
+def summary(ran: ElfRun) -> dict[str, Any]:
+    return {
+        "elf": ran.name,
+        "runner": "qemu",
+        "version": ran.version,
+        "accelerator": ran.accelerator.name,
+        "right": ran.right,
+        "exit_code": ran.exit_code,
+        "npu_jobs": len(ran.jobs),
+        "failed_jobs": list(ran.failed_jobs),
+        "estimated_cycles": sum(job.cycles for job in ran.jobs),
+        "register_accesses": len(ran.accesses),
+        "notes": list(ran.notes),
+        "seconds": round(ran.seconds, 3),
+        "console": ran.console,
+    }
+
+
+def _lines(ran: ElfRun, board: str) -> list[str]:
+    code = "ended without an exit code" if ran.exit_code is None else f"exit code {ran.exit_code}"
+    lines = [
+        f"-- {ran.name} on {board}, {ran.version}, {ran.accelerator.name} of our model: {code}, {ran.seconds:.1f} s"
+    ]
+    lines += [f"note: {note}" for note in ran.notes]
+    cycles, accesses = sum(job.cycles for job in ran.jobs), f"{len(ran.accesses)} accesses to its registers"
+    failed = f", {len(ran.failed_jobs)} failed" if ran.failed_jobs else ""
+    jobs = f"{counted(len(ran.jobs), 'job')}{failed}, {cycles:,} estimated cycles" if ran.jobs else "no job was started"
+    lines.append(f"NPU: {jobs}, {accesses}")
+    return [*lines, *(f"NPU job failed: {reason}" for reason in ran.failed_jobs)]

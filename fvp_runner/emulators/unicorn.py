@@ -20,14 +20,12 @@ import numpy as np
 from npu_memplan.target_data import BoardMemory
 
 from ..base import FirmwareError, RunnerError, RunOptions
-from ..firmware_build.build import Firmware, build, missing_compiler
-from ..firmware_build.elf import Elf
-from ..firmware_run import Stopwatch
-from ..npu_model.spec.layout import Bytes
+from ..firmware_build.build import Elf, Firmware, build, missing_compiler
+from ..firmware_run import END_OF_TRANSMISSION, Stopwatch
+from ..npu_model.spec.feature_maps import Bytes
 from ..register_page import EthosURegisters
-from ..transcript import END_OF_TRANSMISSION
-from .armdecode import instruction_length, next_it_state
 from .device import EmulatedRunner, End, Machine, reaching_memory
+from .trap import instruction_length, next_it_state
 
 CPU = "cortex-m33"
 HINT = "pip install 'npu_memplan[unicorn]'"

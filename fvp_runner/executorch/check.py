@@ -10,24 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.executorch.fitting import PoolNeed, fit_pools
-from npu_memplan.executorch.lifetimes import live_bytes, placed_tensors
-from npu_memplan.executorch.lowered_for import memories_for, options_for
+from npu_memplan.executorch.board import PoolNeed, fit_pools, memories_for, options_for
+from npu_memplan.executorch.memory_map import live_bytes, placed_tensors
 from npu_memplan.executorch.one_arena import ARENA, require_own_scratch
+from npu_memplan.models.executorch.delegates import ALIGNMENT, BACKEND, EthosUCall, npu_calls
 from npu_memplan.models.executorch.program import ExecutorchProgram, Method, PlannedPlace
-from npu_memplan.models.executorch.vela_blocks import ALIGNMENT, BACKEND
-from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
 from npu_memplan.models.network import Network
 from npu_memplan.sizes import counted
 from npu_memplan.target_data import Board, load_memory_mode
 
+from .. import vela_check
 from ..npu_model.errors import NpuModelError
 from ..npu_model.model import NpuModel
-from ..vela_check import container, memory
-from ..vela_check.remark import Level, Remark
-from .inputs import method_inputs
-from .model import ExecutorchModel, same_outputs
-from .simulation import Given, fast_scratch_bytes, simulate
+from ..vela_check import Level, Remark
+from .model import ExecutorchModel, Given, fast_scratch_bytes, method_inputs, same_outputs, simulate
 
 PLANNED, TEMP, FAST = "planned", "temp", "fast"  # names of the firmware's pools
 
@@ -47,7 +43,7 @@ def check_program(program: ExecutorchProgram, board: Board, requested: FirmwareP
     calls = npu_calls(program)
     found = [*_backends(program), *_operators(program, requested)]
     for one in calls:
-        found += [*container.accelerators(one.network, board), *_delegate(one)]
+        found += [*vela_check.accelerators(one.network, board), *_delegate(one)]
     found += [*_planned(program), *_pools(program, calls, requested, board), *_copies(calls, requested.one_arena)]
     for method in program.methods:
         if any(one.method is method for one in calls):
@@ -99,7 +95,7 @@ def _delegate(one: EthosUCall) -> Iterator[Remark]:
                          f"has {has:,}: {end - has:,} too few; the runtime writes over other memory")  # fmt: skip
     try:
         network = _with_fast_scratch(one)
-        yield from memory.regions(network)
+        yield from vela_check.regions(network)
         NpuModel(one.call.accelerator).prepare(one.call.words)
     except NpuModelError as error:
         yield Remark(Level.WRONG, "hazards", f"operator {one.position}: {error}")

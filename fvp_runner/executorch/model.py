@@ -1,23 +1,43 @@
-"""A method of an ExecuTorch program, run as its runtime runs it: Ethos-U delegates on the NPU model, kernels in NumPy.
+"""One inference of an ExecuTorch method on the NPU model: its inputs, its kernels in NumPy, its delegates.
+
+What a method, or a delegate alone, is given.
+
+Invariant: where a transfer of the NPU takes rows by an index, wide integers are indices of rows that every such
+transfer has: its stream says how many.
+
+ExecuTorch's kernels around delegates, in NumPy.
+
+Invariant: a kernel computes what ExecuTorch's portable kernel does, in the same precision; `out` comes last, twice.
+
+A method of an ExecuTorch program, run as its runtime runs it: Ethos-U delegates on the NPU model, kernels in NumPy.
 
 Invariant: tensors live where the file's plan puts them. Planned buffers and, at every call of a delegate, the scratch
 are filled with a poison pattern first; inputs are copied into the scratch one after another, outputs out of it, and no
 other byte of it outlives the call.
+
+One inference of a method on the NPU model: the whole method where all its kernels are known, else its delegates.
+
+Invariant: delegates that are run alone get inputs of their own, and the result says so.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_memplan.errors import RefusalError
+from npu_memplan.ethosu.stream.decode import Operation, decode
+from npu_memplan.ethosu.stream.fields import DmaRegion
+from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.files.arrays import random_array
+from npu_memplan.models.executorch.delegates import EthosUCall, npu_calls
 from npu_memplan.models.executorch.program import (
     VIEW,
     DelegateCall,
@@ -30,18 +50,116 @@ from npu_memplan.models.executorch.program import (
     ValueList,
     ValueTensor,
 )
-from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
 from npu_memplan.models.tensor import Tensor
 
 from ..base import POISON
-from ..npu_model.bound.dma import Dma
-from ..npu_model.bound.operation import Bound
+from ..npu_model.bound.kernels import Bound
+from ..npu_model.bound.memory import Dma
 from ..npu_model.checks.footprint import extents
 from ..npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from ..npu_model.model import NpuModel, RunStats
-from ..npu_model.spec.layout import Bytes
-from .inputs import MethodInput, MissingKernelError
-from .kernels import KERNELS
+from ..npu_model.spec.feature_maps import Bytes
+
+_INDEX_BYTES = 4  # what the NPU takes
+
+
+class MissingKernelError(RefusalError):
+    """An operator of the program is none of those that are run here."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodInput:
+    """An input of a method, as a user gives it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    index_range: tuple[int, int] | None = None
+
+
+def method_inputs(method: Method, calls: Sequence[EthosUCall]) -> list[MethodInput]:
+    """The tensors that a method takes, which has these `calls`; `MissingKernelError` where it takes something else."""
+    found, rows = [], _indexed_rows(calls)
+    for number, index in enumerate(method.inputs):
+        tensor = method.tensor(index)
+        if tensor is None or tensor.dtype in ("bfloat16", "complex32"):
+            what = "no tensor" if tensor is None else f"of {tensor.dtype}"
+            raise MissingKernelError(f"input {number} of method {method.name!r} is {what}, which is not run here")
+        found.append(_input(f"input{number}", tensor.dtype, tensor.shape, rows))
+    return found
+
+
+def delegate_inputs(one: EthosUCall) -> list[MethodInput]:
+    """The tensors that a delegate takes."""
+    tensors, rows = [one.network.tensors[index] for index in one.call.inputs], _indexed_rows([one])
+    return [_input(tensor.name, tensor.dtype, tensor.shape, rows) for tensor in tensors]
+
+
+def _input(name: str, dtype: str, shape: tuple[int, ...], rows: int) -> MethodInput:
+    kind = np.dtype(dtype)
+    is_index = rows and kind.kind in "iu" and kind.itemsize >= _INDEX_BYTES
+    return MethodInput(name, dtype, shape, (0, rows) if is_index else None)
+
+
+def _indexed_rows(calls: Sequence[EthosUCall]) -> int:
+    """How many rows an index may name in every transfer that takes some; 0: no transfer does."""
+    found = []
+    for one in calls:
+        for operation in decode(one.call.words, one.call.accelerator.language):
+            if isinstance(operation, Operation) and operation.op is Op.DMA_START:
+                sides = operation.get(Register.DMA0_SRC_REGION), operation.get(Register.DMA0_DST_REGION)
+                if any(map(DmaRegion.INDEXED.of, sides)):
+                    found.append(operation[Register.DMA0_IDX_MAX] + 1)
+    return min(found, default=0)
+
+
+Kernel: TypeAlias = Callable[[list[Any]], NDArray[Any]]
+_TINY = np.float32
+
+
+def _quantize(given: list[Any]) -> NDArray[Any]:
+    values, scale, zero_point, least, most = given[:5]
+    inverse = _TINY(1.0) / _TINY(scale)
+    steps = np.rint(values.astype(_TINY) * inverse).astype(np.int64) + int(zero_point)
+    found: NDArray[Any] = np.clip(steps, least, most)
+    return found
+
+
+def _dequantize(given: list[Any]) -> NDArray[Any]:
+    values, scale, zero_point = given[:3]
+    found: NDArray[Any] = (values.astype(np.int32) - int(zero_point)).astype(_TINY) * _TINY(scale)
+    return found
+
+
+def _same(given: list[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = given[0]
+    return found
+
+
+def _reshaped(given: list[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = np.ascontiguousarray(given[0]).reshape(given[-1].shape)
+    return found
+
+
+def _permuted(given: list[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = given[0].transpose(given[1])
+    return found
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "quantized_decomposed::quantize_per_tensor.out": _quantize,
+    "quantized_decomposed::dequantize_per_tensor.out": _dequantize,
+    "aten::clone.out": _same,
+    "aten::alias_copy.out": _same,
+    "dim_order_ops::_clone_dim_order.out": _same,
+    "dim_order_ops::_to_dim_order_copy.out": _same,
+    "aten::_to_copy.out": _same,
+    "aten::view_copy.out": _reshaped,
+    "aten::squeeze_copy.dims_out": _reshaped,
+    "aten::unsqueeze_copy.out": _reshaped,
+    "aten::permute_copy.out": _permuted,
+}
+
 
 _MOST_STEPS = 1_000_000  # of one inference
 
@@ -358,3 +476,60 @@ def _check_copy(size: int, tensor: Tensor, one: EthosUCall) -> None:
             f"{tensor.name} of the delegate at instruction {one.position} has {tensor.size_bytes:,} bytes, the tensor "
             f"of the method {size:,}: copies that change the layout are not modelled"
         )
+
+
+Given = Callable[[str, Sequence[MethodInput]], Sequence[NDArray[Any]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulated:
+    """What one inference gave; `outputs` are None where only delegates were run."""
+
+    method: Method
+    calls: tuple[EthosUCall, ...]
+    stats: tuple[RunStats, ...]
+    outputs: tuple[NDArray[Any], ...] | None
+    missing: tuple[str, ...]  # operators that are not run here
+
+    @property
+    def operators(self) -> list[str]:
+        """The method's own operators, in its order."""
+        return [i.name for i in self.method.instructions if isinstance(i, KernelCall)]
+
+    @property
+    def copied_bytes(self) -> tuple[int, int]:
+        """Bytes that the runtime copies into the scratch and out of it, each call once."""
+        tensors = [(c.network.tensors, c.call) for c in self.calls]
+        return (
+            sum(t[i].size_bytes for t, call in tensors for i in call.inputs),
+            sum(t[i].size_bytes for t, call in tensors for i in call.outputs),
+        )
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What the temporary allocator needs: the calls come one after another."""
+        return max((c.blocks.scratch_bytes for c in self.calls), default=0)
+
+
+def simulate(program: ExecutorchProgram, method: Method, given: Given, where: MemoryMap, checks: bool) -> Simulated:
+    """Run `method` on what `given` makes for its inputs; errors of `NpuModel.run`."""
+    calls = tuple(one for one in npu_calls(program) if one.method is method)
+    missing = tuple(missing_kernels(method))
+    if not missing:
+        inputs = given(program.name, method_inputs(method, calls))
+        ran = ExecutorchModel(program, method, checks, where).run(inputs)
+        return Simulated(method, calls, ran.stats, ran.outputs, ())
+    stats = []
+    for one in calls:
+        wanted = delegate_inputs(one)
+        values = [np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in given(one.network.name, wanted)]
+        model = NpuModel(one.call.accelerator, checks, where)
+        stats.append(run_delegate(one, model, values)[0])
+    return Simulated(method, calls, tuple(stats), None, missing)
+
+
+def fast_scratch_bytes(one: EthosUCall) -> int:
+    """Bytes that the stream touches behind base pointer 2, which the firmware has to give."""
+    if not one.uses_fast_scratch:
+        return 0
+    return extents(NpuModel(one.call.accelerator, checks=False).prepare(one.call.words)).get(2, 0)

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.application import Application, ApplicationError, named, tensor_buffers
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.files import Application, ApplicationError, named, tensor_buffers
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.files.arrays import random_array
 from npu_memplan.problem import POISON, BufferKind
 

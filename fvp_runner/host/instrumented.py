@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.folders import scratch_folder
 from npu_memplan.files.paths import encode_c, read_c
 
 from ..base import RunnerError, RunnerMissingError

@@ -1,4 +1,10 @@
-"""The local runner: the artifact's C in this process, NPU calls on the NPU model.
+"""The local runner, the shared object that it calls, and inputs that come row by row.
+
+An input that comes row by row: in which chunks a run feeds it, and which rows are there at which launch.
+
+Invariant: a row counts as written from the launch on that the artifact says it is there for, and not before.
+
+The local runner: the artifact's C in this process, NPU calls on the NPU model.
 
 Invariant: there is one copy of every pool. The C code and the NPU model both work on the
 memory that the plan describes; it is poisoned before the run, so a byte that was never written shows.
@@ -7,9 +13,11 @@ memory that the plan describes; it is poisoned before the run, so a byte that wa
 from __future__ import annotations
 
 import ctypes
+import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,21 +25,71 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.problem import POISON, Agent, BufferKind
 
 from ..base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, fitting_inputs, load_artifact
 from ..guards import GuardedPool
-from ..npu_model.bound.operation import Bound
+from ..npu_model.bound.kernels import Bound
 from ..npu_model.model import NpuModel
 from ..npu_model.spec.stream import DecodedStep
 from ..result import Array
 from .sanitizer import Sanitizer
 from .shadow import PoolShadows
 from .shared_object import SharedObject, build, compiler_version, step_symbols
-from .streamed_rows import StreamedRows
+
+"""Where an input comes row by row, a run feeds it in chunks of so many rows."""
+
+
+_SEED = 1
+
+
+class StreamedRows:
+    """Of one artifact; of one without such an input, nothing."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.slot: TensorSlot | None = None
+        self._due = [0]  # rows that are there before each launch of the first call
+        if artifact.stream is not None:
+            index, self._stream = artifact.stream
+            self.slot = artifact.inputs[index]
+            self._due += [fed.rows for fed in self._stream.feeds]
+        self._random = random.Random(_SEED)
+        self._held: tuple[Array, Any] | None = None  # what C reads
+
+    def begin(self, values: Array) -> tuple[int, Any]:
+        """The address of a run's rows, and how many come at a time: at random, another way in each run."""
+        counts = self.chunks(self._stream.rows)
+        chunks = (ctypes.c_int32 * len(counts))(*counts)
+        data = np.ascontiguousarray(values)
+        self._held = data, chunks
+        return int(data.ctypes.data), chunks
+
+    def chunks(self, rows: int) -> list[int]:
+        """How many of `rows` rows come at a time."""
+        found: list[int] = []
+        most = self._random.choice((1, 2, 3, rows // 3 + 1, rows))
+        while rows:
+            found.append(self._random.randint(1, min(most, rows)))
+            rows -= found[-1]
+        return found
+
+    def goes_on(self, launch: int) -> bool:
+        """Whether launch number `launch` of a run goes on with the call of the launch before."""
+        return 0 < launch < len(self._due) - 1
+
+    def come(self, launch: int) -> Iterator[TensorSlot]:
+        """The places of the rows that were written since the launch before."""
+        if self.slot is None or launch >= len(self._due) - 1:
+            return
+        size = self._stream.row_bytes
+        kept = self.slot.size_bytes // size
+        for row in range(self._due[launch], self._due[launch + 1]):
+            yield replace(self.slot, offset_bytes=self.slot.offset_bytes + row % kept * size, size_bytes=size)
+
 
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int32,

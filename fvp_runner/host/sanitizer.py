@@ -1,4 +1,6 @@
-"""The host's C under the compiler's sanitizers: every access of a step is in a buffer of that step.
+"""The host's C with the compiler's sanitizers: how it is compiled, and what is checked of each access.
+
+The host's C under the compiler's sanitizers: every access of a step is in a buffer of that step.
 
 Invariant: a step reads bytes of buffers that it reads, once they were written, writes bytes of buffers that it
 writes, and does nothing that C leaves undefined; everything else in a pool is poisoned for it. The first fault ends the
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npu_memplan.artifact.parts import Call
+from npu_memplan.artifact.model import Call
 from npu_memplan.files.paths import read_c
 from npu_memplan.problem import Agent, Buffer, BufferKind, Plan, Problem
 

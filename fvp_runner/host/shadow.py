@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import Call, TensorSlot
+from npu_memplan.artifact.model import Call, TensorSlot
 from npu_memplan.problem import Agent, Buffer, BufferAccess, BufferKind, ByteRun
 from npu_memplan.problem.spans import Spans, merged, subtract
 

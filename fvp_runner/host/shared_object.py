@@ -18,7 +18,7 @@ from typing import Any
 from npu_memplan.artifact import Artifact
 from npu_memplan.c_compiler import compiler, missing_compiler
 from npu_memplan.codegen.interface import c_files
-from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.folders import scratch_folder
 from npu_memplan.files.paths import read_c
 from npu_memplan.names import identifier
 from npu_memplan.process.programs import run_program
@@ -74,7 +74,6 @@ int32_t {name}_run(uint8_t *const pools[]) {{
   return status;
 }}
 """
-"""Where an input comes row by row, a run feeds it in chunks of so many rows."""
 
 
 INIT = -2  # what a sanitizer calls `<name>_init` among the calls of a program

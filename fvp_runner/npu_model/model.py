@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.time import MemoryMap
 
-from .bound.convolution import DecodedConstants
-from .bound.dma import Dma
-from .bound.memory import FeatureMapAccess, RegionMemory, Shadow
-from .bound.operation import Bound, bind
-from .checks import blockdep, definedness, hazards, inplace
-from .checks.schedule import Schedule
+from .bound.kernels import Bound, DecodedConstants, bind
+from .bound.memory import Dma, FeatureMapAccess, RegionMemory, Shadow
+from .checks import hazards
+from .checks.hazards import Schedule
 from .errors import MalformedStreamError, ModelFaultError, NpuModelError, ScheduleError
-from .spec.layout import Bytes
+from .spec.feature_maps import Bytes
 from .spec.stream import DecodedStep, DecodedStream
 
 _REMEMBERED = 64  # streams, each with its latest binding to memory
@@ -95,9 +93,9 @@ class NpuModel:
             program = DecodedStream.decode(np.frombuffer(stream, np.uint32).tolist(), self.accelerator)
             timing: tuple[str, ...] = ()
             if self.checks:
-                inplace.check(program)
-                hazards.check(program)
-                timing = blockdep.check(program)
+                hazards.check_in_place(program)
+                hazards.check_waits(program)
+                timing = hazards.check_blockdep(program)
             spent = program.estimate(self._where)
             beats = (spent.beats(0, False), spent.beats(0, True), spent.beats(1, False), spent.beats(1, True))
             return _Prepared(program, RunStats(spent.total, len(program.steps), beats, program.messages, timing), {})
@@ -194,8 +192,8 @@ class NpuModel:
             operation = bound[step.registers.index]
             try:
                 if checks:
-                    definedness.check(memory, step, operation)
-                    definedness.overwrite_tables(memory, step)
+                    hazards.check_defined(memory, step, operation)
+                    hazards.overwrite_tables(memory, step)
                 operation.run()
             except _FAULTS as error:
                 raise _fault(error) from error

@@ -1,30 +1,54 @@
-"""Which reference each operator of a TFLite network is held to, for all that compare with one.
+"""Which reference each operator of a TFLite network is held to.
+
+Which reference each operator of a TFLite network is held to, for all that compare with one.
 
 Invariant: an operator is held to tflite-micro where that has a kernel that runs it, to LiteRT's reference kernels where
 it has none, and one's own to its NumPy reference, whatever else is in its network. Operators that follow each other run
 there in parts as large as are found by halves. A network that cannot be cut runs whole, in the first that takes all of
 it.
+
+Where tflite-micro and LiteRT make different results of an operator that both have a kernel for.
+
+Invariant: each operator is compared alone, on the inputs that it has in a run of the network.
+
+What the reference makes of tensors that a program has made otherwise.
+
+Invariant: an operator whose inputs are those of the reference's own run keeps the results of that run; every other one
+is run alone on the inputs that it got.
+
+The reference every run of a .tflite file is compared with.
+
+Invariant: it is of a file that Vela has not made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from numpy.typing import NDArray
 
-from npu_memplan.exactness import HYBRID_LSTM, MICRO, MICRO_TAKES_UINT8
+from npu_memplan.exactness import HYBRID_LSTM, LITERT, MICRO, MICRO_TAKES_UINT8
+from npu_memplan.models.folding import with_static_shapes
 from npu_memplan.models.network import CpuOperator, Network, is_hybrid, without_reference
 
-from .base import KeptStates, ReferenceRunError, fitting_inputs
-from .litert import WHAT as LITERT
-from .litert import LiteRTReference
-from .micro import KernelError, Reference
-from .own import WHAT as OWN
-from .own import OwnReference, own_reference
-from .part import CutError, cut_part, shares_states
+from ..result import compare_output
+from .base import KeptStates, ReferenceRunError, fitting_inputs, tflite_source
+from .interpreters import LITERT_NAME as LITERT_NAME
+from .interpreters import OWN_NAME as OWN_NAME
+from .interpreters import (
+    CutError,
+    KernelError,
+    LiteRTReference,
+    OwnReference,
+    Reference,
+    cut_part,
+    own_reference,
+    shares_states,
+)
 
 _Values = dict[int, NDArray[Any]]
 
@@ -48,7 +72,7 @@ class KernelsReference(KeptStates):
     def what(self) -> str:  # type: ignore[override]
         """Names of the references; they may change in the first `step`."""
         present = {part.what for part in self._parts}
-        names = [name for name in (MICRO, LITERT, OWN) if name in present]
+        names = [name for name in (MICRO, LITERT_NAME, OWN_NAME) if name in present]
         return " and ".join(names) + (", operator by operator" if len(names) > 1 else "")
 
     @property
@@ -172,3 +196,109 @@ class ReferenceOperator(KernelsReference):
 
     def __init__(self, data: bytes, network: Network, operator: CpuOperator) -> None:
         super().__init__(*cut_part(data, network, (operator,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Of one operator: elements that LiteRT makes otherwise."""
+
+    operator: int
+    kind: str
+    elements: int
+    mismatches: int
+    max_abs_diff: float
+
+
+def find_disagreements(
+    reference: object, inputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]]
+) -> tuple[Disagreement, ...]:
+    """Operators held to tflite-micro whose results LiteRT makes otherwise, where that changes an output of `expected`,
+    the reference's for `inputs`.
+
+    None where LiteRT is not installed or does not run the network, and of other references than of a .tflite.
+    """
+    if not isinstance(reference, KernelsReference) or MICRO not in reference.what:
+        return ()
+    with suppress(ReferenceRunError):
+        others = LiteRTReference(reference.model, reference.network).run(inputs)
+        pairs = zip(others, expected, strict=True)
+        if not any(compare_output("", other.reshape(one.shape), one).mismatches for other, one in pairs):
+            return ()
+        return compare_operators(reference, inputs, reference.layers(inputs))
+    return ()
+
+
+def compare_operators(
+    reference: KernelsReference, inputs: Sequence[NDArray[Any]], layers: Mapping[int, NDArray[Any]]
+) -> tuple[Disagreement, ...]:
+    """Every operator held to tflite-micro, on the inputs that it has in `layers`."""
+    network = reference.network
+    values = dict(zip(network.inputs, fitting_inputs(network, inputs), strict=True)) | dict(layers)
+    found = []
+    for operator in network.cpu_operators:
+        if reference.reference_of(operator.index) != MICRO:
+            continue
+        with suppress(ReferenceRunError):
+            alone = LiteRTReference(*cut_part(reference.model, network, (operator,)))
+            made = alone.run([values[i] for i in alone.network.inputs])
+            wanted = [values[i] for i in alone.network.outputs]
+            rows = [compare_output("", m.reshape(w.shape), w) for m, w in zip(made, wanted, strict=True)]  # [] is [1]
+            wrong = sum(row.mismatches for row in rows)
+            if wrong:
+                elements, most = sum(row.elements for row in rows), max(row.max_abs_diff for row in rows)
+                found.append(Disagreement(operator.index, operator.name, elements, wrong, most))
+    return tuple(found)
+
+
+def describe_disagreements(found: Sequence[Disagreement]) -> str:
+    """A sentence for a message; "" where there is none."""
+    if not found:
+        return ""
+    each = [
+        f"{one.kind} {one.operator} ({one.mismatches:,} of {one.elements:,} elements, by {one.max_abs_diff:g} at most)"
+        for one in found[:_NAMED]
+    ]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return (
+        f"{MICRO} and {LITERT} disagree on {', '.join(each)}{more}; an operator is held to {MICRO} where that has a "
+        "kernel for it"
+    )
+
+
+_NAMED = 4
+
+
+def continue_from(
+    model: bytes,
+    network: Network,
+    inputs: Sequence[NDArray[Any]],
+    layers: Mapping[int, NDArray[Any]],
+    made: Mapping[int, NDArray[Any]],
+) -> dict[int, NDArray[Any]]:
+    """`layers`, the tensors of the reference's first run of `network`, as they are where `made` replaces them.
+
+    Raises `ReferenceRunError` for an operator that cannot be run alone.
+    """
+    values = {i: tensor.array() for i, tensor in enumerate(network.tensors) if tensor.data is not None}
+    values |= dict(zip(network.inputs, fitting_inputs(network, inputs), strict=True))
+    values |= layers
+    other: set[int] = set()
+    for operator in network.cpu_operators:
+        results = [index for index in operator.outputs if index >= 0]
+        if other.intersection(operator.inputs) and not made.keys() >= set(results):
+            alone = ReferenceOperator(model, network, operator)
+            values |= dict(zip(results, alone.run([values[i] for i in alone.network.inputs]), strict=True))
+            other.update(results)
+        for index in made.keys() & set(results):
+            values[index] = made[index]
+            other.add(index)
+    return {index: values[index] for index in layers}
+
+
+class TFLiteReference(KernelsReference):
+    """The reference of a .tflite file."""
+
+    def __init__(self, model: bytes, name: str = "reference") -> None:
+        tflite_source(model, name)  # what is no such file is refused first
+        static = with_static_shapes(model, name)  # the interpreters take a file's shapes unchanged
+        super().__init__(static, tflite_source(static, name))

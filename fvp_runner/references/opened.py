@@ -8,31 +8,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_memplan.models.file import read_file
+from npu_memplan.models.flatbuffer import read_file
 from npu_memplan.models.onnx import is_onnx
 from npu_memplan.models.torch import is_torch
 from npu_memplan.models.tosa import is_tosa
 
 if TYPE_CHECKING:
-    from .framework import FrameworkReference
-    from .tflite import TFLiteReference
+    from .base import FrameworkReference
+    from .kernels import TFLiteReference
 
 
 def open_reference(path: Path) -> TFLiteReference | FrameworkReference:
     """The reference of the model at `path`; `ReferenceRunError` when it is not there or cannot read it."""
     if is_onnx(path):
-        from .onnx import OnnxReference
+        from .other_formats import OnnxReference
 
         return OnnxReference(path, path.name)
     if is_torch(path):
-        from .torch import TorchReference
+        from .other_formats import TorchReference
 
         return TorchReference(path)
     data = read_file(path)
     if is_tosa(data):
-        from .tosa import TosaReference
+        from .other_formats import TosaReference
 
         return TosaReference(data, path.name)
-    from .tflite import TFLiteReference
+    from .kernels import TFLiteReference
 
     return TFLiteReference(data, path.name)

@@ -1,5 +1,5 @@
 """What a compiled model is: `plan.json` as an `Artifact` (`model`, of `parts`), its text (`json`), files of problems
-and plans (`files`), the memories of a board that it needs (`board_fit`). `codegen.described` makes one of the stages'
+and plans (`files`), the memories of a board that it needs (`board_fit`). `codegen.interface` makes one of the stages'
 results.
 
 Invariant: reading an artifact needs nothing but its directory; importing this needs no TVM.

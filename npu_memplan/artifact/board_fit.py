@@ -7,10 +7,14 @@ the user's own program are not known here and are not counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..ethosu.time import Needs, constants_home, homes
 from ..target_data import Board, BoardMemory, load_board
 from . import Artifact
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, slots=True)

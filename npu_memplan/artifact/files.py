@@ -1,26 +1,37 @@
-"""Problems and plans as files: MiniMalloc's CSV, and JSON with a schema name, plan.json of compiled models too.
+"""plan.json, app.json, problems and plans: written, read and checked.
+
+Problems and plans as files: MiniMalloc's CSV, and JSON with a schema name, plan.json of compiled models too.
 
 Invariant: reading what was written gives an equal object (JSON: everything; CSV: what its columns can say). Files
 appear whole or not at all.
+
+app.json: which networks an application has, in addition to the plan.json of them all.
+
+Invariant: `Application.load(folder)` gives back what was saved; a network is an artifact in the folder of its name.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..files.paths import read_text
-from ..files.schema import json_values
-from ..files.whole_file import write_whole
+from ..errors import NpuMemplanError
+from ..files.paths import check_folder, read_text, write_whole
+from ..files.schema import check_schema, from_values, json_values
+from ..problem import BufferKind
 from ..problem.csv import ProblemFileError, plan_csv, plan_from_csv, problem_from_csv
 from ..problem.json import plan_from_json, plan_to_json, problem_from_json
 from ..problem.model import Plan, Problem, ProblemError
 from ..problem.validation import validate
 from ..sizes import parse_named_size, parse_size
 from . import Artifact
-from .parts import SCHEMA as ARTIFACT_SCHEMA
+from .model import SCHEMA as ARTIFACT_SCHEMA
+
+if TYPE_CHECKING:
+    from .model import Artifact
 
 
 def read_problem(path: str | Path, capacity_bytes: int | None = None) -> Problem:
@@ -86,3 +97,91 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ProblemFileError(f"cannot read {path}: {reason}; give a .csv or .json file") from None
+
+
+APPLICATION_FILE = "app.json"
+APPLICATION_SCHEMA = "npu_memplan.application/1"
+
+
+class ApplicationError(NpuMemplanError):
+    """Networks cannot be linked as asked, or a directory is no application."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedNetwork:
+    """One network: its name in C, how often it runs beside the others, its cycles, its bytes by pool alone; `npu` is
+    the board of its NPU where the application has several, `contention` its time beside networks of the others.
+    """
+
+    name: str
+    rate: float
+    estimated_cycles: int | None
+    alone_bytes: dict[str, int]
+    kept_bytes: int  # states and resident constants
+    npu: str = ""
+    contention: Contention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """Cycles of a network's NPU for one run, under all timing models: alone at least, and at most while networks of
+    other NPUs use some of its memories.
+    """
+
+    least_cycles: int
+    most_cycles: int
+    clock_hz: float
+    others: tuple[str, ...]  # networks
+    memories: tuple[str, ...]
+
+    def __str__(self) -> str:
+        least, most = (f"{1000 * cycles / self.clock_hz:.3f}" for cycles in (self.least_cycles, self.most_cycles))
+        return f"{least} to {most} ms while {' or '.join(self.others)} uses {' and '.join(self.memories)} too"
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """Networks in the order in which they were given; pairs of `together` may run at the same time, `connected` are
+    outputs and the inputs that have their bytes, as NETWORK/BUFFER.
+    """
+
+    name: str
+    networks: tuple[LinkedNetwork, ...]
+    together: tuple[tuple[str, str], ...] = ()
+    connected: tuple[tuple[str, str], ...] = ()
+
+    def save(self, folder: Path) -> None:
+        """Write app.json into an existing folder."""
+        text = json.dumps({"schema": APPLICATION_SCHEMA, **asdict(self)}, indent=1)
+        (folder / APPLICATION_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Application:
+        """The application in `folder`; `ApplicationError` where its file is damaged."""
+        check_folder(folder)
+        path = folder / APPLICATION_FILE
+        try:
+            values = json_values(read_text(path), str(path), ApplicationError)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ApplicationError(f"cannot read {path}: {error}; link the networks again") from None
+        check_schema(values, APPLICATION_SCHEMA, str(path), ApplicationError)
+        return from_values(values, cls, str(path), ApplicationError)
+
+
+def named(network: str, buffer: str) -> str:
+    """What a buffer of `network` is called in the joint plan."""
+    return f"{network}/{buffer}"
+
+
+def tensor_buffers(artifact: Artifact, kind: BufferKind) -> dict[str, str]:
+    """Names of the inputs or outputs of `artifact` -> their buffers; without those that are a part of one."""
+    slots = artifact.inputs if kind is BufferKind.INPUT else artifact.outputs
+    sizes = {b.name: b.size_bytes for b in artifact.problem.buffers if b.kind is kind}
+    at = {(p.pool, p.offset_bytes, sizes[p.buffer]): p.buffer for p in artifact.plan.placements if p.buffer in sizes}
+    found = {slot.name: at.get((slot.pool, slot.offset_bytes, slot.size_bytes)) for slot in slots}
+    return {name: buffer for name, buffer in found.items() if buffer is not None}
+
+
+def is_application(folder: Path) -> bool:
+    """Whether `folder` has linked networks."""
+    return (folder / APPLICATION_FILE).is_file()

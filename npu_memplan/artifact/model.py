@@ -1,29 +1,382 @@
-"""What a compiled model is: `plan.json`, and the names of the files next to it.
+"""What a compiled model is, as data.
+
+What a compiled model's `plan.json` is made of: tensors on their bytes, calls, operators.
+
+Invariant: plain data with the limits that a reader checks; how they are put together is `artifact`.
+
+What a compile found when it compared its own result with a reference: plain data of plan.json.
+
+Invariant: the same model, options and installation give the same values: no times, no paths, nothing of the machine
+but which reference is installed.
+
+What a compiled model is: `plan.json`, and the names of the files next to it.
 
 Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners
 and reports need nothing but the artifact directory. The schema is `schemas.json_schema("artifact")`, explained in
 docs/reference.md; its version changes when a reader would have to. `json` reads and checks it.
+
+plan.json: what is written of an `Artifact`, and how it is read and checked.
+
+Invariant: reading what was written gives an equal object, and values that no compile could have written are
+refused here, in one place: the types are those of `Document` (`schemas`), the rest is `_check`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
+from msgspec import Meta
+
+from ..errors import NpuMemplanError
+from ..exactness import UNKNOWN, Claim
 from ..files.paths import check_folder, read_text
+from ..files.schema import check_schema, from_values, json_values
 from ..options import CompileOptions
-from ..problem import Agent, BufferKind, Plan, Pool, Problem, RowStream
+from ..problem import (
+    AccessHistory,
+    Agent,
+    AliasGroup,
+    AllowedOverlap,
+    BranchPoints,
+    Buffer,
+    BufferAccess,
+    BufferKind,
+    Count,
+    Placement,
+    Plan,
+    PlanStatus,
+    Point,
+    Pool,
+    PoolUsage,
+    Problem,
+    RowStream,
+)
+from ..problem.json import row_to_json
+from ..problem.model import ProblemError
+from ..problem.validation import validate
 from ..target_data import load_board
-from .check import NOT_REQUESTED, CheckResult
-from .json import artifact_from_json, artifact_to_json
-from .parts import FILE_NAME, ArtifactError, Call, Operator, TensorSlot
 from .timing import HostLayer, Layer, Timing
 
 if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap
+
+
+SCHEMA = "npu_memplan.artifact/1"
+FILE_NAME = "plan.json"
+ElementType = Annotated[str, Meta(pattern="^(bool|u?int(8|16|32|64)|float(16|32|64))$")]
+ZeroPoint = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+
+
+class ArtifactError(NpuMemplanError):
+    """A directory is not an artifact of this package, or of another version of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSlot:
+    """A graph input, output or state tensor on its planned bytes."""
+
+    name: str
+    dtype: ElementType  # numpy's name, e.g. "int8"
+    shape: tuple[Count, ...]
+    pool: str
+    offset_bytes: Count
+    size_bytes: Count
+    scale: float  # 0.0 when the tensor is not quantised
+    zero_point: ZeroPoint  # state tensors start at it
+    index_range: tuple[int, int] | None = None  # of an input that is an index: its values, half-open
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of main, in program order; `points` is its half-open range of time.
+
+    Of the NPU's calls: estimated cycles (see `ethosu.time`) and multiply-accumulates; the host's are not estimated.
+    """
+
+    function: str
+    agent: Agent
+    reads: tuple[str, ...]  # buffer names
+    writes: tuple[str, ...]
+    points: tuple[Point, Point]
+    estimated_cycles: Count | None = None
+    macs: Count | None = None
+    operators: tuple[int, ...] = ()  # of the source model, that each NPU operation works for; -1: not known
+    conditional: bool = False  # in a branch of an `if`: it may not run
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of the source model: what runs it, why it is not the NPU if it is not, and what its results are."""
+
+    name: str  # the name of its first output tensor
+    kind: str  # e.g. "CONV_2D"
+    agent: Agent
+    reason: str = ""
+    claim: Claim = UNKNOWN
+
+
+class CheckVerdict(Enum):
+    """How the results of a compiled program relate to its reference's, on the inputs that were run."""
+
+    EQUAL = "equal"  # every element of every output
+    AS_CLAIMED = "as claimed"  # they differ, no further than the claim of the operator that differs first
+    DIFFERS = "differs"  # further than is claimed, or the run was stopped
+    NOT_CHECKED = "not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first operator whose output differs from the reference's, as far as it could be seen."""
+
+    input: str  # as `run --input` takes it
+    operator: int = -1  # of the source model; -1: not known
+    kind: str = ""
+    name: str = ""  # of its first output tensor
+    elements: Count = 0  # that were seen
+    mismatches: Count = 0
+    max_abs_diff: float | None = None  # in `unit`s; None: not a number
+    unit: str = ""  # "LSB" of integers; of floats it is the tensor's own
+    hidden: tuple[int, ...] = ()  # operators before it whose outputs were not seen
+    stopped: str = ""  # why the run had no result
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A program of the same model that was compiled before, and not taken because of its results."""
+
+    flags: tuple[str, ...]  # the options of compile that make it
+    reference: str
+    difference: FirstDifference
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One check. Elements are counted over all outputs and inputs."""
+
+    verdict: CheckVerdict = CheckVerdict.NOT_CHECKED
+    reason: str = ""  # why it was not checked
+    runner: str = ""  # what ran the program
+    reference: str = ""
+    reference_version: str = ""
+    inputs: tuple[str, ...] = ()  # as `run --input` takes them
+    elements: Count = 0
+    mismatches: Count = 0
+    max_abs_diff: float | None = 0.0  # of all outputs, in `unit`s; None: not a number
+    unit: str = ""
+    first: FirstDifference | None = None
+    given_up: tuple[GivenUp, ...] = ()
+    references_disagree: str = ""  # of results that differ: which operators two references make otherwise
+
+
+NOT_REQUESTED = CheckResult(reason="the check is off")
+
+
+LARGEST_POOL_ALIGNMENT = 1 << 16  # bytes; runners reserve it next to a pool, and no linker places coarser
+
+_TOTALS = ("host_operations", "estimated_cycles", "npu_macs")  # of an artifact, written after its NPU operations
+
+Region = Annotated[int, Meta(ge=0, le=7)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRow(Pool):
+    """A pool in plan.json: its capacity (which `Pool` calls `size_bytes`) and its use."""
+
+    region: Region
+    capacity_bytes: Count | None
+    used_bytes: Count
+    lower_bound_bytes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferRow(Buffer):
+    """A buffer in plan.json, and where it is."""
+
+    pool: str
+    offset_bytes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """plan.json as it is written; what follows from the rest (`host_operations`, totals) is not read back."""
+
+    name: str
+    source: str
+    source_sha256: str
+    target: CompileOptions
+    status: PlanStatus
+    planner: str
+    seed: int
+    budget: str
+    stopped_early: bool
+    backend: str = ""
+    pools: tuple[PoolRow, ...]
+    limit_bytes: Mapping[str, Count] = field(default_factory=dict)
+    vela_arena_bytes: Mapping[str, Count]
+    constants_bytes: Count
+    stream_bytes: Count
+    npu_operations: Count
+    inputs: tuple[TensorSlot, ...]
+    outputs: tuple[TensorSlot, ...]
+    states: tuple[TensorSlot, ...]
+    buffers: tuple[BufferRow, ...]
+    conflicts: tuple[tuple[str, str], ...]
+    aliases: tuple[AliasGroup, ...]
+    overlaps: tuple[AllowedOverlap, ...]
+    points: tuple[str, ...]
+    accesses: tuple[AccessHistory, ...] = ()
+    branches: tuple[BranchPoints, ...] = ()
+    streams: tuple[RowStream, ...] = ()  # left out where there are none
+    calls: tuple[Call, ...]
+    operators: tuple[Operator, ...]
+    timing: Timing | None = None
+    layers: tuple[Layer, ...] = ()
+    host_layers: tuple[HostLayer, ...] = ()
+    files: Mapping[str, str]
+    check: CheckResult = NOT_REQUESTED
+    notes: tuple[str, ...]
+
+
+def artifact_to_json(artifact: Artifact) -> str:
+    """The text of plan.json: one fixed order of keys, the same bytes for the same plan."""
+    problem, plan = artifact.problem, artifact.plan
+    placed = {p.buffer: p for p in plan.placements}
+    usage = {u.pool: u for u in plan.usage}
+    values = {
+        **_shared(problem, Document),
+        **_shared(plan, Document),
+        **_shared(artifact, Document),
+        "pools": [
+            _pool_row(pool, region, usage[pool.name])
+            for pool, region in zip(problem.pools, artifact.regions, strict=True)
+        ],
+        "buffers": [_buffer_row(b, placed[b.name]) for b in problem.buffers],
+        "accesses": [_access_row(known) for known in problem.accesses],
+    }
+    document: dict[str, Any] = {"schema": SCHEMA}
+    for known in fields(Document):
+        if known.name == "streams" and not problem.streams:
+            continue
+        document[known.name] = values[known.name]
+        if known.name == "npu_operations":
+            document |= {name: getattr(artifact, name) for name in _TOTALS}
+    return _compact_rows(msgspec.to_builtins(document, enc_hook=str.__str__))  # of strings of TVM's
+
+
+def _shared(values: object, kind: type) -> dict[str, Any]:
+    """The fields of `kind` that `values` has too, with its values."""
+    return {one.name: getattr(values, one.name) for one in fields(kind) if hasattr(values, one.name)}
+
+
+def artifact_from_json(kind: type[Artifact], text: str, where: str = FILE_NAME) -> Artifact:
+    """The artifact (`kind` makes it) in the text of plan.json; `ArtifactError` names `where` and what is wrong."""
+    values = json_values(text, where, ArtifactError)
+    check_schema(values, SCHEMA, where, ArtifactError)
+    artifact = _artifact(kind, from_values(values, Document, where, ArtifactError))
+    try:
+        validate(artifact.problem)
+        _check(artifact)
+    except ProblemError as error:
+        raise ArtifactError(f"{where} is damaged: {error}; compile the model again") from None
+    return artifact
+
+
+def _artifact(kind: type[Artifact], d: Document) -> Artifact:
+    pools = tuple(replace(Pool(**_shared(row, Pool)), size_bytes=row.capacity_bytes) for row in d.pools)
+    buffers = tuple(Buffer(**_shared(row, Buffer)) for row in d.buffers)
+    placements = tuple(Placement(row.name, row.pool, row.offset_bytes) for row in d.buffers)
+    usage = tuple(PoolUsage(row.name, row.used_bytes, row.lower_bound_bytes) for row in d.pools)
+    return kind(
+        **_shared(d, kind),
+        problem=Problem(**{**_shared(d, Problem), "buffers": buffers, "pools": pools}),
+        plan=Plan(placements, usage, **_shared(d, Plan)),
+        regions=tuple(row.region for row in d.pools),
+    )
+
+
+def _check(artifact: Artifact) -> None:
+    """`ProblemError` at what no field alone shows: names, tensors outside their pools, time that runs backwards."""
+    used = {usage.pool: usage.used_bytes for usage in artifact.plan.usage}
+    for pool in artifact.problem.pools:
+        if pool.alignment > LARGEST_POOL_ALIGNMENT:
+            raise ProblemError(
+                f"pool {pool.name!r} has alignment {pool.alignment}; at most {LARGEST_POOL_ALIGNMENT} is possible"
+            )
+    for placement in artifact.plan.placements:
+        if placement.pool not in used:
+            raise ProblemError(
+                f"buffer {placement.buffer!r} lies in pool {placement.pool!r}; there are: {', '.join(used) or 'none'}"
+            )
+    for slot in (*artifact.inputs, *artifact.outputs, *artifact.states):
+        size = math.prod(slot.shape) * element_bytes(slot.dtype)
+        if artifact.stream is not None and slot is artifact.inputs[artifact.stream[0]]:
+            size = artifact.problem.buffer(artifact.stream[1].buffer).size_bytes
+        if slot.size_bytes != size:
+            raise ProblemError(
+                f"tensor {slot.name!r} has {slot.size_bytes} bytes, {slot.dtype}{list(slot.shape)} needs {size}"
+            )
+        if slot.offset_bytes + size > used.get(slot.pool, -1):
+            raise ProblemError(
+                f"tensor {slot.name!r} lies at bytes [{slot.offset_bytes}, {slot.offset_bytes + size}) of pool "
+                f"{slot.pool!r}, of which the plan uses {used.get(slot.pool, 'nothing')}"
+            )
+        if slot.index_range is not None and slot.index_range[0] >= slot.index_range[1]:
+            raise ProblemError(f"tensor {slot.name!r} has the empty index range {list(slot.index_range)}")
+    for call in artifact.calls:
+        if call.points[0] > call.points[1]:
+            raise ProblemError(f"call {call.function!r} lasts from point {call.points[0]} to {call.points[1]}")
+
+
+def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:
+    row = row_to_json(pool)
+    return {
+        "name": row.pop("name"),
+        "region": region,
+        "capacity_bytes": row.pop("size_bytes"),
+        "used_bytes": usage.used_bytes,
+        "lower_bound_bytes": usage.lower_bound_bytes,
+        **row,
+    }
+
+
+def _buffer_row(buffer: Buffer, placement: Placement) -> dict[str, Any]:
+    row = row_to_json(buffer)
+    return {"name": row.pop("name"), "pool": placement.pool, "offset_bytes": placement.offset_bytes, **row}
+
+
+def _access_row(known: AccessHistory) -> dict[str, Any]:
+    """Without what is as it is by default: most accesses are to all of a buffer, or to one run."""
+
+    def short(access: BufferAccess) -> tuple[Any, ...]:
+        runs = [run[:2] if run[2:] == (1, 0) else run for run in access.runs]
+        return (access.point, runs) if runs else (access.point,)
+
+    both = {"reads": [*map(short, known.reads)], "writes": [*map(short, known.writes)]}
+    return {"buffer": known.buffer, **{key: accesses for key, accesses in both.items() if accesses}}
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element of numpy's type `dtype`."""
+    return 1 if dtype == "bool" else int(dtype.lstrip("uintfloa")) // 8
+
+
+def _compact_rows(document: dict[str, Any]) -> str:
+    """JSON with one top-level key, or one row of a top-level list, a line: small and diffable."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, (list, tuple)) and value and not isinstance(value[0], str):
+            rows = ",\n".join("  " + json.dumps(row) for row in value)
+            lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

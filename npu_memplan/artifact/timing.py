@@ -1,4 +1,6 @@
-"""The estimated time of a compiled model: in all, by cause, and by operator of the source model.
+"""The estimated time of a compiled model, and what it needs of its board's memories.
+
+The estimated time of a compiled model: in all, by cause, and by operator of the source model.
 
 Invariant: the layers' cycles add up to the estimate of all NPU calls; everything here was read from the command
 streams that run. Nothing is estimated of the host.
@@ -16,6 +18,7 @@ from ..problem import Count
 
 if TYPE_CHECKING:
     from ..ethosu.time import Estimate, Share
+
 
 _LARGE = 0.15  # differences of estimates below that are not explained
 # Vela's names of memories in its per-layer file

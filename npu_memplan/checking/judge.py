@@ -1,26 +1,144 @@
-"""What the facts of a checked run mean for what a compile claims.
+"""Whether a program is checked, the process that checks it, and what the result means.
+
+How much work a check is: what decides, in place of a clock, whether it is done by default.
+
+Invariant: the same artifact has the same work. A unit is about a millisecond of a PC; measured on kws_ref_model,
+pretrainedResnet_quant, person_detect and mobilenet_v2, of which all but the last are checked.
+
+Whether a compile is to be checked.
+
+Invariant: the call and the command line take precedence over the environment.
+
+What the facts of a checked run mean for what a compile claims.
 
 Invariant: results are called equal only when every element of every output was, and a difference is called claimed
 only when every operator that was seen to differ on the inputs that it got claims as much.
+
+The process that checked runs happen in, from outside.
+
+Invariant: nothing that generated C or a reference does ends this process or reaches its streams; the worker imports
+nothing from the working directory; it is dead, with all that it started, when `run` returns.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import json
 import math
+import os
+import select
+import signal
+import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
-from fvp_runner.checked_run.facts import InputFacts, RunFacts
-from fvp_runner.layers.operator_result import OperatorResult, Verdict
+import msgspec
+
+from fvp_runner.checked_run.facts import FACTS, FAULT, PHASE, PROGRAM, REFERENCE, InputFacts, RunFacts, RunRequest
+from fvp_runner.layers import OperatorResult, Verdict
 
 from ..artifact import Artifact
-from ..artifact.check import CheckResult, CheckVerdict, FirstDifference
-from ..artifact.parts import Operator
+from ..artifact.model import CheckResult, CheckVerdict, FirstDifference, Operator
+from ..errors import InternalError, NpuMemplanError
 from ..exactness import Claim, Exactness
+from ..files.folders import scratch_folder
 from ..options import NO_NPU
 from ..problem import Agent
-from ..report.text.checked import how_much
+from ..process.programs import end_program, python_child, start_program
+from ..report.text.compile_result import how_much
+from ..sizes import counted
 from ..vocabulary import TFLITE_RESHAPING
+
+LIMIT = 5_000
+LIMIT_OF_SEARCHES = 20_000  # of compiles that compare many programs, and take longer themselves
+
+_OF_AN_OPERATION = 4  # the NPU model reads, checks and times each once
+_MACS = 60_000  # of the NPU model in a unit
+_REFERENCE_MACS = 150_000
+_CONSTANT_BYTES = 800  # weights are decoded once
+_OF_A_HOST_CALL = 100  # the C compiler
+_HOST_CYCLES = 1_000_000
+_REFERENCE_CYCLES = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class CheckWork:
+    """What a check of a program runs, once and for every input."""
+
+    npu_operations: int
+    npu_macs: int
+    constants_bytes: int
+    host_operations: int = 0  # of C that is compiled
+    host_calls: int = 0
+    host_cycles: int = 0
+    loops: bool = False  # how often they turn is not known
+
+    def units(self, inputs: int) -> int:
+        """On so many inputs."""
+        once = _OF_AN_OPERATION * self.npu_operations + _OF_A_HOST_CALL * self.host_operations
+        if self.npu_operations:
+            once += self.constants_bytes // _CONSTANT_BYTES
+        each = self.npu_macs // _MACS + self.npu_macs // _REFERENCE_MACS
+        return once + inputs * (each + self.host_cycles // _HOST_CYCLES + self.host_cycles // _REFERENCE_CYCLES)
+
+    def too_much(self, inputs: int, limit: int = LIMIT) -> str:
+        """Why a check needs --check; "" if it is not."""
+        if self.loops:
+            return "how often its WHILE turns is not known; --check runs it"
+        found = self.units(inputs)
+        if found <= limit:
+            return ""
+        operations = counted(self.npu_operations, "NPU operation")
+        npu = f"{self.npu_macs:,} MACs in {operations}" if self.npu_macs else ""
+        host = (
+            f"{counted(self.host_calls, 'host call')} of about {self.host_cycles:,} cycles" if self.host_cycles else ""
+        )
+        description = " and ".join(part for part in (npu, host) if part)
+        return f"{description} are {found:,} work units, more than the limit of {limit:,}; --check does it"
+
+
+def work_of(artifact: Artifact) -> CheckWork:
+    """What a check of `artifact` runs."""
+    return CheckWork(
+        artifact.npu_operations,
+        artifact.npu_macs or 0,
+        artifact.constants_bytes,
+        artifact.host_operations,
+        sum(call.agent is Agent.HOST for call in artifact.calls),
+        artifact.host_cycles or 0,
+        any(operator.kind == "WHILE" for operator in artifact.operators),
+    )
+
+
+VARIABLE = "NPU_MEMPLAN_CHECK"  # auto, always or never
+
+
+class CheckModeError(NpuMemplanError):
+    """The environment names an unknown mode."""
+
+
+class CheckMode(Enum):
+    """When results are checked."""
+
+    AUTO = "auto"  # where that is little work compared with the compile
+    ALWAYS = "always"  # however much work that is
+    NEVER = "never"
+
+
+def check_mode(requested: bool | None = None) -> CheckMode:
+    """The mode that was `asked` for; None: the environment's, else `AUTO`."""
+    if requested is not None:
+        return CheckMode.ALWAYS if requested else CheckMode.NEVER
+    text = os.environ.get(VARIABLE, "").strip() or CheckMode.AUTO.value
+    try:
+        return CheckMode(text)
+    except ValueError:
+        known = ", ".join(mode.value for mode in CheckMode)
+        raise CheckModeError(f"{VARIABLE} is {text!r}; it may be one of: {known}") from None
+
 
 _ULPS = 4  # what two C libraries' functions, each within two, may be apart
 
@@ -162,3 +280,129 @@ def with_result(artifact: Artifact, result: CheckResult) -> Artifact:
         claim = Claim(Exactness.DIFFERS, result.reference, f"{found_out} on input {first.input}")
         operators[first.operator] = replace(found, claim=claim)
     return replace(artifact, operators=tuple(operators), check=result)
+
+
+_TIMEOUT_S = 600.0  # no check that is done unasked comes near it
+
+_CODE = "from fvp_runner.checked_run.worker import main; main(int(sys.argv[1]))"
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A process that waits for its request; `answers` is our end of its pipe."""
+
+    process: subprocess.Popen[bytes]
+    answers: int
+    closing: contextlib.ExitStack
+
+
+_started: list[_Worker] = []
+
+
+def start_worker() -> None:
+    """Begin a worker's imports while this process compiles; it only saves time."""
+    if not _started:
+        with contextlib.suppress(OSError):
+            _started.append(_start())
+
+
+@atexit.register
+def _end_started() -> None:
+    while _started:
+        _end(_started.pop())
+
+
+def _start() -> _Worker:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder("check"))
+        ours, theirs = os.pipe()
+        stack.callback(os.close, ours)
+        try:
+            process = start_program(
+                python_child(_CODE, str(theirs), flags=("-S",)),
+                folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs,),
+            )
+        finally:
+            os.close(theirs)
+        stack.callback(end_program, process)
+        return _Worker(process, ours, stack.pop_all())
+
+
+def _end(worker: _Worker) -> int:
+    """End a worker with all that it started; its exit status."""
+    code = worker.process.poll()
+    worker.closing.close()
+    return worker.process.returncode if code is None else code
+
+
+def run(request: RunRequest) -> RunFacts:
+    """What the worker found. A process that ended by itself is the reference's doing, or the program's, by its phase.
+
+    Raises `InternalError` with the trace of a fault of ours.
+    """
+    try:
+        worker = _started.pop() if _started else _start()
+    except OSError as error:
+        return RunFacts(refused=f"no process could be started: {error.strerror or error}")
+    try:
+        assert worker.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            worker.process.stdin.write(msgspec.json.encode(request) + b"\n")
+            worker.process.stdin.flush()
+        messages, in_time = _read_messages(worker)
+    finally:
+        code = _end(worker)
+    return _facts_from(request, messages, in_time, code)
+
+
+def _read_messages(worker: _Worker) -> tuple[list[dict[str, object]], bool]:
+    """The worker's messages until it closed its end, and whether it did in time."""
+    text, deadline = bytearray(), time.monotonic() + _TIMEOUT_S
+    while (left := deadline - time.monotonic()) > 0:
+        if not select.select([worker.answers], [], [], left)[0]:
+            break
+        data = os.read(worker.answers, 1 << 16)
+        if not data:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.process.wait(5)  # its exit status is about to be known
+            return _lines(text), True
+        text += data
+    return _lines(text), False
+
+
+def _lines(text: bytearray) -> list[dict[str, object]]:
+    """Whole lines; of one that was cut off nothing is known."""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _facts_from(request: RunRequest, messages: list[dict[str, object]], in_time: bool, code: int) -> RunFacts:
+    last = messages[-1] if messages else {}
+    if FAULT in last:
+        raise InternalError(str(last[FAULT]))
+    facts = msgspec.convert(last[FACTS], RunFacts) if FACTS in last else RunFacts()
+    if FACTS in last and PHASE not in last:
+        return facts
+    phase = last.get(PHASE, "")
+    if not in_time:
+        return RunFacts(refused=f"it had not ended after {_TIMEOUT_S:g} s")
+    ended = f"ended with {_named(code)}"
+    if phase == REFERENCE:
+        return RunFacts(refused=f"the reference {ended}")
+    if phase == PROGRAM:
+        stopped = InputFacts(request.inputs[len(facts.runs)], stopped=f"the compiled C {ended}")
+        return RunFacts("", facts.reference, facts.reference_version, (*facts.runs, stopped))
+    if phase:  # single operators were looked at: without them the facts stand
+        return facts
+    raise InternalError(f"the process {ended} before it began")
+
+
+def _named(code: int) -> str:
+    """An exit status in words."""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"

@@ -13,13 +13,12 @@ import numpy as np
 
 from ..ethosu.arch import Architecture, accelerator
 from ..ethosu.program.primfunc import schedule_parts
-from ..ethosu.stream.commands import Command, Wait
-from ..ethosu.stream.container import build_payload, payload_of
-from ..ethosu.stream.encode import encode
+from ..ethosu.stream.decode import Command, Wait
+from ..ethosu.stream.encode import build_payload, encode, payload_of
 from ..ethosu.stream.isa import Op
 from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS, STREAMED_ROWS
 from . import CodegenError
-from .c_array import c_array
+from .c_text import c_array
 from .program import ConstantArgument, FunctionCall, PoolArgument
 
 

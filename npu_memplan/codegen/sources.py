@@ -1,4 +1,6 @@
-"""Write the C sources of a planned module.
+"""The C sources of a planned module.
+
+Write the C sources of a planned module.
 
 Invariant: the same module and interface give the same files, byte for byte, and all symbols
 carry the model's name, so that two models link together. The files are
@@ -28,19 +30,14 @@ import numpy.typing as npt
 from ..names import unusable_in_c
 from ..vocabulary import C_SOURCES, STATE_STARTS
 from . import CodegenError
-from .builds.arm_driver import GLUE, GLUE_TEXT, HEADER_MACRO
-from .builds.fragments import fragments
-from .builds.host_library import include_line, library_sources
-from .builds.incbin import LEAST_BYTES, included
-from .c_array import c_array, c_type
-from .entry import RUNTIME_HEADER, RUNTIME_TEXT, print_constant_pools, print_main
-from .external import external_functions, renamed
-from .header import pool_macro, print_header
+from .builds import GLUE, GLUE_TEXT, HEADER_MACRO, LEAST_BYTES, fragments, include_line, included, library_sources
+from .c_text import Sources, c_array, c_type
+from .entry import RUNTIME_HEADER, RUNTIME_TEXT, external_functions, print_constant_pools, print_main, renamed
+from .header import pool_macro, print_model_header
 from .host_c import defined_in, print_functions, used_parameters
 from .interface import Interface
 from .kernel_calls import NONE, with_kernel
 from .npu_c import NpuLaunch, print_launch
-from .printed import Sources
 from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgument, read_program
 
 _HOST_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
@@ -76,7 +73,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
     name = interface.name
     starts = [bytes.fromhex(str(text)) for text in (module["main"].attrs or {}).get(STATE_STARTS, ())]
     texts = {
-        f"{name}.h": print_header(interface, program.body, program.initialise, external),
+        f"{name}.h": print_model_header(interface, program.body, program.initialise, external),
         f"{name}.c": print_main(interface, program.body, program.initialise, starts),
         f"{name}_host.c": host_text,
         f"{name}_npu.c": npu_text,

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..command_line import completion
-from ..command_line.values import FILE, PLACE, names
+from .. import command_line
+from ..command_line import FILE, PLACE, names
 from ..errors import NpuMemplanError
 from ..files.arrays import check_unused, read_inputs
-from ..models.executorch.segments import is_program
+from ..models.executorch.program import is_program
 from ..sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:
     from fvp_runner.executorch.check import FirmwarePools
-    from fvp_runner.vela_check.remark import Remark
+    from fvp_runner.vela_check import Remark
 
     from ..models.network import Network
     from ..target_data import Board
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 @click.command(help="Say why a .tflite or .pte of Vela's will not run on a board: accelerator, versions, alignment, "
                "operators to register, regions, arena, memory, hazards; then run it on the NPU model.")  # fmt: skip
 @click.argument("network", type=PLACE)
-@click.option("--board", required=True, metavar="NAME|FILE.toml", shell_complete=completion.boards, help="The board it "
-              "is for.")  # fmt: skip
+@click.option("--board", required=True, metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="The board "
+              "it is for.")  # fmt: skip
 @click.option("--registered", default="", type=names, metavar="OP,OP", help="Operators that the firmware registers; "
               "default: all that TFLite Micro has.")  # fmt: skip
 @click.option("--arena", type=parse_size, metavar="SIZE", help="Bytes of the firmware's arena; KiB, MiB.")
@@ -60,9 +60,9 @@ def command(
     as_json: bool,
 ) -> None:
     from fvp_runner.executorch.check import FirmwarePools
-    from fvp_runner.vela_check.remark import Level
+    from fvp_runner.vela_check import Level
 
-    from ..models.file import read_file
+    from ..models.flatbuffer import read_file
     from ..target_data import load_board
 
     data, description = read_file(network), load_board(board)
@@ -127,11 +127,10 @@ def _work_text(work: dict[str, Any]) -> Iterator[str]:
 def _network_remarks(
     path: Path, data: bytes, where: str, firmware: tuple[Any, Any, Path | None], inputs: tuple[str, ...]
 ) -> tuple[list[Remark], dict[str, Any]]:
-    from fvp_runner.vela_check.check import FirmwareFacts, check_network
-    from fvp_runner.vela_check.remark import Level, Remark
+    from fvp_runner.vela_check import FirmwareFacts, Level, Remark, check_network
 
-    from ..ethosu.stream.container import ContainerError
-    from ..models.file import read_file
+    from ..ethosu.stream.encode import ContainerError
+    from ..models.flatbuffer import read_file
     from ..models.tflite import read_network
     from ..target_data import load_board
 
@@ -157,7 +156,7 @@ def _program_remarks(
 ) -> list[Remark]:
     from fvp_runner.executorch.check import check_program
 
-    from ..models.executorch.vela_network import open_program
+    from ..models.executorch.delegates import open_program
 
     program = open_program(name, data, external)
     return check_program(program, board, firmware, lambda what, wanted: read_inputs(what, wanted, inputs))

@@ -19,26 +19,35 @@ import click
 from click.core import ParameterSource
 from msgspec import to_builtins
 
+from .. import command_line
 from ..artifact import Artifact
 from ..artifact.board_fit import fit_of
-from ..cache.programs import program_cache
-from ..command_line import completion
-from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, progress, verbosity
-from ..command_line.values import FILE, PLACE, by_name, name_and_size, names
+from ..cache import program_cache
+from ..command_line import (
+    FILE,
+    PLACE,
+    GroupedCommand,
+    Verbosity,
+    by_name,
+    group,
+    name_and_size,
+    names,
+    progress,
+    verbosity,
+)
 from ..exactness import Exactness
 from ..files.arrays import InputError, check_unused
+from ..files.folders import check_place
 from ..files.paths import open_file
-from ..files.staging import check_place
-from ..models.executorch.segments import is_program
+from ..models.executorch.program import is_program
 from ..options import CHOICES, CompileOptions, OptionError, usual_accelerator
 from ..process.incidents import strictly
-from ..report.text.verdict import verdict
+from ..report.text.compile_result import verdict
 from ..sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:
-    from ..cache.programs import ProgramCache
-    from ..fit.trials import FitResult
+    from ..cache import ProgramCache
+    from ..fit import FitResult
 
 
 _target, _memory, _work = group("Target"), group("Memory"), group("NPU and host")
@@ -74,15 +83,15 @@ _RARE = (
                help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, "
                "weights and C. Of an ExecuTorch program (.pte): plan its memory again.")  # fmt: skip
 @click.argument("model", type=PLACE)
-@_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Pools, memories and "
-         "clock of a board (npu-memplan boards lists them, or your own file); the fewest cycles that fit.")  # fmt: skip
-@_target("--accelerator", default="", metavar="NAME", shell_complete=completion.accelerators, help="The NPU "
+@_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="Pools, memories "
+         "and clock of a board (npu-memplan boards lists them, or your file); the fewest cycles that fit.")  # fmt: skip
+@_target("--accelerator", default="", metavar="NAME", shell_complete=command_line.accelerators, help="The NPU "
          "(npu-memplan accelerators lists them), or none; default: the board's largest, or ethos-u55-256.")  # fmt: skip
 @_target("--system-config", default="", metavar="NAME", help="System_Config of vela.ini, or of the FVPs; default: "
          "the accelerator's.")  # fmt: skip
 @_target("--vela-ini", default="", metavar="FILE", type=click.Path(dir_okay=False),
          help="A vela.ini of your own that describes --system-config.")  # fmt: skip
-@_target("--memory-mode", default="", metavar="NAME", shell_complete=completion.memory_modes, help="Sram_Only, "
+@_target("--memory-mode", default="", metavar="NAME", shell_complete=command_line.memory_modes, help="Sram_Only, "
          "Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; default: the accelerator's.")  # fmt: skip
 @_target("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with the bytes and the "
          "time of compile --board of each.")  # fmt: skip
@@ -105,7 +114,7 @@ _RARE = (
        help="Vela's meaning.")  # fmt: skip
 @_work("--host-ops", default="", type=_operators, metavar="OP,OP", help="Operators to keep on the CPU, e.g. "
        "SOFTMAX,FULLY_CONNECTED.")  # fmt: skip
-@_work("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=completion.files,
+@_work("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=command_line.files,
        help="Python that describes operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
 @_work("--external", "external", multiple=True, type=name_and_size, callback=by_name, metavar="OP[=SIZE]",
        help="An operator that a C function of yours runs: declared in the header, called with SIZE bytes of "
@@ -133,7 +142,7 @@ _RARE = (
 @_goal("--no-overlap", is_flag=True, help="No buffer may be written over one that is being read.")
 @_goal("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
 @_goal("--host-time", is_flag=True, help="Count host operators in times: their cycles are a rough estimate.")
-@_search("--planner", default="auto", show_default=True, metavar="NAME", shell_complete=completion.planners,
+@_search("--planner", default="auto", show_default=True, metavar="NAME", shell_complete=command_line.planners,
          help="auto, optimal, first-fit, greedy-by-size, greedy-by-conflicts, hill-climb, linear, or a registered "
          "name.")  # fmt: skip
 @_search("--time-limit", "time_limit_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Of all "
@@ -210,16 +219,15 @@ def command(
     if not is_known:
         start_loading(model, options)  # Vela's own process works while this one imports TVM
     if emit != "c":
-        from ..checking.compile import start
-        from ..checking.emitted import emit_checked
-        from ..vela_tflite.command import emit_file
+        from ..checking.claims import emit_checked, start
+        from ..vela_tflite.emit import emit_file
 
         make = partial(emit_checked, mode=start(check))
         with progress(f"compiling {model.name}", verbosity):
             lines = emit_file(model, output, options, force, as_json, make)
         click.echo(lines.partition("\n")[0] if verbosity is Verbosity.QUIET and not as_json else lines)
         return
-    from ..checking.compile import compile_checked, compile_to_fit_checked, start
+    from ..checking.claims import compile_checked, compile_to_fit_checked, start
 
     fitted = None
     mode = start(check, is_known)
@@ -246,7 +254,7 @@ def _is_program(model: Path) -> bool:
 
 def _compile_program(model: Path, output: Path | None, force: bool, as_json: bool, **how: Any) -> str:
     """Write a `.pte` again with less memory; what came of it."""
-    from fvp_runner.executorch.compiling import compile_program
+    from fvp_runner.executorch.commands import compile_program
 
     context = click.get_current_context()
     given = {
@@ -278,8 +286,7 @@ def where_it_fits(
     model: Path, options: CompileOptions, as_json: bool, verbosity: Verbosity, cache: ProgramCache | None
 ) -> None:
     """`--all-boards`: print a row a board."""
-    from ..fit.board_table import print_fits
-    from ..fit.boards import on_boards
+    from ..fit import on_boards, print_fits
 
     with progress(f"compiling {model.name}", verbosity) as shown:
         rows = on_boards(model, options, report_progress=shown.part, cache=cache)

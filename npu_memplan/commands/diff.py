@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ..command_line.values import PLACE
+from ..command_line import PLACE
 from .report import open_artifact
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import click
 
-from ..command_line.values import FILE, PLACE
+from ..command_line import FILE, PLACE
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.describe import Line, describe
-from ..models.executorch.vela_network import is_program, npu_calls, open_program, require_npu_calls
-from ..models.file import NetworkError, read_file
+from ..models.executorch.delegates import npu_calls, open_program, require_npu_calls
+from ..models.executorch.program import is_program
+from ..models.flatbuffer import NetworkError, read_file
 from ..models.tflite import read_network
 from ..models.vela import NpuCall
 
@@ -35,7 +36,7 @@ def command(network: Path, external: tuple[Path, ...], number: int | None, all_r
     if as_json:
         click.echo(json.dumps({"network": network.name, "calls": [_document(c, all_registers) for c in calls]}))
         return
-    from fvp_runner.npu_model.spec.u85.confirmed import unconfirmed
+    from fvp_runner.npu_model.spec.u85 import unconfirmed
 
     for call in calls:
         words = len(call.words)

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import click
 
-from ..command_line import completion
-from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, progress, verbosity
-from ..command_line.values import FOLDER, PLACE, RunnerName, names
-from ..files.staging import check_place, staged_directory
+from .. import command_line
+from ..command_line import FOLDER, PLACE, GroupedCommand, RunnerName, Verbosity, group, names, progress, verbosity
+from ..files.folders import check_place, staged_directory
 
 _what, _where = group("Program and runner"), group("Output files")
 
@@ -23,8 +21,8 @@ _what, _where = group("Program and runner"), group("Output files")
                "results, NPU counters beside the estimate, hazards, versions, digests.")  # fmt: skip
 @_what("--on", "runner", required=True, type=RunnerName("fvp", "qemu", "unicorn", "local"), help="What runs them.")
 @_what("--accelerator", default="ethos-u55-128", show_default=True, metavar="NAME",
-       shell_complete=completion.accelerators, help="The NPU.")  # fmt: skip
-@_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Board of the firmware; default: "
+       shell_complete=command_line.accelerators, help="The NPU.")  # fmt: skip
+@_what("--board", metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="Board of the firmware; default: "
        "the accelerator's.")  # fmt: skip
 @_what("--fvp-path", type=PLACE, metavar="PATH", help="Arm's FVP, or the folder it was "
        "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
@@ -50,7 +48,7 @@ def command(
     from fvp_runner.base import RunOptions
 
     from ..evidence.gather import gather
-    from ..evidence.page import page, verdict_of
+    from ..evidence.record import page, verdict_of
 
     check_place(output, force)
     options = RunOptions(board=board, timeout_s=timeout, fvp_path=fvp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ..command_line.values import PLACE
+from ..command_line import PLACE
 from .report import open_artifact
 
 
@@ -19,8 +19,7 @@ from .report import open_artifact
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(directory: Path, name: str | None, as_json: bool) -> None:
-    from ..report.text.explain import explain_peak
-    from ..report.text.explain_name import explain_name
+    from ..report.text.explain import explain_name, explain_peak
 
     artifact = open_artifact(directory)
     answer = explain_peak(artifact, directory) if name is None else explain_name(artifact, name, directory)

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..cache.programs import program_cache
-from ..command_line import completion
-from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, progress, verbosity
-from ..files.staging import check_place, staged_directory
+from .. import command_line
+from ..cache import program_cache
+from ..command_line import GroupedCommand, Verbosity, group, progress, verbosity
+from ..files.folders import check_place, staged_directory
 from ..options import CompileOptions, usual_accelerator
 from ..process.incidents import gathering
 from ..request import request
 from ..sizes import counted, parse_size
 
 if TYPE_CHECKING:
-    from ..cache.programs import ProgramCache
+    from ..cache import ProgramCache
     from ..stages import Planned
     from ..tuning.pareto import ParetoFront, ParetoPoint
 
@@ -40,10 +39,10 @@ _target = group("Target")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
               help="Directory for front.html, front.csv and front.json.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
-@_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="As for compile.")
-@_target("--accelerator", default="", metavar="NAME", shell_complete=completion.accelerators, help="As for compile.")
+@_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="As for compile.")
+@_target("--accelerator", default="", metavar="NAME", shell_complete=command_line.accelerators, help="As for compile.")
 @_target("--system-config", default="", metavar="NAME", help="As for compile.")
-@_target("--memory-mode", default="", metavar="NAME", shell_complete=completion.memory_modes, help="As for compile.")
+@_target("--memory-mode", default="", metavar="NAME", shell_complete=command_line.memory_modes, help="As for compile.")
 @click.option("--sizes", metavar="SIZE,SIZE", help="Limits of the pool; default: shares of Vela's own arena.")
 @click.option("--run", "run_too", is_flag=True, help="Compile every point into points/ and run it on the host against "
               "the model's reference.")  # fmt: skip
@@ -54,7 +53,7 @@ def command(
     sizes: str | None, run_too: bool, cached: bool | None, verbosity: Verbosity,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
-    from ..report.page.front import front_page
+    from ..report.page.tables import front_page
 
     check_place(output, force)
     options = CompileOptions(

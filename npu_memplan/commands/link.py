@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, progress, verbosity
-from ..command_line.values import PLACE, by_name, names
+from ..command_line import PLACE, GroupedCommand, Verbosity, by_name, group, names, progress, verbosity
 from ..files.arrays import check_unused
-from ..files.staging import check_place, staged_directory
+from ..files.folders import check_place, staged_directory
 from ..sizes import both, counted, parse_named_size
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
-    from ..artifact.application import Application
+    from ..artifact.files import Application
     from ..link.networks import Compile
     from ..options import CompileOptions
 
@@ -109,11 +107,10 @@ def command(
     as_json: bool,
     verbosity: Verbosity,
 ) -> None:
-    from ..checking.application import link_checked
-    from ..checking.compile import start
+    from ..checking.claims import link_checked, start
     from ..link.networks import Linked, link, network_models
     from ..link.writing import write_application
-    from ..report.text.checked import results
+    from ..report.text.compile_result import results
     from .compile import parse_options
 
     check_place(output, force)
@@ -123,8 +120,8 @@ def command(
     if emit != "c":
         given = {"--together": together, "--connect": connected, "--rate": rates, "--npu": npus}
         check_unused(output.name, "--emit vela-tflite", {flag: bool(value) for flag, value in given.items()})
-        from ..checking.emitted import emit_checked
-        from ..vela_tflite.shared_arena import format_needs, write_files
+        from ..checking.claims import emit_checked
+        from ..vela_tflite.emit import format_needs, write_files
 
         make = partial(emit_checked, mode=start(check))
         with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from ..command_line import completion
-from ..command_line.values import PLACE
+from .. import command_line
+from ..command_line import PLACE
 
 
 @click.command(help="Write a firmware project for a board into DIR: CMake, linker script, driver, main.c and a "
                "compiled model.")  # fmt: skip
 @click.argument("directory", metavar="DIR", type=PLACE)
-@click.option("--board", required=True, metavar="NAME|FILE.toml", shell_complete=completion.boards, help="The board "
+@click.option("--board", required=True, metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="The board "
               "it is for.")  # fmt: skip
 @click.option("--model", type=PLACE, metavar="FILE|DIR", help="The model to compile into it, or the directory of a "
               "compiled model of this board; default: a small network that comes with npu-memplan.")  # fmt: skip
@@ -27,10 +27,9 @@ def command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -
 
     from ..api import compile
     from ..artifact import Artifact
-    from ..evidence.networks import networks
-    from ..files.manifest import PROJECT
+    from ..evidence.gather import networks
+    from ..files.folders import PROJECT, staged_directory
     from ..files.paths import copy_folder
-    from ..files.staging import staged_directory
 
     found = runnable_board(board)
     source = model or next(networks(["digits"])).path

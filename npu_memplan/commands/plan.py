@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from ..artifact.files import read_plan, read_problem, with_capacities, write_plan
-from ..command_line.values import PLACE
+from ..command_line import PLACE
 from ..planners import PlanningError, plan, planner_names
 from ..problem import Plan, PlanStatus, Problem
 from ..problem.json import plan_to_json

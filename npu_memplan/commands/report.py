@@ -13,12 +13,11 @@ from pathlib import Path
 import click
 
 from ..artifact import Artifact
-from ..command_line.progress import progress
-from ..command_line.values import FILE, FOLDER, PLACE
-from ..files import manifest
+from ..command_line import FILE, FOLDER, PLACE, progress
+from ..files import folders as manifest
 from ..files.paths import read_bytes, write_inside
-from ..models.executorch.segments import is_program
-from ..models.file import read_file
+from ..models.executorch.program import is_program
+from ..models.flatbuffer import read_file
 from ..names import printable
 from ..options import CompileOptions
 from ..problem import Lifetime, Plan, Problem
@@ -78,7 +77,7 @@ def command(
         written = write_reports(artifact, target, png, directory)
     changes = None
     if other is not None and against is not None:
-        from ..report.page.compare import compare_page
+        from ..report.page.tables import compare_page
         from ..report.text.diff import diff
 
         changes = diff(other, artifact, (against, directory))
@@ -140,9 +139,9 @@ def program_artifact(path: Path, data: bytes, method: str, external: tuple[Path,
     """A method of an ExecuTorch program as an artifact without code: its memory, its calls and the NPU's time."""
     from ..artifact.timing import Timing, layers_of
     from ..ethosu.time import sum_bounds
-    from ..executorch.lowered_for import memories_for, options_for
+    from ..executorch.board import memories_for, options_for
     from ..executorch.memory_map import memory_of
-    from ..models.executorch.vela_network import npu_calls, open_program
+    from ..models.executorch.delegates import npu_calls, open_program
     from ..verify import check
 
     program = open_program(path.name, data, external)

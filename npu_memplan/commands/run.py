@@ -14,22 +14,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from .. import command_line
 from ..artifact import Artifact
-from ..artifact.application import is_application
-from ..command_line import completion
-from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, progress, verbosity
-from ..command_line.values import FILE, FOLDER, PLACE, RunnerName, names
+from ..artifact.files import is_application
+from ..command_line import FILE, FOLDER, PLACE, GroupedCommand, RunnerName, Verbosity, group, names, progress, verbosity
 from ..errors import NpuMemplanError
 from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, read_steps, save_arrays, seed_of
 from ..files.paths import read_bytes
-from ..models.executorch.segments import is_program
-from ..models.file import read_file
+from ..models.executorch.program import is_program
+from ..models.flatbuffer import read_file
 
 if TYPE_CHECKING:
     from fvp_runner.base import RunOptions, RunOutputs
-    from fvp_runner.references.framework import FrameworkReference
-    from fvp_runner.references.tflite import TFLiteReference
+    from fvp_runner.references.base import FrameworkReference
+    from fvp_runner.references.kernels import TFLiteReference
     from fvp_runner.result import RunResult
 
 
@@ -54,7 +52,7 @@ _RARE = (
 @_what("--on", "runner", type=RunnerName("auto", "local", "qemu", "unicorn", "fvp", "arm-runner"), default="auto",
        show_default=True, help="Runner; auto takes the best one that is installed. arm-runner: Arm's own firmware with "
        "TFLite Micro or ExecuTorch, which takes a .tflite or .pte in place of DIRECTORY.")  # fmt: skip
-@_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards,
+@_what("--board", metavar="NAME|FILE.toml", shell_complete=command_line.boards,
        help="Board of the firmware runners; default: the accelerator's.")  # fmt: skip
 @_what("--steps", type=click.IntRange(min=1), metavar="N", help="N inferences one after another, states kept, "
        "each compared; files of --input and --output hold all steps, as their first dimension.")  # fmt: skip
@@ -66,9 +64,9 @@ _RARE = (
        "undefined operation end the run; slower, on this machine.")  # fmt: skip
 @_what("--external-source", "external_sources", multiple=True, type=FILE, metavar="FILE.c",
        help="C that defines external operators (compile --external).")  # fmt: skip
-@_what("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=completion.files,
+@_what("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=command_line.files,
        help="As for compile: their NumPy references are used.")  # fmt: skip
-@_data("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED|extreme", shell_complete=completion.files,
+@_data("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED|extreme", shell_complete=command_line.files,
        help="Repeat for every model input; random:SEED or extreme (ends of the type) alone fills all of them. "
        "Default: random:0.")  # fmt: skip
 @_data("--output", "outputs", multiple=True, type=FILE, metavar="FILE.npy", help="Keep an output; repeat for each one.")
@@ -88,8 +86,8 @@ _RARE = (
            "the NPU model's estimate.")  # fmt: skip
 @_own("--elf", type=FILE, metavar="MY.elf", help="In place of DIRECTORY: firmware of your own on QEMU, our NPU behind "
       "its registers; needs --board.")  # fmt: skip
-@_own("--npu", default="", metavar="NAME", shell_complete=completion.accelerators, help="With --elf: the accelerator; "
-      "default: what a driver payload in it is for, or the board's largest.")  # fmt: skip
+@_own("--npu", default="", metavar="NAME", shell_complete=command_line.accelerators, help="With --elf: the "
+      "accelerator; default: what a driver payload in it is for, or the board's largest.")  # fmt: skip
 @_own("--semihosting", is_flag=True, help="With --elf: the program may exit by semihosting, and read and write files "
       "here.")  # fmt: skip
 @_own("--trace", type=FILE, metavar="FILE.json", help="With --elf: the NPU's operations for Perfetto, and every "
@@ -127,7 +125,7 @@ def command(
 
     del own["method"], own["external"]  # `_directory` has them from the context
     if elf is not None:
-        from fvp_runner.emulators.elf_command import run_own_elf
+        from fvp_runner.emulators.own_elf import run_own_elf
 
         if board is None or directory is not None:
             raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
@@ -149,7 +147,7 @@ def command(
     )  # fmt: skip
     runner = _sanitizing(runner) if sanitize else runner
     if layers or dump is not None:
-        from fvp_runner.layers.command import run_layers
+        from fvp_runner.layers import run_layers
 
         if runner not in ("auto", "local") or steps is not None:
             raise InputError("--layers looks into one inference of the local runner: leave --on and --steps out")
@@ -229,7 +227,7 @@ def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context
         )
     given = context.params
     if given["runner"] == "arm-runner":
-        from fvp_runner.emulators.arm_command import run_in_arm_runner
+        from fvp_runner.emulators.arm_runner import run_in_arm_runner
 
         typed = click.core.ParameterSource.COMMANDLINE
         others = {f"--{key.replace('_', '-')}": key for key in given if key not in _OF_ARM_RUNNER}
@@ -244,7 +242,7 @@ def _directory(path: Path | None, own: Mapping[str, Any], context: click.Context
     if not (path.is_file() and is_program(data := read_file(path))):
         check_unused(path.name, "no .pte", {"--method": given["method"], "--data": given["external"]})
         return path
-    from fvp_runner.executorch.command import ProgramOptions, run_program
+    from fvp_runner.executorch.commands import ProgramOptions, run_program
 
     typed = click.core.ParameterSource.COMMANDLINE
     others = {f"--{key.replace('_', '-')}": key for key in given if key not in _OF_PROGRAMS}
@@ -323,7 +321,7 @@ def _compare(
     several: bool,
 ) -> tuple[RunResult, str]:
     """The comparison, and where references of the first inference disagree."""
-    from fvp_runner.references.disagreement import describe_disagreements, find_disagreements
+    from fvp_runner.references.kernels import describe_disagreements, find_disagreements
     from fvp_runner.result import compare
     from fvp_runner.steps import reference_steps
 

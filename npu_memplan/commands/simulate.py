@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import command_line
 from ..artifact.timing import Timing
-from ..command_line import completion
-from ..command_line.values import FILE, PLACE
+from ..command_line import FILE, PLACE
 from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, save_arrays
-from ..files.whole_file import write_whole
-from ..models.executorch.segments import is_program
-from ..models.file import read_file
+from ..files.paths import write_whole
+from ..models.executorch.program import is_program
+from ..models.flatbuffer import read_file
 from ..models.tosa import is_tosa
 from ..sizes import counted
 
 if TYPE_CHECKING:
-    from fvp_runner.npu_model.network.layers import LayerReport
-    from fvp_runner.npu_model.network.network import NetworkRun
+    from fvp_runner.npu_model.network import LayerReport, NetworkRun
     from fvp_runner.result import RunResult
 
     from ..ethosu.time import MemoryMap
@@ -50,10 +49,10 @@ if TYPE_CHECKING:
 @click.option("--system-config", default="", help="The memories that cycles are estimated with: a System_Config of "
               "vela.ini, or of the FVPs; default: the accelerator's.")  # fmt: skip
 @click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
-@click.option("--board", default="", shell_complete=completion.boards, help="The board whose memories and clock cycles "
-              "are estimated with: a name, or a file of your own.")  # fmt: skip
-@click.option("--memory-mode", default="", shell_complete=completion.memory_modes, help="How the network was compiled; "
-              "default: the accelerator's.")  # fmt: skip
+@click.option("--board", default="", shell_complete=command_line.boards, help="The board whose memories and clock "
+              "cycles are estimated with: a name, or a file of your own.")  # fmt: skip
+@click.option("--memory-mode", default="", shell_complete=command_line.memory_modes, help="How the network was "
+              "compiled; default: the accelerator's.")  # fmt: skip
 @click.option("--fuzz-schedule", type=click.IntRange(min=0), default=0, metavar="N",
               help="Also execute every stream under N other completion orders of kernels and DMA.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for missing waits, uninitialised reads, overflows.")
@@ -72,10 +71,8 @@ def command(
     as_json: bool,
     **system: Any,
 ) -> None:
-    from fvp_runner.executorch.command import ProgramOptions, run_program
-    from fvp_runner.npu_model.network.layers import LayerRecorder
-    from fvp_runner.npu_model.network.network import NetworkModel
-    from fvp_runner.npu_model.network.trace import trace
+    from fvp_runner.executorch.commands import ProgramOptions, run_program
+    from fvp_runner.npu_model.network import LayerRecorder, NetworkModel, trace
 
     from ..options import CompileOptions
 
@@ -150,10 +147,9 @@ def _compare(
     network: Network, ran: NetworkRun, path: Path, values: Sequence[Any], recorder: Any
 ) -> tuple[RunResult, LayerReport | None, dict[str, str]]:
     """The comparison of outputs, that of layers, and what is said about the reference, by its key in the document."""
-    from fvp_runner.npu_model.network.layers import compare_layers
-    from fvp_runner.references.disagreement import describe_disagreements, find_disagreements
+    from fvp_runner.npu_model.network import compare_layers
+    from fvp_runner.references.kernels import TFLiteReference, describe_disagreements, find_disagreements
     from fvp_runner.references.opened import open_reference
-    from fvp_runner.references.tflite import TFLiteReference
     from fvp_runner.result import compare
 
     reference = open_reference(path)

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..command_line import completion
-from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, verbosity
-from ..command_line.values import FILE, FOLDER, PLACE, RunnerName, names, several
+from .. import command_line
+from ..command_line import FILE, FOLDER, PLACE, GroupedCommand, RunnerName, Verbosity, group, names, several, verbosity
 from ..ethosu.arch import ACCELERATORS
 from ..options import NO_NPU, CompileOptions
 from ..sizes import counted, parse_size
@@ -41,8 +39,8 @@ _RARE = "--import --store --case-time --case-memory"  # options of --help-all al
                "sweep_table.csv. What DIR has is not computed again, so a sweep that was ended goes on.")  # fmt: skip
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=PLACE)
 @_cases("--accelerator", "accelerators", multiple=True, callback=several, metavar="NAME,NAME|all",
-        shell_complete=completion.accelerators, help="Such as u55-128,u65-256,none; may be repeated.")  # fmt: skip
-@_cases("--boards", multiple=True, callback=several, metavar="NAME,FILE.toml|all", shell_complete=completion.boards,
+        shell_complete=command_line.accelerators, help="Such as u55-128,u65-256,none; may be repeated.")  # fmt: skip
+@_cases("--boards", multiple=True, callback=several, metavar="NAME,FILE.toml|all", shell_complete=command_line.boards,
         help="Their memories, with their own accelerators or those of --accelerator; may be repeated.")  # fmt: skip
 @_cases("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
         "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
@@ -73,9 +71,8 @@ def command(
 ) -> None:  # fmt: skip
     """Sweep MODELS."""
     from .. import sweep
-    from ..files.whole_file import write_whole
-    from ..sweep.page import html_page
-    from ..sweep.table import compare_rows, csv_of, json_of, read_rows
+    from ..files.paths import write_whole
+    from ..sweep.table import compare_rows, csv_of, html_page, json_of, read_rows
 
     old = None if against is None else read_rows(against)
     every = sweep.cases(models, targets(**wanted), sweep.Verification(runner or "", seeds), plugins)

@@ -41,9 +41,8 @@ def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     options = parse_compile([*arguments, *context.args])
     for note in options.notes:
         click.echo(f"note: {note}", err=True)
-    from ..checking.compile import start
-    from ..checking.library import compile_library_checked
-    from ..report.text.checked import results
+    from ..checking.claims import compile_library_checked, start
+    from ..report.text.compile_result import results
 
     library, artifact = compile_library_checked(options, start(None))
     library.write_tar(options.output)

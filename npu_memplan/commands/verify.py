@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from ..artifact.files import read_plan, read_problem, with_capacities
-from ..command_line.values import PLACE
+from ..command_line import PLACE
 from ..problem import used_bytes
 from ..sizes import format_size
 from ..verify import Violation, verify

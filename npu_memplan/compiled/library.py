@@ -25,8 +25,7 @@ from typing import Any
 
 from ..c_compiler import compiler, missing_compiler
 from ..clock import paused
-from ..files.owned_folder import scratch_folder
-from ..files.user_cache import cache_folder, is_ours
+from ..files.folders import cache_folder, is_ours, scratch_folder
 from ..process.programs import run_program
 
 # No fused multiply-add: choices must not depend on the machine.

@@ -1,4 +1,16 @@
-"""The memory of a method as its file has it, as a problem and its plan: planned tensors, contents of the scratch.
+"""A call of an Ethos-U delegate as operations on buffers, and the delegate's bytes once these lie elsewhere.
+
+Invariant: constants keep their places; what lies in the fast scratch does, unless `fast_bytes` say that it may move.
+
+The memory of a method: when its tensors are needed, and where they are.
+
+When the planned tensors of a method are needed, read off its instructions.
+
+Invariant: a tensor lives from the first instruction that names it to the last, inputs from the first instruction on,
+outputs to the last one, and what has a value before the first inference (data in the file, or read before anything
+writes it) always. Tensors that share bytes on purpose (views, in-place operators) count once.
+
+The memory of a method as its file has it, as a problem and its plan: planned tensors, contents of the scratch.
 
 Invariant: every tensor and every buffer inside a stream lies where the file puts it; things that share bytes while both
 are held are allowed to at that distance and no other, because the file says so, not because that was proven.
@@ -6,16 +18,31 @@ are held are allowed to at that distance and no other, because the file says so,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from ..artifact.parts import Call
+from ..artifact.model import Call
 from ..errors import NpuMemplanError
-from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.stream.decode import decode
+from ..ethosu.program.hazards import schedule
+from ..ethosu.program.program import BufferRole, NpuBuffer, NpuProgram
+from ..ethosu.stream.decode import Command, decode
+from ..ethosu.stream.encode import build_payload, encode
 from ..ethosu.time import Estimate, estimate
-from ..models.executorch.program import DelegateCall, ExecutorchProgram, KernelCall, Method
-from ..models.executorch.vela_network import EthosUCall, npu_calls
+from ..models.executorch.delegates import ALIGNMENT, SCRATCH_LIMIT_BYTES, EthosUCall, npu_calls, slots_data, with_blocks
+from ..models.executorch.program import (
+    VIEW,
+    DelegateCall,
+    ExecutorchProgram,
+    JumpFalseCall,
+    KernelCall,
+    Method,
+    MethodInstruction,
+    MoveCall,
+    values_of,
+)
+from ..models.network import Network
+from ..models.vela import NpuCall
 from ..problem import (
     Agent,
     AllowedOverlap,
@@ -29,14 +56,254 @@ from ..problem import (
     PoolUsage,
     Problem,
 )
-from ..vela.lift import lift
-from .lifetimes import most_held, placed_tensors
-from .lifted_call import with_fast_scratch
-from .lowered_for import memories_for
+from ..vela.lift import LiftError, arguments, lift
+from .board import memories_for
 
-SCRATCH, FAST = "scratch", "fast_scratch"
+SCRATCH, FAST = 1, 2  # regions
+_ANY_SIZE = 1 << 40
+Commands: TypeAlias = "tuple[Command, ...]"
+_NOTHING: Mapping[str, int] = {}
+
+
+def with_fast_scratch(one: EthosUCall) -> Network:
+    """The call with a memory of its own behind region 2, whose size no file says."""
+    if not one.uses_fast_scratch:
+        return one.network
+    return replace(one.network, operators=(replace(one.call, scratch_fast_bytes=_ANY_SIZE),))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiftedCall:
+    """One call; `contents` are what lies in the scratch, `slots` the buffers of inputs and outputs in their order.
+
+    `fast_bytes`: of the fast scratch, where contents that are no inputs or outputs may lie as well. `limit_bytes`: the
+    most bytes of scratch; 0: any number.
+    """
+
+    one: EthosUCall
+    call: NpuCall
+    program: NpuProgram
+    contents: tuple[NpuBuffer, ...]
+    slots: tuple[str, ...]
+    board: str = ""  # whose memories cycles are estimated with; empty: those that the delegate was compiled for
+    fast_bytes: int = 0
+    limit_bytes: int = 0
+
+    def commands(self, places: Mapping[str, int], fast: Mapping[str, int] = _NOTHING) -> Commands:
+        """The stream with the contents at these bytes of the scratch, and of the fast scratch."""
+
+        def where(name: str) -> tuple[int, int]:
+            for region, known in ((SCRATCH, places), (FAST, fast)):
+                if name in known:
+                    return region, known[name]
+            buffer = self.program.buffer(name)
+            return buffer.original_region, buffer.original_offset
+
+        placed = [self.program.place(index, where) for index in range(len(self.program.operations))]
+        return schedule(placed, self.program.accelerator)
+
+    def cycles(self, commands: Iterable[Command] | None = None) -> int:
+        """An estimate; of its own stream by default."""
+        if commands is None:
+            commands = decode(self.call.words, self.call.accelerator.language)
+        return estimate(commands, self.call.accelerator, memories_for(self.one, {}, self.board)).total
+
+    def end_bytes(self, places: Mapping[str, int]) -> int:
+        """The scratch that the contents need at these places."""
+        end = max((places[b.name] + b.size_bytes for b in self.contents if b.name in places), default=0)
+        return -(-end // ALIGNMENT) * ALIGNMENT
+
+    def data(self, commands: Commands, places: Mapping[str, int]) -> bytes:
+        """The delegate's bytes with that stream; `LiftError` where its blocks cannot state the places."""
+        blocks, scratch_bytes = self.one.blocks, self.end_bytes(places)
+        if scratch_bytes > SCRATCH_LIMIT_BYTES:
+            raise LiftError(
+                f"delegate {self.one.delegate} needs {scratch_bytes:,} bytes of scratch; its blocks state "
+                f"{SCRATCH_LIMIT_BYTES:,} at most: export a smaller network, or split it"
+            )
+        old = (*blocks.inputs, *blocks.outputs)
+        moved = [replace(slot, offset_bytes=places[name]) for slot, name in zip(old, self.slots, strict=True)]
+        count = len(blocks.inputs)
+        changed = {
+            "cmd_data": build_payload(replace(self.call.payload, words=encode(commands))),
+            "scratch_size": scratch_bytes.to_bytes(4, "little"),
+            **({"inputs": slots_data(moved[:count])} if count else {}),
+            **({"outputs": slots_data(moved[count:])} if len(moved) > count else {}),
+        }
+        return with_blocks(self.one.method.delegates[self.one.delegate], changed)
+
+
+def lift_call(one: EthosUCall, board: str = "") -> LiftedCall:
+    """`LiftError` where the stream, or what the delegate takes and gives, is not of separate buffers."""
+    network = with_fast_scratch(one)
+    call = network.npu_calls[0]
+    program = lift(network, call)
+    named = {argument.tensor: argument.name for argument in arguments(network, call)}
+    count = len(one.blocks.inputs) + len(one.blocks.outputs)
+    if len(named) != count:
+        raise LiftError("it has inputs or outputs that lie over one another")
+    unplanned = (BufferRole.CONSTANTS, BufferRole.LUT)
+    contents = tuple(b for b in program.buffers if b.original_region == SCRATCH and b.role not in unplanned)
+    return LiftedCall(one, call, program, contents, tuple(named[number] for number in range(count)), board)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTensor:
+    """A planned tensor: its value in the method, its place, the instructions it lives for (half-open)."""
+
+    value: int
+    memory: int
+    offset_bytes: int
+    size_bytes: int
+    first: int
+    last: int
+
+    @property
+    def end_bytes(self) -> int:
+        """One past its last byte."""
+        return self.offset_bytes + self.size_bytes
+
+    def shares(self, other: PlacedTensor) -> bool:
+        """Whether the two have bytes in common while both are needed."""
+        same = self.memory == other.memory and self.first < other.last and other.first < self.last
+        return same and self.offset_bytes < other.end_bytes and other.offset_bytes < self.end_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBlock:
+    """Tensors that keep their distances: `members` are values with their offsets in the block."""
+
+    memory: int
+    size_bytes: int
+    first: int
+    last: int
+    members: Mapping[int, int]
+
+
+def placed_tensors(method: Method) -> tuple[PlacedTensor, ...]:
+    """The planned tensors that anything names, in the order of the method's values."""
+    lives = _with_aliases(method, _named(method))
+    found = []
+    for index in sorted(lives):
+        tensor = method.tensor(index)
+        if tensor is not None and tensor.place is not None:
+            place = tensor.place
+            found.append(PlacedTensor(index, place.memory_id, place.offset_bytes, tensor.size_bytes, *lives[index]))
+    return tuple(found)
+
+
+def tensor_blocks(method: Method) -> tuple[TensorBlock, ...]:
+    """The placed tensors; those that share bytes while both are needed (the file says that they may) are one block."""
+    placed = [tensor for tensor in placed_tensors(method) if tensor.size_bytes]
+    owner = list(range(len(placed)))
+    for number, one in enumerate(placed):
+        for other in range(number):
+            if one.shares(placed[other]):
+                joined = (owner[number], owner[other])
+                owner = [min(joined) if held in joined else held for held in owner]
+    blocks = []
+    for first in sorted(set(owner)):
+        members = [one for one, held in zip(placed, owner, strict=True) if held == first]
+        start = min(one.offset_bytes for one in members)
+        blocks.append(
+            TensorBlock(
+                members[0].memory,
+                max(one.end_bytes for one in members) - start,
+                min(one.first for one in members),
+                max(one.last for one in members),
+                {one.value: one.offset_bytes - start for one in members},
+            )
+        )
+    return tuple(blocks)
+
+
+def _named(method: Method) -> dict[int, tuple[int, int]]:
+    """The instructions (half-open) from the first to the last that names each tensor."""
+    count = max(len(method.instructions), 1)
+    lives: dict[int, tuple[int, int]] = {}
+    states: set[int] = set()
+    unclear: set[int] = set()  # first named by a delegate, as an input or an output
+    for position, instruction in enumerate(method.instructions):
+        written = _written(method, instruction)
+        ends = instruction.arguments[:1] + instruction.arguments[-1:] if isinstance(instruction, KernelCall) else ()
+        in_place = ends[0] if len(set(ends)) == 1 else -1
+        for value in values_of(instruction):
+            for index in method.tensors_in(value):
+                if index not in lives and isinstance(instruction, DelegateCall):
+                    unclear.add(index)
+                elif (index not in lives and index not in written) or (index in unclear and in_place == value):
+                    states.add(index)  # read first: a state, unless it is an input
+                lives[index] = (lives.get(index, (position, 0))[0], position + 1)
+    inputs = {i for value in method.inputs for i in method.tensors_in(value)}
+    for index in inputs:
+        lives[index] = (0, lives.get(index, (0, 1))[1])
+    for index in (i for value in method.outputs for i in method.tensors_in(value)):
+        lives[index] = (lives.get(index, (count - 1, 0))[0], count)
+    for index in lives:
+        tensor = method.tensor(index)
+        if tensor is not None and (tensor.has_data or index in states - inputs):
+            lives[index] = (0, count)
+    return lives
+
+
+def _written(method: Method, instruction: MethodInstruction) -> set[int]:
+    """Tensors that an instruction may write without reading them: kernels name them last, but first where in place."""
+    if isinstance(instruction, KernelCall) and instruction.arguments:
+        return {*method.tensors_in(instruction.arguments[-1])} - {*method.tensors_in(instruction.arguments[0])}
+    return set(values_of(instruction))
+
+
+def _with_aliases(method: Method, lives: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Tensors whose memory another value takes live as long as that one; in a loop, all that it meets live through."""
+    pairs, loops = [], []
+    for position, instruction in enumerate(method.instructions):
+        if isinstance(instruction, MoveCall):
+            pairs.append((instruction.source, instruction.target))
+        elif isinstance(instruction, KernelCall) and instruction.name == VIEW:
+            pairs.append((instruction.arguments[0], instruction.arguments[-1]))
+        elif isinstance(instruction, JumpFalseCall) and instruction.destination <= position:
+            loops.append((instruction.destination, position + 1))
+    changed = bool(pairs or loops)
+    while changed:
+        before = dict(lives)
+        for pair in pairs:
+            spans = [lives[index] for index in pair if index in lives]
+            for index in pair if spans else ():
+                lives[index] = (min(span[0] for span in spans), max(span[1] for span in spans))
+        for start, end in loops:
+            for index, (first, last) in lives.items():
+                if first < end and start < last:
+                    lives[index] = (min(first, start), max(last, end))
+        changed = lives != before
+    return lives
+
+
+def live_bytes(method: Method) -> dict[int, int]:
+    """Most bytes of each planned buffer that hold something needed at one time: no plan of these tensors has less."""
+    tensors = placed_tensors(method)
+    return {
+        memory: most_held([(t.offset_bytes, t.end_bytes, t.first, t.last) for t in tensors if t.memory == memory])
+        for memory in method.planned_bytes
+    }
+
+
+def most_held(placed: Sequence[tuple[int, int, int, int]]) -> int:
+    """The most bytes that are held at one time; `placed`: first byte, end, first point, end, of each thing."""
+    most = 0
+    ordered = sorted(placed)
+    for point in sorted({first for _, _, first, _ in ordered}):
+        total = reached = 0
+        for start, end, first, last in ordered:
+            if first <= point < last:
+                total += max(0, end - max(reached, start))
+                reached = max(reached, end)
+        most = max(most, total)
+    return most
+
+
+SCRATCH_POOL, FAST_POOL = "scratch", "fast_scratch"
 _KINDS = {BufferRole.ROLLING: BufferKind.ROLLING, BufferRole.WEIGHTS: BufferKind.WEIGHTS}
-_REGIONS = {1: SCRATCH, 2: FAST}
+_REGIONS = {1: SCRATCH_POOL, 2: FAST_POOL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +347,7 @@ def memory_of(program: ExecutorchProgram, method: Method) -> MethodMemory:
     for position, one in calls.items():
         things += _inside(one, lifted.get(position), starts[position], starts[position + 1])
     sizes = {_planned_pool(memory): size for memory, size in method.planned_bytes.items()}
-    sizes[SCRATCH] = max((one.blocks.scratch_bytes for one in calls.values()), default=0)
+    sizes[SCRATCH_POOL] = max((one.blocks.scratch_bytes for one in calls.values()), default=0)
     things = [thing for thing in things if thing.buffer.size_bytes]
     pools = list(dict.fromkeys([name for name, size in sizes.items() if size] + [thing.pool for thing in things]))
     problem = Problem(
@@ -176,9 +443,9 @@ def _inside(one: EthosUCall, lifted: NpuProgram | None, start: int, end: int) ->
     """What lies in the scratch while a delegate runs, from point `start` to `end`."""
     label = f"call{one.position}"
     if lifted is None:
-        whole = Buffer(f"{label}.{SCRATCH}", one.blocks.scratch_bytes, (Lifetime(start, end),), 1, (SCRATCH,),
-                       kind=BufferKind.NPU_INTERNAL)  # fmt: skip
-        yield _Thing(whole, SCRATCH, 0)
+        whole = Buffer(f"{label}.{SCRATCH_POOL}", one.blocks.scratch_bytes, (Lifetime(start, end),), 1,
+                       (SCRATCH_POOL,), kind=BufferKind.NPU_INTERNAL)  # fmt: skip
+        yield _Thing(whole, SCRATCH_POOL, 0)
         return
     live = lifted.live_ranges()
     for buffer in lifted.buffers:

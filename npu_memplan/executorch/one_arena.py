@@ -1,4 +1,6 @@
-"""Planned tensors and the contents of the delegates' scratch planned together, for firmware with one arena.
+"""Planned tensors and delegates' scratch in one arena.
+
+Planned tensors and the contents of the delegates' scratch planned together, for firmware with one arena.
 
 Invariant: the scratch of every delegate begins at byte 0 of planned buffer 1. A tensor that a delegate takes or gives
 lies where the stream has it wherever that is possible, so that its copy is from a byte onto itself. On firmware with a
@@ -13,16 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import NpuMemplanError, RefusalError
-from ..ethosu.program.overlap_search import find_overlaps
+from ..ethosu.program.overlap import find_overlaps
 from ..ethosu.program.program import BufferRole
+from ..models.executorch.delegates import ALIGNMENT, BACKEND, EthosUCall, npu_calls
 from ..models.executorch.program import Delegate, ExecutorchProgram, KernelCall, Method, PlannedPlace
-from ..models.executorch.vela_blocks import ALIGNMENT, BACKEND
-from ..models.executorch.vela_network import EthosUCall, npu_calls
 from ..planners import PlanningError, plan
 from ..problem import AllowedOverlap, Buffer, Lifetime, Plan, Pool, Problem
-from .lifetimes import TensorBlock, placed_tensors, tensor_blocks
-from .lifted_call import Commands, LiftedCall, lift_call
-from .memory_map import points_of
+from .memory_map import Commands, LiftedCall, TensorBlock, lift_call, placed_tensors, points_of, tensor_blocks
 from .replanning import SLACKS, TOLERANCES, ReplannedTensors
 
 ARENA = 1  # memory id of the planned buffer that the scratch lies in

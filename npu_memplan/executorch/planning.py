@@ -1,4 +1,11 @@
-"""`memory_planning`: the planners of this package as the algorithm of ExecuTorch's `MemoryPlanningPass`.
+"""`memory_planning` for ExecuTorch's export.
+
+What is used of ExecuTorch's export side, in one place: its names for planning are private and move between versions.
+
+Invariant: nothing of ExecuTorch or PyTorch is imported before a function here is called; graphs and specs stay opaque
+to everything else.
+
+`memory_planning`: the planners of this package as the algorithm of ExecuTorch's `MemoryPlanningPass`.
 
 Invariant: the plan is verified, keeps every preset memory id and every tensor that lies in another one's bytes, and has
 no more bytes than the plan of ExecuTorch's greedy algorithm, which is returned where it is better. Neither TVM nor an
@@ -7,15 +14,120 @@ NPU is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import NpuMemplanError
 from ..planners import PlanningError, plan
 from ..problem import AllowedOverlap, Buffer, Lifetime, Plan, Pool, Problem
-from . import exir
-from .exir import Graph, Spec
+
+Spec: TypeAlias = Any  # executorch.exir.tensor.TensorSpec
+Graph: TypeAlias = Any  # torch.fx.GraphModule
+
+# Operators whose portable and optimized kernels read element i of an input of the output's own shape before they write
+# element i, and never again.
+ELEMENTWISE = frozenset((
+    "abs", "add", "ceil", "clamp", "cos", "div", "elu", "erf", "exp", "floor", "gelu",
+    "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log", "maximum", "minimum", "mul", "neg", "pow",
+    "reciprocal", "relu", "round", "rsqrt", "rsub", "sigmoid", "sign", "silu", "sin", "sqrt", "sub", "tanh",
+))  # fmt: skip
+
+
+class ExirError(NpuMemplanError):
+    """The installed ExecuTorch is not as it is expected here."""
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyPlan:
+    """What ExecuTorch's own planner makes of the same tensors: bytes of each buffer, and where each spec lies."""
+
+    sizes: list[int]
+    places: list[tuple[int, int]]  # memory id, offset
+
+
+def greedy_plan(alignment: int, specs: Sequence[Spec], graph: Graph, signature: Any, padding: int) -> GreedyPlan:
+    """ExecuTorch's greedy plan of `specs`; it also aligns their sizes."""
+    try:
+        from executorch.exir.memory_planning import greedy
+    except ImportError as error:
+        raise ExirError(f"ExecuTorch's planner cannot be imported ({error}); install executorch 1.5") from None
+    result = greedy(alignment, specs, graph, signature, padding)
+    placed = [result.spec_dict[spec] for spec in specs]
+    return GreedyPlan(list(result.bufsizes), [(one.mem_id, one.mem_offset) for one in placed])
+
+
+def algorithm_result(specs: Sequence[Spec], places: Iterable[tuple[int, int]], sizes: list[int]) -> Any:
+    """A `MemoryAlgoResult`; specs of one buffer are one object, as they may share bytes."""
+    from executorch.exir.memory_planning import MemoryAlgoResult, SpecAllocResult
+
+    placed = (SpecAllocResult(memory, 0, offset) for memory, offset in places)
+    return MemoryAlgoResult(dict(zip(specs, placed, strict=True)), sizes)
+
+
+def storage_of(spec: Spec) -> tuple[Spec, int] | None:
+    """The spec whose bytes `spec` lies in and where in them; None for a spec with bytes of its own."""
+    base, offset = getattr(spec, "storage_base", None), 0
+    if base is not None:
+        offset = int(spec.storage_base_offset)
+    elif not hasattr(spec, "storage_base"):
+        base = getattr(spec, "inplace_base", None)
+    return None if base is None else (base, offset)
+
+
+def lies_in(spec: Spec, base: Spec) -> None:
+    """Note that `spec` was put onto the bytes of `base`, so that ExecuTorch's verifier takes it for meant."""
+    if hasattr(spec, "storage_base"):
+        spec.storage_base, spec.storage_base_offset = base, 0
+    elif hasattr(spec, "inplace_base"):
+        spec.inplace_base = base
+
+
+def reserved_bytes(graph: Graph) -> list[int]:
+    """Bytes that the bodies of control flow need at the start of each buffer, by memory id."""
+    return list(getattr(graph, "input_mem_buffer_sizes", None) or [])
+
+
+def first_control_flow(graph: Graph) -> int:
+    """Position of the first node that runs a body (cond, while, map, scan); 0 where none is found."""
+    import torch
+
+    for position, node in enumerate(graph.graph.nodes):
+        for argument in node.args if node.op == "call_function" else ():
+            if getattr(argument, "op", "") == "get_attr" and isinstance(
+                getattr(graph, argument.target, None), torch.fx.GraphModule
+            ):
+                return position
+    return 0
+
+
+def in_place_pairs(graph: Graph) -> Iterator[tuple[Spec, Spec]]:
+    """(input, output) of elementwise operators that may write their output onto that input, which ends there."""
+    import torch
+
+    for position, node in enumerate(graph.graph.nodes):
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload) and hasattr(target, "_op"):
+            target = target._op  # an operator of the Edge dialect
+        schema = getattr(target, "_schema", None)
+        output = node.meta.get("spec") if node.op == "call_function" else None
+        if schema is None or schema.name.rpartition("::")[2] not in ELEMENTWISE or not hasattr(output, "lifetime"):
+            continue
+        if "out" not in node.kwargs:
+            continue
+        for argument in node.args:
+            given = argument.meta.get("spec") if isinstance(argument, torch.fx.Node) else None
+            if given is not None and hasattr(given, "lifetime") and _alike(given, output, position):
+                yield given, output
+
+
+def _alike(given: Spec, output: Spec, position: int) -> bool:
+    same = (given.dtype, list(given.shape), list(given.dim_order)) == (
+        output.dtype, list(output.shape), list(output.dim_order)
+    )  # fmt: skip
+    static = not given.is_dynamic_shape_tensor and not output.is_dynamic_shape_tensor
+    return given is not output and same and static and not given.const and given.lifetime[1] == position
+
 
 _DEFAULT = 1  # the memory id of specs that nothing has given one
 _LARGEST = 1 << 20  # of a memory id
@@ -82,7 +194,7 @@ class ExecutorchPlanner:
             spec.mem_id, spec.mem_obj_id, spec.mem_offset = one.mem_id, one.mem_obj_id, one.mem_offset
         for given, output in pairs:
             if (given.mem_id, given.mem_offset) == (output.mem_id, output.mem_offset):
-                exir.lies_in(output, given)
+                lies_in(output, given)
         sizes: list[int] = result.bufsizes
         return sizes
 
@@ -95,7 +207,7 @@ class ExecutorchPlanner:
     def _plan(
         self, alignment: int, specs: Sequence[Spec], graph: Graph, signature: Any, padding: int
     ) -> tuple[Any, list[tuple[Spec, Spec]]]:
-        greedy = exir.greedy_plan(alignment, specs, graph, signature, padding)
+        greedy = greedy_plan(alignment, specs, graph, signature, padding)
         extracted = _Extracted(self.banks, alignment, specs, graph, padding)
         pairs = extracted.in_place() if self.in_place else []
         problem = extracted.problem(pairs)
@@ -110,10 +222,10 @@ class ExecutorchPlanner:
         places = greedy.places if kept else extracted.places(found)
         chosen = greedy.sizes if kept else sizes
         self.reports.append(PlannedGraph(len(specs), sum(chosen), sum(greedy.sizes), bound, found.status.value, kept))
-        return exir.algorithm_result(specs, places, chosen), [] if kept else pairs
+        return algorithm_result(specs, places, chosen), [] if kept else pairs
 
 
-def _fits(specs: Sequence[Spec], greedy: exir.GreedyPlan, banks: Mapping[int, int | None]) -> bool:
+def _fits(specs: Sequence[Spec], greedy: GreedyPlan, banks: Mapping[int, int | None]) -> bool:
     """Whether a greedy plan keeps preset memories, and puts all others into the banks."""
     limits = ((size, banks.get(memory)) for memory, size in enumerate(greedy.sizes))
     if any(limit is not None and size > limit for size, limit in limits):
@@ -135,31 +247,31 @@ class _Extracted:
         self.banks, self.alignment, self.specs, self.graph, self.padding = banks, alignment, specs, graph, padding
         self.number = {id(spec): index for index, spec in enumerate(specs)}
         self.roots = [self._root(spec) for spec in specs]
-        self.reserved = {m: size for m, size in enumerate(exir.reserved_bytes(graph)) if m and size}
+        self.reserved = {m: size for m, size in enumerate(reserved_bytes(graph)) if m and size}
         self.placed = [i for i, (root, _) in enumerate(self.roots) if root == i and specs[i].allocated_memory]
 
     def _root(self, spec: Spec) -> tuple[int, int]:
         """The spec whose bytes `spec` lies in, followed to the end, and where in them."""
         offset, seen = 0, {id(spec)}
-        while (found := exir.storage_of(spec)) is not None:
+        while (found := storage_of(spec)) is not None:
             spec, offset = found[0], offset + found[1]
             if id(spec) in seen:
-                raise exir.ExirError("the storage_base of tensor specs goes in a circle")
+                raise ExirError("the storage_base of tensor specs goes in a circle")
             seen.add(id(spec))
         if id(spec) not in self.number:
-            raise exir.ExirError("the storage_base of a tensor spec is not planned with it")
+            raise ExirError("the storage_base of a tensor spec is not planned with it")
         return self.number[id(spec)], offset
 
     def in_place(self) -> list[tuple[Spec, Spec]]:
         """Pairs of specs with bytes of their own, in which nothing else lies."""
         shared = {root for index, (root, _) in enumerate(self.roots) if root != index}
         alone = {id(self.specs[i]) for i in self.placed if i not in shared}
-        pairs = exir.in_place_pairs(self.graph)
+        pairs = in_place_pairs(self.graph)
         return [(given, output) for given, output in pairs if {id(given), id(output)} <= alone]
 
     def problem(self, pairs: Sequence[tuple[Spec, Spec]]) -> Problem:
         buffers = [self._buffer(index) for index in self.placed]
-        start = exir.first_control_flow(self.graph) if self.reserved else 0
+        start = first_control_flow(self.graph) if self.reserved else 0
         end = max([start + 1, len(self.graph.graph.nodes), *(b.lifetimes[0].last for b in buffers)])
         for memory, size in self.reserved.items():
             lifetime = Lifetime(start, end)

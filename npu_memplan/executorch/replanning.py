@@ -1,4 +1,6 @@
-"""The memory of an ExecuTorch program planned again for unchanged firmware: scratch of delegates, planned tensors.
+"""The memory of an ExecuTorch program planned again for a board.
+
+The memory of an ExecuTorch program planned again for unchanged firmware: scratch of delegates, planned tensors.
 
 Invariant: the scratch comes from the temporary allocator, inputs and outputs are copied; what would not become smaller
 stays as it is.
@@ -11,15 +13,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import NpuMemplanError
-from ..ethosu.program.overlap_search import find_overlaps
+from ..ethosu.program.overlap import find_overlaps
 from ..ethosu.program.program import BufferRole
+from ..models.executorch.delegates import ALIGNMENT, EthosUCall, npu_calls
 from ..models.executorch.program import Delegate, ExecutorchProgram, Method, PlannedPlace
-from ..models.executorch.vela_blocks import ALIGNMENT
-from ..models.executorch.vela_network import EthosUCall, npu_calls
 from ..planners import PlanningError, plan
 from ..problem import Buffer, Lifetime, Pool, Problem
-from .lifetimes import placed_tensors, tensor_blocks
-from .lifted_call import LiftedCall, lift_call
+from .memory_map import LiftedCall, lift_call, placed_tensors, tensor_blocks
 
 _POOL, _FAST = "scratch", "fast_scratch"
 SLACKS = (0, 1, 2, 4)

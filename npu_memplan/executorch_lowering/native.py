@@ -11,26 +11,32 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ..errors import RefusalError
-from ..ethosu.hazards.waits import schedule
 from ..ethosu.lower.lower import Lowered, LoweringTarget, lower
 from ..ethosu.program.access import accesses
+from ..ethosu.program.hazards import schedule
 from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.schedule.prefetch.tables import loaded_early
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
-from ..ethosu.stream.commands import Operation
-from ..ethosu.stream.container import build_payload
-from ..ethosu.stream.decode import decode
-from ..ethosu.stream.encode import encode
+from ..ethosu.stream.decode import Operation, decode
+from ..ethosu.stream.encode import build_payload, encode
 from ..ethosu.time import MemoryMap
-from ..executorch.lifted_call import FAST, SCRATCH, LiftedCall
-from ..executorch.lowered_for import memories_for, options_for
+from ..executorch.board import memories_for, options_for
+from ..executorch.memory_map import FAST, SCRATCH, LiftedCall
 from ..executorch.replanning import ScratchGoal, place_contents
 from ..frontend.tosa.layers import build_layers
+from ..models.executorch.delegates import (
+    ALIGNMENT,
+    BACKEND,
+    BlockSlot,
+    EthosUCall,
+    build_blocks,
+    npu_calls,
+    read_blocks,
+    slots_data,
+)
 from ..models.executorch.program import Delegate, DelegateCall, ExecutorchProgram, Method, ValueTensor
-from ..models.executorch.vela_blocks import ALIGNMENT, BACKEND, BlockSlot, build_blocks, read_blocks, slots_data
-from ..models.executorch.vela_network import EthosUCall, npu_calls
-from ..models.tosa_graph import read_tosa_graph
+from ..models.tosa import read_tosa_graph
 from ..tuning.cascades import best_choice
 from .copies import BUDGETS, CopySpace, programs_with_copies
 

@@ -19,11 +19,10 @@ from typing import Any
 from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..ethosu.stream.decode import decode
 from ..ethosu.time import cycles_by_model
-from ..executorch.lowered_for import memories_for
+from ..executorch.board import memories_for
 from ..executorch.replanning import TOLERANCES, ScratchError, ScratchGoal, replan_call, replan_scratch
 from ..frontend.start import vela_options
-from ..models.executorch.vela_blocks import BACKEND
-from ..models.executorch.vela_network import npu_calls
+from ..models.executorch.delegates import BACKEND, npu_calls
 from ..options import CompileOptions, usual_accelerator
 from ..sizes import parse_size
 from .native import delegate_program, native_calls
@@ -95,7 +94,7 @@ def plan_blocks(
     """The bytes of a delegate whose scratch is planned here, from Vela's stream in `data`, by native lowering of the
     graph `tosa`, or the better of both; `data` where nothing is better.
     """
-    from fvp_runner.executorch.compiling import compare_programs
+    from fvp_runner.executorch.commands import compare_programs
 
     before = delegate_program(data, specs)
     vela, native = b"", set[bytes]()

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..ethosu.program.primfunc import from_primfunc
-from ..ethosu.program.streamed import feeds
+from ..ethosu.program.program import feeds
 from ..problem import AccessHistory, BranchPoints, Buffer, BufferAccess, ByteRun, Fed, RowsRead, RowStream
 from ..problem.spans import Spans, runs_of
 from ..vocabulary import PARAM_ROLES, STREAMED, STREAMED_ROWS, is_npu

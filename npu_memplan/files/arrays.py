@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import NpuMemplanError
-from ..files.paths import open_file
 from ..sizes import counted
-from .whole_file import write_whole
+from .paths import open_file, write_whole
 
 EXTREME = "extreme"  # in place of a file
 

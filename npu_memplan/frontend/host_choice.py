@@ -12,7 +12,7 @@ from ..errors import RefusalError
 from ..models.network import Network
 
 if TYPE_CHECKING:
-    from .graph.nodes import SourceNode
+    from .graph import SourceNode
 
 
 class HostOpsError(RefusalError):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import describe_error
 from ..ethosu.reading.reader import bindings_of, name_of
-from ..models.file import UnsupportedModelError
+from ..models.flatbuffer import UnsupportedModelError
 from ..process.ending import raise_outside_cause
 from ..vocabulary import RESHAPING, is_npu
 

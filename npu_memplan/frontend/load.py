@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RefusalError
 from ..ethosu.arch import Architecture
 from ..ethosu.lower.lower import LoweringTarget
-from ..ethosu.stream.commands import Command
-from ..ethosu.stream.decode import decode
+from ..ethosu.stream.decode import Command, decode
 from ..ethosu.time import MemoryMap, cycles_by_model, estimate, sum_bounds
-from ..models.file import read_file
+from ..models.flatbuffer import read_file
 from ..models.onnx import is_onnx, require_onnx
 from ..models.torch import is_torch
 from ..models.tosa import is_tosa
 from ..models.vela import NpuCall
 from ..options import NO_NPU
-from ..process.phases import report_phase
+from ..process.incidents import report_phase
 from ..request import Loaded, Request
 from ..vela.compiler import VelaResult
 from .start import vela_options
@@ -106,11 +105,11 @@ def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:
             "--operators are for TFLite models"
         )
     if options.npu_compiler == "tvm":
-        from .tosa.lowered import build_tosa_module
+        from .tosa.modules import build_tosa_module
 
         module = build_tosa_module(data, options.accelerator, lowered_for(request), path.name)
         return Loaded(request, path, data, module, {})
-    from .tosa.lifted import import_tosa
+    from .tosa.modules import import_tosa
 
     return _of_vela(path, data, request, *import_tosa(data, vela_options(options), path.name))
 
@@ -129,13 +128,13 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
             "--accelerator none to run it on the host alone"
         )
     from .attributes import operators_of
-    from .graph.build import build_qdq_module
+    from .graph import build_qdq_module
 
     if kind == "onnx":
         require_onnx()  # TVM's own importer stops with an error of its own
-        from .onnx.nodes import import_file
+        from .onnx import import_file
     else:
-        from .torch.program import import_file
+        from .torch import import_file
     module = build_qdq_module(import_file(path), path.name, options.accelerator, options.host_ops, lowered_for(request))
     host = [o.kind for o in operators_of(module["main"]) if not o.on_npu]
     if options.accelerator == NO_NPU or not host:

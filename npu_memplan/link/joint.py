@@ -1,17 +1,34 @@
-"""The planning problem of several networks, and its plan taken apart.
+"""The planning problem of several networks: their NPUs, their connections, their plan.
+
+Which NPU of a board runs which network.
+
+Invariant: all NPUs of a board have the same pools at the same addresses, so that networks of different NPUs can be
+planned in one memory. Networks of different NPUs run at the same time only where `--together` says so.
+
+The planning problem of several networks, and its plan taken apart.
 
 Invariant: time is one network after the other, each between a point at which the caller writes its inputs and one at
 which the caller reads its outputs. What a network keeps (states, resident constants) lives at all points, everything
 else only at its network's own; so a plan of this problem is right for every order of runs. Networks that may run
 together conflict as wholes. An output that another network reads is one with its input, and kept.
+
+Outputs of one network that are inputs of another, at the same bytes.
+
+Invariant: both have one size and nothing else shares their bytes; the network that reads them never writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from ..artifact.application import named
+from ..artifact.files import ApplicationError, named, tensor_buffers
+from ..artifact.model import Artifact
+from ..frontend.attributes import quantised
+from ..options import CompileOptions
 from ..problem import (
     AccessHistory,
     AliasGroup,
@@ -27,6 +44,98 @@ from ..problem import (
     Problem,
     used_bytes,
 )
+from ..stages import Planned
+from ..target_data import Board, board_names, load_board
+
+AUTO = "auto"
+_MOST_TRIED = 4096  # assignments of one group of networks; above, the longest networks are assigned first
+
+Times = Mapping[str, Mapping[str, float]]  # by network and NPU: seconds of its runs, by rate
+
+
+def npus_of(options: CompileOptions) -> dict[str, CompileOptions]:
+    """The options for each NPU of the board, by the name of the board file that describes it; the own one first."""
+    if not options.board:
+        return {"": options}
+    own = load_board(options.board)
+    found = {own.name: options}
+    for board in own.others():
+        _check_places(own, board, options.resolved().memory_mode)
+        name = board.name if board.name in board_names() else str(board.path)
+        found[board.name] = replace(options, board=name, accelerator=board.accelerator, system_config="")
+    return found
+
+
+def named_npu(name: str, npus: Mapping[str, CompileOptions]) -> str:
+    """The board file's name for what the user calls `name`: that, or the accelerator where no two are the same."""
+    if npus.keys() == {""}:
+        raise ApplicationError(
+            f"--npu {name} chooses between the NPUs of a board; name the board with --options '--board NAME'"
+        )
+    found = [npu for npu, options in npus.items() if name in (npu, options.accelerator)]
+    if len(found) != 1 and name not in npus:
+        known = ", ".join(f"{npu} ({options.accelerator})" for npu, options in npus.items())
+        raise ApplicationError(f"--npu {name} names {'several' if found else 'none'} of the NPUs there are: {known}")
+    return name if name in npus else found[0]
+
+
+def choose_npus(times: Times, together: Collection[tuple[str, str]]) -> dict[str, str]:
+    """For each network one of the NPUs that `times` has for it, so that all runs end first.
+
+    Networks that may run together, directly or by others, are a group, which takes as long as its busiest NPU; groups
+    run one after the other.
+    """
+    chosen: dict[str, str] = {}
+    for group in _groups(list(times), together):
+        if len(group) == 1:
+            chosen[group[0]] = min(times[group[0]], key=times[group[0]].__getitem__)
+        else:
+            chosen |= _balanced(group, times)
+    return chosen
+
+
+def _balanced(group: Sequence[str], times: Times) -> dict[str, str]:
+    """The busiest NPU of the group has least to do, then all NPUs together."""
+
+    def cost(npus: Iterable[str]) -> tuple[float, float]:
+        loads: dict[str, float] = {}
+        for network, npu in zip(group, npus, strict=False):
+            loads[npu] = loads.get(npu, 0.0) + times[network][npu]
+        return max(loads.values()), sum(loads.values())
+
+    if math.prod(len(times[network]) for network in group) <= _MOST_TRIED:
+        return dict(zip(group, min(itertools.product(*(times[n] for n in group)), key=cost), strict=True))
+    group = sorted(group, key=lambda n: -min(times[n].values()))
+    npus: list[str] = []
+    for network in group:
+        npus.append(min(times[network], key=lambda npu: cost([*npus, npu])))
+    return dict(zip(group, npus, strict=True))
+
+
+def _groups(names: Sequence[str], together: Collection[tuple[str, str]]) -> Iterator[list[str]]:
+    left = list(names)
+    while left:
+        group = [left.pop(0)]
+        for one in group:  # grows while it is walked
+            near = [other for other in left if (one, other) in together or (other, one) in together]
+            group += near
+            left = [other for other in left if other not in near]
+        yield group
+
+
+def _check_places(own: Board, other: Board, memory_mode: str) -> None:
+    """`ApplicationError` where a pool would not be the same bytes for both NPUs."""
+
+    def places(board: Board) -> dict[str, list[tuple[int, int]]]:
+        found = board.placement(memory_mode).pools
+        return {p: [(board.memory(m).base, board.memory(m).size_bytes) for m in names] for p, names in found.items()}
+
+    if places(own) != places(other):
+        raise ApplicationError(
+            f"boards {own.name} and {other.name} place the pools of {memory_mode} in different memories, and networks "
+            f"of both NPUs share them; give both files one [placement.{memory_mode}]"
+        )
+
 
 KEPT = (BufferKind.STATE, BufferKind.RESIDENT)
 """Kinds of buffers that keep their content while other networks run."""
@@ -186,3 +295,71 @@ def _conflicts(networks: Mapping[str, Problem], together: Collection[tuple[str, 
 def _aligned(offset: int, pool: Pool) -> int:
     grain = max(pool.alignment, 64)
     return offset + -offset % grain
+
+
+class Ends(NamedTuple):
+    """What of a network another one may be connected with: names of tensors -> buffers."""
+
+    problem: Problem
+    outputs: Mapping[str, str]
+    inputs: Mapping[str, str]
+
+
+def ends_of(network: Planned | Artifact) -> Ends:
+    """The inputs and outputs that are whole buffers."""
+    if isinstance(network, Artifact):
+        outputs, inputs = (tensor_buffers(network, kind) for kind in (BufferKind.OUTPUT, BufferKind.INPUT))
+        return Ends(network.problem, outputs, inputs)
+    main, program = network.extracted.loaded.module["main"], network.extracted.program
+    named_outputs = zip(quantised(main, "output"), (view.tensor.name for view in program.results), strict=True)
+    named_inputs = zip(quantised(main, "input"), (tensor.name for tensor in program.inputs), strict=False)
+    return Ends(
+        network.extracted.problem,
+        {tensor.name: buffer for tensor, buffer in named_outputs},
+        {tensor.name: buffer for tensor, buffer in named_inputs},
+    )
+
+
+def connect(
+    wanted: Collection[tuple[str, str]], networks: Mapping[str, Ends], together: Collection[tuple[str, str]]
+) -> tuple[Connection, ...]:
+    """The buffers of pairs (NETWORK:OUTPUT, NETWORK:INPUT); `ApplicationError` where one cannot be the other."""
+    found: list[Connection] = []
+    for output, given in wanted:
+        made = _found(output, networks, BufferKind.OUTPUT)
+        reads = _found(given, networks, BufferKind.INPUT)
+        (one, first), (other, second) = made, reads
+        text = f"--connect {output}={given}"
+        if one == other:
+            raise ApplicationError(f"{text} is within one network; name two")
+        if any({one, other} == set(pair) for pair in together):
+            raise ApplicationError(
+                f"{text}: the networks may run together, so one would be read while it is written; leave --together "
+                f"{one},{other} out, or copy the output"
+            )
+        if first.size_bytes != second.size_bytes:
+            raise ApplicationError(
+                f"{text}: the output has {first.size_bytes:,} bytes, the input {second.size_bytes:,}; both must be one"
+            )
+        for network, buffer in (made, reads):
+            if any(buffer.name == member for group in networks[network].problem.aliases for member, _ in group.members):
+                raise ApplicationError(
+                    f"{text}: {buffer.name} has its bytes in common with another tensor of {network}; copy the output"
+                )
+        if any(named(other, second.name) == known for _, known in found):
+            raise ApplicationError(f"{text}: the input is given two outputs; name one")
+        found.append((named(one, first.name), named(other, second.name)))
+    return tuple(found)
+
+
+def _found(text: str, networks: Mapping[str, Ends], kind: BufferKind) -> tuple[str, Buffer]:
+    network, _, tensor = text.partition(":")
+    if network not in networks:
+        raise ApplicationError(f"{text!r} names none of the networks, which are: {', '.join(networks)}")
+    ends = networks[network]
+    known = ends.inputs if kind is BufferKind.INPUT else ends.outputs
+    planned = {b.name: b for b in ends.problem.buffers if b.kind is kind}
+    if known.get(tensor) not in planned:
+        names = ", ".join(name for name, buffer in known.items() if buffer in planned) or "none that is a whole buffer"
+        raise ApplicationError(f"{network} has no {kind.value} {tensor!r} to connect; it has: {names}")
+    return network, planned[known[tensor]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import planners
-from ..artifact.application import ApplicationError, named
+from ..artifact.files import ApplicationError, named
 from ..artifact.model import Artifact
 from ..names import model_name
 from ..options import CompileOptions, Resident
@@ -23,9 +23,7 @@ from ..problem import Plan, Problem, used_bytes
 from ..stages import Planned
 from ..tuning.ranking import Ranking
 from ..verify import check_own, verify
-from .connections import connect, ends_of
-from .joint import KEPT, Connection, join, plan_of, stack, take
-from .npus import AUTO, choose_npus, named_npu, npus_of
+from .joint import AUTO, KEPT, Connection, choose_npus, connect, ends_of, join, named_npu, npus_of, plan_of, stack, take
 
 FOLDER = "src"  # of the application's own C, next to the networks'
 _SLACK = 1.01  # of the fewest cycles: within these, fewer bytes are better

@@ -1,9 +1,20 @@
-"""Every offset, table, vector and string of a TFLite flatbuffer is inside the file, before anything follows one.
+"""TFLite flatbuffers: read, checked, copied.
+
+The bytes of a model file, and what every reader says of one that it cannot read.
+
+Invariant: a model that cannot be used is a `NetworkError` (the file) or an `UnsupportedModelError` (what it needs).
+
+Every offset, table, vector and string of a TFLite flatbuffer is inside the file, before anything follows one.
 
 Invariant: after `verify_flatbuffer` no accessor of the `tflite` package reads outside of the file, whatever the file
 says, as long as vectors are read within their lengths and unions as what they say they are. FlatBuffers has such a
 verifier for C++ and none for Python. What a table looks like comes from the `tflite` package: its builder functions
 (`TensorAddShape`, `TensorStartShapeVector`) are run on a recorder that notes slot, width and kind of each field.
+
+Copies tables of a TFLite file into a new one, field by field, whatever they hold.
+
+Invariant: a copied table says what the original said, but for the fields that the caller replaces; the original passed
+`verify_flatbuffer`. Each table is written once for every use of it: what is not requested is not in the new file.
 """
 
 from __future__ import annotations
@@ -11,12 +22,31 @@ from __future__ import annotations
 import functools
 import importlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError
+from ..errors import NpuMemplanError, RefusalError
+from ..files.paths import read_bytes
 from ..names import printable
+
+
+class NetworkError(NpuMemplanError):
+    """A file is not a readable TFLite or Vela raw network."""
+
+
+class UnsupportedModelError(RefusalError):
+    """A model has operators that neither the NPU nor the host can run."""
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a model file; `NetworkError` when it cannot be read."""
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None
+
 
 _WIDTHS = {"Bool": 1, "Byte": 1, "Int8": 1, "Uint8": 1, "Int16": 2, "Uint16": 2, "Int32": 4, "Uint32": 4, "Float32": 4,
            "Int64": 8, "Uint64": 8, "Float64": 8}  # fmt: skip
@@ -238,3 +268,100 @@ def union_members(union: str) -> dict[int, str]:
     """Number -> table of the members of a union; NONE is not one."""
     values = vars(getattr(importlib.import_module(f"tflite.{union}"), union))
     return {value: name for name, value in values.items() if isinstance(value, int) and value}
+
+
+BUFFER_ALIGNMENT = 16  # of a buffer's bytes in the file, as TFLite's schema requires
+
+
+class TableWriter:
+    """Writes tables with a flatbuffers.Builder; positions are those in `data`, the file that is copied from."""
+
+    def __init__(self, data: bytes) -> None:
+        import flatbuffers
+
+        self.data = data
+        self.builder = flatbuffers.Builder(len(data) + 4096)
+
+    def copy(self, name: str, at: int, replaced: Mapping[str, int] | None = None) -> int:
+        """Write the `name` table at `at` again; `replaced`: value, or written offset, of fields (0: left out)."""
+        values: dict[str, int] = {}
+        source = FlatTable(self.data, at)
+        places = {field.name: source.place(field.slot) for field in fields_of(name)}
+        for field in fields_of(name):
+            place, kind = places[field.name], places[f"{field.name}Type"] if field.union else 0
+            if replaced and field.name in replaced:
+                values |= {field.name: replaced[field.name]} if replaced[field.name] else {}
+            elif place and not _is_offset(field):
+                values[field.name] = int.from_bytes(self.data[place : place + field.width], "little")
+            elif place and (not field.union or (kind and self.data[kind])):  # of NONE the offset means nothing
+                values[field.name] = self._copied(name, field, place, self.data[kind])
+        return self.table(name, values)
+
+    def table(self, name: str, values: Mapping[str, int]) -> int:
+        """Write a `name` table with these values or written offsets."""
+        known = {field.name: field for field in fields_of(name)}
+        self.builder.StartObject(_slots(name))
+        for field_name, value in values.items():
+            self._slot(known[field_name], value, _is_offset(known[field_name]))
+        return int(self.builder.EndObject())
+
+    def data_vector(self, content: bytes, element_bytes: int = 1, alignment: int = 0) -> int:
+        """Write a vector of numbers given as bytes."""
+        builder = self.builder
+        count = len(content) // element_bytes
+        builder.StartVector(element_bytes, count, max(alignment, element_bytes))
+        builder.head = builder.Head() - len(content)
+        builder.Bytes[builder.Head() : builder.Head() + len(content)] = content
+        return int(builder.EndVector())
+
+    def numbers(self, values: Sequence[int]) -> int:
+        """Write a vector of int32."""
+        return self.data_vector(struct.pack(f"<{len(values)}i", *values), 4)
+
+    def tables(self, written: Sequence[int]) -> int:
+        """Write a vector of tables (or strings) that are written already."""
+        self.builder.StartVector(4, len(written), 4)
+        for offset in reversed(written):
+            self.builder.PrependUOffsetTRelative(offset)
+        return int(self.builder.EndVector())
+
+    def text(self, text: str) -> int:
+        """Write a string."""
+        return int(self.builder.CreateString(text))
+
+    # -- one field ----------------------------------------------------------------------------------
+
+    def _slot(self, field: TableField, value: int, is_offset: bool) -> None:
+        if is_offset:
+            self.builder.PrependUOffsetTRelative(value)
+        else:
+            unsigned = value & (1 << 8 * field.width) - 1
+            put = {1: "PrependUint8", 2: "PrependUint16", 4: "PrependUint32", 8: "PrependUint64"}[field.width]
+            getattr(self.builder, put)(unsigned)
+        self.builder.Slot(field.slot)
+
+    def _copied(self, name: str, field: TableField, place: int, kind: int) -> int:
+        """The written offset of what an offset field leads to; a union's table is of this `kind`."""
+        target = target_at(self.data, place)
+        if field.union:
+            return self.copy(union_members(field.union)[kind], target)
+        if not field.element_bytes:
+            return self.copy(field.table, target)
+        elements = span_at(self.data, target, field.element_bytes)
+        if field.table:
+            return self.tables([self.copy(field.table, target_at(self.data, at)) for at in elements])
+        if field.texts:
+            texts = (text_at(self.data, target_at(self.data, at)) for at in elements)
+            return self.tables([int(self.builder.CreateString(text)) for text in texts])
+        content = self.data[elements.start : elements.stop]
+        if field.element_bytes == 1 and name != "Buffer":  # a string, or bytes that may end with a zero too
+            return int(self.builder.CreateString(content))
+        return self.data_vector(content, field.element_bytes, BUFFER_ALIGNMENT if name == "Buffer" else 0)
+
+
+def _slots(name: str) -> int:
+    return 1 + max((field.slot for field in fields_of(name)), default=-1)
+
+
+def _is_offset(field: TableField) -> bool:
+    return bool(field.element_bytes or field.table or field.union)

@@ -1,4 +1,6 @@
-"""A network as data: its tensors, its operators, what goes in and comes out.
+"""A network and its tensors as data.
+
+A network as data: its tensors, its operators, what goes in and comes out.
 
 Invariant: tensors and operators keep the file's indices and order.
 """
@@ -11,7 +13,7 @@ from typing import Any
 
 from ..process.ending import raise_outside_cause
 from ..sizes import counted
-from .file import NetworkError
+from .flatbuffer import NetworkError
 from .tensor import Tensor
 from .vela import NpuCall
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import NpuMemplanError, describe_error
 from ..names import Names, printable
 from ..process.ending import raise_outside_cause
-from .file import UnsupportedModelError, read_file
+from .flatbuffer import UnsupportedModelError, read_file
 
 SUFFIX = ".onnx"
 

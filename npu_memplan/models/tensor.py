@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .file import NetworkError
+from .flatbuffer import NetworkError
 
 FLOATS = ("float32", "float16", "float64")
 

@@ -1,4 +1,6 @@
-"""A TFLite file as a `Network`, whatever wrote it: a converter, or Vela with its NPU calls; or Vela's raw output.
+"""A TFLite file as a `Network`, checked.
+
+A TFLite file as a `Network`, whatever wrote it: a converter, or Vela with its NPU calls; or Vela's raw output.
 
 Invariant: everything is checked while reading, so callers of this module never meet an index out of range.
 """
@@ -7,14 +9,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..names import printable
-from .file import NetworkError
-from .flatbuffer import FlatbufferError, verify_flatbuffer
+from .flatbuffer import FlatbufferError, NetworkError, verify_flatbuffer
 from .index_ranges import with_index_ranges
 from .network import CpuOperator, Network
 from .operators import ContradictionError, validate_network
@@ -22,7 +23,12 @@ from .tensor import Tensor
 from .tflite_checks import DamagedError, check_network, check_tensor
 from .variables import with_kept_variables, with_variables
 from .vela import NpuCall, npu_call
-from .vela_raw import read_raw
+from .vela_file import read_raw
+
+if TYPE_CHECKING:
+    from .network import CpuOperator, Network
+    from .tensor import Tensor
+
 
 _BUFFER_DATA = 4  # position of a Buffer's bytes in its table's layout
 

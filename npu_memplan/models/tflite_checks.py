@@ -11,10 +11,13 @@ import math
 from typing import TYPE_CHECKING
 
 from ..errors import NpuMemplanError
+from .network import CpuOperator, Network
+from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .network import CpuOperator, Network
     from .tensor import Tensor
+
 
 LARGEST_TENSOR_BYTES = 1 << 31
 _ZERO_POINTS = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import NpuMemplanError, describe_error
 from ..process.ending import raise_outside_cause
-from .file import read_file
+from .flatbuffer import read_file
 
 SUFFIX = ".pt2"
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..names import printable
 from ..sizes import counted
-from .file import UnsupportedModelError
+from .flatbuffer import UnsupportedModelError
 from .network import CpuOperator, Network
 from .tensor import Tensor
 from .tflite_checks import DamagedError

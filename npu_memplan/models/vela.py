@@ -1,4 +1,6 @@
-"""Vela's container in a TFLite file: the `ethos-u` operator, whose inputs are a command stream, constants and scratch.
+"""What Vela writes: read, and written again.
+
+Vela's container in a TFLite file: the `ethos-u` operator, whose inputs are a command stream, constants and scratch.
 
 Invariant: addresses of arguments are in the address space of the stream, whichever container carries it.
 """
@@ -12,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ethosu.arch import Architecture
-from ..ethosu.stream.container import Payload, parse_payload
-from ..ethosu.stream.groups import REGION_REGISTERS
+from ..ethosu.stream.encode import Payload, parse_payload
+from ..ethosu.stream.fields import REGION_REGISTERS
 from ..sizes import counted
-from .file import NetworkError
+from .flatbuffer import NetworkError
 from .tensor import Tensor
 
 

@@ -1,14 +1,20 @@
-"""Incidents: faults of our own, and fallbacks from what was requested first.
+"""Incidents and phases of a command.
+
+Incidents: faults of our own, and fallbacks from what was requested first.
 
 Invariant: none is silent. A fault ends the one attempt that it happened in (`contained`) only where incidents are
 gathered, strict mode is off and it is one of `FAULTS`; everywhere else it is raised. Refusals, users' errors, a request
 to end and a lack of memory are no faults and pass.
+
+What a long command is doing now: the stages say it, a command line may show it.
+
+Invariant: there is no listener unless `listening` is entered, and what is reported changes no result.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -166,3 +172,24 @@ def fall_back(kind: Fallback, text: str) -> None:
     for incidents in _gathering.get():
         if text not in incidents.fallbacks:
             incidents.fallbacks.append(text)
+
+
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("phases", default=None)
+
+
+def report_phase(phase: str) -> None:
+    """Say that `phase` begins, and so that the one before has ended; a process that was asked to end ends here."""
+    raise_if_ending()
+    listener = _listener.get()
+    if listener is not None:
+        listener(phase)
+
+
+@contextmanager
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
+    """Inside, `listener` is called with every phase that this context enters."""
+    before = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(before)

@@ -1,8 +1,19 @@
-"""Programs of others: the C compiler, Vela, emulators, reference models, the process of a check.
+"""Programs of others and Python processes, started and waited for.
+
+The end of a child process, noticed when it comes.
+
+Invariant: what it returns and raises is what `Popen.wait` returns and raises.
+
+Programs of others: the C compiler, Vela, emulators, reference models, the process of a check.
 
 Invariant: a program that is started here has a process group of its own, limits of time and memory, and its temporary
 files in the folder that it is given, which is the caller's to remove. It is dead with its whole group when its `with`
 block is left, however it is left, and, on Linux, when this process dies without leaving it.
+
+Python processes that this one starts: they import what it imports, and nothing from the working directory.
+
+Invariant: no module is imported before the import path is the caller's, without the working directory, unless the user
+named it in PYTHONPATH or this package is there.
 """
 
 from __future__ import annotations
@@ -10,12 +21,35 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+
+def wait_for_end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """The exit code; `subprocess.TimeoutExpired` after `timeout_s`.
+
+    `Popen.wait` with a limit looks at growing intervals, up to 50 ms: more than a small network takes Vela.
+    """
+    if (code := process.poll()) is not None:
+        return code
+    try:
+        ended = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):  # not Linux, an old one, or nothing to wait for
+        return process.wait(timeout_s)
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        if not poll.poll(timeout_s * 1000):
+            raise subprocess.TimeoutExpired(process.args, timeout_s)
+    finally:
+        os.close(ended)
+    return process.wait()
+
 
 MEMORY_BYTES = 16 << 30  # of one process, where the machine has as much: no program here comes near it
 _PR_SET_PDEATHSIG = 1
@@ -102,3 +136,26 @@ def _machine_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return sys.maxsize
+
+
+_CLEANED = f"import sys; sys.path[:] = sys.argv.pop(1).split({os.pathsep!r}); "
+
+
+def import_path() -> list[str]:
+    """`sys.path` for a child: absolute folders, without the working directory."""
+    here, ours = os.path.realpath(os.curdir), str(Path(__file__).resolve().parents[2])
+    named = [os.path.realpath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    folders = [os.path.abspath(p) for p in sys.path]  # of an interactive Python, "" is the working directory
+    return [p for p in folders if os.path.realpath(p) != here or here in (ours, *named)]
+
+
+def python_child(code: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
+    """The command that runs `code` in a new interpreter; `sys.argv[1:]` are the `arguments`."""
+    # isolated: neither the working directory nor the environment say where the first imports come from
+    return [sys.executable, "-I", *flags, "-c", _CLEANED + code, os.pathsep.join(import_path()), *arguments]
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """The command that runs `module` as `python -m` does."""
+    code = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    return python_child(code, *arguments)

@@ -17,10 +17,8 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
-from ..files.paths import read_bytes
-from ..files.whole_file import write_whole
-from ..models.flatbuffer import FlatTable, fields_of, target_at
-from ..models.flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
+from ..files.paths import read_bytes, write_whole
+from ..models.flatbuffer import BUFFER_ALIGNMENT, FlatTable, TableWriter, fields_of, target_at
 from ..models.tflite import read_network
 from ..models.vela_file import OFFLINE_PLAN, offline_plan
 from ..planners import plan

@@ -8,13 +8,13 @@ Invariant: results follow from cases alone, on any worker, in any order (`case`,
 """
 
 from .case import Case as Case
+from .case import CaseLimits as CaseLimits
 from .case import Content as Content
+from .case import Outcome as Outcome
+from .case import Result as Result
 from .case import SweepError as SweepError
 from .case import Verification as Verification
 from .case import cases as cases
-from .results import CaseLimits as CaseLimits
-from .results import Outcome as Outcome
-from .results import Result as Result
 from .run import Swept as Swept
 from .run import local_executor as local_executor
 from .run import run as run

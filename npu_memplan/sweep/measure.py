@@ -21,12 +21,12 @@ from ..artifact.board_fit import fit_of
 from ..compiler import plan_model
 from ..errors import NpuMemplanError
 from ..exactness import Exactness
-from ..files.owned_folder import scratch_folder
+from ..files.folders import scratch_folder
 from ..planners import PlanningError
 from ..process.incidents import gathering
-from ..report.writing import write
+from ..report.files import write
 from ..versions import versions
-from .results import Cost, Outcome, Result, Runs, Shortage
+from .case import Cost, Outcome, Result, Runs, Shortage
 from .run import JOB, RESULT, CaseJob, SentFile, out_of_memory
 
 if TYPE_CHECKING:

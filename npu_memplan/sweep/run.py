@@ -20,12 +20,10 @@ from typing import Any
 
 from .. import versions
 from ..errors import describe_error
-from ..files.owned_folder import scratch_folder
+from ..files.folders import scratch_folder
 from ..options import CompileOptions
-from ..process.programs import end_program, start_program
-from ..process.python_child import python_child
-from .case import Case, SweepError, Verification
-from .results import CaseLimits, Cost, Outcome, Result, append_result, read_results
+from ..process.programs import end_program, python_child, start_program
+from .case import Case, CaseLimits, Cost, Outcome, Result, SweepError, Verification, append_result, read_results
 from .table import CaseLabel, Table, table_of
 
 JOB, RESULT = "job.pickle", "result.json"  # files of a case's process

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..artifact.parts import TensorSlot
+from ..artifact.model import TensorSlot
 from .plan_memory import PlanMemory
 from .workspace import Place, extents, map_inputs, map_outputs
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from .. import planners
 from ..errors import InternalError
 from ..ethosu.arch import Architecture
-from ..ethosu.hazards.waits import stream_of
+from ..ethosu.program.hazards import stream_of
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.stream.commands import Command
+from ..ethosu.stream.decode import Command
 from ..ethosu.time import MODELS
 from ..ethosu.time import cycles_by_model as by_model
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes

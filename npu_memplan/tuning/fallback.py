@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import RefusalError
 from ..frontend.load import read
-from ..models.file import UnsupportedModelError
+from ..models.flatbuffer import UnsupportedModelError
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..process.incidents import Fallback, fall_back
 from ..request import Loaded, request
-from ..vela.arguments import LiftError
+from ..vela.lift import LiftError
 from ..vela.worker import VelaError
 
 if TYPE_CHECKING:

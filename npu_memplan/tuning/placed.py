@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ethosu.hazards.waits import stream_of
+from ..ethosu.program.hazards import stream_of
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.time import MemoryMap, ResourceUseCache, timeline

@@ -22,7 +22,7 @@ from ..ethosu.schedule.prefetch.schedules import Copy
 from ..ethosu.schedule.prefetch.search import CopySearch
 from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram
-from ..ethosu.stream.commands import Command
+from ..ethosu.stream.decode import Command
 from ..ethosu.time import MODELS, Assumptions
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..ethosu.arch import Architecture
-from ..ethosu.hazards.waits import stream_of
+from ..ethosu.program.hazards import stream_of
 from ..ethosu.schedule.prefetch.demand_cache import DemandCache
-from ..ethosu.stream.commands import Command
+from ..ethosu.stream.decode import Command
 from ..ethosu.time import Assumptions, MemoryMap, timeline
 from ..stages import Planned
 from .placed import PlacedCall, npu_calls

@@ -19,7 +19,7 @@ from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..options import Resident
 from ..planners.given import with_bounds
 from ..problem import BufferKind, Placement, Plan, PlanStatus
-from ..process.phases import report_phase
+from ..process.incidents import report_phase
 from ..stages import Extracted, Planned
 from .placed import PlacedCall
 from .prefetch_candidate import planned_again

@@ -20,10 +20,9 @@ from ..ethosu.lower.emit import Builder
 from ..ethosu.lower.operands import Operand, Output, Window
 from ..ethosu.lower.scaling import UNITY
 from ..ethosu.lower.views import TensorView
-from ..ethosu.program.featuremap import FeatureMap
+from ..ethosu.program.access import FeatureMap
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
-from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ..ethosu.program.streamed import parts
+from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, parts
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
 from ..ethosu.schedule.stripes.tables import loaded_table, read_table, share_bytes

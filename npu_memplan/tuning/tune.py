@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .. import verify
 from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
-from ..process.phases import report_phase
+from ..process.incidents import report_phase
 from ..request import Loaded
 from ..stages import Extracted, Planned
 

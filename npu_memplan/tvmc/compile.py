@@ -11,10 +11,9 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from ..artifact.parts import TensorSlot
-from ..codegen.described import slots
-from ..codegen.interface import PoolSpec
-from ..codegen.interface_c import ModuleInterface
+from ..artifact.model import TensorSlot
+from ..codegen.header import ModuleInterface
+from ..codegen.interface import PoolSpec, slots
 from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
 from ..options import AUTO, NO_NPU, CompileOptions

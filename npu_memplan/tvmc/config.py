@@ -1,4 +1,14 @@
-"""`--config`, boards as JSON files that stand for options, and `--pass-config NAME=VALUE`.
+"""`--target` and `--target-KIND-ATTRIBUTE`.
+
+Invariant: the NPU is `ethos-u`; every other target is the host, whose code is plain C. `cmsis-nn` is taken as
+host too, and a note says that its kernels are not called.
+
+`--workspace-pools`, `--constant-pools` and their attributes.
+
+Invariant: every value given counts: a repeated option extends the ones before it, an attribute of a pool that
+was not named is an error, and an attribute with a value per target keeps them all.
+
+`--config`, boards as JSON files that stand for options, and `--pass-config NAME=VALUE`.
 
 Invariant: a configuration is a list of options put before the command line's own, so whatever the command
 line says counts last. Unknown keys are errors. A setting of passes either decides something
@@ -8,14 +18,192 @@ here, or states what is true of this flow anyway; all others are refused by name
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..ethosu.arch import ACCELERATORS
 from ..files.paths import read_text
+from ..problem import Agent, Pool
 from . import TvmcError
-from .pools import CONSTANT, WORKSPACE
-from .targets import switch
+
+NPU = "ethos-u"
+HOSTS = ("c", "cmsis-nn", "llvm", "arm_cpu")
+_DEVELOPER = "is an option of the removed cascader's developers; leave it out"
+_HOST_ATTRIBUTES = ("mcpu", "mattr", "march", "keys", "model", "device", "mfloat-abi", "mtriple", "libs")
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    kinds: tuple[str, ...]
+    accelerator: str | None  # None: no ethos-u in --target
+    cascader: bool
+    striping: bool
+    strings: tuple[str, ...]  # for metadata.json
+    notes: tuple[str, ...]
+
+
+def parse_targets(text: str, attributes: Sequence[tuple[str, str]]) -> Targets:
+    """`text` is `--target`'s value; `attributes` are (`KIND-ATTRIBUTE`, value)."""
+    kinds = tuple(part.strip().split(" ")[0] for part in text.split(",") if part.strip())
+    unknown = [k for k in kinds if k not in (NPU, *HOSTS)]
+    if unknown:
+        raise TvmcError(f"--target={text}: {unknown[0]!r} is not available; known: {NPU}, {', '.join(HOSTS)}")
+    if not kinds or kinds[-1] == NPU:
+        raise TvmcError(f"--target={text} has no host; put c behind: --target={NPU},c")
+    npu: dict[str, str] = {}
+    host: dict[str, dict[str, str]] = {}
+    for name, value in attributes:
+        kind = next((k for k in sorted((NPU, *HOSTS), key=len, reverse=True) if name.startswith(f"{k}-")), None)
+        if kind is None:
+            raise TvmcError(f"--target-{name}: no target of --target={text} has this attribute")
+        attribute = name.removeprefix(f"{kind}-")
+        if kind not in kinds:
+            raise TvmcError(f"--target-{name}={value}: {kind!r} is not in --target={text}")
+        if kind == NPU:
+            npu[attribute] = value
+        elif attribute in _HOST_ATTRIBUTES:
+            host.setdefault(kind, {})[attribute] = value
+        else:
+            raise TvmcError(f"--target-{name}: target {kind} has no attribute {attribute!r} here")
+    accelerator, cascader, striping = _npu(npu, NPU in kinds)
+    notes: tuple[str, ...] = ()
+    if "cmsis-nn" in kinds:
+        notes = ("cmsis-nn is taken as the host: its operators become plain C, CMSIS-NN's kernels are not called",)
+    last = host.get(kinds[-1], {})
+    arguments = [kinds[-1], "-keys=arm_cpu,cpu" if "mcpu" in last else "-keys=cpu"]
+    arguments += [f"-{name}={value}" for name, value in sorted(last.items())]
+    return Targets(kinds, accelerator, cascader, striping, (" ".join(arguments),), notes)
+
+
+def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bool]:
+    if not wanted:
+        return None, False, False
+    accelerator = attributes.pop("accelerator_config", "ethos-u55-256")
+    if accelerator not in ACCELERATORS:
+        raise TvmcError(
+            f"--target-ethos-u-accelerator_config={accelerator} is unknown; known: {', '.join(ACCELERATORS)}"
+        )
+
+    def requested(name: str, usual: str) -> bool:
+        return switch(f"--target-ethos-u-{name}", attributes.pop(name, usual))
+
+    cascader, striping = requested("enable_cascader", "0"), requested("enable_striping", "0")
+    # weights are read where they are, never copied to the workspace: both values describe that truthfully
+    requested("disable_copying_constants", "1")
+    for name in attributes:
+        if name.startswith("dev_"):
+            raise TvmcError(f"--target-ethos-u-{name} {_DEVELOPER}")
+        raise TvmcError(f"--target-ethos-u-{name}: target ethos-u has no attribute {name!r}")
+    return accelerator, cascader, striping
+
+
+def switch(option: str, value: str) -> bool:
+    """The value of an option that is on or off."""
+    values = {"0": False, "1": True, "false": False, "true": True}
+    if value.lower() not in values:
+        raise TvmcError(f"{option}={value} is neither 0 nor 1")
+    return values[value.lower()]
+
+
+NPU_TARGET = "ethos-u"
+WORKSPACE, CONSTANT = "workspace-pools", "constant-pools"
+# option suffix -> what a value is
+ATTRIBUTES = {
+    "targets": "targets",
+    "size-hint-bytes": "size",
+    "clock-frequency-hz": "clock",
+    "read-bandwidth-bytes-per-cycle": "read bandwidth",
+    "write-bandwidth-bytes-per-cycle": "write bandwidth",
+    "read-latency-cycles": "read latency",
+    "write-latency-cycles": "write latency",
+    "target-burst-bytes": "burst",
+}
+
+
+@dataclass(slots=True)
+class PoolOptions:
+    """One pool as the command line describes it."""
+
+    name: str
+    targets: list[str] = field(default_factory=list)  # empty: every target
+    numbers: dict[str, int] = field(default_factory=dict)  # option suffix -> value; -1: not given
+    bursts: dict[str, int] = field(default_factory=dict)  # target -> bytes
+
+
+def parse_pools(
+    kind: str, names: Iterable[str], attributes: Mapping[str, Iterable[str]], targets: Iterable[str]
+) -> list[Pool]:
+    """Pools of one kind in the order given; those of constants are read-only.
+
+    `attributes` maps an option suffix to all of its values; `TvmcError` on nonsense.
+    """
+    pools: dict[str, PoolOptions] = {}
+    for text in names:
+        for name in filter(None, (part.strip() for part in text.split(","))):
+            pools.setdefault(name, PoolOptions(name))
+    known = tuple(targets)
+    for suffix, values in attributes.items():
+        for text in values:
+            _apply(pools, f"--{kind}", suffix, text, known)
+    return [_pool(options, read_only=kind == CONSTANT) for options in pools.values()]
+
+
+def _apply(pools: dict[str, PoolOptions], base: str, suffix: str, text: str, known: tuple[str, ...]) -> None:
+    option = f"{base}-{suffix}"
+    current: PoolOptions | None = None
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, colon, value = part.partition(":")
+        if colon:
+            current = pools.get(name)
+            if current is None:
+                listed = ", ".join(pools) or "none"
+                raise TvmcError(f"{option}={text}: pool {name!r} is not in {base} (which has: {listed})")
+        elif suffix == "targets" and current is not None:
+            value = part  # sram:c,ethos-u names two targets of one pool
+        else:
+            raise TvmcError(f"{option}={text}: {part!r} is no POOL:VALUE")
+        assert current is not None
+        if suffix == "targets":
+            if value not in known:
+                raise TvmcError(f"{option}={text}: {value!r} is no target of --target={','.join(known)}")
+            if value not in current.targets:
+                current.targets.append(value)
+        elif suffix == "target-burst-bytes":
+            target, colon, size = value.partition(":")
+            if not colon or target not in known:
+                raise TvmcError(f"{option}={text}: {part!r} is no POOL:TARGET:BYTES with a target of {','.join(known)}")
+            current.bursts[target] = _number(option, text, size)
+        else:
+            current.numbers[suffix] = _number(option, text, value)
+
+
+def _number(option: str, text: str, value: str) -> int:
+    try:
+        number = int(value, 0)
+    except ValueError:
+        raise TvmcError(f"{option}={text}: {value!r} is no whole number") from None
+    if number < -1:
+        raise TvmcError(f"{option}={text}: {number} is negative")
+    return number
+
+
+def _pool(options: PoolOptions, *, read_only: bool) -> Pool:
+    agents = {Agent.NPU if t == NPU_TARGET else Agent.HOST for t in options.targets} or {Agent.HOST, Agent.NPU}
+    given = {suffix.replace("-", "_"): number for suffix, number in options.numbers.items()}
+    size, clock = given.pop("size_hint_bytes", -1), given.pop("clock_frequency_hz", 0)
+    speeds: dict[str, Any] = {name: number for name, number in given.items() if number > 0}
+    return Pool(
+        options.name,
+        None if size < 0 else size,
+        agents=frozenset(agents),
+        read_only=read_only,
+        clock_hz=clock if clock > 0 else None,
+        **speeds,
+        burst_bytes=dict(options.bursts),
+    )
+
 
 _FOLDER = Path(__file__).resolve().parent / "configs"
 _KEYS = ("targets", "executor", "runtime", "pass-config", WORKSPACE, CONSTANT, "module-name")

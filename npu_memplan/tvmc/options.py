@@ -1,4 +1,6 @@
-"""`tvmc compile`'s command line: every option of the microNPU flow, read or refused.
+"""tvmc's command line: options, pools and targets.
+
+`tvmc compile`'s command line: every option of the microNPU flow, read or refused.
 
 Invariant: no option is ignored. What is accepted either changes what is made or describes what is made anyway
 (both are listed in docs/tvmc.md); everything else raises `TvmcError` with what to use instead.
@@ -13,15 +15,13 @@ from typing import Any
 
 import click
 
-from ..command_line.groups import GroupedCommand
+from ..command_line import GroupedCommand
 from ..models.onnx import is_onnx
 from ..names import unusable_in_c
 from ..options import AUTO
 from ..problem import Pool
 from . import TvmcError
-from .config import parse_pass_config, read_config
-from .pools import ATTRIBUTES, CONSTANT, WORKSPACE, parse_pools
-from .targets import Targets, parse_targets
+from .config import ATTRIBUTES, CONSTANT, WORKSPACE, Targets, parse_pass_config, parse_pools, parse_targets, read_config
 
 DEFAULT_OUTPUT = "module.tar"
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..ethosu.arch import Architecture, Language, accelerator
-from ..files.owned_folder import scratch_folder
+from ..files.folders import scratch_folder
 from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
 from ..process.incidents import Fallback, fall_back
-from ..process.programs import run_program
-from ..process.python_child import python_module
+from ..process.programs import python_module, run_program
 from .worker import BUSY, configuration, cpu_limit_s, ini_text, reason_in, run_regor
 from .worker import VelaError as VelaError
 from .worker import VelaOptions as VelaOptions

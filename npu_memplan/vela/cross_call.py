@@ -14,14 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..ethosu.program.access import accesses
-from ..ethosu.program.ranges import Ranges, merge_ranges, run
-from ..ethosu.program.webs import ALIGNMENT, NOBODY, Writers
+from ..ethosu.program.access import Ranges, accesses, merge_ranges, run
+from ..ethosu.program.overlap import ALIGNMENT, NOBODY, Writers
 from ..models.network import Network
 from ..models.tensor import Tensor
 from ..models.vela import HeldBytes, NpuCall
-from .arguments import LiftError
-from .runs import operations_of
+from .lift import LiftError, operations_of
 
 _ARENAS = (1, 2)
 _ARENA = 1

@@ -1,4 +1,17 @@
-"""Command stream to NPU program: find the buffers that a stream's addresses stand for.
+"""Command stream to NPU program.
+
+The parameters of an NPU call: the tensors that its stream reads and writes.
+
+Invariant: each tensor or state comes once, at an address that the stream knows.
+
+Kernels of a stream that one kernel can do: each goes on, row by row, where the one before ended.
+
+Invariant: the joined kernel reads and writes the bytes that its parts read and write, in the same order of rows, and
+none of the rows that it writes is one that it reads. Compilers cut maps of more than 65,536 rows (the pixels of an
+ARG_MAX over a large image, one a row) into kernels of one block: 65,793 of them for 513 x 513 pixels. Short runs stay
+as they are: the turns of a cascade are the compiler's choice.
+
+Command stream to NPU program: find the buffers that a stream's addresses stand for.
 
 Invariant: two bytes belong to one buffer only when some access needs them together, so every
 buffer comes out on its own, also those the compiler folded over each other; and the compiler's
@@ -11,27 +24,150 @@ operation, graph outputs and states are reads after the last.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
+from ..errors import RefusalError
 from ..ethosu.arch import Language
-from ..ethosu.hazards.inplace import in_place_distances
-from ..ethosu.program.access import Access, Role, accesses
-from ..ethosu.program.chains import beside_regions, chain_bounds
-from ..ethosu.program.extents import has_ifm_in_memory
-from ..ethosu.program.featuremap import FeatureMap
-from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ..ethosu.program.ranges import Ranges, merge_ranges
-from ..ethosu.program.webs import ALIGNMENT, Web, WebBuilder, colliding
-from ..ethosu.stream.commands import Operation
-from ..ethosu.stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
-from ..ethosu.stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
+from ..ethosu.program.access import Access, FeatureMap, Ranges, Role, accesses, has_ifm_in_memory, merge_ranges
+from ..ethosu.program.hazards import in_place_distances
+from ..ethosu.program.overlap import ALIGNMENT, Web, WebBuilder, colliding
+from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, beside_regions, chain_bounds
+from ..ethosu.stream.decode import Operation, decode_straight
+from ..ethosu.stream.fields import ADDRESS_REGISTERS, IFM, OFM, REGION_REGISTERS, KernelStride, registers_of
+from ..ethosu.stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register, Upscale
 from ..models.network import Network
-from ..models.vela import NpuCall, check_scratch
-from .arguments import Argument, LiftError, arguments
-from .runs import operations_of
+from ..models.vela import HeldBytes, NpuCall, check_scratch
+
+
+class LiftError(RefusalError):
+    """A command stream cannot be read as a program over buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter of an NPU call: the tensor behind it and where the stream expects it."""
+
+    name: str
+    role: BufferRole
+    tensor: int
+    region: int
+    address: int
+    size_bytes: int
+    part: HeldBytes  # which of its bytes hold something before the call and after it, by the stream's addresses
+
+
+def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
+    """The call's parameters: inputs and states in its order, then outputs.
+
+    Each state comes once, however many versions of it the compiler lists among its outputs.
+    """
+    found: list[Argument] = []
+    seen: set[tuple[BufferRole, int, int, int]] = set()
+    counts: dict[BufferRole, int] = {}
+    listed = [(i, a, True) for i, a in zip(call.inputs, call.input_addresses, strict=True)]
+    listed += [(i, a, False) for i, a in zip(call.outputs, call.output_addresses, strict=True)]
+    for index, (region, address), is_input in listed:
+        tensor = network.tensors[index]
+        role = BufferRole.INPUT if is_input else BufferRole.OUTPUT
+        whole = ((address, address + tensor.size_bytes),)
+        part = call.parts.get(index) or HeldBytes(whole, whole, updated=False)
+        if tensor.is_variable or part.updated:
+            role = BufferRole.STATE
+        key = (role, region, address, tensor.size_bytes)
+        if key in seen:
+            continue
+        seen.add(key)
+        if address < 0:
+            raise LiftError(
+                f"{network.name}: tensor {index} {tensor.name!r} is an argument of NPU call {call.index} "
+                "but has no arena offset; compile the network with Vela again"
+            )
+        number = counts[role] = counts.get(role, -1) + 1
+        found.append(Argument(f"{role.value}{number}", role, index, region, address, tensor.size_bytes, part))
+    return tuple(found)
+
+
+_SHORT = 32  # kernels
+_MOST_ROWS = 1 << 16  # that a register of 16 bits can say
+_KINDS = (Op.CONV, Op.DEPTHWISE, Op.POOL)
+_BASES = (IFM.bases[0], OFM.bases[0])
+_HEIGHTS = (IFM.height0, IFM.height1, OFM.height0, OFM.height1, Register.OFM_HEIGHT_M1)
+_ONE_ROW = (Register.KERNEL_HEIGHT_M1, Register.IFM_PAD_TOP, Register.IFM_PAD_BOTTOM)
+
+
+@functools.lru_cache(maxsize=8)  # calls are immutable and compare by identity; several stages ask
+def operations_of(call: NpuCall) -> tuple[Operation, ...]:
+    """The operations of a call's stream, such runs joined."""
+    return tuple(
+        join_runs([c for c in decode_straight(call.words, call.accelerator.language) if isinstance(c, Operation)])
+    )
+
+
+def join_runs(operations: Sequence[Operation]) -> list[Operation]:
+    """`operations` with each run of such kernels as one, at the stream offset of its first."""
+    joined: list[Operation] = []
+    for run in _runs(operations):
+        joined += run if len(run) < _SHORT else _pieces(run)
+    return joined
+
+
+def _runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+    run: list[Operation] = []
+    for operation in operations:
+        if run and not _continues(run[-1], operation):
+            yield run
+            run = []
+        run.append(operation)
+    if run:
+        yield run
+
+
+def _continues(first: Operation, second: Operation) -> bool:
+    """Whether `second` is the same kernel over the rows after those of `first`."""
+    if (first.op, first.parameter) != (second.op, second.parameter) or first.op not in _KINDS:
+        return False
+    if first.language is not Language.U55_U65 or not _by_rows(first):
+        return False
+    rows = first[Register.OFM_HEIGHT_M1] + 1
+    for view in (IFM, OFM):
+        if second.get(view.bases[0]) - first.get(view.bases[0]) != rows * first.get(view.stride_y):
+            return False
+    after = dict(second.registers)
+    after.update((register, first.get(register)) for register in (*_BASES, Register.BLOCKDEP))
+    before = dict(first.registers)
+    before.setdefault(Register.BLOCKDEP, 0)
+    return before == after
+
+
+def _by_rows(operation: Operation) -> bool:
+    """Whether each row of the result is of one row of the input, and both maps are whole tiles."""
+    if any(operation.get(register) for register in _ONE_ROW) or operation.get(Register.IFM_UPSCALE) != Upscale.NONE:
+        return False
+    if KernelStride.stride_y(operation.get(Register.KERNEL_STRIDE)) != 1:
+        return False
+    rows = operation[Register.OFM_HEIGHT_M1]
+    return all(operation.get(register) == rows for register in _HEIGHTS)
+
+
+def _pieces(run: list[Operation]) -> Iterator[Operation]:
+    """As few kernels as the registers allow; the run as it is where it reads what it writes."""
+    rows = run[0][Register.OFM_HEIGHT_M1] + 1
+    each = _MOST_ROWS // rows
+    counts = {place: min(each, len(run) - place) for place in range(0, len(run), each)}
+    pieces = [run[place].with_registers(dict.fromkeys(_HEIGHTS, n * rows - 1)) for place, n in counts.items()]
+    yield from pieces if all(_apart(piece) for piece in pieces) else run
+
+
+def _apart(operation: Operation) -> bool:
+    """Whether no byte between the first and the last that it writes is one that it reads."""
+    (first, last), (low, high) = FeatureMap.ifm(operation).span(), FeatureMap.ofm(operation).span()
+    return last <= low or high <= first
+
 
 CONSTANTS = "constants"
 _DROPPED = ADDRESS_REGISTERS | REGION_REGISTERS | {Register.BLOCKDEP}

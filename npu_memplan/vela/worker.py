@@ -22,12 +22,10 @@ from typing import IO, Any
 
 from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import Architecture, accelerator
-from ..files.owned_folder import scratch_folder
+from ..files.folders import scratch_folder
 from ..files.paths import read_text
 from ..names import printable
-from ..process.programs import end_program, start_program
-from ..process.python_child import python_child
-from ..process.waiting import wait_for_end
+from ..process.programs import end_program, python_child, start_program, wait_for_end
 
 _LEAST_S, _MIB_S = 40.0, 60.0  # of CPU time: a small network takes less than 2 s, the largest public ones a minute
 BUSY = 20  # times as long may the clock take, on a machine that does other things too

@@ -1,44 +1,178 @@
-"""Plans a network for TFLite Micro and writes it as Vela's container.
+"""Networks planned for TFLite Micro and written as Vela's container.
+
+Resident constants of a file for TFLite Micro: a second tensor of constants, which firmware may place by itself.
+
+Invariant: the kernel `ethos-u` hands every input after the arena to the driver as a base pointer of its own, so what
+the first of them holds is base pointer 3, wherever its bytes are. The file alone is whole: it runs from one memory,
+too. The assembly source next to it makes the same file of two sections, whose distance the linker puts into the file.
+
+Plans a network for TFLite Micro and writes it as Vela's container.
 
 Invariant: the file's streams were encoded at the planned places, and every tensor that the plan has is in the file's
 metadata at its place; the plan was verified.
+
+`compile --emit vela-tflite`: one file for firmware that has TFLite Micro and Arm's driver already.
+
+Invariant: the file appears whole or not at all; what is printed is what its firmware has to provide.
+
+`link --emit vela-tflite`: a file for each network, for interpreters of TFLite Micro that share one arena.
+
+Invariant: a file is what `compile` writes of its network alone, resident constants too. The planned part of the shared
+arena is the largest of theirs: TFLite Micro's allocator reserves as much as the largest plan that it is given, and
+every interpreter's tensors begin at its start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
 
-from .. import pipeline
-from ..artifact.check import CheckResult
-from ..artifact.parts import Operator
+from .. import pipeline, planners, verify
+from ..artifact.model import CheckResult, Operator
 from ..codegen.program import ConstantArgument, read_program
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
-from ..ethosu.stream.container import build_payload, payload_of
-from ..ethosu.time import cycles_by_model
+from ..ethosu.schedule.prefetch.reads import GRAIN
+from ..ethosu.stream.encode import build_payload, payload_of
+from ..ethosu.time import MemoryMap, cycles_by_model
 from ..extract.program import Invoke, View
+from ..files.paths import OutputError, write_whole
 from ..frontend.load import decoded_streams, stream_bounds
-from ..models.file import read_file
+from ..models.flatbuffer import FlatTable, fields_of, read_file, target_at
 from ..models.network import CpuOperator
 from ..models.tflite import read_network
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
+from ..names import model_name
 from ..options import AUTO, NO_NPU, CompileOptions
-from ..problem import BufferKind
+from ..planners.given import with_bounds
+from ..problem import BufferKind, Placement, Plan, Pool
+from ..report.text.compile_result import result_lines
 from ..request import Loaded, request
 from ..rewrite import rewrite
+from ..rewrite.pools import pools_of
+from ..sizes import counted
 from ..stages import Extracted, Planned
+from ..tuning.ranking import Ranking
 from ..tuning.selection import COMPILERS
 from ..tuning.tune import make_resident, prefetch_weights, tune
 from ..vocabulary import ACCELERATOR
-from .module import as_module, step_name
-from .parts import Divided, NpuPart, as_network, divided
-from .resident import in_pool_of_their_own
+from .parts import Divided, NpuPart, as_module, as_network, divided, step_name
+
+REGION = 3  # of the first input after the arena
+_POOL, _UNUSED = "resident", "scratch_fast"
+_NODES = 20_000  # of the plan of an arena without them
+_LENGTH_BYTES = 4  # of a vector, before its bytes
+
+
+def in_pool_of_their_own(planned: Planned, memory_map: MemoryMap) -> tuple[Planned, bytes, int]:
+    """`planned` with its resident constants in the pool that is base pointer 3, what that pool holds, and the cycles.
+
+    What they leave of the arena is used by the other buffers, unless that makes the program slower.
+    """
+    rank = Ranking(memory_map)
+    problem, plan = planned.extracted.problem, planned.plan
+    kept = {b.name: b for b in problem.buffers if b.kind is BufferKind.RESIDENT}
+    if not kept:
+        return planned, b"", rank(planned)[0]
+    own = tuple(pool.name for pool in problem.pools)
+    (home,) = {place.pool for place in plan.placements if place.buffer in kept}
+    between = [Pool(_UNUSED)] * (REGION - 1 - len(own))  # base pointer 2, where it is the arena's again
+    problem = replace(
+        problem,
+        pools=(*problem.pools, *between, Pool(_POOL)),
+        buffers=tuple(replace(b, pools=(_POOL,) if b.name in kept else b.pools or own) for b in problem.buffers),
+    )
+    placements, at = [], 0
+    for place in plan.placements:
+        if place.buffer in kept:
+            place = Placement(place.buffer, _POOL, at)
+            at += -(-kept[place.buffer].size_bytes // GRAIN) * GRAIN
+        placements.append(place)
+    moved = with_bounds(problem, Plan(tuple(placements), (), plan.status, plan.planner, plan.seed))
+    again = planners.plan(problem, plan.planner, seed=plan.seed, node_budget=_NODES, incumbent=moved)
+    there = replace(memory_map, regions={**memory_map.regions, REGION: memory_map.regions[1 + own.index(home)]})
+    extracted, rank = replace(planned.extracted, problem=problem), Ranking(there)
+    found = [Planned(extracted, one) for one in (again, moved)]
+    best = found[0] if rank(found[0])[0] <= rank(found[1])[0] else found[1]
+    verify.check_own(problem, best.plan)
+    held, _ = pools_of(problem, best.plan, extracted.program)
+    return best, held[-1].image().tobytes(), rank(best)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Where a file says how far after that place its vector of resident bytes, the last of the file, begins."""
+
+    at: int  # of the 32-bit number
+    start: int  # of the vector: its length, then its bytes
+    stop: int
+
+
+def distance_in(content: bytes, resident: bytes) -> Distance:
+    """The place in the file `content`, one of whose buffers holds `resident`."""
+    slot = next(field.slot for field in fields_of("Model") if field.name == "Buffers")
+    data = next(field.slot for field in fields_of("Buffer") if field.name == "Data")
+    for buffer in FlatTable(content, target_at(content, 0)).tables(slot):
+        span = buffer.byte_span(data)
+        if content[span.start : span.stop] == resident:
+            assert not content[span.stop :].strip(b"\0"), "nothing lies behind them"
+            return Distance(buffer.place(data), span.start - _LENGTH_BYTES, span.stop)
+    raise AssertionError("the file was written with its resident constants")
+
+
+def assembly(name: str, file: str, content: bytes, resident: bytes) -> str:
+    """A source for GNU assemblers (GCC, Clang, Arm Compiler 6): the model as two sections.
+
+    The distance is a number of 32 bits that wraps, as pointers of these cores do, so either section may be first.
+    """
+    place = distance_in(content, resident)
+    upper = name.upper()
+    lead = -_LENGTH_BYTES % 16
+    return f"""/* {name}: a model for TFLite Micro whose resident constants lie in a section of their own.
+   Made by npu_memplan; preprocess and assemble it where {file} is found (-I or -Wa,-I).
+
+   The sections are yours to choose: -D{upper}_SECTION=..., -D{upper}_RESIDENT_SECTION=...
+   The second one has {len(resident):,} bytes, which lie in fast memory before the first Invoke: start-up code copies
+   sections .data* from flash there, as it does for variables. Do not pass the model to flatbuffers' verifier.
+
+   extern const unsigned char {name}_model[];  tflite::GetModel({name}_model) */
+#ifndef {upper}_SECTION
+#define {upper}_SECTION .rodata.npu_memplan.{name}
+#endif
+#ifndef {upper}_RESIDENT_SECTION
+#define {upper}_RESIDENT_SECTION .data.npu_memplan.{name}
+#endif
+#define NPU_MEMPLAN_TEXT(words) #words
+#define NPU_MEMPLAN_NAME(section) NPU_MEMPLAN_TEXT(section)
+
+  .section NPU_MEMPLAN_NAME({upper}_SECTION), "a"
+  .balign 16
+  .global {name}_model
+{name}_model:
+  .incbin "{file}", 0, {place.at}
+  .long .Lresident - .
+  .incbin "{file}", {place.at + 4}, {place.start - place.at - 4}
+
+  .section NPU_MEMPLAN_NAME({upper}_RESIDENT_SECTION), "aw"
+  .balign 16
+  .skip {lead}
+  .global {name}_resident
+{name}_resident:
+.Lresident:
+  .incbin "{file}", {place.start}, {place.stop - place.start}
+
+#if defined(__linux__) && defined(__ELF__)
+  .section .note.GNU-stack, "", %progbits
+#endif
+"""
+
 
 DESCRIPTION = "Planned by npu_memplan, in the form of Vela's output"
 _ARENA_ALIGNMENT = 16  # of tensors in TFLite Micro's arena
@@ -258,3 +392,167 @@ def _offsets(parts: Divided, calls: Mapping[str, Invoke], places: Mapping[str, i
         if tensor.is_variable and tensor.arena_offset >= 0 and tensor.arena_offset in homes:
             found.setdefault(tensor.index, homes[tensor.arena_offset])
     return found
+
+
+Make = Callable[[Path, CompileOptions], Emitted]
+
+
+def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, as_json: bool, make: Make = emit) -> str:
+    """Write the file `output` that `make` makes of `model`; what its firmware needs, in words or as JSON."""
+    if output.suffix != ".tflite":
+        raise EmitError(
+            f"--emit vela-tflite writes one file: give --output a name that ends in .tflite, not {output.name!r}"
+        )
+    assembly_path = output.with_suffix(".S")
+    files = (output, assembly_path) if options.resident != "none" else (output,)
+    for path in files:
+        _check_free(path, force)
+    emitted = make(model, options)
+    for path in files:
+        _check_free(path, force)  # it has taken a while
+    if emitted.resident:
+        text = assembly(model_name(output.stem), output.name, emitted.content, emitted.resident)
+        write_whole(assembly_path, text.encode())
+    write_whole(output, emitted.content)
+    if as_json:
+        files_written = {"file": str(output), **({"assembly": str(assembly_path)} if emitted.resident else {})}
+        return json.dumps({**summary(emitted), **files_written})
+    return "\n".join(_lines(emitted, output))
+
+
+def _check_free(path: Path, force: bool) -> None:
+    """`OutputError` when there is such a file already, unless `force`."""
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists already; give --force to replace it, or another --output")
+
+
+def summary(emitted: Emitted) -> dict[str, Any]:
+    """For --json."""
+    return {
+        "accelerator": emitted.accelerator,
+        "arena_bytes": emitted.arena_bytes,
+        "available_bytes": emitted.available_bytes,
+        "fast_memory_bytes": emitted.fast_bytes,
+        "resident_bytes": len(emitted.resident),
+        "vela_arena_bytes": emitted.vela_arena_bytes or None,  # null: unknown
+        "estimated_cycles": emitted.cycles,
+        "estimated_ms": 1000 * emitted.cycles / emitted.clock_hz,
+        "vela_estimated_cycles": emitted.vela_cycles or None,
+        "status": emitted.planned.plan.status.value,
+        "planner": emitted.planned.plan.planner,
+        "file_bytes": len(emitted.content),
+        "payload_bytes": emitted.payload_bytes,
+        "constants_bytes": emitted.constants_bytes,
+        "operators": list(emitted.operators),
+        "check": to_builtins(emitted.check),
+        "notes": list(emitted.notes),
+    }
+
+
+def _time(emitted: Emitted) -> str:
+    vela = f"; Vela's own stream: {emitted.vela_cycles:,}" if emitted.vela_cycles else ""
+    milliseconds = 1000 * emitted.cycles / emitted.clock_hz
+    return f"time       {emitted.cycles:,} cycles of the NPU, {milliseconds:.3f} ms (estimated){vela}"
+
+
+def _room(emitted: Emitted) -> list[str]:
+    """What the arena has at most, where a board or --pool says so; no plan is larger."""
+    size, board = emitted.available_bytes, emitted.planned.extracted.loaded.request.options.board
+    there = f"{board} has" if board else "--pool has"
+    return [] if size is None else [f"fits       {emitted.arena_bytes:,} of {size:,} bytes that {there}"]
+
+
+def _lines(emitted: Emitted, output: Path) -> list[str]:
+    vela = f"; Vela's own: {emitted.vela_arena_bytes:,}" if emitted.vela_arena_bytes else ""
+    lines = [
+        f"{output.name}: {emitted.accelerator}, {len(emitted.content):,} bytes",
+        f"arena      {emitted.arena_bytes:,} bytes planned ({emitted.planned.plan.status.value}){vela}",
+        *_room(emitted),
+        "           TFLite Micro adds its own structures and the scratch of its kernels",
+        _time(emitted),
+        f"operators  {', '.join(emitted.operators)}: the resolver has to know these",
+        f"NPU        {emitted.payload_bytes:,} bytes of payloads and {emitted.constants_bytes:,} of constants",
+    ]
+    if emitted.fast_bytes:
+        lines.append(f"driver     ethosu_init is to get at least {emitted.fast_bytes:,} bytes of fast memory")
+    if emitted.resident:
+        beside = output.with_suffix(".S").name
+        lines.append(
+            f"resident   {len(emitted.resident):,} bytes of constants are to lie in fast memory: assemble {beside}"
+        )
+        lines.append("           in place of the file; the time is that of a run with them there")
+    lines += [f"note       {note}" for note in emitted.notes]
+    for number, line in enumerate(result_lines(emitted.operators_of_model, emitted.check)):
+        lines.append(line.replace("Results: ", "results    ") if not number else f"         {line}")
+    return [*lines, f"written to {output}"]
+
+
+FILE_NAME = "arena.json"
+
+
+def write_files(models: Sequence[Path], options: CompileOptions, folder: Path, make: Make = emit) -> dict[str, Any]:
+    """Write NAME.tflite of every model, and what their firmware needs, into an empty directory; the latter."""
+    if options.resident not in ("none", "all"):
+        raise EmitError(
+            f"--resident {options.resident} would be of every network by itself; give --resident all, or compile each: "
+            "compile --emit vela-tflite --resident SIZE"
+        )
+    made: dict[str, Emitted] = {}
+    for model in models:
+        name = model_name(model.stem)
+        if model.is_dir():
+            raise EmitError(f"{model} is an artifact; --emit vela-tflite takes models")
+        if name in made:
+            raise EmitError(f"two networks would be called {name}; rename the file {model}")
+        made[name] = make(model, options)
+        _check_states(made[name].content, model)
+        (folder / f"{name}.tflite").write_bytes(made[name].content)
+        if resident := made[name].resident:
+            text = assembly(name, f"{name}.tflite", made[name].content, resident)
+            (folder / f"{name}.S").write_text(text, encoding="utf-8")
+    needs = _needs(made)
+    (folder / FILE_NAME).write_text(json.dumps(needs, indent=1) + "\n", encoding="utf-8")
+    return needs
+
+
+def _check_states(content: bytes, model: Path) -> None:
+    """`EmitError` where states are in the planned part, which the next interpreter overwrites."""
+    states = [t.name for t in read_network(content, model.name).tensors if t.is_variable and t.arena_offset >= 0]
+    if states:
+        raise EmitError(
+            f"{model.name} keeps {states[0]!r} in the planned part of the arena, which other interpreters overwrite; "
+            "give its interpreter an arena of its own: compile --emit vela-tflite"
+        )
+
+
+def _needs(made: Mapping[str, Emitted]) -> dict[str, Any]:
+    planned = [one.arena_bytes for one in made.values()]
+    return {
+        "planned_bytes": max(planned),
+        "apart_bytes": sum(planned),
+        "fast_memory_bytes": max(one.fast_bytes for one in made.values()),
+        "resident_bytes": sum(len(one.resident) for one in made.values()),
+        "operators": list(dict.fromkeys(operator for one in made.values() for operator in one.operators)),
+        "networks": [{"file": f"{name}.tflite", **summary(one)} for name, one in made.items()],
+    }
+
+
+def format_needs(needs: Mapping[str, Any], output: Path) -> str:
+    """What `write_files` gave, for people."""
+    lines = [
+        f"{output.name}: {counted(len(needs['networks']), 'network')}; one arena, "
+        f"{needs['planned_bytes']:,} bytes planned ({needs['apart_bytes']:,} apart)",
+        "           TFLite Micro adds its own structures of every interpreter, and the scratch of its kernels",
+        *(
+            f"  {one['file']}: {one['arena_bytes']:,} bytes ({one['status']}); {one['estimated_cycles']:,} cycles"
+            for one in needs["networks"]
+        ),
+        f"operators  {', '.join(needs['operators'])}: the resolver has to know these",
+    ]
+    if needs["fast_memory_bytes"]:
+        lines.append(f"driver     ethosu_init is to get at least {needs['fast_memory_bytes']:,} bytes of fast memory")
+    if needs["resident_bytes"]:
+        lines.append(
+            f"resident   {needs['resident_bytes']:,} bytes of constants are to lie in fast memory: NAME.S of each"
+        )
+    return "\n".join([*lines, f"written to {output}"])

@@ -1,8 +1,16 @@
-"""A network as TFLite Micro will run it: NPU functions and CPU operators in order, whichever compiler chose them.
+"""A network as TFLite Micro will run it, as parts and as one IRModule.
+
+A network as TFLite Micro will run it: NPU functions and CPU operators in order, whichever compiler chose them.
 
 Invariant: every operator of the network is in exactly one step; a function's parameters are tensors of the network. No
 group for the NPU needs the result of an operator outside that itself needs a result of the group, and the operators of
 a group hang together by tensors that they make.
+
+The steps of a network as one IRModule, in which TFLite Micro's operators only say what they touch.
+
+Invariant: such an operator touches all it reads and all it writes at one point of time, so what it writes never
+overlaps what it reads; what it needs besides is TFLite Micro's to find around the plan. A reshape of TFLite Micro
+copies nothing when both its tensors are the same bytes, so they are.
 """
 
 from __future__ import annotations
@@ -19,19 +27,22 @@ from ..extract import prepare
 from ..extract.program import Fixed, View, result_views
 from ..extract.relax.walk import walk
 from ..frontend.attributes import operators_of
+from ..frontend.host_ops.tir import Function, cast, const, first_of
 from ..frontend.load import lowered_for
 from ..frontend.start import vela_options
+from ..frontend.tflite.described import network_attributes
 from ..frontend.tflite.lifted import compiled_by_vela
-from ..models.file import UnsupportedModelError
+from ..frontend.tflite.main_builder import MainBuilder
+from ..models.flatbuffer import UnsupportedModelError
 from ..models.network import CpuOperator, Network
+from ..models.tensor import Tensor
 from ..models.tflite import read_network
 from ..models.variables import kept_variables
 from ..models.vela import NpuCall
 from ..models.vela_file import rebuilt
 from ..request import Request
-from ..vela.arguments import arguments
 from ..vela.cross_call import with_cross_call_tensors
-from ..vela.lift import lift
+from ..vela.lift import arguments, lift
 from ..vocabulary import OPERATORS, TFLITE_RESHAPING, is_npu
 
 
@@ -248,3 +259,55 @@ def _producers(network: Network) -> dict[int, list[int]]:
         operator.index: [producer[t] for t in operator.inputs if t in producer and producer[t] != operator.index]
         for operator in network.cpu_operators
     }
+
+
+def step_name(number: int) -> str:
+    """The function of a step."""
+    return f"step{number}"
+
+
+def as_module(divided: Divided) -> Any:
+    """The module; function `step_name(i)` is step i, but for reshapes, which are none."""
+    from tvm import relax
+
+    network = as_network(divided)
+    builder = MainBuilder(network)
+    builder.one_value_a_state()
+
+    def emit(step: NpuCall | CpuOperator) -> None:
+        part = divided.steps[step.index]
+        inputs = [builder.value(i) for i in step.inputs]
+        if isinstance(part, NpuPart):
+            if part.constants:
+                inputs.append(relax.const(np.frombuffer(part.constants, np.uint8)))
+            updated = {tensor: step.inputs.index(tensor) for tensor in part.updates}
+            builder.call(part.primfunc, step_name(step.index), inputs, part.writes, updated)
+        elif _is_view(network, part, step.inputs):
+            target = step.outputs[0]
+            builder.bind(target, relax.op.reshape(inputs[0], network.tensors[target].shape or (1,)))
+        elif step.outputs:
+            tensors = ([network.tensors[i] for i in indices] for indices in (step.inputs, step.outputs))
+            builder.call(_touching(*tensors), step_name(step.index), inputs, step.outputs)
+
+    return builder.build(emit, network_attributes(network, builder.states, ()))
+
+
+def _is_view(network: Network, operator: CpuOperator, inputs: Sequence[int]) -> bool:
+    """Whether the planned inputs are the one tensor that a reshape sees in another shape."""
+    alone = operator.name == "RESHAPE" and operator.inputs and tuple(inputs) == operator.inputs[:1]
+    return bool(alone) and network.keeps_bytes(operator)
+
+
+def _touching(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
+    """A PrimFunc that reads of every input and writes to every output, in one statement."""
+    function = Function()
+    sources = [function.buffer(f"input{i}", t.shape, t.dtype) for i, t in enumerate(inputs)]
+    targets = [function.buffer(f"output{i}", t.shape, t.dtype) for i, t in enumerate(outputs)]
+    with function.loop(2):
+        for target in targets:
+            dtype = str(target.dtype)
+            value = cast(0, "int32")
+            for source in sources:
+                value = value + cast(first_of(source), "int32")
+            function.store(target, cast(value, dtype), *[const(0)] * len(target.shape))
+    return function.finish([*sources, *targets], "cpu")

@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 import pytest
 
-from npu_memplan.artifact.check import CheckResult, CheckVerdict
-from npu_memplan.cache import programs
-from npu_memplan.cache.programs import CacheError, ProgramCache, program_cache
+from npu_memplan import cache
+from npu_memplan.artifact.model import CheckResult, CheckVerdict
+from npu_memplan.cache import CacheError, ProgramCache, program_cache
 from npu_memplan.commands.compile import command
 from npu_memplan.compiler import plan_model
-from npu_memplan.files.user_cache import ContentStore
+from npu_memplan.files.folders import ContentStore
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import registry
 
@@ -115,7 +115,7 @@ def test_it_is_off_where_the_environment_says_so(shared_model: Callable[[str], P
 
 
 def keys(model: Path, every: Iterable[CompileOptions]) -> list[str | None]:
-    return [programs._program_key(model, options, "") for options in every]
+    return [cache._program_key(model, options, "") for options in every]
 
 
 def test_all_that_a_program_depends_on_is_in_its_key(
@@ -125,7 +125,7 @@ def test_all_that_a_program_depends_on_is_in_its_key(
     model.write_bytes(shared_model("hello_world_int8").read_bytes())
     (tmp_path / "mine.ini").write_text("[a]")
     usual = CompileOptions(vela_ini=str(tmp_path / "mine.ini"))
-    known = {programs._program_key(model, usual, ""), programs._program_key(model, usual, "sram")}
+    known = {cache._program_key(model, usual, ""), cache._program_key(model, usual, "sram")}
     known |= set(keys(model, [replace(usual, effort="quick"), replace(usual, pools={"sram": 4096})]))
     (tmp_path / "mine.ini").write_text("[b]")
     known |= set(keys(model, [usual]))
@@ -133,7 +133,7 @@ def test_all_that_a_program_depends_on_is_in_its_key(
     known |= set(keys(model, [usual]))
     known |= set(keys(model.rename(tmp_path / "other.tflite"), [usual]))
     model = tmp_path / "other.tflite"
-    monkeypatch.setattr(programs, "versions", lambda run: (("npu_memplan", "9"),))
+    monkeypatch.setattr(cache, "versions", lambda run: (("npu_memplan", "9"),))
     known |= set(keys(model, [usual]))
     assert len(known) == 8
     assert None not in known
@@ -227,14 +227,14 @@ def test_the_store_keeps_to_its_size(tmp_path: Path) -> None:
 
 def test_sizes_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NPU_MEMPLAN_CACHE", str(tmp_path))
-    monkeypatch.setenv(programs.VARIABLE, "64KiB")
+    monkeypatch.setenv(cache.VARIABLE, "64KiB")
     assert program_cache() == ProgramCache(ContentStore(tmp_path / "programs", 65536))
     assert program_cache(False) is None
-    monkeypatch.setenv(programs.VARIABLE, "off")
+    monkeypatch.setenv(cache.VARIABLE, "off")
     found = program_cache(True)
     assert program_cache() is None
     assert found is not None
     assert found.store.max_bytes == 512 << 20
-    monkeypatch.setenv(programs.VARIABLE, "plenty")
+    monkeypatch.setenv(cache.VARIABLE, "plenty")
     with pytest.raises(CacheError, match="NPU_MEMPLAN_PROGRAM_CACHE"):
         program_cache()

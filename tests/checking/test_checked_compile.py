@@ -12,13 +12,10 @@ from click.testing import CliRunner
 
 import npu_memplan as nm
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.check import CheckResult, CheckVerdict, FirstDifference
-from npu_memplan.artifact.parts import Operator
-from npu_memplan.checking import candidates
-from npu_memplan.checking import compile as checking
-from npu_memplan.checking.budget import work_of
-from npu_memplan.checking.judge import suspects, with_result
-from npu_memplan.checking.mode import CheckMode, CheckModeError, check_mode
+from npu_memplan.artifact.model import CheckResult, CheckVerdict, FirstDifference, Operator
+from npu_memplan.checking import claims
+from npu_memplan.checking import claims as checking
+from npu_memplan.checking.judge import CheckMode, CheckModeError, check_mode, suspects, with_result, work_of
 from npu_memplan.cli import cli
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Claim, Exactness
@@ -26,7 +23,7 @@ from npu_memplan.frontend.tflite import described
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from npu_memplan.process.incidents import STRICT
-from npu_memplan.report.text.checked import results
+from npu_memplan.report.text.compile_result import results
 from tests.exactness.test_doubts import select_of_reshaped
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
@@ -141,7 +138,7 @@ def test_what_is_behind_a_claimed_difference_is_judged(
 def test_where_nothing_is_right_nothing_is_written(
     wrong_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "_TRIED", 0)
+    monkeypatch.setattr(claims, "_TRIED", 0)
     what = r"NOT exact: .* first in operator 1 CONV_2D 't4' .*; nothing is written"
     with pytest.raises(nm.InternalError, match=what):
         nm.compile(wrong_stream, tmp_path / "out", check=True)
@@ -160,7 +157,7 @@ def test_at_last_all_operators_go_to_the_host(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(
         weight_codec, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
     )
-    monkeypatch.setattr(candidates, "_TRIED", 1)
+    monkeypatch.setattr(claims, "_TRIED", 1)
     model = tmp_path / "conv.tflite"
     model.write_bytes(split_then("CONV_2D", batch=1))
     made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
@@ -174,17 +171,17 @@ def test_programs_that_are_all_wrong_are_named() -> None:
     first = FirstDifference("random:0", 0, "CONV_2D", "y", 4, 1, 2.0, "LSB")
     wrong = CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", elements=4, mismatches=1, first=first)
 
-    def made(options: CompileOptions) -> candidates.CheckedProgram[str]:
-        return candidates.CheckedProgram("", options, options.npu_compiler, operators, wrong)
+    def made(options: CompileOptions) -> claims.CheckedProgram[str]:
+        return claims.CheckedProgram("", options, options.npu_compiler, operators, wrong)
 
     options = CompileOptions()
     with pytest.raises(
         nm.InternalError, match=r"nor is that of --npu-compiler tvm, --npu-compiler vela --host-ops CON"
     ):
-        candidates.right_program(made(replace(options, npu_compiler="vela")), options, made)
+        claims.right_program(made(replace(options, npu_compiler="vela")), options, made)
     own = replace(options, operators=("own.py",))
-    with pytest.raises(candidates.WrongOperatorError, match="CONV_2D 'y': 1 of 4 elements differ"):
-        candidates.right_program(made(replace(own, npu_compiler="vela")), own, made)
+    with pytest.raises(claims.WrongOperatorError, match="CONV_2D 'y': 1 of 4 elements differ"):
+        claims.right_program(made(replace(own, npu_compiler="vela")), own, made)
 
 
 @pytest.mark.usefixtures("lenient")
@@ -208,8 +205,8 @@ def test_vela_is_no_alternative_where_an_input_is_streamed(tmp_path: Path) -> No
     made = nm.compile(model, tmp_path / "out", check=False, stream_input="image")
     first = FirstDifference("random:0", operator=0, kind="CONV_2D", name="y")
     wrong = CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", first=first)
-    first_tried = candidates.CheckedProgram(None, made.target, "tvm", made.operators, wrong)
-    found = candidates.Alternatives(options, first_tried).next()
+    first_tried = claims.CheckedProgram(None, made.target, "tvm", made.operators, wrong)
+    found = claims.Alternatives(options, first_tried).next()
     assert found is not None
     assert (found.npu_compiler, found.host_ops) == ("tvm", ("CONV_2D",))
 
@@ -226,7 +223,7 @@ def test_an_operation_that_the_npu_model_refuses_goes_to_the_host(tmp_path: Path
 
 
 def test_no_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npu_memplan.checking.worker.run", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr("npu_memplan.checking.judge.run", lambda *_: pytest.fail("it was run"))
     done = CliRunner().invoke(cli, ["compile", str(KWS), "-o", str(tmp_path / "out"), "--no-check"])
     assert done.exit_code == 0, done.output
     text = " ".join(done.stdout.split())
@@ -310,7 +307,7 @@ def test_the_environment_speaks_where_the_call_does_not(monkeypatch: pytest.Monk
 
 
 def test_the_extreme_input_has_the_ends_of_its_type_in_range() -> None:
-    from npu_memplan.artifact.parts import TensorSlot
+    from npu_memplan.artifact.model import TensorSlot
     from npu_memplan.files.arrays import read_inputs
 
     def made(dtype: str, scale: float, zero_point: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.check import CheckVerdict
+from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.cli import cli
 from npu_memplan.frontend.tflite import described
 from npu_memplan.process.incidents import STRICT
@@ -67,7 +67,7 @@ def test_a_library_is_right_or_another_one(wrong_stream: Path, tmp_path: Path) -
 def test_a_library_that_is_wrong_everywhere_is_not_written(
     wrong_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npu_memplan.checking.candidates._TRIED", 0)
+    monkeypatch.setattr("npu_memplan.checking.claims._TRIED", 0)
     tar = tmp_path / "module.tar"
     code, _ = call("tvmc", "compile", "--npu-compiler", "vela", wrong_stream, "-o", tar)
     assert code != 0

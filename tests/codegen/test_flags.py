@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.references.tflite import TFLiteReference
-from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
+from fvp_runner.references.kernels import TFLiteReference
+from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT
 from npu_memplan.exactness import EXACT, Code
 from npu_memplan.models.network import Network

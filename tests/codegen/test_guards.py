@@ -15,11 +15,11 @@ import pytest
 from msgspec import structs
 
 from fvp_runner.base import PlanRefusedError, RunOptions
-from fvp_runner.firmware_build.layout import place
+from fvp_runner.firmware_build.sources import place
 from fvp_runner.guards import GUARD_BYTES, GuardError
 from fvp_runner.host import runner as host
 from fvp_runner.runner import RUNNERS, create
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.cli import cli, main
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions

@@ -16,16 +16,15 @@ import pytest
 from fvp_runner import runner
 from fvp_runner.base import RunTimeoutError
 from fvp_runner.host import runner as host
-from fvp_runner.host import shared_object
 from fvp_runner.npu_model.errors import NpuModelError
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build
 from npu_memplan.problem import Placement, used_bytes
-from npu_memplan.report.writing import write
+from npu_memplan.report.files import write
 from npu_memplan.stages import Planned
 from npu_memplan.verify import verify
 from tests.support.inputs import load_inputs
@@ -171,7 +170,7 @@ def test_a_c_compiler_that_hangs_is_ended(hanging, tmp_path, monkeypatch):
     script.chmod(0o755)
     monkeypatch.setenv("CC", str(script))
     with pytest.raises(runner.RunnerError, match=r"cc took longer than 0\.2 s for the C of"):
-        shared_object.build(hanging, Artifact.load(hanging), timeout_s=0.2)
+        host.build(hanging, Artifact.load(hanging), timeout_s=0.2)
 
 
 @pytest.mark.parametrize(("how", "words"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from npu_memplan.artifact.files import read_problem
 from npu_memplan.cli import main
-from npu_memplan.codegen.c_names import comment, member
+from npu_memplan.codegen.c_text import comment, member
 from npu_memplan.compiler import compile_model
 from npu_memplan.names import identifier, printable, printable_lines
 from npu_memplan.options import CompileOptions, OptionError

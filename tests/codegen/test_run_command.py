@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.artifact import Artifact
 from tests.support.entry import exit_code
 from tests.support.needs import need_runner

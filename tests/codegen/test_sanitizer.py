@@ -14,7 +14,7 @@ from fvp_runner.base import RunnerMissingError, RunOptions
 from fvp_runner.host.instrumented import called_steps
 from fvp_runner.host.runner import LocalRunner
 from fvp_runner.host.sanitizer import SanitizerError
-from npu_memplan.artifact.parts import Call, TensorSlot
+from npu_memplan.artifact.model import Call, TensorSlot
 from npu_memplan.cli import main
 from npu_memplan.problem import Agent, Buffer, BufferKind, Lifetime, Placement
 from tests.support.plain_artifacts import plain_artifact, write

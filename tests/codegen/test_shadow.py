@@ -13,12 +13,12 @@ from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import LocalRunner
 from fvp_runner.host.shadow import UnwrittenInputError
 from npu_memplan.compiler import compile_model
-from npu_memplan.ethosu.program.webs import WebBuilder
+from npu_memplan.ethosu.program.overlap import WebBuilder
 from npu_memplan.frontend.tflite import lifted
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, extract_problem, lower, plan, read
 from npu_memplan.problem import BufferKind
-from npu_memplan.report.writing import write
+from npu_memplan.report.files import write
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite

@@ -12,13 +12,12 @@ from tvm import relax, tirx
 from tvm.script import tirx as T
 
 from npu_memplan.codegen import CodegenError
-from npu_memplan.codegen.c_array import c_array
+from npu_memplan.codegen.c_text import c_array
 from npu_memplan.codegen.entry import RUNTIME_TEXT
 from npu_memplan.codegen.host_c import print_functions
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources, write_sources
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
 from npu_memplan.names import identifier

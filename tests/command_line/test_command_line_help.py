@@ -16,9 +16,9 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from npu_memplan.cli import COMMANDS, cli
-from npu_memplan.command_line.groups import GroupedCommand
+from npu_memplan.command_line import GroupedCommand
 from npu_memplan.ethosu.arch import ACCELERATORS
-from npu_memplan.process.phases import listening, report_phase
+from npu_memplan.process.incidents import listening, report_phase
 from npu_memplan.target_data import board_names
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fvp_runner.emulators.armdecode import DecodeError, decode, instruction_length, next_it_state
+from fvp_runner.emulators.trap import DecodeError, decode, instruction_length, next_it_state
 
 BASE, SIZE, CODE, MIDDLE = 0x20000000, 0x4000, 0x1000, 0x20002000
 

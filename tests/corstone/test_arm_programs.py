@@ -18,7 +18,7 @@ from fvp_runner.emulators import arm_runner
 from fvp_runner.emulators.arm_runner import find_application
 from fvp_runner.emulators.fvp_command import FvpOptionError, parse_options
 from fvp_runner.emulators.own_elf import ElfRun
-from fvp_runner.firmware_build.elf import Elf
+from fvp_runner.firmware_build.build import Elf
 from npu_memplan.cli import cli
 from npu_memplan.ethosu.arch import accelerator
 from tests.support.real_data import real_model

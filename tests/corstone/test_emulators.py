@@ -22,13 +22,12 @@ from fvp_runner.base import FirmwareError, RunOptions, RunTimeoutError
 from fvp_runner.emulators import device
 from fvp_runner.emulators.device import pool_spans
 from fvp_runner.emulators.gdb import GdbError
-from fvp_runner.emulators.qemu import QemuRunner
-from fvp_runner.emulators.qemu_control import QemuError
+from fvp_runner.emulators.qemu import QemuError, QemuRunner
 from fvp_runner.emulators.unicorn import CPU, UnicornRunner
 from fvp_runner.firmware_build.build import build
 from fvp_runner.runner import create
-from npu_memplan.artifact.parts import TensorSlot
-from npu_memplan.codegen.c_array import c_array
+from npu_memplan.artifact.model import TensorSlot
+from npu_memplan.codegen.c_text import c_array
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.target_data import targets_folder
@@ -64,7 +63,7 @@ def random_inputs(artifact: Any) -> list[Any]:
 @pytest.fixture(scope="module")
 def expected(kws_by_hand: tuple[Path, Any], shared_model: Callable[[str], Path]) -> tuple[Any, Any]:
     """(outputs of tflite-micro, final pools of the local runner) of the hand-made keyword spotter."""
-    from fvp_runner.references.micro import Reference
+    from fvp_runner.references.interpreters import Reference
 
     directory, artifact = kws_by_hand
     inputs = random_inputs(artifact)

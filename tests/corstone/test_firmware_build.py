@@ -12,14 +12,12 @@ import pytest
 
 from fvp_runner.base import RunnerError, RunOptions
 from fvp_runner.emulators.device import pool_spans
-from fvp_runner.firmware_build.build import FIRMWARE, BuildError, build
-from fvp_runner.firmware_build.elf import Elf, ElfError
-from fvp_runner.firmware_build.layout import LayoutError, place
-from fvp_runner.firmware_build.sources import linker_script, program_header
+from fvp_runner.firmware_build.build import FIRMWARE, BuildError, Elf, ElfError, build
+from fvp_runner.firmware_build.sources import LayoutError, linker_script, place, program_header
 from fvp_runner.firmware_run import image_with_inputs
 from fvp_runner.guards import GUARD_BYTES
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.codegen.interface import region_config
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 from npu_memplan.target_data import board_names, load_board

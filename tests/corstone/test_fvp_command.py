@@ -16,12 +16,11 @@ from click.testing import CliRunner
 
 from fvp_runner.base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunTimeoutError
 from fvp_runner.emulators.unicorn import UnicornRunner
-from fvp_runner.firmware_build.build import Firmware, build
-from fvp_runner.firmware_build.elf import Elf
-from fvp_runner.firmware_build.layout import place
+from fvp_runner.firmware_build.build import Elf, Firmware, build
+from fvp_runner.firmware_build.sources import place
 from fvp_runner.fvp import FvpError, FvpRunner, command_line, find_binary
 from fvp_runner.runner import create
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.target_data import load_board
 from tests.support.plain_artifacts import plain_artifact, write

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import FirmwareError, RunOptions
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from fvp_runner.runner import create
 from npu_memplan import planners
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, extract_problem, lower, read
 from npu_memplan.problem import BufferKind, used_bytes
-from npu_memplan.report.writing import write
+from npu_memplan.report.files import write
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.verify import verify

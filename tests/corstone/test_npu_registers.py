@@ -8,7 +8,7 @@ import pytest
 
 from fvp_runner.register_page import EthosURegisters, Job, JobOutcome, Reg, Status
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.arch.ethosu55_65 import ETHOS_U55_65
+from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65
 from tests.support.sabotage import Sabotage, SabotagedRegisters
 
 

@@ -17,7 +17,7 @@ from fvp_runner.base import RunnerError, RunnerMissingError, RunOptions
 from fvp_runner.fvp import HINT as FVP_HINT
 from fvp_runner.result import ComparisonError, RunResult, compare, compare_output
 from fvp_runner.runner import RUNNERS
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.commands import doctor
 from npu_memplan.process.incidents import gathering

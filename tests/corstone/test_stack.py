@@ -11,7 +11,7 @@ import pytest
 from fvp_runner.base import RunOptions
 from fvp_runner.emulators import unicorn as runner
 from fvp_runner.runner import create
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from tests.support.plain_artifacts import plain_artifact, write
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import RunOptions
-from fvp_runner.firmware_build.layout import place
-from fvp_runner.firmware_build.sources import program_header
+from fvp_runner.firmware_build.sources import place, program_header
 from fvp_runner.runner import create
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.target_data import load_board
 from tests.support.plain_artifacts import plain_artifact, vela_artifact
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import FirmwareError
+from fvp_runner.firmware_run import check, parse
 from fvp_runner.guards import GuardError
-from fvp_runner.transcript import check, parse
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from tests.support.plain_artifacts import plain_artifact
 
 OUTPUT = np.arange(-20, 20, dtype=np.int8).reshape(1, 40)

@@ -13,8 +13,7 @@ import tflite
 
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.frontend.tflite.lowered import build_module
-from npu_memplan.models.file import NetworkError
-from npu_memplan.models.flatbuffer import FlatbufferError, verify_flatbuffer
+from npu_memplan.models.flatbuffer import FlatbufferError, NetworkError, verify_flatbuffer
 from npu_memplan.models.tflite import read_network
 from tests.support.tflite_builder import ModelBuilder
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import ArtifactError
+from npu_memplan.artifact.model import ArtifactError
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 

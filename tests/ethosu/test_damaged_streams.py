@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.program.hazards import schedule
+from npu_memplan.ethosu.program.overlap import find_overlaps
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.models.network import Network
 from npu_memplan.vela.lift import lift

@@ -10,10 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.program.access import AccessError, Role, accesses
-from npu_memplan.ethosu.program.featuremap import FeatureMap
-from npu_memplan.ethosu.program.ranges import merge_ranges, share_byte, strided_ranges
-from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.program.access import (
+    AccessError,
+    FeatureMap,
+    Role,
+    accesses,
+    merge_ranges,
+    share_byte,
+    strided_ranges,
+)
+from npu_memplan.ethosu.stream.decode import Operation
 from npu_memplan.ethosu.stream.isa import PoolMode, Register
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, pool, view
 from tests.support.provenance import element_bytes, shapes

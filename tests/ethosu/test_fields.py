@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_memplan.ethosu.arch import Language
-from npu_memplan.ethosu.stream import fields, fields_u85, groups
+from npu_memplan.ethosu.stream import fields
 from npu_memplan.ethosu.stream.fields import EncodeError, Field, KernelStride, signed16, word16
 from npu_memplan.ethosu.stream.isa import Op, Register
 
@@ -20,13 +20,13 @@ HOLDERS = [
     fields.Activation,
     fields.DmaRegion,
     fields.ScaleWord,
-    fields_u85.InputWord,
-    fields_u85.OutputWord,
-    fields_u85.ScaledWord,
-    fields_u85.AccumulatorWord,
-    fields_u85.TableWord,
-    fields_u85.WeightWord,
-    fields_u85.StepWord,
+    fields.InputWord,
+    fields.OutputWord,
+    fields.ScaledWord,
+    fields.AccumulatorWord,
+    fields.TableWord,
+    fields.WeightWord,
+    fields.StepWord,
 ]
 
 
@@ -74,10 +74,10 @@ def test_seventeen_bits_are_refused(value: int) -> None:
 def test_every_address_register_has_a_region_and_every_operation_its_registers() -> None:
     named = {r for r in Register if "BASE" in r.name}
     named |= {Register.DMA0_SRC, Register.DMA0_DST, Register.DMA0_IDX}
-    assert named == groups.ADDRESS_REGISTERS
-    assert {r for r in Register if r.name.endswith("REGION")} == groups.REGION_REGISTERS
-    for language, known in groups.KNOWN.items():
+    assert named == fields.ADDRESS_REGISTERS
+    assert {r for r in Register if r.name.endswith("REGION")} == fields.REGION_REGISTERS
+    for language, known in fields.KNOWN.items():
         works = [op for op in Op if op.is_kernel or op is Op.DMA_START]
         works = [op for op in works if language is Language.U85 or op is not Op.RESIZE]
-        assert frozenset().union(*(groups.registers_of(op, language) for op in works)) == known
-    assert frozenset().union(*groups.KNOWN.values()) == frozenset(Register)
+        assert frozenset().union(*(fields.registers_of(op, language) for op in works)) == known
+    assert frozenset().union(*fields.KNOWN.values()) == frozenset(Register)

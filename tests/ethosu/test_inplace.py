@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
+from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.stream.isa import PoolMode
 from npu_memplan.vela.lift import lift
 from tests.support.hand_made import conv, elementwise, network, pool, view

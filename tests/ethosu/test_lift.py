@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
+from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.isa import Register
 from npu_memplan.models.network import Network
-from npu_memplan.vela.arguments import LiftError, arguments
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import LiftError, arguments, lift
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, pool, view
 
 S = (4, 4, 16)  # 256 bytes

@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import ACCELERATORS, AcceleratorError, accelerator, accelerator_of_config
-from npu_memplan.ethosu.stream.container import (
-    ContainerError,
-    ContainerFormat,
-    Payload,
-    build_payload,
-    parse_payload,
-)
-from npu_memplan.models.file import NetworkError
+from npu_memplan.ethosu.stream.encode import ContainerError, ContainerFormat, Payload, build_payload, parse_payload
+from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.hazards.inplace import in_place_distances
-from npu_memplan.ethosu.program import overlap_search
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
+from npu_memplan.ethosu.program import overlap
+from npu_memplan.ethosu.program.hazards import in_place_distances
+from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from npu_memplan.ethosu.stream.groups import ADDRESS_REGISTERS
+from npu_memplan.ethosu.stream.fields import ADDRESS_REGISTERS
 from npu_memplan.ethosu.stream.isa import Register
 from tests.ethosu.test_overlap import Use, distances
 from tests.support.hand_made import pool, view
@@ -111,6 +111,6 @@ def test_buffers_that_wait_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> 
     def counted(*given: object) -> None:
         compared.append(given)
 
-    monkeypatch.setattr(overlap_search, "allowed_distances", counted)
+    monkeypatch.setattr(overlap, "allowed_distances", counted)
     find_overlaps(_program(copies, rows))
     assert len(compared) <= 2 * count

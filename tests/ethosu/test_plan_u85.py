@@ -11,16 +11,12 @@ import pytest
 
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
-from npu_memplan.ethosu.hazards.blockdep import blockdep
-from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.program.access import Role, accesses
-from npu_memplan.ethosu.program.chains import goes_on
-from npu_memplan.ethosu.program.featuremap import FeatureMap
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
+from npu_memplan.ethosu.program.access import FeatureMap, Role, accesses
+from npu_memplan.ethosu.program.hazards import blockdep, schedule
 from npu_memplan.ethosu.program.primfunc import from_primfunc, to_primfunc
-from npu_memplan.ethosu.program.program import NpuProgram
-from npu_memplan.ethosu.stream.commands import Command, Operation, Wait
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.program.program import NpuProgram, goes_on
+from npu_memplan.ethosu.stream.decode import Command, Operation, Wait, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.hazards.waits import schedule
+from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.primfunc import (
     REGIONS,
     PrimFuncError,
@@ -18,8 +18,7 @@ from npu_memplan.ethosu.program.primfunc import (
     to_primfunc,
 )
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, ProgramError
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.models.network import Network
 from npu_memplan.vela.lift import lift

@@ -8,13 +8,12 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
+from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole
-from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import Operation
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
-from npu_memplan.vela.arguments import arguments
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import arguments, lift
 from npu_memplan.verify import verify
 from tests.support.hand_made import conv, dma, elementwise, network, view
 from tests.support.provenance import Memory, execute, same

@@ -11,16 +11,14 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
+from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.models.network import Network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
-from npu_memplan.vela.arguments import arguments
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import arguments, lift
 from npu_memplan.verify import verify
 from tests.support.provenance import Memory, execute, same
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.program.featuremap import FeatureMap
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.groups import IFM, OFM
+from npu_memplan.ethosu.program.access import FeatureMap
+from npu_memplan.ethosu.stream.decode import Operation
+from npu_memplan.ethosu.stream.fields import IFM, OFM
 from npu_memplan.ethosu.stream.isa import Register as R
 from npu_memplan.ethosu.stream.isa import Upscale
-from npu_memplan.vela.runs import join_runs
+from npu_memplan.vela.lift import join_runs
 from tests.support.hand_made import dma, pool, view
 
 WIDTH, DEPTH = 3, 2

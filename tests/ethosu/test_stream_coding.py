@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
-from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
-from npu_memplan.ethosu.stream.decode import StreamError, decode
+from npu_memplan.ethosu.stream.decode import Command, Marker, Operation, StreamError, Wait, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.fields import EncodeError
-from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.stream.languages import REGISTERS
+from npu_memplan.ethosu.stream.isa import REGISTERS, Op, Register
 
 STOP = Marker(Op.STOP, 0xFFFF)
 LANGUAGES = tuple(Language)

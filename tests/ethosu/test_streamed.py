@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from npu_memplan.ethosu.program.streamed import Feed, feeds, parts
+from npu_memplan.ethosu.program.program import BufferRole, Feed, NpuBuffer, NpuOperation, NpuProgram, feeds, parts
 from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early
 from npu_memplan.ethosu.stream.isa import Op, Register
 

@@ -8,8 +8,8 @@ from math import ceil
 import pytest
 
 from npu_memplan.ethosu.arch import OutputKind, accelerator
-from npu_memplan.ethosu.stream.commands import Operation, Wait
-from npu_memplan.ethosu.stream.groups import ADDRESS_REGISTERS
+from npu_memplan.ethosu.stream.decode import Operation, Wait
+from npu_memplan.ethosu.stream.fields import ADDRESS_REGISTERS
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from npu_memplan.ethosu.time import Bound, Cause, Direction, Memory, MemoryMap, Pulse, Traffic, estimate
 from npu_memplan.ethosu.time.compute import multiplier_cycles, output_cycles

@@ -11,8 +11,7 @@ import pytest
 
 from benchmarks.time_cells import HEADINGS, MARK, Cell, cells, grouped, mean, summary
 from npu_memplan.ethosu.arch import Language, accelerator
-from npu_memplan.ethosu.stream.commands import Command
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Command, decode
 from npu_memplan.ethosu.time import Direction, Estimate, MemoryMap, Pulse, estimate, load_system
 from npu_memplan.target_data import load_memory_mode
 from npu_memplan.vela.compiler import VelaOptions, VelaResult, compile_tflite

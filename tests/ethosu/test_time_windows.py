@@ -14,8 +14,7 @@ import pytest
 from benchmarks.time_cells import GOLDEN, around, measured
 from npu_memplan import compiler
 from npu_memplan.ethosu.arch import Architecture, accelerator
-from npu_memplan.ethosu.stream.commands import Command, Wait
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Command, Wait, decode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time import MODELS, Direction, Memory, MemoryMap, estimate
 from npu_memplan.ethosu.time.timeline import timeline

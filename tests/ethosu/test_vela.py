@@ -14,10 +14,10 @@ import pytest
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import AcceleratorError, accelerator
 from npu_memplan.ethosu.weight_codec import WeightCodecError, decode_weights, encode_scales, encode_weights
-from npu_memplan.models.file import NetworkError
+from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.process.incidents import gathering
-from npu_memplan.process.waiting import wait_for_end
+from npu_memplan.process.programs import wait_for_end
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
 from tests.support.tflite_builder import ModelBuilder
 

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from fvp_runner.npu_model.errors import BlockDependencyError
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import Architecture, accelerator
-from npu_memplan.ethosu.hazards.blockdep import blockdep
-from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.program.access import accesses
-from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.program.hazards import blockdep, schedule
+from npu_memplan.ethosu.stream.decode import Command, Marker, Operation, Wait, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from npu_memplan.models.network import Network

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_memplan.ethosu.program import webs
-from npu_memplan.ethosu.program.ranges import merge_ranges, strided_ranges
-from npu_memplan.ethosu.program.webs import NOBODY, Writers
+from npu_memplan.ethosu.program import overlap
+from npu_memplan.ethosu.program.access import merge_ranges, strided_ranges
+from npu_memplan.ethosu.program.overlap import NOBODY, Writers
 
 _SIZE = 400
 
@@ -30,7 +30,7 @@ def _ranges(draw: Any) -> Any:
 @given(steps=st.lists(st.tuples(st.booleans(), _ranges()), max_size=12))
 def test_last_writers_are_those_of_every_byte(many: int, steps: list[tuple[bool, Any]]) -> None:
     """`many` is where the implementation changes over to arrays: both ways must agree with the oracle."""
-    before, webs._MANY = webs._MANY, many
+    before, overlap._MANY = overlap._MANY, many
     try:
         memory = np.full(_SIZE, NOBODY)
         writers = Writers()
@@ -42,7 +42,7 @@ def test_last_writers_are_those_of_every_byte(many: int, steps: list[tuple[bool,
             else:
                 assert writers.readers_see(ranges) == set(memory[touched].tolist())
     finally:
-        webs._MANY = before
+        overlap._MANY = before
 
 
 class _Counting(Writers):

@@ -14,14 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from fvp_runner.base import RunOptions
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.evidence import gather as gather_module
-from npu_memplan.evidence import networks as networks_module
-from npu_memplan.evidence.gather import gather
-from npu_memplan.evidence.networks import NETWORKS, PROGRAMS, networks
-from npu_memplan.evidence.page import page
-from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, read_record
+from npu_memplan.evidence import gather as networks_module
+from npu_memplan.evidence.gather import NETWORKS, PROGRAMS, gather, networks
+from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, page, read_record
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.tflite import read_network
 from tests.support.evidence_records import table

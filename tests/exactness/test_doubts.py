@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import npu_memplan as nm
-from npu_memplan.artifact.check import CheckVerdict
-from npu_memplan.checking.compile import compile_checked
+from npu_memplan.artifact.model import CheckVerdict
+from npu_memplan.checking.claims import compile_checked
 from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import LITERT, Exactness
-from npu_memplan.models.file import UnsupportedModelError
+from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from npu_memplan.vela.worker import VelaError

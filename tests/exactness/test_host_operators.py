@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.exactness import EXACT, EXACT_AS_A_WHOLE, LIBRARY, MICRO, Code, Exactness, claim, reference_of
 from npu_memplan.frontend.host_ops import supported_names
 from npu_memplan.frontend.tflite.lifted import import_tflite
-from npu_memplan.models.file import UnsupportedModelError
+from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from tests.support.many_operators import run_together

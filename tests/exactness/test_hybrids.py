@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import LITERT, Exactness
 from npu_memplan.models.tflite import read_network

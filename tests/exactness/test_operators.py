@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
-from fvp_runner.npu_model.network.network import NetworkModel
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.npu_model.network import NetworkModel
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import EXACT, MICRO, NOT_BY_VELA, STEP, Code, Exactness, claim, reference_of
 from npu_memplan.models.tflite import read_network

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from npu_memplan.cli import cli
 from npu_memplan.frontend.tflite.needs import needs
 from npu_memplan.models.tflite import read_network
-from npu_memplan.report.text.operators import LEGEND, kinds, table, without_code
+from npu_memplan.report.text.lists import LEGEND, kinds, table, without_code
 from tests.support.operator_table import row
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.tflite_builder import ModelBuilder

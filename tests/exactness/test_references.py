@@ -10,11 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from fvp_runner.references.base import ReferenceRunError
-from fvp_runner.references.disagreement import describe_disagreements, find_disagreements
-from fvp_runner.references.kernels import KernelsReference, ReferenceOperator
-from fvp_runner.references.litert import LiteRTReference
-from fvp_runner.references.micro import Reference
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.interpreters import LiteRTReference, Reference
+from fvp_runner.references.kernels import (
+    KernelsReference,
+    ReferenceOperator,
+    TFLiteReference,
+    describe_disagreements,
+    find_disagreements,
+)
 from npu_memplan.cli import cli
 from npu_memplan.models.tflite import read_network
 from npu_memplan.sizes import counted

@@ -10,10 +10,10 @@ import pytest
 from npu_memplan.frontend.host_ops import supported_names, unsupported_reason
 from npu_memplan.frontend.tflite.lifted import from_network, import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
-from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
-from npu_memplan.vela.arguments import LiftError
 from npu_memplan.vela.compiler import compile_tflite
+from npu_memplan.vela.lift import LiftError
 from tests.support.needs import need_data
 from tests.support.operator_table import ROWS, row
 from tests.support.real_data import shared_folder

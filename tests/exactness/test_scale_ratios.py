@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.exactness import Exactness
 from tests.support.scale_pairs import KINDS, WAYS, Pair, compare, false_claims

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fvp_runner.references.base import ReferenceRunError
-from fvp_runner.references.litert import lower_version
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.interpreters import lower_version
+from fvp_runner.references.kernels import TFLiteReference
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("ai_edge_litert")

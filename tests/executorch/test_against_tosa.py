@@ -15,7 +15,7 @@ pytest.importorskip("executorch.runtime")
 pytest.importorskip("ethosu.vela")
 
 from benchmarks.executorch_programs import FORMS, measure_exported  # noqa: E402
-from fvp_runner.references.tosa import tool  # noqa: E402
+from fvp_runner.references.other_formats import tool  # noqa: E402
 from tests.support.executorch_bench.runtime import RuntimeBench  # noqa: E402
 from tests.support.executorch_networks import UNet, quantise  # noqa: E402
 

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("executorch.runtime")
 
-from fvp_runner.executorch.compiling import compile_program
+from fvp_runner.executorch.commands import compile_program
 from fvp_runner.executorch.model import ExecutorchModel
-from npu_memplan.models.executorch.reading import read_program
+from npu_memplan.models.executorch.program import read_program
 from tests.executorch.test_one_arena import twice
 from tests.executorch.test_running import REFERENCE, method, ramp
 from tests.support.executorch_bench.building import BenchError

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from npu_memplan.cli import cli
-from npu_memplan.executorch.fitting import PoolNeed, fit_pools
-from npu_memplan.executorch.lifetimes import live_bytes, placed_tensors
-from npu_memplan.models.executorch.reading import read_program
+from npu_memplan.executorch.board import PoolNeed, fit_pools
+from npu_memplan.executorch.memory_map import live_bytes, placed_tensors
+from npu_memplan.models.executorch.program import read_program
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import BoardMemory
 from tests.support.pte_file import Calls, Tensor, pte_file

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from fvp_runner.executorch import compiling
-from fvp_runner.executorch.compiling import compile_program
+from fvp_runner.executorch import commands
+from fvp_runner.executorch.commands import compile_program
 from fvp_runner.executorch.model import ExecutorchModel
 from npu_memplan.cli import cli
 from npu_memplan.errors import InternalError
-from npu_memplan.models.executorch.program import ExecutorchProgram, PlannedPlace
-from npu_memplan.models.executorch.reading import read_program
-from npu_memplan.models.executorch.vela_network import npu_calls
+from npu_memplan.models.executorch.delegates import npu_calls
+from npu_memplan.models.executorch.program import ExecutorchProgram, PlannedPlace, read_program
 from npu_memplan.models.executorch.writing import ProgramChanges, RewriteError, rewrite_program
 from tests.executorch.test_reading import BLOB, OTHER, two_methods
 from tests.executorch.test_running import REFERENCE, ramp
@@ -75,14 +74,14 @@ def test_a_wrong_delegate_is_not_written(
 ) -> None:
     """The comparison is what decides: constants that were changed on the way are found."""
     if deaf:
-        monkeypatch.setattr(compiling, "same_outputs", lambda *_: True)
+        monkeypatch.setattr(commands, "same_outputs", lambda *_: True)
 
     def damaged(data: bytes, program: ExecutorchProgram, changes: ProgramChanges) -> bytes:
         made = bytearray(rewrite_program(data, program, changes))
         made[bytes(made).index(b"weight_data") + 33] ^= 0x55  # of the first bias or weights
         return bytes(made)
 
-    monkeypatch.setattr(compiling, "rewrite_program", damaged)
+    monkeypatch.setattr(commands, "rewrite_program", damaged)
     with pytest.raises(InternalError, match=text):
         compile_program(U55, tmp_path / "o.pte", objective="bytes")
     assert not (tmp_path / "o.pte").exists()

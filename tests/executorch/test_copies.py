@@ -11,12 +11,12 @@ import pytest
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.time import cycles_by_model
-from npu_memplan.executorch.lifted_call import LiftedCall
-from npu_memplan.executorch.lowered_for import memories_for
+from npu_memplan.executorch.board import memories_for
+from npu_memplan.executorch.memory_map import LiftedCall
 from npu_memplan.executorch.replanning import ScratchError, ScratchGoal, replan_call
 from npu_memplan.executorch_lowering.native import delegate_program, native_calls
 from npu_memplan.executorch_lowering.partitioner import plan_blocks
-from npu_memplan.models.executorch.vela_network import EthosUCall, npu_calls
+from npu_memplan.models.executorch.delegates import EthosUCall, npu_calls
 from tests.executorch.test_native import SPECS, vela_blocks
 from tests.support.tosa_graphs import TosaFile
 

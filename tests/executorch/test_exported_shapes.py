@@ -19,9 +19,9 @@ pytest.importorskip("ethosu.vela")
 from executorch.backends.arm.ethosu import EthosUCompileSpec  # noqa: E402
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower  # noqa: E402
 
-from fvp_runner.executorch.compiling import compile_program  # noqa: E402
+from fvp_runner.executorch.commands import compile_program  # noqa: E402
 from npu_memplan.executorch_lowering import ethos_u_partitioner  # noqa: E402
-from npu_memplan.models.executorch.reading import read_program  # noqa: E402
+from npu_memplan.models.executorch.program import read_program  # noqa: E402
 from tests.support.executorch_bench.runtime import BenchMemory, RuntimeBench  # noqa: E402
 from tests.support.executorch_networks import quantise  # noqa: E402
 

@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("executorch.runtime")
 pytest.importorskip("ethosu.vela")
 
-from npu_memplan.models.executorch.reading import read_program
-from npu_memplan.models.executorch.vela_network import npu_calls
+from npu_memplan.models.executorch.delegates import npu_calls
+from npu_memplan.models.executorch.program import read_program
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fvp_runner.executorch.compiling import compare_programs
-from fvp_runner.executorch.inputs import delegate_inputs, method_inputs
-from npu_memplan.ethosu.stream.container import build_payload
+from fvp_runner.executorch.commands import compare_programs
+from fvp_runner.executorch.model import delegate_inputs, method_inputs
+from npu_memplan.ethosu.stream.encode import build_payload
 from npu_memplan.executorch_lowering.native import delegate_program
+from npu_memplan.models.executorch.delegates import BlockSlot, build_blocks, npu_calls, slots_data
 from npu_memplan.models.executorch.program import ExecutorchProgram
-from npu_memplan.models.executorch.vela_blocks import BlockSlot, build_blocks, slots_data
-from npu_memplan.models.executorch.vela_network import npu_calls
 from npu_memplan.models.network import Network
 from npu_memplan.vela.compiler import VelaOptions, compile_tosa
 from tests.support.tosa_graphs import TosaFile

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fvp_runner.executorch import compiling
+from fvp_runner.executorch import commands
 from npu_memplan.errors import InternalError
 from npu_memplan.executorch.replanning import ScratchError, ScratchGoal
 from npu_memplan.executorch_lowering.partitioner import PartitionerError, ethos_u_partitioner, plan_blocks
-from npu_memplan.models.executorch.program import Delegate
-from npu_memplan.models.executorch.reading import read_program
-from npu_memplan.models.executorch.vela_blocks import BACKEND, read_blocks
+from npu_memplan.models.executorch.delegates import BACKEND, read_blocks
+from npu_memplan.models.executorch.program import Delegate, read_program
 
 U55 = Path(__file__).resolve().parents[1] / "models" / "three_convolutions_u55.pte"
 VELA = 39808  # bytes of Vela's scratch
@@ -57,7 +56,7 @@ def test_other_outputs_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> Non
     def differ(*_: object, **__: object) -> None:
         raise InternalError("another output")
 
-    monkeypatch.setattr(compiling, "compare_programs", differ)
+    monkeypatch.setattr(commands, "compare_programs", differ)
     with pytest.raises(InternalError, match="another output"):
         made(ScratchGoal("bytes"))
 

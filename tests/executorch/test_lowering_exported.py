@@ -22,8 +22,8 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  
 
 from npu_memplan.executorch.replanning import ScratchError  # noqa: E402
 from npu_memplan.executorch_lowering import ethos_u_partitioner  # noqa: E402
-from npu_memplan.models.executorch.reading import read_program  # noqa: E402
-from npu_memplan.models.executorch.vela_network import npu_calls  # noqa: E402
+from npu_memplan.models.executorch.delegates import npu_calls  # noqa: E402
+from npu_memplan.models.executorch.program import read_program  # noqa: E402
 from tests.support.executorch_bench.runtime import RuntimeBench  # noqa: E402
 
 SPEC = EthosUCompileSpec("ethos-u55-128")

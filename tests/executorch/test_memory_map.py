@@ -10,9 +10,8 @@ from click.testing import CliRunner
 
 from npu_memplan.cli import cli
 from npu_memplan.commands.report import open_artifact
-from npu_memplan.executorch.lifetimes import most_held
-from npu_memplan.executorch.memory_map import memory_of
-from npu_memplan.models.executorch.reading import read_program
+from npu_memplan.executorch.memory_map import memory_of, most_held
+from npu_memplan.models.executorch.program import read_program
 from npu_memplan.problem import Agent
 from npu_memplan.verify import verify
 from tests.support.pte_file import Calls, Tensor, pte_file

@@ -12,21 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner.executorch import compiling
-from fvp_runner.executorch.simulation import fast_scratch_bytes
+from fvp_runner.executorch import commands
+from fvp_runner.executorch.model import fast_scratch_bytes
 from npu_memplan.errors import InternalError
-from npu_memplan.ethosu.stream.container import build_payload
 from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.encode import build_payload
 from npu_memplan.ethosu.time import cycles_by_model
-from npu_memplan.executorch.lowered_for import memories_for
+from npu_memplan.executorch.board import memories_for
 from npu_memplan.executorch.replanning import ScratchError, ScratchGoal
 from npu_memplan.executorch_lowering import native, partitioner
 from npu_memplan.executorch_lowering.native import NativeBlocksError, delegate_program, native_calls
 from npu_memplan.executorch_lowering.partitioner import PartitionerError, ethos_u_partitioner, plan_blocks
 from npu_memplan.frontend.tosa.layers import TosaLayersError
-from npu_memplan.models.executorch.reading import read_program
-from npu_memplan.models.executorch.vela_blocks import BlockSlot, build_blocks, slots_data
-from npu_memplan.models.executorch.vela_network import npu_calls
+from npu_memplan.models.executorch.delegates import BlockSlot, build_blocks, npu_calls, slots_data
+from npu_memplan.models.executorch.program import read_program
 from npu_memplan.models.network import Network
 from npu_memplan.vela.compiler import VelaOptions, compile_tosa
 from tests.support.tosa_graphs import TosaFile
@@ -204,7 +203,7 @@ def test_other_outputs_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> Non
         seen.append(same_kernels)
         raise InternalError("another output")
 
-    monkeypatch.setattr(compiling, "compare_programs", differ)
+    monkeypatch.setattr(commands, "compare_programs", differ)
     with pytest.raises(InternalError, match="another output"):
         plan_blocks(vela_blocks(graph()), SPECS, ScratchGoal("bytes"), "tvm", graph())
     assert seen == [False]
@@ -217,7 +216,7 @@ def test_vela_is_taken_where_native_outputs_differ(monkeypatch: pytest.MonkeyPat
         if not same_kernels:
             raise InternalError("another output")
 
-    monkeypatch.setattr(compiling, "compare_programs", differ)
+    monkeypatch.setattr(commands, "compare_programs", differ)
     with pytest.warns(UserWarning, match="a delegate stays Vela's: by native lowering, another output"):
         assert plan_blocks(vela_blocks(graph()), SPECS, ScratchGoal("bytes"), "auto", graph()) == expected
 

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("executorch.runtime")
 
-from fvp_runner.executorch.compiling import compile_program
-from fvp_runner.references.tosa import TosaReference, tool
+from fvp_runner.executorch.commands import compile_program
+from fvp_runner.references.other_formats import TosaReference, tool
 from npu_memplan.executorch.replanning import ScratchGoal
 from npu_memplan.executorch_lowering.partitioner import plan_blocks
 from tests.executorch.test_native import vela_blocks

@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.executorch.compiling import HEADER, compile_program
+from fvp_runner.executorch.commands import HEADER, compile_program
 from fvp_runner.executorch.model import ExecutorchModel
 from fvp_runner.npu_model.errors import UninitialisedReadError
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.executorch import one_arena
-from npu_memplan.executorch.lifetimes import placed_tensors, tensor_blocks
-from npu_memplan.executorch.lifted_call import lift_call
+from npu_memplan.executorch.memory_map import lift_call, placed_tensors, tensor_blocks
 from npu_memplan.executorch.one_arena import OneArenaError, plan_one_arena
 from npu_memplan.executorch.replanning import replan_tensors
-from npu_memplan.models.executorch.reading import read_program
-from npu_memplan.models.executorch.vela_network import npu_calls
-from npu_memplan.vela.arguments import LiftError
+from npu_memplan.models.executorch.delegates import npu_calls
+from npu_memplan.models.executorch.program import read_program
+from npu_memplan.vela.lift import LiftError
 from tests.executorch.test_running import REFERENCE, method, ramp, real_delegate
 from tests.support.pte_file import Calls, Tensor, pte_file
 

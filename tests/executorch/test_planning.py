@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.executorch import BankError, ExecutorchPlanner, exir, memory_planning
+from npu_memplan.executorch import BankError, ExecutorchPlanner, memory_planning, planning
 
 
 @dataclass(eq=False)
@@ -39,7 +39,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Spec, Spec]]:
     """In place of ExecuTorch: a greedy planner that puts tensors one behind another, and the pairs of the list."""
     pairs: list[tuple[Spec, Spec]] = []
 
-    def greedy(alignment: int, specs: Sequence[Spec], graph: Graph, signature: object, padding: int) -> exir.GreedyPlan:
+    def greedy(
+        alignment: int, specs: Sequence[Spec], graph: Graph, signature: object, padding: int
+    ) -> planning.GreedyPlan:
         ends = {memory: size for memory, size in enumerate(graph.input_mem_buffer_sizes) if size}
         places = []
         for spec in specs:
@@ -47,16 +49,16 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Spec, Spec]]:
             places.append((memory, ends.get(memory, 0)))
             ends[memory] = ends.get(memory, 0) + spec.allocated_memory
         sizes = [ends[m] + padding if m in ends else 0 for m in range(max(ends, default=0) + 1)]
-        return exir.GreedyPlan(sizes, places)
+        return planning.GreedyPlan(sizes, places)
 
     def result(specs: Sequence[Spec], places: Sequence[tuple[int, int]], sizes: list[int]) -> SimpleNamespace:
         placed = [SimpleNamespace(mem_id=m, mem_obj_id=0, mem_offset=o) for m, o in places]
         return SimpleNamespace(spec_dict=dict(zip(specs, placed, strict=True)), bufsizes=sizes)
 
-    monkeypatch.setattr(exir, "greedy_plan", greedy)
-    monkeypatch.setattr(exir, "algorithm_result", result)
-    monkeypatch.setattr(exir, "first_control_flow", lambda graph: graph.start)
-    monkeypatch.setattr(exir, "in_place_pairs", lambda graph: iter(pairs))
+    monkeypatch.setattr(planning, "greedy_plan", greedy)
+    monkeypatch.setattr(planning, "algorithm_result", result)
+    monkeypatch.setattr(planning, "first_control_flow", lambda graph: graph.start)
+    monkeypatch.setattr(planning, "in_place_pairs", lambda graph: iter(pairs))
     return pairs
 
 
@@ -101,7 +103,7 @@ def test_views_lie_in_their_storage() -> None:
 def test_a_circle_of_storages_is_an_error() -> None:
     one, two = Spec(16, [0, 1]), Spec(16, [0, 1])
     one.storage_base, two.storage_base = two, one
-    with pytest.raises(exir.ExirError, match="goes in a circle"):
+    with pytest.raises(planning.ExirError, match="goes in a circle"):
         planned([one, two])
 
 
@@ -168,8 +170,8 @@ def test_outputs_lie_on_inputs_where_that_is_proven(stand_in: list[tuple[Spec, S
 
 def test_greedy_is_kept_where_it_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [Spec(64, [0, 3]), Spec(64, [3, 5])]
-    greedy = exir.GreedyPlan([0, 100], [(1, 0), (1, 36)])
-    monkeypatch.setattr(exir, "greedy_plan", lambda *_: greedy)
+    greedy = planning.GreedyPlan([0, 100], [(1, 0), (1, 36)])
+    monkeypatch.setattr(planning, "greedy_plan", lambda *_: greedy)
     one = memory_planning()
     assert one(16, specs, Graph(), None) == [0, 100]
     assert places(*specs) == [(1, 0), (1, 36)]
@@ -178,7 +180,7 @@ def test_greedy_is_kept_where_it_is_better(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_greedy_plan_outside_of_the_banks_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exir, "greedy_plan", lambda *_: exir.GreedyPlan([0, 100], [(1, 0), (1, 36)]))
+    monkeypatch.setattr(planning, "greedy_plan", lambda *_: planning.GreedyPlan([0, 100], [(1, 0), (1, 36)]))
     assert planned([Spec(64, [0, 3]), Spec(64, [3, 5])], banks={1: 80, 2: 80}) == [0, 64, 64]
     assert planned([Spec(64, [0, 3]), Spec(64, [3, 5])], banks={2: None}) == [0, 0, 128]
 

@@ -21,7 +21,7 @@ from executorch.runtime import Runtime  # noqa: E402
 from torch import nn  # noqa: E402
 
 from npu_memplan.executorch import BankError, ExecutorchPlanner, memory_planning  # noqa: E402
-from npu_memplan.models.executorch.reading import read_program  # noqa: E402
+from npu_memplan.models.executorch.program import read_program  # noqa: E402
 
 
 class Branches(nn.Module):  # type: ignore[misc]

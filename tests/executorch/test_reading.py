@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.models.executorch.delegates import BlockSlot, build_blocks, read_blocks
 from npu_memplan.models.executorch.program import (
     DelegateCall,
     FreeCall,
@@ -16,11 +17,11 @@ from npu_memplan.models.executorch.program import (
     PlannedPlace,
     ValueList,
     ValueTensor,
+    is_program,
+    read_named_data,
+    read_program,
 )
-from npu_memplan.models.executorch.reading import read_program
-from npu_memplan.models.executorch.segments import is_program, read_named_data
-from npu_memplan.models.executorch.vela_blocks import BlockSlot, build_blocks, read_blocks
-from npu_memplan.models.file import NetworkError
+from npu_memplan.models.flatbuffer import NetworkError
 from tests.support.pte_file import Calls, Tensor, bundle, ptd_file, pte_file
 
 MODELS = Path(__file__).resolve().parents[1] / "models"

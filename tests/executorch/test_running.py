@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.executorch.inputs import MissingKernelError, method_inputs
-from fvp_runner.executorch.model import ExecutorchModel
+from fvp_runner.executorch.model import ExecutorchModel, MissingKernelError, method_inputs
 from fvp_runner.npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from npu_memplan.cli import cli
-from npu_memplan.models.executorch.reading import read_program
+from npu_memplan.models.executorch.program import read_program
 from tests.support.pte_file import Calls, Tensor, pte_file
 
 MODELS = Path(__file__).resolve().parents[1] / "models"

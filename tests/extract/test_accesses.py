@@ -17,7 +17,7 @@ from tvm.script import tirx as T
 from npu_memplan import planners
 from npu_memplan.compiler import compile_model
 from npu_memplan.errors import InternalError
-from npu_memplan.ethosu.program.webs import WebBuilder
+from npu_memplan.ethosu.program.overlap import WebBuilder
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite import lifted
 from npu_memplan.options import CompileOptions

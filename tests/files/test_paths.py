@@ -12,11 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import ArtifactError
+from npu_memplan.artifact.model import ArtifactError
 from npu_memplan.cli import cli
 from npu_memplan.compiler import compile_model
 from npu_memplan.files.paths import (
     FolderError,
+    OutputError,
     check_folder,
     copy_folder,
     encode_c,
@@ -26,7 +27,6 @@ from npu_memplan.files.paths import (
     write_files,
     write_inside,
 )
-from npu_memplan.files.whole_file import OutputError
 from npu_memplan.options import CompileOptions
 
 MODEL = Path(__file__).resolve().parents[1] / "models" / "hello_world_int8.tflite"

@@ -12,7 +12,7 @@ import pytest
 from fvp_runner.base import RunnerError
 from fvp_runner.host.runner import LocalRunner
 from npu_memplan import compile as compile_model
-from npu_memplan.codegen.builds.incbin import LEAST_BYTES
+from npu_memplan.codegen.builds import LEAST_BYTES
 from tests.support.needs import need
 from tests.support.real_data import real_model
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan import compile as compile_model
 from npu_memplan.cli import cli
 from npu_memplan.target_data import board_names, load_board, targets_folder

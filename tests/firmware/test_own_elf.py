@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from fvp_runner.base import RunnerError, RunOptions, RunTimeoutError
 from fvp_runner.emulators.own_elf import run_elf
-from fvp_runner.emulators.qemu_machine import Semihosting
-from fvp_runner.firmware_build.elf import ElfError
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.emulators.qemu import Semihosting
+from fvp_runner.firmware_build.build import ElfError
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.target_data import board_names
 from tests.firmware.conftest import EXAMPLE

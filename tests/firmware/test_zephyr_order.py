@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fvp_runner.firmware_build.elf import Elf
+from fvp_runner.firmware_build.build import Elf
 from tests.firmware.conftest import EXAMPLE
 
 pytestmark = pytest.mark.usefixtures("tools")

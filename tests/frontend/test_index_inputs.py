@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import ArtifactError
+from npu_memplan.artifact.model import ArtifactError
 from npu_memplan.compiler import compile_model
 from npu_memplan.files.arrays import read_inputs, read_steps
 from npu_memplan.models.tflite import read_network

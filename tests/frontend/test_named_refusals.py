@@ -14,7 +14,7 @@ from npu_memplan.errors import InternalError
 from npu_memplan.frontend.errors import TvmFrontendError, imported
 from npu_memplan.frontend.tflite.lifted import import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
-from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
@@ -59,7 +59,7 @@ def test_what_is_not_of_the_file_is_no_refusal(error: Exception) -> None:
 
 
 def test_a_fault_of_ours_while_a_file_is_imported_is_no_refusal() -> None:
-    nodes = pytest.importorskip("npu_memplan.frontend.onnx.nodes", reason="needs onnx")
+    nodes = pytest.importorskip("npu_memplan.frontend.onnx", reason="needs onnx")
 
     def importer() -> None:
         nodes._nodes(None, set())

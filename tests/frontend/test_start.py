@@ -6,7 +6,7 @@ import json
 import subprocess
 from typing import Any
 
-from npu_memplan.process.python_child import python_child
+from npu_memplan.process.programs import python_child
 
 _PROGRAM = """
 import json, sys

@@ -23,7 +23,7 @@ from npu_memplan.frontend.tflite.lifted import Imported, import_host_only, impor
 from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.frontend.tflite.main_builder import MainBuilder
 from npu_memplan.frontend.tflite.on_host import refusals, unsupported_reason
-from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.names import Names, legal
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite

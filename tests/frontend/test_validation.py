@@ -12,7 +12,7 @@ import pytest
 
 from npu_memplan.frontend.host_ops import unsupported_reason
 from npu_memplan.frontend.tflite.lifted import compiled_by_vela
-from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from tests.support.contrary_models import contrary_model, read_record, write_record
 from tests.support.random_networks import draw

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
 from npu_memplan.extract import STATES

@@ -20,7 +20,7 @@ import pytest
 
 from fvp_runner.base import RunOptions
 from fvp_runner.emulators import qemu, unicorn
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact import Artifact
 from npu_memplan.c_compiler import compiler
 from npu_memplan.cmsis_nn import CmsisNNError, open_cmsis_nn

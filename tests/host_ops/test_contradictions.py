@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from npu_memplan.frontend.host_ops import unsupported_reason
-from npu_memplan.models.file import NetworkError
+from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
 from tests.support.single_op import TensorSpec, constant, write_model
 

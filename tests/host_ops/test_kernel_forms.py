@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks.host_instructions import EMULATOR, LINK_SCRIPT, STARTUP
-from fvp_runner.references.tflite import TFLiteReference
-from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
+from fvp_runner.references.kernels import TFLiteReference
+from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.models.tflite import read_network
 from tests.exactness.test_host_operators import values
 from tests.host_ops.test_cmsis_nn import cases, weights

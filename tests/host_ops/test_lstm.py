@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.frontend.host_ops import unsupported_reason
-from npu_memplan.models.file import NetworkError
+from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
 from tests.support.many_operators import run_together
 from tests.support.recurrent_models import lstm_layer

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from fvp_runner.references.tflite import TFLiteReference
-from npu_memplan.models.file import NetworkError
+from fvp_runner.references.kernels import TFLiteReference
+from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
 from tests.support.many_operators import run_together
 from tests.support.single_op import TensorSpec, constant, reference, write_model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions

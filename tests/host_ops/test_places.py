@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.exactness import Exactness
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions

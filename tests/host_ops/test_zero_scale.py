@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.frontend.tflite.lifted import import_host_only
-from npu_memplan.models.file import UnsupportedModelError
+from npu_memplan.models.flatbuffer import UnsupportedModelError
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro")

@@ -13,13 +13,11 @@ from click.testing import CliRunner, Result
 
 from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.layers.compare import LayerComparison
-from fvp_runner.layers.operator_result import OperatorResult, Verdict
-from fvp_runner.layers.record import NpuOutput, Recorder
-from fvp_runner.npu_model.bound.dma import Dma
-from fvp_runner.npu_model.bound.operation import Bound
+from fvp_runner.layers import LayerComparison, NpuOutput, OperatorResult, Recorder, Verdict
+from fvp_runner.npu_model.bound.kernels import Bound
+from fvp_runner.npu_model.bound.memory import Dma
 from fvp_runner.npu_model.spec.stream import DecodedStep
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan import compile as compile_model
 from npu_memplan.cli import cli
 from tests.support.real_data import real_model

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.application import Application
+from npu_memplan.artifact.files import Application
 from npu_memplan.cli import cli
 from npu_memplan.problem import BufferKind
 from npu_memplan.verify import Constraint, verify

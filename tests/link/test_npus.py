@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.application import Application
-from npu_memplan.link.npus import choose_npus
+from npu_memplan.artifact.files import Application
+from npu_memplan.link.joint import choose_npus
 from npu_memplan.target_data import board_names, load_board, targets_folder
 from npu_memplan.verify import verify
 from tests.link.test_link import CC, MODEL, call, softmax_of_ten

@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from npu_memplan.ethosu.arch import Architecture, Shape, accelerator
-from npu_memplan.ethosu.arch.ethosu55_65 import ETHOS_U55_65
+from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.program.access import Role
 from npu_memplan.ethosu.schedule.blocks import BESIDE, BlockChoice, Blocks, block_work
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.shram import BlockKind, BlockWork, layout
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import AccFormat, Op
 from npu_memplan.ethosu.stream.isa import Register as R
 from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map

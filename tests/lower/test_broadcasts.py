@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.elementwise import Binary
 from npu_memplan.ethosu.layers.prelu import Prelu

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
-from npu_memplan.ethosu.hazards.waits import schedule
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.ethosu.lower.lower import Lowered, lower
-from npu_memplan.ethosu.program.chains import chain_bounds
-from npu_memplan.ethosu.program.program import NpuProgram
+from npu_memplan.ethosu.program.hazards import schedule
+from npu_memplan.ethosu.program.program import NpuProgram, chain_bounds
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule import chaining
 from npu_memplan.ethosu.schedule.chaining import chained
@@ -27,7 +26,7 @@ from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro")
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 
 
 def residual(

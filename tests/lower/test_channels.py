@@ -15,7 +15,7 @@ from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.group import ChannelGroup
-from npu_memplan.ethosu.stream.groups import WEIGHTS
+from npu_memplan.ethosu.stream.fields import WEIGHTS
 from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import Chain, deep_chain, planned_alone, run_at
 from tests.support.on_model import random_inputs, run_program

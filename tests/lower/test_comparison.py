@@ -21,7 +21,7 @@ from tests.support.relax_import import import_relax
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 
 NPUS = tuple(f"ethos-u85-{macs}" for macs in (128, 256, 512, 1024, 2048))
 COMPARISONS = {

@@ -16,7 +16,7 @@ from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
-Reference = pytest.importorskip("fvp_runner.references.micro").Reference
+Reference = pytest.importorskip("fvp_runner.references.interpreters").Reference
 pytest.importorskip("tflite_micro")
 
 

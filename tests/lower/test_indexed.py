@@ -15,7 +15,7 @@ from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
-from npu_memplan.ethosu.stream.commands import Marker
+from npu_memplan.ethosu.stream.decode import Marker
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map
@@ -29,7 +29,7 @@ from tests.support.relax_import import import_relax
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 
 NPUS = tuple(f"ethos-u85-{macs}" for macs in (128, 256, 512, 1024, 2048))
 

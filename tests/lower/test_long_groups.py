@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.program.featuremap import FeatureMap
+from npu_memplan.ethosu.program.access import FeatureMap
 from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.ethosu.program.program import NpuProgram
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace

@@ -13,7 +13,7 @@ from tests.support.recurrent_models import lstm_layer as layer
 from tests.support.relax_import import import_relax
 from tests.support.tflite_builder import ModelBuilder
 
-reference = pytest.importorskip("fvp_runner.references.micro")
+reference = pytest.importorskip("fvp_runner.references.interpreters")
 pytest.importorskip("tflite_micro")
 
 STEPS, DEPTH = 3, 7

@@ -279,7 +279,7 @@ def test_many_inputs_are_joined(count: int) -> None:
 @pytest.mark.parametrize("kind", ["AVERAGE_POOL_2D", "MAX_POOL_2D"])
 def test_a_pool_reads_a_constant(kind: str) -> None:
     pytest.importorskip("tflite_micro")
-    from fvp_runner.references.tflite import TFLiteReference
+    from fvp_runner.references.kernels import TFLiteReference
     from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
     from tests.support.on_model import only_graph
     from tests.support.relax_import import import_relax

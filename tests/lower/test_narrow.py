@@ -16,8 +16,7 @@ from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.lower.operands import Operand, Window
 from npu_memplan.ethosu.lower.tensors import Padding
 from npu_memplan.ethosu.lower.views import TensorView
-from npu_memplan.ethosu.program.featuremap import FeatureMap
-from npu_memplan.ethosu.program.kernel import Kernel
+from npu_memplan.ethosu.program.access import FeatureMap, Kernel
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu

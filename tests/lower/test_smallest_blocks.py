@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.ethosu.lower.emit import LayerRefusedError
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.lower import tables
 from npu_memplan.ethosu.lower.tensors import LayerTensor

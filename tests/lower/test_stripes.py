@@ -11,11 +11,11 @@ import pytest
 
 from fvp_runner.npu_model.errors import SelfOverwriteError
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
-from npu_memplan.ethosu.hazards.waits import schedule
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.lower.lower import Lowered, lower
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
+from npu_memplan.ethosu.program.hazards import schedule
+from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.regions import places

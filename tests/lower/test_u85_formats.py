@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.ethosu.program.slices import is_sparse
+from npu_memplan.ethosu.program.access import is_sparse
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from tests.support.arithmetic_models import convolution
 from tests.support.on_model import only_graph

@@ -15,7 +15,7 @@ from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax
 
 pytest.importorskip("tflite_micro")
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 
 NPU = accelerator("ethos-u85-256")
 

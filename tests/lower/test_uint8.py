@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fvp_runner.references.base import ReferenceRunError
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.lower.scaling import conv_scale
 from tests.support.against_reference import equals_reference
 from tests.support.operator_table import row

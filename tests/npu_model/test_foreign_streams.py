@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.npu_model.network.network import NetworkModel, NetworkRun
+from fvp_runner.npu_model.network import NetworkModel, NetworkRun
 from npu_memplan.models.tflite import read_network
 
 

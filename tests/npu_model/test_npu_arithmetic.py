@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fvp_runner.npu_model.arithmetic import tables
+from fvp_runner.npu_model.arithmetic import rescale
 from fvp_runner.npu_model.arithmetic.rescale import Clamped, Scale
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
@@ -78,7 +78,7 @@ def test_clamped_output_is_exact_whatever_way_it_is_computed(
 
 
 def test_sigmoid_table_has_the_reference_values() -> None:
-    table = tables.sigmoid_table()
+    table = rescale.sigmoid_table()
     assert table[:8].tolist() == [32768, 33451, 34133, 34813, 35493, 36169, 36843, 37513]
     assert len(table) == 256
     assert table[255] == 65535
@@ -88,11 +88,11 @@ def test_sigmoid_table_has_the_reference_values() -> None:
 def test_tanh_and_sigmoid_are_close_to_the_real_functions() -> None:
     value = np.arange(-200_000, 200_000, 37)
     x = value / (3 * 4096)
-    assert np.abs(tables.sigmoid(value) - 32768 / (1 + np.exp(-x))).max() < 8
-    assert np.abs(tables.tanh(value) - 32768 * np.tanh(x)).max() < 16
-    assert tables.sigmoid(value).max() == 32767
-    assert tables.sigmoid(value).min() == 1
-    assert (tables.tanh(value).min(), tables.tanh(value).max()) == (-32767, 32767)
+    assert np.abs(rescale.sigmoid(value) - 32768 / (1 + np.exp(-x))).max() < 8
+    assert np.abs(rescale.tanh(value) - 32768 * np.tanh(x)).max() < 16
+    assert rescale.sigmoid(value).max() == 32767
+    assert rescale.sigmoid(value).min() == 1
+    assert (rescale.tanh(value).min(), rescale.tanh(value).max()) == (-32767, 32767)
 
 
 def test_interpolated_look_up() -> None:
@@ -104,7 +104,7 @@ def test_interpolated_look_up() -> None:
         b + math.floor(Fraction(int(s) * int(r), 128) + Fraction(1, 2))
         for b, s, r in zip(base[index], slope[index], rest, strict=True)
     ]
-    assert tables.lut16(table, value).tolist() == want
+    assert rescale.lut16(table, value).tolist() == want
 
 
 SHAPE = (2, 3, 4)

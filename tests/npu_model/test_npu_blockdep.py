@@ -10,9 +10,8 @@ import pytest
 from fvp_runner.npu_model.errors import BlockDependencyError
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.hazards.blockdep import blockdep
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.program.hazards import blockdep
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from tests.support.assembler import Assembler

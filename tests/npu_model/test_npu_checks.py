@@ -21,8 +21,7 @@ from fvp_runner.npu_model.errors import (
     WeightStreamShortError,
 )
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.ethosu.stream.commands import Command, Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Command, Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from tests.support.assembler import Assembler
@@ -320,7 +319,7 @@ def test_regions_must_be_plain_bytes() -> None:
 
 
 def test_a_fault_of_the_model_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fvp_runner.npu_model.bound import pooling as module
+    from fvp_runner.npu_model.bound import kernels as module
     from fvp_runner.npu_model.errors import ModelFaultError
 
     def broken(self: object) -> None:

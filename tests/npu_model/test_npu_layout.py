@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from fvp_runner.npu_model.bound.memory import FeatureMapAccess, RegionMemory
 from fvp_runner.npu_model.checks.footprint import Access, Grid, of_pieces
-from fvp_runner.npu_model.spec.layout import MapLayout
-from fvp_runner.npu_model.spec.registers import Registers
+from fvp_runner.npu_model.spec.feature_maps import MapLayout, Registers
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import Operation
 from npu_memplan.ethosu.stream.isa import Op
 
 REGS = Registers(Operation(Op.POOL, 0, {}, 0), 0)

@@ -19,16 +19,14 @@ from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
-from fvp_runner.npu_model.checks.schedule import Schedule
+from fvp_runner.npu_model.checks.hazards import Schedule
 from fvp_runner.npu_model.errors import ModelFaultError, NpuModelError, UninitialisedReadError
 from fvp_runner.npu_model.model import NpuModel
-from fvp_runner.npu_model.network.layers import LayerRecorder, compare_layers
-from fvp_runner.npu_model.network.network import NetworkInputError, NetworkModel
+from fvp_runner.npu_model.network import LayerRecorder, NetworkInputError, NetworkModel, compare_layers
 from fvp_runner.npu_model.spec.stream import DecodedStream
 from fvp_runner.references.base import ReferenceRunError
-from fvp_runner.references.micro import Reference
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from fvp_runner.references.interpreters import Reference
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network

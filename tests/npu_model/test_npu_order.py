@@ -8,8 +8,7 @@ import pytest
 from fvp_runner.npu_model.errors import BlockDependencyError, MissingWaitError, ScheduleError, UninitialisedReadError
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.stream.commands import Wait
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Wait, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.assembler import Assembler

@@ -14,8 +14,8 @@ from tests.support.trial import random_inputs, try_model
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
-from fvp_runner.npu_model.network.network import NetworkModel
-from fvp_runner.references.micro import Reference
+from fvp_runner.npu_model.network import NetworkModel
+from fvp_runner.references.interpreters import Reference
 
 MODELS = (
     ("ad01_int8", "ethos-u55-128", "Shared_Sram"),

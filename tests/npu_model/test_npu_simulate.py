@@ -20,10 +20,10 @@ from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.base import ReferenceRunError
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.stream.container import Payload, build_payload
+from npu_memplan.ethosu.stream.encode import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.files.arrays import InputError
-from npu_memplan.models.file import NetworkError
+from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
 
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from fvp_runner.npu_model.checks import blockdep as check
+from fvp_runner.npu_model.checks import hazards as check
 from fvp_runner.npu_model.errors import BlockDependencyError
 from fvp_runner.npu_model.spec.stream import DecodedStream
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
-from npu_memplan.ethosu.hazards.blockdep import blockdep
-from npu_memplan.ethosu.stream.commands import Marker, Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
+from npu_memplan.ethosu.program.hazards import blockdep
+from npu_memplan.ethosu.stream.decode import Marker, Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.tflite import read_network
@@ -36,7 +35,7 @@ def is_clean(npu: Architecture, before: Sequence[Operation], after: Sequence[Ope
     first = after[0].with_registers({Register.BLOCKDEP: value})
     stream = encode([*before, first, *after[1:], Marker(Op.STOP, 0xFFFF)])
     try:
-        return check.check(DecodedStream.decode(stream, npu)) == ()
+        return check.check_blockdep(DecodedStream.decode(stream, npu)) == ()
     except BlockDependencyError:
         return False
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner.npu_model.arithmetic import fast_weights
+from fvp_runner.npu_model.arithmetic import weights
 from fvp_runner.npu_model.arithmetic.rescale import Scale
 from fvp_runner.npu_model.errors import (
     BlockDependencyError,
@@ -24,19 +24,16 @@ from fvp_runner.npu_model.errors import (
     WeightStreamShortError,
 )
 from fvp_runner.npu_model.model import NpuModel
-from fvp_runner.npu_model.network.network import NetworkModel
+from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.npu_model.spec.stream import DecodedStep
-from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED, unconfirmed
-from fvp_runner.npu_model.spec.u85.kernels import divides
+from fvp_runner.npu_model.spec.u85 import CONFIRMED, divides, unconfirmed
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
-from npu_memplan.ethosu.stream.commands import Operation, Wait
-from npu_memplan.ethosu.stream.decode import StreamError, decode
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
+from npu_memplan.ethosu.stream.decode import Operation, StreamError, Wait, decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
-from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, PoolMode, Register
-from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding, TableKind
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, PoolMode, Register, ScaleRounding, TableKind
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
@@ -81,7 +78,7 @@ _ONE = struct.pack("<HI", 0x201E, 1 << 30)
 
 @pytest.mark.parametrize("name", _AVERAGES)
 def test_an_average_divides_once_whichever_vela_wrote_its_scale(name: str) -> None:
-    from fvp_runner.references.tflite import TFLiteReference
+    from fvp_runner.references.kernels import TFLiteReference
 
     (size, stride, padding), scale = _AVERAGES[name]
     made = 8 if padding == 0 else (8 - size) // stride + 1
@@ -114,7 +111,7 @@ def _compiled(name: str, npu: str, optimise: str) -> bytes:
     [("kws_ref_model", "Performance"), ("pretrainedResnet_quant", "Size"), ("trained_lstm_int8", "Performance")],
 )
 def test_networks_are_bit_exact(name: str, optimise: str, npu: str) -> None:
-    from fvp_runner.references.tflite import TFLiteReference
+    from fvp_runner.references.kernels import TFLiteReference
 
     data = _compiled(name, npu, optimise)
     network = read_network(data, name)
@@ -248,15 +245,15 @@ def _fast(raw: bool, small: bool, palette: list[int], body: bytes, offset: int =
 def test_fast_weights() -> None:
     """Codes of 4, 2 and 8 bits, as the header says; a zero point that raw values were moved by."""
     four = _fast(False, False, [0, 5, -255, 7], bytes([0x21, 0x03]))
-    assert fast_weights.decode(four, 3).tolist() == [5, -255, 7]
+    assert weights.decode_fast(four, 3).tolist() == [5, -255, 7]
     two = _fast(False, True, [1, -1, 2, -2], bytes([0b11100100]))
-    assert fast_weights.decode(two, 4).tolist() == [1, -1, 2, -2]
+    assert weights.decode_fast(two, 4).tolist() == [1, -1, 2, -2]
     raw = _fast(True, False, [], np.array([-128, 0, 127], np.int8).tobytes(), offset=-10)
-    assert fast_weights.decode(raw, 3).tolist() == [-118, 10, 137]
+    assert weights.decode_fast(raw, 3).tolist() == [-118, 10, 137]
     with pytest.raises(WeightStreamShortError, match="holds at most 4 weights of 2 bits"):
-        fast_weights.decode(two, 5)
+        weights.decode_fast(two, 5)
     with pytest.raises(WeightStreamError, match="raw values and a palette at once"):
-        fast_weights.decode(_fast(True, True, [], b"\0"), 1)
+        weights.decode_fast(_fast(True, True, [], b"\0"), 1)
 
 
 @pytest.mark.parametrize(

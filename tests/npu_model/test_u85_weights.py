@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fvp_runner.npu_model.arithmetic import fast_weights, mlw
-from fvp_runner.npu_model.arithmetic.ordered_weights import StreamOrder
-from fvp_runner.npu_model.spec.registers import Registers
-from fvp_runner.npu_model.spec.u85.kernels import read_sum
+from fvp_runner.npu_model.arithmetic.weights import StreamOrder, decode_fast, decode_mlw
+from fvp_runner.npu_model.spec.feature_maps import Registers
+from fvp_runner.npu_model.spec.u85 import read_sum
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.ethosu.weight_codec import encode_ordered
 from npu_memplan.ethosu.weight_order import WeightArrangement, is_sparse, streams
@@ -31,7 +29,7 @@ NPUS = [a.name for a in ETHOS_U85]
 
 def unpacked(stream: bytes, order: StreamOrder) -> list[np.ndarray[Any, Any]]:
     """The weights of each core in a stream of the fast format."""
-    whole = fast_weights.decode(stream, order.count * order.cores).reshape(-1, order.cores, order.interleaved)
+    whole = decode_fast(stream, order.count * order.cores).reshape(-1, order.cores, order.interleaved)
     return [np.ascontiguousarray(whole[:, core]).reshape(-1) for core in range(order.cores)]
 
 
@@ -83,7 +81,7 @@ def test_weights_are_read_back_in_their_places(
         *kernel, *dilation, weights.shape[3], depths[1], block, bits, part, depthwise, depth, slice_depth,
         cores=target.cores, stride_y=stride[0], stride_x=stride[1], sparse=sparse, macs=target.macs,
     )  # fmt: skip
-    found = read.arrange([mlw.decode(stream) for stream in encoded], "test")
+    found = read.arrange([decode_mlw(stream) for stream in encoded], "test")
     assert np.array_equal(found, weights.transpose(1, 2, 3, 0))
     if not depthwise and np.ptp(weights) <= 255:
         fast = encode_fast(weights, target, how)
@@ -108,7 +106,7 @@ def test_weights_stand_where_vela_puts_them(name: str, npu: str) -> None:
         (order,) = spec.orders
         written = [call.read_only[s.start : s.start + s.length].tobytes() for s in spec.weights]
         assert all(s.region == 0 for s in spec.weights)
-        decoded = unpacked(written[0], order) if spec.fast else [mlw.decode(stream) for stream in written]
+        decoded = unpacked(written[0], order) if spec.fast else [decode_mlw(stream) for stream in written]
         weights = np.ascontiguousarray(order.arrange(decoded, "test").transpose(3, 0, 1, 2))
         how = WeightArrangement(
             order.block_depth, order.micro_depth, order.slice_depth, order.ifm_bits, order.depthwise,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fvp_runner.npu_model.network.network import NetworkModel
-from npu_memplan.models.file import NetworkError
+from fvp_runner.npu_model.network import NetworkModel
+from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.network import Network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela.lift import lift

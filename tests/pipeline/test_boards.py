@@ -14,12 +14,11 @@ import pytest
 from benchmarks.boards import line
 from npu_memplan import compiler
 from npu_memplan.artifact import Artifact
-from npu_memplan.cache.programs import ProgramCache
+from npu_memplan.cache import ProgramCache
 from npu_memplan.errors import RefusalError
 from npu_memplan.ethosu.time import Needs
-from npu_memplan.files.user_cache import ContentStore
-from npu_memplan.fit.board_table import fit_cells
-from npu_memplan.fit.boards import on_boards
+from npu_memplan.files.folders import ContentStore
+from npu_memplan.fit import fit_cells, on_boards
 from npu_memplan.frontend.start import vela_options
 from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.process.incidents import STRICT

@@ -12,12 +12,12 @@ import pytest
 from fvp_runner.base import RunCheckError, RunOptions
 from fvp_runner.host import runner as host
 from fvp_runner.npu_model.errors import NpuModelError
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, extract_problem, lower, plan, read
 from npu_memplan.problem import Buffer, Plan, Problem
-from npu_memplan.report.writing import write
+from npu_memplan.report.files import write
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.verify import VerificationError, check, verify

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.cache.programs import program_cache
+from npu_memplan.cache import program_cache
 from npu_memplan.commands import run
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.process.python_child import import_path, python_child
+from npu_memplan.process.programs import import_path, python_child
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pytest
 
 from fvp_runner.base import RunOptions
 from fvp_runner.host import runner as host
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions

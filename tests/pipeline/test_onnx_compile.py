@@ -17,13 +17,13 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
 from fvp_runner.references.base import ReferenceRunError  # noqa: E402
-from fvp_runner.references.onnx import OnnxReference  # noqa: E402
+from fvp_runner.references.other_formats import OnnxReference  # noqa: E402
 from npu_memplan.cli import cli, main  # noqa: E402
 from npu_memplan.compiler import compile_model  # noqa: E402
 from npu_memplan.frontend.errors import TvmFrontendError  # noqa: E402
 from npu_memplan.frontend.host_choice import HostOpsError  # noqa: E402
 from npu_memplan.frontend.load import FormatError  # noqa: E402
-from npu_memplan.models.file import UnsupportedModelError  # noqa: E402
+from npu_memplan.models.flatbuffer import UnsupportedModelError  # noqa: E402
 from npu_memplan.models.onnx import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402

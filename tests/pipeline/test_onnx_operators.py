@@ -142,7 +142,7 @@ def test_a_pool_that_is_not_quantised_stays_on_the_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("build, operator", [(relu6, "relax.clip"), (padded, "relax.nn.pad")])
 def test_tvm_still_expands_what_is_repaired(build: Callable[[Graph, str], str], operator: str, tmp_path: Path) -> None:
-    """When this fails, the repair in frontend/onnx/repairs.py is unnecessary."""
+    """When this fails, the repair in frontend/onnx.py is unnecessary."""
     g = Graph()
     g.node("Identity", [build(g, g.stored("image", "x", STEP, 3))], "out")
     shape = (1, 4, 8, 8) if build is relu6 else (1, 4, 9, 11)

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.files import manifest
-from npu_memplan.files.owned_folder import lock, scratch_folder
-from npu_memplan.files.staging import OutputError, TakenError, staged_directory
-from npu_memplan.files.whole_file import write_whole
+from npu_memplan.files import folders
+from npu_memplan.files.folders import OutputError, TakenError, scratch_folder, staged_directory
+from npu_memplan.files.paths import lock, write_whole
 
 
 def make(target: Path, text: str = "a", force: bool = False) -> None:
@@ -34,13 +33,13 @@ def test_success_moves_everything_at_once(tmp_path: Path) -> None:
     with staged_directory(target) as staging:
         (staging / "a.txt").write_text("a")
         assert not target.exists()
-    assert sorted(p.name for p in target.iterdir()) == ["a.txt", manifest.NAME]
+    assert sorted(p.name for p in target.iterdir()) == ["a.txt", folders.NAME]
     assert [p.name for p in target.parent.iterdir()] == ["out"]
 
 
 def test_the_list_is_what_sha256sum_reads(tmp_path: Path) -> None:
     make(tmp_path / "out")
-    done = subprocess.run(["sha256sum", "-c", manifest.NAME], cwd=tmp_path / "out", capture_output=True, text=True)
+    done = subprocess.run(["sha256sum", "-c", folders.NAME], cwd=tmp_path / "out", capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "src/a.c: OK\n")
 
 
@@ -112,9 +111,9 @@ def test_force_replaces_only_what_we_wrote(tmp_path: Path, there: str) -> None:
     if there == "plan.json":
         (target / "plan.json").write_text('{"schema": "npu_memplan.plan/1"}')
     elif there == "a list of something else":
-        (target / manifest.NAME).write_text("# written by npu_memplan: built firmware\n")
+        (target / folders.NAME).write_text("# written by npu_memplan: built firmware\n")
     elif there == "a list that lies":
-        (target / manifest.NAME).write_text(
+        (target / folders.NAME).write_text(
             f"# written by npu_memplan: a compiled model\n{'0' * 64}  ../../thesis.txt\n"
         )
     before = tree(tmp_path)
@@ -183,7 +182,7 @@ def test_what_appears_meanwhile_wins(tmp_path: Path, appears: str, force: bool) 
 WRITER = """
 import sys, time
 from pathlib import Path
-from npu_memplan.files.staging import OutputError, staged_directory
+from npu_memplan.files.folders import OutputError, staged_directory
 target, gate, me, force = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4] == "force"
 try:
     with staged_directory(target, force) as staging:
@@ -311,7 +310,7 @@ def test_what_is_no_regular_file_is_written_to_and_not_replaced(tmp_path: Path) 
 SCRATCH = """
 import sys, time
 from pathlib import Path
-from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.folders import scratch_folder
 with scratch_folder("test", Path(sys.argv[1])) as folder:
     (folder / "memory").write_bytes(bytes(1000))
     print(folder.name, flush=True)

@@ -13,8 +13,8 @@ import pytest
 from fvp_runner.base import RunnerError, RunOptions
 from fvp_runner.host import runner as host
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.check import CheckVerdict
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from npu_memplan.artifact.model import CheckVerdict
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.problem import Fed
 from npu_memplan.verify import Constraint, verify
 from tests.support.needs import need_runner

@@ -62,7 +62,7 @@ def test_a_program_runs_on_npu_and_host(program: Path, tmp_path: Path, cli: Call
 def test_the_host_alone_computes_what_pytorch_computes(program: Path, tmp_path: Path) -> None:
     from fvp_runner import runner
     from fvp_runner.references.base import ReferenceRunError
-    from fvp_runner.references.torch import TorchReference
+    from fvp_runner.references.other_formats import TorchReference
 
     compile_model(program, CompileOptions(accelerator="none"), tmp_path / "out")
     created, reference = runner.create("local", tmp_path / "out"), TorchReference(program)

@@ -50,7 +50,7 @@ def network(middle: Callable[[Any, Any], Any], channels: int) -> Any:
 def test_on_the_npu_within_one_step(middle: Callable[[Any, Any], Any], channels: int, tmp_path: Path) -> None:
     import torch
 
-    from fvp_runner.references.torch import TorchReference
+    from fvp_runner.references.other_formats import TorchReference
 
     samples = [torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(i)) for i in range(8)]
     program = quantised_program(network(middle, channels), samples, per_channel=True)

@@ -12,17 +12,9 @@ import msgspec
 import pytest
 
 from npu_memplan.artifact.files import read_plan, read_problem, with_capacities, write_plan
-from npu_memplan.files.whole_file import OutputError
+from npu_memplan.files.paths import OutputError
 from npu_memplan.planners import PlanningError, plan
-from npu_memplan.problem import (
-    Agent,
-    BufferKind,
-    Lifetime,
-    PlanStatus,
-    Pool,
-    Problem,
-    ProblemError,
-)
+from npu_memplan.problem import Agent, BufferKind, Lifetime, PlanStatus, Pool, Problem, ProblemError
 from npu_memplan.problem.json import PROBLEM_SCHEMA, plan_from_json, plan_to_json, problem_from_json
 from npu_memplan.verify import verify
 from tests.support.random_problems import random_problem

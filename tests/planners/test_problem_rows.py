@@ -13,7 +13,7 @@ import pytest
 from npu_memplan.artifact.files import read_plan, read_problem, write_plan
 from npu_memplan.planners import plan
 from npu_memplan.problem import AliasGroup, Buffer, Lifetime, PlanStatus, Problem
-from npu_memplan.problem.rows import row_from, rows_of
+from npu_memplan.problem.csv import row_from, rows_of
 from npu_memplan.verify import Constraint, verify
 from tests.support.entry import exit_code
 

@@ -13,13 +13,11 @@ import pytest
 import tvm
 
 from npu_memplan.errors import RefusalError
-from npu_memplan.files.owned_folder import scratch_folder
-from npu_memplan.files.staging import staged_directory
-from npu_memplan.files.whole_file import write_whole
+from npu_memplan.files.folders import scratch_folder, staged_directory
+from npu_memplan.files.paths import write_whole
 from npu_memplan.frontend.errors import imported
 from npu_memplan.process.ending import lacks_memory, raise_outside_cause, requested_end, signals_as_exceptions
-from npu_memplan.process.incidents import Attempts, contained, gathering
-from npu_memplan.process.phases import report_phase
+from npu_memplan.process.incidents import Attempts, contained, gathering, report_phase
 
 CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 

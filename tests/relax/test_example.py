@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("tvm")
 
 from fvp_runner.host.runner import LocalRunner
-from npu_memplan.files.whole_file import OutputError
+from npu_memplan.files.paths import OutputError
 from npu_memplan.relax import build_artifact, host_operators, lower_for_ethosu, partition_for_ethosu
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -17,12 +17,7 @@ import npu_memplan as nm
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite.formula import FormulaError
-from npu_memplan.transform import (
-    PlanMemory,
-    Workspace,
-    map_outputs,
-    pool_sizes,
-)
+from npu_memplan.transform import PlanMemory, Workspace, map_outputs, pool_sizes
 from npu_memplan.vocabulary import ORDER_PEAKS, POOLS, RUN_TIME
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from fvp_runner import runner
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.references.micro import open_interpreter
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.interpreters import open_interpreter
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.lower.lower import LoweringTarget
@@ -21,7 +21,7 @@ from npu_memplan.exactness import Claim, summary
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.frontend.tflite.lowered import build_module
-from npu_memplan.models.file import UnsupportedModelError
+from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, BufferKind, Pool

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent

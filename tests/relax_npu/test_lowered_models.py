@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.frontend.tflite import repairs
 from npu_memplan.frontend.tflite.repairs import clear_stray_quantised_dimensions, round_integer_averages
 from tests.support.arithmetic_models import pool

@@ -14,7 +14,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.frontend.torch.program import TorchImportError, _Converters, from_quantised_program
+from npu_memplan.frontend.torch import TorchImportError, _Converters, from_quantised_program
 from npu_memplan.relax import host_operators, lower_for_ethosu, partition_for_ethosu
 from tests.support.digits_network import Digits, digits
 from tests.support.on_model import only_graph, run_program

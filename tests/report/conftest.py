@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import Call, Operator, TensorSlot
+from npu_memplan.artifact.model import Call, Operator, TensorSlot
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import (
     Agent,

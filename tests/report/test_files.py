@@ -14,14 +14,8 @@ from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
-from npu_memplan.files.whole_file import OutputError, write_whole
-from npu_memplan.report.files import (
-    buffers_csv,
-    png_map,
-    summary_csv,
-    trace_json,
-    write_reports,
-)
+from npu_memplan.files.paths import OutputError, write_whole
+from npu_memplan.report.files import buffers_csv, png_map, summary_csv, trace_json, write_reports
 from npu_memplan.report.page.html import html_report, report_data
 from npu_memplan.verify import VerificationError
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.check import CheckResult, CheckVerdict, FirstDifference
+from npu_memplan.artifact.model import CheckResult, CheckVerdict, FirstDifference
 from npu_memplan.artifact.timing import Timing
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
+from npu_memplan.report.text.compile_result import verdict
 from npu_memplan.report.text.first_screen import LINES, WIDTH, first_screen, objective
-from npu_memplan.report.text.verdict import verdict
 
 PLACE = Path("build/small")
 

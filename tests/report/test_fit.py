@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import Operator
+from npu_memplan.artifact.model import Operator
 from npu_memplan.errors import InternalError, NpuMemplanError, RefusalError
-from npu_memplan.fit.trials import FitError, FitResult, fit
+from npu_memplan.fit import FitError, FitResult, fit
 from npu_memplan.knobs import ALL, knobs, trials
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent, PlanStatus
 from npu_memplan.process.incidents import STRICT, contained
-from npu_memplan.report.text.does_not_fit import does_not_fit
+from npu_memplan.report.text.compile_result import does_not_fit
 from npu_memplan.report.text.explain import explain_peak
 
 U55 = CompileOptions(npu_compiler="vela").resolved()

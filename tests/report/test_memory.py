@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from npu_memplan.artifact import Artifact
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
-from npu_memplan.report.facts.kinds import kinds_of_bytes
-from npu_memplan.report.facts.memory import memory_view, placed_at
-from npu_memplan.report.text.advice import gain
+from npu_memplan.report.facts.memory import kinds_of_bytes, memory_view, placed_at
+from npu_memplan.report.text.compile_result import gain
 
 
 def live_by_painting(artifact_problem: Problem, placed: dict[str, tuple[str, int]], pool: str, point: int) -> int:

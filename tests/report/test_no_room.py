@@ -9,7 +9,7 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.planners import PlanningError, plan
-from npu_memplan.report.text.does_not_fit import does_not_fit
+from npu_memplan.report.text.compile_result import does_not_fit
 
 
 def test_message_has_the_numbers_the_peak_and_the_next_step(

@@ -15,15 +15,15 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.fit.trials import FitError, compile_to_fit
+from npu_memplan.fit import FitError, compile_to_fit
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent
-from npu_memplan.report.facts.bricks import npu_findings, npu_labels, operations
 from npu_memplan.report.facts.memory import memory_view
+from npu_memplan.report.facts.npu_work import npu_findings, npu_labels, stream_operations
+from npu_memplan.report.files import write
 from npu_memplan.report.text.explain import explain_peak
 from npu_memplan.report.text.memory_txt import memory_text
-from npu_memplan.report.writing import write
 
 Compiled = Callable[..., tuple[Artifact, Path]]
 
@@ -72,7 +72,7 @@ def test_page_of_a_real_model(compiled: Compiled, browser: Any, name: str, tmp_p
 
 def test_streams_and_points_belong_together(compiled: Compiled) -> None:
     artifact, folder = compiled("vww_96_int8")
-    found = list(operations(artifact, folder))
+    found = list(stream_operations(artifact, folder))
     assert len(found) == artifact.npu_operations
     points = [p for p, _ in found]
     assert points == sorted(set(points))
@@ -142,7 +142,7 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(
 ) -> None:
     """Neither fits as Vela's stream: stripes and the host alone do."""
     from fvp_runner.base import RunOptions
-    from fvp_runner.references.micro import Reference
+    from fvp_runner.references.interpreters import Reference
     from fvp_runner.runner import create
 
     model, out = shared_model(name), tmp_path / "fit"

@@ -16,11 +16,9 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.problem import Placement, PoolUsage
 from npu_memplan.report.facts.memory import memory_view
-from npu_memplan.report.text.ascii_map import ascii_map
 from npu_memplan.report.text.diff import diff
-from npu_memplan.report.text.explain import explain_peak
-from npu_memplan.report.text.explain_name import ExplainError, explain_name
-from npu_memplan.report.text.memory_txt import memory_text, print_memory
+from npu_memplan.report.text.explain import ExplainError, explain_name, explain_peak
+from npu_memplan.report.text.memory_txt import ascii_map, memory_text, print_memory
 
 Golden = Callable[[str, str], None]
 

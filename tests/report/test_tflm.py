@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
-from npu_memplan.models.file import NetworkError
+from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.planners import plan as make_plan
 from npu_memplan.problem import BufferKind
 from npu_memplan.report.files import ReportError

@@ -11,7 +11,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
-from npu_memplan.report.text.explain_name import explain_name
+from npu_memplan.report.text.explain import explain_name
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 8), st.integers(1, 5), st.integers(1, 200), st.sampled_from([1, 16, 32])),

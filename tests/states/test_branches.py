@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.compiler import compile_model
-from npu_memplan.models.file import UnsupportedModelError
+from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.options import CompileOptions
 from tests.support.in_steps import HOST, any_value, equals_reference
 from tests.support.tflite_builder import ModelBuilder

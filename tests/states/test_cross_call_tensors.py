@@ -10,9 +10,9 @@ import pytest
 from npu_memplan.compiler import compile_model
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.vela.arguments import LiftError
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela.cross_call import with_cross_call_tensors
+from npu_memplan.vela.lift import LiftError
 from tests.support.in_steps import equals_reference, same
 from tests.support.needs import need_data
 from tests.support.real_data import shared_folder

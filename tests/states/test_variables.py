@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.npu_model.network.network import NetworkModel
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.npu_model.network import NetworkModel
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite.lifted import import_host_only, import_tflite
-from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite

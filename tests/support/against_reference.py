@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import FEW_BYTES, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from npu_memplan.ethosu.stream.commands import Command, Operation, Wait
+from npu_memplan.ethosu.stream.decode import Command, Operation, Wait
 from npu_memplan.ethosu.stream.isa import Op, Register
 
 MOST = 7

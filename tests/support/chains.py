@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.layers.activation import Lookup
 from npu_memplan.ethosu.layers.concat import Concat
 from npu_memplan.ethosu.layers.convolution import Conv
@@ -18,7 +17,8 @@ from npu_memplan.ethosu.layers.pool import PoolKind, PoolLayer
 from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.layer import Layer
 from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
+from npu_memplan.ethosu.program.hazards import schedule
+from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode

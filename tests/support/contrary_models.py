@@ -15,8 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_memplan.models.flatbuffer import FlatTable, TableField, fields_of, target_at, union_members
-from npu_memplan.models.flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
+from npu_memplan.models.flatbuffer import (
+    BUFFER_ALIGNMENT,
+    FlatTable,
+    TableField,
+    TableWriter,
+    fields_of,
+    target_at,
+    union_members,
+)
 
 _TYPES = (0, 1, 2, 3, 4, 6, 7, 9, 15)
 _SCALES = (0.0, -1.0, math.nan, math.inf, -math.inf, 1e-45, 1e-30, 1e30, 3.4e38, 1.0)

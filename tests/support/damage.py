@@ -14,10 +14,9 @@ import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.program.overlap_search import find_overlaps
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.program.hazards import schedule
+from npu_memplan.ethosu.program.overlap import find_overlaps
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.time import default_memory_map, estimate

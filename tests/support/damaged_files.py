@@ -53,7 +53,7 @@ def _put(data: bytearray, at: int, value: bytes) -> None:
 
 def _program_parts(data: bytes) -> list[tuple[int, int]]:
     """A `.pte` without the middles of its constants, where damage only changes weights."""
-    from npu_memplan.models.executorch.reading import read_program
+    from npu_memplan.models.executorch.program import read_program
 
     spans, at = [], 0
     for method in read_program(data).methods:

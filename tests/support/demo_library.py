@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fvp_runner.references.micro import Reference
+from fvp_runner.references.interpreters import Reference
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.models.tflite import read_network
 from npu_memplan.tvmc.compile import compile_to_mlf

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.stream.commands import Marker, Operation
-from npu_memplan.ethosu.stream.container import Payload
-from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.ethosu.stream.decode import Marker, Operation
+from npu_memplan.ethosu.stream.encode import Payload, encode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, ElementwiseMode, Op, PoolMode, Register
 from npu_memplan.models.network import Network
 from npu_memplan.models.tensor import Tensor

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from fvp_runner.steps import reference_steps, run_steps
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.c_compiler import compiler
-from npu_memplan.codegen.mlf import Library
-from npu_memplan.codegen.mlf_runtime import ETHOSU
-from npu_memplan.ethosu.stream.container import parse_payload
+from npu_memplan.codegen.mlf import ETHOSU, Library
+from npu_memplan.ethosu.stream.encode import parse_payload
 
 from .warnings_of_c import check_library
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer
-from npu_memplan.ethosu.stream.commands import Command, Marker, Wait
+from npu_memplan.ethosu.stream.decode import Command, Marker, Wait
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 

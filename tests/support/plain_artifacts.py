@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import Call, TensorSlot
-from npu_memplan.codegen.c_array import c_array
+from npu_memplan.artifact.model import Call, TensorSlot
+from npu_memplan.codegen.c_text import c_array
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, print_main
-from npu_memplan.codegen.header import print_header
+from npu_memplan.codegen.header import print_model_header
 from npu_memplan.codegen.interface import Interface
 from npu_memplan.codegen.program import FunctionCall
 from npu_memplan.models.tflite import read_network
@@ -100,7 +100,7 @@ def write(artifact: Artifact, directory: Path, step_text: str, *, on_host: bool 
     interface = Interface.of(artifact)
     steps = [FunctionCall("step", SimpleNamespace(attrs=None), (), f"{name}_step")]  # whose C is written by hand
     (folder / RUNTIME_HEADER).write_text(RUNTIME_TEXT)
-    (folder / f"{name}.h").write_text(print_header(interface, steps))
+    (folder / f"{name}.h").write_text(print_model_header(interface, steps))
     (folder / f"{name}.c").write_text(print_main(interface, steps))
     texts = {"npu": "", "host": ""} | {"host" if on_host else "npu": step_text}
     for part, text in texts.items():

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
-from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.primfunc import to_primfunc

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import Operation
 from npu_memplan.ethosu.stream.isa import Op, Register
 
 UNDEFINED = -1

@@ -18,7 +18,7 @@ import numpy as np
 
 from fvp_runner.host.runner import LocalRunner
 from fvp_runner.references.base import ReferenceRunError
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.lower import tables
 from npu_memplan.ethosu.lower.tensors import LayerTensor

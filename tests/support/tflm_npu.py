@@ -21,7 +21,7 @@ import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.c_compiler import compiler
-from npu_memplan.ethosu.stream.container import parse_payload
+from npu_memplan.ethosu.stream.encode import parse_payload
 
 _JOB = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64))
 

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fvp_runner.npu_model.network.network import NetworkModel
-from fvp_runner.npu_model.spec.u85.confirmed import features
-from fvp_runner.references.tosa import TosaReference
+from fvp_runner.npu_model.network import NetworkModel
+from fvp_runner.npu_model.spec.u85 import features
+from fvp_runner.references.other_formats import TosaReference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.models.network import Network
 from npu_memplan.models.tosa import read_tosa
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tosa

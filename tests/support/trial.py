@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fvp_runner.npu_model.network.network import NetworkModel
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.npu_model.network import NetworkModel
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, VelaResult, compile_tflite
 from tests.support.single_operators import Case

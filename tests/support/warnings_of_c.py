@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.builds.arm_driver import GLUE
+from npu_memplan.codegen.builds import GLUE
 from npu_memplan.codegen.interface import c_files
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")

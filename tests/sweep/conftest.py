@@ -10,7 +10,7 @@ import pytest
 
 from npu_memplan.options import CompileOptions
 from npu_memplan.sweep import Case, Outcome, Result, cases, local_executor, run
-from npu_memplan.sweep.results import Runs
+from npu_memplan.sweep.case import Runs
 from npu_memplan.sweep.table import CaseLabel, Table, table_of
 from tests.support.real_data import REPOSITORY, real_model
 

@@ -18,7 +18,7 @@ from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, local_executor, run
-from npu_memplan.sweep.results import Cost, Shortage, append_result, read_results
+from npu_memplan.sweep.case import Cost, Shortage, append_result, read_results
 from npu_memplan.sweep.run import job_of, solve
 from npu_memplan.sweep.table import csv_of, json_of
 from npu_memplan.target_data import targets_folder

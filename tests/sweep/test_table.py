@@ -15,9 +15,8 @@ import pytest
 
 from npu_memplan.commands.sweep import report_text
 from npu_memplan.sweep import Outcome, Result, Swept
-from npu_memplan.sweep.page import html_page
-from npu_memplan.sweep.results import Runs, Shortage
-from npu_memplan.sweep.table import Table, cheapest, compare_rows, csv_of, front, json_of
+from npu_memplan.sweep.case import Runs, Shortage
+from npu_memplan.sweep.table import Table, cheapest, compare_rows, csv_of, front, html_page, json_of
 
 from .conftest import result
 

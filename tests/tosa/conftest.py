@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fvp_runner.references.tosa import tool
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from fvp_runner.references.other_formats import tool
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 
 # A few of each operator would be too many to run here; `benchmarks.tosa_conformance` runs the large set.
 OPERATORS = (

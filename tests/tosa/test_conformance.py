@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED
+from fvp_runner.npu_model.spec.u85 import CONFIRMED
 from npu_memplan.cli import cli
 from npu_memplan.exactness import TOSA_EXACT
 from tests.support.tosa_case import EQUAL, try_case

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.references.tosa import TosaReference, tool
+from fvp_runner.references.other_formats import TosaReference, tool
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.exactness import TOSA_LAYERS
 from npu_memplan.frontend.tosa.layers import TosaLayersError, build_layers
-from npu_memplan.models.tosa_graph import read_tosa_graph
+from npu_memplan.models.tosa import read_tosa_graph
 from tests.support.on_model import run_program
 from tests.support.tosa_graphs import DOUBLE, TosaFile
 from tests.support.tosa_operators import CASES, ONLY_U85

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tosa import OPERATORS, is_tosa, read_tosa
 from npu_memplan.vela.compiler import VelaOptions, compile_tosa
 from tests.support.tosa_file import tosa_file

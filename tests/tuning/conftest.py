@@ -13,7 +13,7 @@ import pytest
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan import pipeline
 from npu_memplan.codegen.program import read_program
-from npu_memplan.ethosu.stream.commands import Command
+from npu_memplan.ethosu.stream.decode import Command
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request

@@ -27,7 +27,7 @@ from npu_memplan.ethosu.schedule.prefetch.reads import ConstantBlock
 from npu_memplan.ethosu.schedule.prefetch.schedules import Choice, DmaSchedule, Found
 from npu_memplan.ethosu.schedule.prefetch.search import CopySearch, without_copies
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedOp, TimedProgram, TimedRun
-from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import Operation
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time import MODELS, MemoryMap, ResourceUse, Traffic
 from npu_memplan.ethosu.time.cost import Load

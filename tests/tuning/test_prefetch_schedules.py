@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fvp_runner.npu_model.arithmetic import mlw
+from fvp_runner.npu_model.arithmetic import weights
 from fvp_runner.npu_model.arithmetic.weights import WeightOrder
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.program.kernel import Kernel
+from npu_memplan.ethosu.program.access import Kernel
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.schedule.prefetch.compact import compact
 from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
@@ -190,7 +190,7 @@ def matrices(program: NpuProgram, data: bytes) -> list[NDArray[np.int16]]:
                 16 if kernel.part_kernel_first else 32,
             )  # fmt: skip
             at = operation.addresses[Register.WEIGHT_BASE][1]
-            stream = mlw.decode(data[at : at + registers[Register.WEIGHT_LENGTH]])
+            stream = weights.decode_mlw(data[at : at + registers[Register.WEIGHT_LENGTH]])
             found.append(order.arrange([stream], str(index)))
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from npu_memplan import pipeline
-from npu_memplan.ethosu.hazards.waits import stream_of
+from npu_memplan.ethosu.program.hazards import stream_of
 from npu_memplan.ethosu.schedule.prefetch.context_blocks import _Stream
 from npu_memplan.ethosu.stream.isa import Register
 from npu_memplan.ethosu.time.timeline import prepared

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.arch.ethosu55_65 import ETHOS_U55_65
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65, ETHOS_U85
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.access import Role, accesses
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from tests.support.tflite_builder import ModelBuilder

@@ -11,7 +11,7 @@ import pytest
 from fvp_runner.npu_model.errors import NpuModelError
 from npu_memplan import pipeline
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.decode import Wait
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.ethosu.time.timeline import timeline
 from npu_memplan.options import CompileOptions

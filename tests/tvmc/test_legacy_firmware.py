@@ -16,13 +16,12 @@ import pytest
 from fvp_runner.base import RunOptions
 from fvp_runner.emulators import qemu
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.parts import TensorSlot
-from npu_memplan.codegen.c_names import member
+from npu_memplan.artifact.model import TensorSlot
+from npu_memplan.codegen.c_text import member
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT
-from npu_memplan.codegen.header import print_header
+from npu_memplan.codegen.header import print_model_header
 from npu_memplan.codegen.interface import Interface
-from npu_memplan.codegen.mlf import Library
-from npu_memplan.codegen.mlf_runtime import ETHOSU
+from npu_memplan.codegen.mlf import ETHOSU, Library
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import (
@@ -175,7 +174,7 @@ def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> 
     artifact = Artifact(
         "legacy", "legacy", "0" * 64, target, problem, plan, (1,), tuple(inputs), tuple(outputs), npu_operations=1
     )
-    (source / "legacy.h").write_text(print_header(Interface.of(artifact), ()))
+    (source / "legacy.h").write_text(print_model_header(Interface.of(artifact), ()))
     artifact.save(folder)
     return folder
 

@@ -14,7 +14,7 @@ import tflite
 from click.testing import CliRunner
 
 from npu_memplan.cli import cli
-from npu_memplan.ethosu.stream.container import Payload, build_payload
+from npu_memplan.ethosu.stream.encode import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Register
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import data_offsets, read_network

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from npu_memplan.checking import candidates
+from npu_memplan.checking import claims
 from npu_memplan.cli import cli
 from npu_memplan.errors import InternalError, NpuMemplanError
 from npu_memplan.ethosu import weight_codec
@@ -86,7 +86,7 @@ def test_a_wrong_file_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "operator 1 CONV_2D 't4' differs from tflite-micro" in done.output
     assert "CONV_2D: the resolver has to know these" in done.output
     output.unlink()
-    monkeypatch.setattr(candidates, "_TRIED", 0)
+    monkeypatch.setattr(claims, "_TRIED", 0)
     wrong = CliRunner().invoke(cli, [*words, "--check"])
     assert isinstance(wrong.exception, InternalError)
     assert "first in operator 1 CONV_2D" in str(wrong.exception)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner.npu_model.network.network import NetworkModel
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.npu_model.network import NetworkModel
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.tflite import read_network

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.npu_model.network.network import NetworkModel
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.npu_model.network import NetworkModel
+from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
-from npu_memplan.vela_tflite.resident import REGION, distance_in
+from npu_memplan.vela_tflite.emit import REGION, distance_in
 from tests.support.tflm_npu import MicroWithNpu, SharedArena
 from tests.vela_tflite.test_emit import random_inputs
 

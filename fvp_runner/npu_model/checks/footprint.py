@@ -1,4 +1,10 @@
-"""The exact bytes an operation touches, for the checks of waits and of BLOCKDEP.
+"""Which bytes an operation touches, for the checks.
+
+What a kernel reads as feature maps, whichever NPU's it is, and which kernels are one.
+
+Invariant: kernels that are chained run as one: their blocks follow one another, and what is between has no address.
+
+The exact bytes an operation touches, for the checks of waits and of BLOCKDEP.
 
 Invariant: derived from the model's own reading of the registers and nothing else, so that it can
 contradict what placed the waits.
@@ -6,7 +12,7 @@ contradict what placed the waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +22,42 @@ from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import Register
 
 from ..arithmetic.rescale import Int64
-from ..spec.dma import DmaSpec
-from ..spec.elementwise import ElementwiseSpec
-from ..spec.layout import Piece
-from ..spec.output import OutputSpec
+from ..spec.feature_maps import InputSpec, OutputSpec, Piece
+from ..spec.operations import DmaSpec, ElementwiseSpec, SumSpec
 from ..spec.stream import DecodedStep, DecodedStream
-from ..spec.sums import SumSpec
-from .operands import operands
+from ..spec.u85 import ResizeSpec
+
+Kernel = SumSpec | ElementwiseSpec | ResizeSpec
+
+
+def operands(spec: Kernel) -> Iterator[InputSpec]:
+    return (found for found in spec.inputs if found.layout is not None and found.layout.chain < 0)
+
+
+def is_by_element(spec: Kernel, operand: InputSpec) -> bool:
+    """Read element by element, broadcast axes aside; else through the kernel's window."""
+    return isinstance(spec, ElementwiseSpec) or (isinstance(spec, SumSpec) and operand is spec.loaded)
+
+
+def is_continued(step: DecodedStep) -> bool:
+    """The kernel's output stays in a chaining buffer: the next one is part of it."""
+    return not isinstance(step.spec, DmaSpec) and step.spec.output.layout.chain >= 0
+
+
+def groups(steps: Iterable[DecodedStep]) -> Iterator[list[DecodedStep]]:
+    """Kernels and transfers, those of a chain together."""
+    group: list[DecodedStep] = []
+    for step in steps:
+        if step.is_dma:
+            yield [step]
+            continue
+        group.append(step)
+        if not is_continued(step):
+            yield group
+            group = []
+    if group:
+        yield group
+
 
 INTERNAL = 8  # the NPU's internal memory, as a region number after 0..7
 _SLOT_BYTES = 256  # from one look-up table to the next

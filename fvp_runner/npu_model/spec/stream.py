@@ -13,22 +13,15 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from npu_memplan.ethosu.arch import Architecture, Language
-from npu_memplan.ethosu.stream.commands import Command, Marker, MissingRegisterError, Operation
-from npu_memplan.ethosu.stream.decode import StreamError, decode
-from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
-from npu_memplan.ethosu.stream.isa_u85 import BranchCondition
+from npu_memplan.ethosu.stream.decode import Command, Marker, MissingRegisterError, Operation, StreamError, decode
+from npu_memplan.ethosu.stream.isa import BranchCondition, ElementwiseMode, Op, Register, Rounding
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
 from ..errors import MalformedStreamError, NpuModelError, UnsetRegisterError
-from .dma import DmaSpec
-from .elementwise import ElementwiseSpec
-from .registers import Registers
-from .sums import SumSpec, read_sum
-from .u85 import kernels
-from .u85.confirmed import unconfirmed
-from .u85.dma import read_transfer
-from .u85.elementwise import read_elementwise
-from .u85.kernels import ResizeSpec, read_resize
+from . import u85
+from .feature_maps import Registers
+from .operations import DmaSpec, ElementwiseSpec, SumSpec, read_sum
+from .u85 import ResizeSpec, read_elementwise, read_resize, read_transfer, unconfirmed
 
 Spec = SumSpec | ElementwiseSpec | DmaSpec | ResizeSpec
 
@@ -146,7 +139,7 @@ def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
     if reader is not None:
         spec = reader(registers)
     else:
-        spec = (kernels.read_sum if accelerator.language is Language.U85 else read_sum)(registers, accelerator)
+        spec = (u85.read_sum if accelerator.language is Language.U85 else read_sum)(registers, accelerator)
     if isinstance(spec, DmaSpec):
         return spec
     elements = math.prod(spec.output.shape)

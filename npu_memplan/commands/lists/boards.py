@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import click
 
-from ...command_line import completion
+from ... import command_line
 
 
 @click.command(help="List boards, or say what is known of one, with sources.")
-@click.argument("name", required=False, metavar="[NAME|FILE.toml]", shell_complete=completion.boards)
+@click.argument("name", required=False, metavar="[NAME|FILE.toml]", shell_complete=command_line.boards)
 def command(name: str | None) -> None:
-    from ...report.text.boards import board_text, print_boards
+    from ...report.text.lists import board_text, print_boards
     from ...target_data import board_names, load_board
 
     if name is not None:

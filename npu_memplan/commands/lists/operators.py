@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...command_line.values import FILE
+from ...command_line import FILE
 from ...sizes import counted
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def command(model: Path | None, as_json: bool) -> None:
         _print_all(as_json)
         return
     from ...frontend.tflite.needs import needs
-    from ...models.file import read_file
+    from ...models.flatbuffer import read_file
     from ...models.folding import folded
     from ...models.tflite import read_network
 
@@ -42,7 +42,7 @@ def command(model: Path | None, as_json: bool) -> None:
 
 
 def _print_all(as_json: bool) -> None:
-    from ...report.text.operators import LEGEND, table, without_code
+    from ...report.text.lists import LEGEND, table, without_code
 
     rows = list(table())
     if as_json:

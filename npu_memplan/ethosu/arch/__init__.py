@@ -16,8 +16,7 @@ from .architecture import OutputKind as OutputKind
 from .architecture import Product as Product
 from .architecture import Rates as Rates
 from .architecture import Shape as Shape
-from .ethosu55_65 import ETHOS_U55_65
-from .ethosu85 import ETHOS_U85
+from .configurations import ETHOS_U55_65, ETHOS_U85
 
 
 class AcceleratorError(RefusalError):

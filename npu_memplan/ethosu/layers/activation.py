@@ -17,8 +17,7 @@ from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, squash_scale
 from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
-from ..reading.described import DescribedCall
-from ..reading.reader import Match, Reader, RejectedError, number
+from ..reading.reader import DescribedCall, Match, Reader, RejectedError, number
 from ..stream.isa import ActivationFunction, PoolMode
 
 

@@ -15,9 +15,8 @@ from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY
 from ..lower.tensors import LayerTensor
-from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
-from ..reading.reader import Match, Reader
+from ..reading.reader import DescribedCall, Match, Reader
 from ..stream.isa import PoolMode
 
 _MAX_ELEMENTS = 1 << 13

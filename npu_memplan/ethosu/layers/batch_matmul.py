@@ -18,9 +18,8 @@ from ..lower.record import Composite, Record
 from ..lower.scaling import Scale, double, quantise_multiplier, rounded_once
 from ..lower.tensors import LayerTensor
 from ..lower.views import TensorView
-from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
-from ..reading.reader import Match, Reader
+from ..reading.reader import DescribedCall, Match, Reader
 from ..stream.isa import Rounding
 
 _MAX_PRODUCTS = 256

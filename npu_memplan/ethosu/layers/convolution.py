@@ -16,8 +16,7 @@ from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import conv_scale
 from ..lower.tensors import NO_PADDING, LayerTensor, Padding
-from ..reading.reader import Match, Reader, RejectedError
-from ..reading.windows import MAX_STRIDE, need_nhwc, padding_of, pair, stride_of
+from ..reading.reader import MAX_STRIDE, Match, Reader, RejectedError, need_nhwc, padding_of, pair, stride_of
 from ..schedule.shram import ceil_div
 from ..stream.isa import Upscale
 from .weighted import Sums, Weighted, ohwi, read_product, weighted

@@ -22,9 +22,8 @@ from ..lower.scaling import UNITY
 from ..lower.tensors import INT32, LayerTensor
 from ..lower.views import TensorView
 from ..program.access import INDEX_BYTES
-from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
-from ..reading.reader import Input, Match, Reader
+from ..reading.reader import DescribedCall, Input, Match, Reader
 from ..stream.isa import ElementwiseMode, PoolMode
 
 _MOST_TRANSFERS = 64  # more take longer than the host

@@ -25,9 +25,8 @@ from ..lower.scaling import UNITY, Scale, double, quantise_multiplier, squash_sc
 from ..lower.tensors import INT8, INT16, LayerTensor
 from ..lower.views import TensorView
 from ..program.program import BufferRole
-from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
-from ..reading.reader import Match, Reader
+from ..reading.reader import DescribedCall, Match, Reader
 from ..stream.isa import ActivationFunction, ElementwiseMode, PoolMode
 
 _GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15

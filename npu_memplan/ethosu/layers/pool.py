@@ -16,8 +16,7 @@ from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale, double, mean_scale, quantise_multiplier, real_mean_scale, reciprocal_scale
 from ..lower.tensors import NO_PADDING, LayerTensor, Padding
 from ..reading import patterns as p
-from ..reading.reader import Match, Reader, RejectedError, plain
-from ..reading.windows import MAX_STRIDE, need_nhwc, padding_of, pair, stride_of
+from ..reading.reader import MAX_STRIDE, Match, Reader, RejectedError, need_nhwc, padding_of, pair, plain, stride_of
 from ..stream.isa import PoolMode
 
 _MAX_POOL = 256

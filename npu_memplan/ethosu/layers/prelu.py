@@ -18,9 +18,8 @@ from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, double, quantise_multiplier
 from ..lower.tensors import LayerTensor
-from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
-from ..reading.reader import Match, Reader
+from ..reading.reader import DescribedCall, Match, Reader
 from ..stream.isa import BRICK_CHANNELS, ElementwiseMode, PoolMode
 
 _MAX_WIDTH = 1 << 16

@@ -17,9 +17,8 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
 from ..lower.views import TensorView
-from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
-from ..reading.reader import Match, Reader, RejectedError
+from ..reading.reader import DescribedCall, Match, Reader, RejectedError
 
 _MOST_COPIES = 64  # an operation each; more take longer than the host
 

@@ -31,8 +31,7 @@ from ..lower.tensors import Arithmetic, LayerTensor, Padding
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
 from ..schedule.shram import ceil_div
-from ..stream.isa import PoolMode, Rounding, Upscale
-from ..stream.isa_u85 import ResizeKind, ScaleRounding
+from ..stream.isa import PoolMode, ResizeKind, Rounding, ScaleRounding, Upscale
 
 _MAX_PHASES = 256
 _MAX_WEIGHT = 255

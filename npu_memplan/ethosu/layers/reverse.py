@@ -11,10 +11,9 @@ from ..lower.emit_u85 import store_in_order
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
-from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
-from ..reading.reader import Match, Reader
-from ..stream.isa_u85 import StoredBackwards
+from ..reading.reader import DescribedCall, Match, Reader
+from ..stream.isa import StoredBackwards
 
 _MAX_EXTENT = 1 << 16
 

@@ -14,9 +14,8 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
-from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
-from ..reading.reader import Match, Reader
+from ..reading.reader import DescribedCall, Match, Reader
 from ..stream.isa import ElementwiseMode
 
 

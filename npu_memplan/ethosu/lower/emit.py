@@ -20,9 +20,19 @@ from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ..schedule.blocks import Blocks
 from ..schedule.regions import place_of
 from ..schedule.shram import ceil_div
-from ..stream.commands import Operation
-from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
-from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
+from ..stream.decode import Operation
+from ..stream.fields import (
+    IFM,
+    IFM2,
+    OFM,
+    SCALES,
+    WEIGHTS,
+    Activation,
+    InputPrecision,
+    MapRegisters,
+    OutputPrecision,
+    word16,
+)
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
 from ..time import MemoryMap

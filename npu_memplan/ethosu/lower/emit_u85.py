@@ -11,12 +11,19 @@ import numpy as np
 
 from ..program.access import INDEX_BYTES
 from ..schedule.rams import resize_layout
-from ..stream.fields import DmaRegion
-from ..stream.fields_u85 import OutputWord, ScaledWord
-from ..stream.groups import IFM2
-from ..stream.isa import Op, PoolMode
+from ..stream.fields import IFM2, DmaRegion, OutputWord, ScaledWord
+from ..stream.isa import (
+    BY_MAP,
+    PLACE_BITS,
+    RESIZE_BITS,
+    Op,
+    PoolMode,
+    ResizeKind,
+    ScaleRounding,
+    StoredBackwards,
+    StoredOrder,
+)
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import BY_MAP, PLACE_BITS, RESIZE_BITS, ResizeKind, ScaleRounding, StoredBackwards, StoredOrder
 from .emit import Builder
 from .operands import Operand, Output, Positions, Window
 from .scaling import UNITY, Scale

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...problem.operator_order import GraphOperator, GraphStorage, InPlace, OperatorGraph
-from ..hazards.inplace import in_place_distances
-from ..program.overlap import NOTHING, shared_bytes, span_distances
-from ..program.overlap_search import find_overlaps
+from ..program.hazards import in_place_distances
+from ..program.overlap import NOTHING, find_overlaps, shared_bytes, span_distances
 from ..program.program import BufferRole, NpuOperation, NpuProgram
 from ..schedule.shram import round_up
 from ..schedule.stripes.tables import loaded_table, read_table, share_bytes
-from ..stream.groups import FEATURE_MAPS
+from ..stream.fields import FEATURE_MAPS
 from .graph import LayerGraph
 
 _ALIGNMENT = 16

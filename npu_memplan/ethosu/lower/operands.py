@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arch import Shape
-from ..stream.fields import InputPrecision, KernelStride, OutputPrecision
-from ..stream.fields_u85 import StepWord
+from ..stream.fields import InputPrecision, KernelStride, OutputPrecision, StepWord
 from ..stream.isa import BRICK_CHANNELS, ActivationFunction, Rounding, Upscale
 from ..stream.isa import Register as R
 from .scaling import Scale

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from ..stream.isa_u85 import StoredOrder
+from ..stream.isa import StoredOrder
 from .emit import Builder
 from .emit_u85 import store_in_order
 from .operands import Operand

@@ -17,7 +17,7 @@ from ..layers.fully_connected import FullyConnected
 from ..layers.pool import PoolKind, PoolLayer
 from ..layers.reshape import Reshape
 from ..layers.weighted import Sums
-from ..reading.windows import MAX_STRIDE
+from ..reading.reader import MAX_STRIDE
 from ..schedule.shram import ceil_div
 from ..stream.isa import ElementwiseMode, PoolMode
 from .emit_context import EmitContext, exact_window

@@ -1,4 +1,29 @@
-"""What memory an operation reads and writes: the compiler's one source of truth for bytes.
+"""Which bytes an operation reads and writes.
+
+The window of a convolution or pool, read from its registers.
+
+Invariant: heights and widths are dilated extents, in elements of the (possibly upscaled) input.
+
+How many rows, columns and channels of its feature maps an operation touches.
+
+Invariant: the OFM's extents come from its registers, those of the inputs follow from them, the kernel and broadcasts;
+a map that is not in memory (a scalar, a chained operand) has none. One set of rules for each language.
+
+Bytes that an operation touches, as arrays.
+
+Invariant: byte ranges are int64 arrays of shape [n, 2]: ascending, disjoint, half-open, never adjacent.
+
+Feature maps of an operation: where every element of IFM, IFM2 and OFM is.
+
+Invariant: an address is a pure function of one operation's registers; tiles, strides and the
+NHCWB16 brick layout are honoured exactly, so two views with equal fields touch equal bytes.
+
+Ethos-U85: how many input channels a kernel that sums over them takes in at once.
+
+Invariant: hazards and the estimate ask here; the NPU model has a reading of its own. Source: regor's choice of blocks
+(`ethos_u85.cpp` of ethos-u-vela 5.2.0).
+
+What memory an operation reads and writes: the compiler's one source of truth for bytes.
 
 Invariant: the ranges are exact for feature maps (every byte of every element in the touched
 rectangle, no other), and whole lengths for weights, scales, LUTs and DMA. Lifting, waits and
@@ -8,22 +33,528 @@ derives the same bytes by means of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...errors import NpuMemplanError
-from ..arch import Architecture, Language
-from ..stream.commands import Content, MissingRegisterError, Operation
-from ..stream.fields import Activation, DmaRegion, OutputPrecision
-from ..stream.fields_u85 import AccumulatorWord, OutputWord, TableWord, WeightWord
-from ..stream.groups import ADDRESS_REGISTERS, SCALES, WEIGHTS, WeightRegisters
-from ..stream.isa import SHRAM_REGION, Op, PoolMode, Register
-from ..stream.isa_u85 import AccumulatorInput, TableKind
-from .extents import is_product
-from .featuremap import FeatureMap
-from .ranges import FeatureMapError, Ranges, merge_ranges, run, strided_ranges
+from ..arch import Architecture, Shape
+from ..arch.architecture import Language
+from ..stream.decode import Content, MissingRegisterError, Operation
+from ..stream.encode import chained_maps
+from ..stream.fields import (
+    ADDRESS_REGISTERS,
+    FEATURE_MAPS,
+    IFM,
+    IFM2,
+    OFM,
+    SCALES,
+    WEIGHTS,
+    AccumulatorWord,
+    Activation,
+    DmaRegion,
+    InputPrecision,
+    InputWord,
+    KernelStride,
+    MapRegisters,
+    OutputPrecision,
+    OutputWord,
+    Precision,
+    TableWord,
+    WeightRegisters,
+    WeightWord,
+    signed16,
+)
+from ..stream.isa import (
+    BRICK_CHANNELS,
+    BY_MAP,
+    SHRAM_REGION,
+    UNARY,
+    AccumulatorInput,
+    Broadcast,
+    MapStorage,
+    MicroBlock,
+    Op,
+    PoolMode,
+    Register,
+    StoredBackwards,
+    StoredOrder,
+    TableKind,
+    Upscale,
+)
+from ..weight_order import WeightArrangement
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Window of a convolution or pool, in elements of the (possibly upscaled) input."""
+
+    height: int  # dilated extents
+    width: int
+    stride_y: int
+    stride_x: int
+    dilation_y: int
+    dilation_x: int
+    part_kernel_first: bool
+    pad_top: int
+    pad_left: int
+    pad_bottom: int
+    pad_right: int
+
+    @staticmethod
+    def of(op: Operation) -> Kernel:
+        """The kernel registers of a CONV, DEPTHWISE or POOL."""
+        return _window_kernel(*[op[register] for register in _REGISTERS])
+
+
+_REGISTERS = (
+    Register.KERNEL_STRIDE,
+    Register.KERNEL_HEIGHT_M1,
+    Register.KERNEL_WIDTH_M1,
+    Register.IFM_PAD_TOP,
+    Register.IFM_PAD_LEFT,
+    Register.IFM_PAD_BOTTOM,
+    Register.IFM_PAD_RIGHT,
+)
+
+
+@lru_cache(1 << 10)  # operations have few windows, and they are asked for often
+def _window_kernel(stride: int, height: int, width: int, top: int, left: int, bottom: int, right: int) -> Kernel:
+    """From the values of `_REGISTERS`."""
+    return Kernel(
+        height=height + 1,
+        width=width + 1,
+        stride_y=KernelStride.stride_y(stride),
+        stride_x=KernelStride.stride_x(stride),
+        dilation_y=1 + KernelStride.DILATION_Y.of(stride),
+        dilation_x=1 + KernelStride.DILATION_X.of(stride),
+        part_kernel_first=bool(KernelStride.PART_KERNEL_FIRST.of(stride)),
+        pad_top=top,
+        pad_left=left,
+        pad_bottom=bottom,
+        pad_right=right,
+    )
+
+
+Extents = tuple[int, int, int]  # rows, columns, channels
+NOWHERE: Extents = (0, 0, 0)
+
+_ABSENT = (MapStorage.CHAINED, MapStorage.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class MapRules:
+    """Extents of the maps of a kernel operation in one language. `ifm2`: None when there is none at all."""
+
+    ofm: Callable[[Operation], Extents]
+    ifm: Callable[[Operation], Extents]
+    ifm2: Callable[[Operation], Extents | None]
+    largest_element: int  # log2 of its bytes
+
+
+def is_product(op: Operation) -> bool:
+    """Whether a CONV multiplies two feature maps: its weights are rows of IFM2."""
+    return op.language is Language.U85 and op.op is Op.CONV and bool(op.parameter & BY_MAP)
+
+
+def results(op: Operation) -> Extents:
+    """Rows, columns and channels that a kernel computes, however they are stored."""
+    r = Register
+    return op[r.OFM_HEIGHT_M1] + 1, op[r.OFM_WIDTH_M1] + 1, op[r.OFM_DEPTH_M1] + 1
+
+
+def _window(op: Operation) -> tuple[int, int]:
+    """Rows and columns of the input in memory."""
+    height, width, _ = results(op)
+    kernel = Kernel.of(op)
+    height = (height - 1) * kernel.stride_y + kernel.height - kernel.pad_top - kernel.pad_bottom
+    width = (width - 1) * kernel.stride_x + kernel.width - kernel.pad_left - kernel.pad_right
+    if op.get(Register.IFM_UPSCALE) != Upscale.NONE:
+        height, width = (height + 1) // 2, (width + 1) // 2
+    return max(height, 0), max(width, 0)
+
+
+def sums_depth(op: Operation) -> bool:
+    """Whether every result needs all channels of the input."""
+    return op.op is Op.CONV or (op.op is Op.POOL and op.parameter == PoolMode.REDUCE_SUM)
+
+
+def _ifm(op: Operation) -> Extents:
+    if op.op is Op.ELEMENTWISE:
+        return results(op)
+    height, width = _window(op)
+    return height, width, op[Register.IFM_DEPTH_M1] + 1 if sums_depth(op) else results(op)[2]
+
+
+def _ifm2(op: Operation) -> Extents | None:
+    if op.op is not Op.ELEMENTWISE or op.parameter in UNARY:
+        return None
+    scalar = Broadcast.SCALAR in Broadcast(op[Register.IFM2_BROADCAST])
+    return None if scalar else _spread(op, Register.IFM2_BROADCAST)
+
+
+def _u85_ofm(op: Operation) -> Extents:
+    word = op[Register.OFM_PRECISION]
+    if OutputWord.STORAGE.of(word) in _ABSENT or AccumulatorWord.NO_OUTPUT.of(op.get(Register.ACC_FORMAT)):
+        return NOWHERE
+    order = OutputWord.TRANSPOSE.of(word)
+    axes = StoredOrder(order).axes if order in tuple(StoredOrder) else (0, 1, 2)
+    made = results(op)
+    return made[axes[0]], made[axes[1]], made[axes[2]]
+
+
+def has_ifm_in_memory(op: Operation) -> bool:
+    """Whether a kernel's first operand is in memory, and not a scalar or in a chaining buffer."""
+    return op.language is not Language.U85 or InputWord.STORAGE.of(op[Register.IFM_PRECISION]) not in _ABSENT
+
+
+def _u85_ifm(op: Operation) -> Extents:
+    if not has_ifm_in_memory(op):
+        return NOWHERE
+    if op.op is Op.ELEMENTWISE:
+        return _spread(op, Register.IFM_BROADCAST)
+    if op.op is Op.RESIZE:
+        return op[Register.KERNEL_HEIGHT_M1] + 1, op[Register.KERNEL_WIDTH_M1] + 1, results(op)[2]
+    return _ifm(op)
+
+
+def _u85_ifm2(op: Operation) -> Extents | None:
+    loads = AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
+    if op.op is Op.ELEMENTWISE:
+        if op.parameter in UNARY or InputWord.STORAGE.of(op[Register.IFM2_PRECISION]) in _ABSENT:
+            return None
+        return _spread(op, Register.IFM2_BROADCAST)
+    if is_product(op):
+        return 1, results(op)[2], op[Register.IFM_DEPTH_M1] + 1  # a matrix of weights
+    return results(op) if loads and op.op is not Op.RESIZE else None
+
+
+def _spread(op: Operation, register: Register) -> Extents:
+    """Extents of an operand: of one element along the axes whose bits are set, which are the same in all languages."""
+    broadcast = Broadcast(op.get(register))
+    height, width, depth = results(op)
+    return (
+        1 if broadcast & Broadcast.HEIGHT else height,
+        1 if broadcast & Broadcast.WIDTH else width,
+        1 if broadcast & Broadcast.DEPTH else depth,
+    )
+
+
+EXTENTS: Mapping[Language, MapRules] = {
+    Language.U55_U65: MapRules(results, _ifm, _ifm2, 2),
+    Language.U85: MapRules(_u85_ofm, _u85_ifm, _u85_ifm2, 3),
+}
+
+
+Ranges = NDArray[np.int64]
+NO_RANGES: Ranges = np.empty((0, 2), np.int64)
+
+
+class FeatureMapError(NpuMemplanError):
+    """The registers of a feature map make no sense."""
+
+
+def run(start: int, length: int) -> Ranges:
+    """Bytes one after the other."""
+    return np.array([[start, start + length]], np.int64)
+
+
+_MOST_RUNS = 1 << 22  # of one feature map: 4 million separate runs fill the largest arena
+
+
+def merge_ranges(parts: Iterable[Ranges]) -> Ranges:
+    """Union of ranges, each part of which is ascending, disjoint and never adjacent already. Shape [n, 2]."""
+    stacked = [p for p in parts if len(p)]
+    if not stacked:
+        return NO_RANGES
+    return stacked[0] if len(stacked) == 1 else _merged(np.concatenate(stacked))
+
+
+def _merged(ranges: Ranges) -> Ranges:
+    """Any non-empty ranges, sorted and with touching ones joined."""
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ranges[:, 1])
+    starts_new = np.concatenate(([True], ranges[1:, 0] > ends[:-1]))
+    first = np.flatnonzero(starts_new)
+    last = np.append(first[1:], len(ranges)) - 1
+    return np.stack((ranges[first, 0], ends[last]), axis=1)
+
+
+def strided_ranges(base: int, run_bytes: int, dimensions: Iterable[tuple[int, int]]) -> Ranges:
+    """Ranges of `run_bytes` at base + sum(i_d * stride_d) for every index; dimensions are (count, stride)."""
+    loops: list[tuple[int, int]] = []
+    if run_bytes <= 0:
+        return NO_RANGES
+    for count, stride in sorted(dimensions, key=lambda d: abs(d[1])):
+        if count <= 0:
+            return NO_RANGES
+        if count == 1:
+            continue
+        if not loops and 0 <= stride <= run_bytes:
+            run_bytes += (count - 1) * stride
+        else:
+            loops.append((count, stride))
+    if math.prod(count for count, _ in loops) > _MOST_RUNS:
+        extents = " x ".join(str(count) for count, _ in loops)
+        raise FeatureMapError(f"a feature map of {extents} separate runs fits no memory: the stream is damaged")
+    starts, extent, apart = np.array([base], np.int64), run_bytes, True
+    for count, stride in loops:  # ascending strides: runs stay in order while each loop clears the one inside it
+        apart &= stride > extent
+        extent += (count - 1) * stride
+        starts = (np.arange(count, dtype=np.int64)[:, None] * stride + starts).ravel()
+    ranges = np.empty((len(starts), 2), np.int64)
+    ranges[:, 0] = starts
+    ranges[:, 1] = starts + run_bytes
+    return ranges if apart else _merged(ranges)
+
+
+def share_byte(first: Ranges, second: Ranges) -> bool:
+    """Whether two ascending lists of disjoint half-open ranges [n, 2] share a byte."""
+    if not len(first) or not len(second):
+        return False
+    if first[-1, 1] <= second[0, 0] or second[-1, 1] <= first[0, 0]:
+        return False
+    if len(first) == 1 and len(second) == 1:
+        return True
+    if len(first) > len(second):
+        first, second = second, first
+    # For each range of `first`: the last range of `second` that starts before it ends must end before it starts.
+    index = np.searchsorted(second[:, 0], first[:, 1], side="left") - 1
+    return bool(np.any((index >= 0) & (second[np.maximum(index, 0), 1] > first[:, 0])))
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMap:
+    """Typed view of the IFM, IFM2 or OFM registers of one operation.
+
+    `height`, `width`, `depth` are the extents the operation touches, in elements of memory: the
+    OFM's come from its registers, the inputs' follow from the OFM, the kernel and the broadcasts.
+    """
+
+    name: str  # "IFM", "IFM2" or "OFM"
+    region: int
+    bases: tuple[int, int, int, int]  # byte addresses of tiles top-left, top-right, bottom-left, bottom-right
+    height0: int  # rows of the left top tile
+    height1: int  # rows of the right top tile
+    width0: int  # columns of the left tiles
+    stride_x: int  # bytes
+    stride_y: int
+    stride_c: int
+    element_bytes: int
+    signed: bool
+    brick: bool  # NHCWB16
+    zero_point: int
+    height: int
+    width: int
+    depth: int
+
+    @staticmethod
+    def ofm(op: Operation) -> FeatureMap:
+        """The output of a kernel operation; without elements when it is not in memory."""
+        return _view(op, OFM, EXTENTS[op.language].ofm(op))
+
+    @staticmethod
+    def ifm(op: Operation) -> FeatureMap:
+        """The (first) input of a kernel operation; without elements when it is not in memory."""
+        return _view(op, IFM, EXTENTS[op.language].ifm(op))
+
+    @staticmethod
+    def ifm2(op: Operation) -> FeatureMap | None:
+        """The second input of an operation; None when there is none in memory."""
+        extents = EXTENTS[op.language].ifm2(op)
+        return None if extents is None else _view(op, IFM2, extents)
+
+    def tiles(self, height: int, width: int) -> tuple[tuple[int, int, int], ...]:
+        """Tiles that rows [0, height) and columns [0, width) fall into: (tile index, rows, columns)."""
+        found = []
+        for column, (columns, split) in enumerate(
+            ((min(width, self.width0), self.height0), (width - self.width0, self.height1))
+        ):
+            for row, rows in enumerate((min(height, split), height - split)):
+                if rows > 0 and columns > 0:
+                    found.append((2 * row + column, rows, columns))
+        return tuple(found)
+
+    def span(self) -> tuple[int, int]:
+        """Bytes from the lowest to the highest one touched, half-open: cheap, and never too small."""
+        low, high = 1 << 62, 0
+        outer = (-(-self.depth // BRICK_CHANNELS) - 1) * self.stride_c if self.brick else 0
+        step = BRICK_CHANNELS * self.element_bytes if self.brick else self.stride_x
+        run = min(self.depth, BRICK_CHANNELS) if self.brick else self.depth
+        for tile, rows, columns in self.tiles(self.height, self.width):
+            base = self.bases[tile]
+            low = min(low, base)
+            end = base + (rows - 1) * self.stride_y + (columns - 1) * step + outer + run * self.element_bytes
+            high = max(high, end)
+        return (low, high) if high else (0, 0)
+
+    def ranges(self, depth: int | None = None) -> Ranges:
+        """Bytes of all elements, or of those of the first `depth` channels, merged; [n, 2]."""
+        return self.box_ranges((0, self.height), (0, self.width), (0, self.depth if depth is None else depth))
+
+    def box_ranges(self, rows: tuple[int, int], columns: tuple[int, int], channels: tuple[int, int]) -> Ranges:
+        """Bytes of the elements in half-open rows, columns and channels, merged; [n, 2]."""
+        parts = []
+        for right in (0, 1):
+            x0, x1 = (max(columns[0], self.width0), columns[1]) if right else (columns[0], min(columns[1], self.width0))
+            split = self.height1 if right else self.height0
+            for below in (0, 1):
+                y0, y1 = (max(rows[0], split), rows[1]) if below else (rows[0], min(rows[1], split))
+                if y0 < y1 and x0 < x1:
+                    y, x = y0 - below * split, x0 - right * self.width0
+                    base = self.bases[2 * below + right] + y * self.stride_y
+                    parts.append(self.tile_ranges(base, x, y1 - y0, x1 - x0, channels))
+        return merge_ranges(parts)
+
+    def tile_ranges(self, base: int, x: int, height: int, width: int, channels: tuple[int, int]) -> Ranges:
+        """Bytes of the half-open `channels` of `height` x `width` elements, from column `x` on of a row at `base`."""
+        size, (first, last) = self.element_bytes, channels
+        if not self.brick:
+            base += x * self.stride_x + first * size
+            return strided_ranges(base, (last - first) * size, ((height, self.stride_y), (width, self.stride_x)))
+        brick_bytes = BRICK_CHANNELS * size
+        grid = ((height, self.stride_y), (width, brick_bytes))
+        base += x * brick_bytes
+        # A leading part of a brick, whole bricks, a trailing part.
+        head = min(last, -(-first // BRICK_CHANNELS) * BRICK_CHANNELS)
+        tail = max(head, last - last % BRICK_CHANNELS)
+        parts = []
+        for start, stop in ((first, head), (tail, last)):
+            brick, lane = divmod(start, BRICK_CHANNELS)
+            parts.append(strided_ranges(base + brick * self.stride_c + lane * size, (stop - start) * size, grid))
+        count = (tail - head) // BRICK_CHANNELS
+        whole = base + head // BRICK_CHANNELS * self.stride_c
+        parts.append(strided_ranges(whole, brick_bytes if count else 0, (*grid, (count, self.stride_c))))
+        return merge_ranges(parts)
+
+    def base_register(self, tile: int) -> Register:
+        """The register that holds the base address of `tile` (0..3)."""
+        return FEATURE_MAPS[self.name].bases[tile]
+
+
+def _view(op: Operation, registers: MapRegisters, extents: Extents) -> FeatureMap:
+    height, width, depth = extents
+    precision = op[registers.precision]
+    signed = bool(Precision.SIGNED.of(precision))
+    code = (OutputPrecision if registers is OFM else InputPrecision).SIZE.of(precision)
+    if code > EXTENTS[op.language].largest_element:
+        raise FeatureMapError(
+            f"{op.op.name} at stream offset {op.offset_bytes:#x}: {registers.precision.name} = {precision:#x} has no "
+            "element size"
+        )
+    first, second, third, fourth = registers.bases
+    # Bases and strides that are still at reset value (never written) are 0; the rest must have been set.
+    needed = op.get if extents == NOWHERE else op.__getitem__
+    return FeatureMap(
+        name=registers.name,
+        region=needed(registers.region),
+        bases=(op.get(first), op.get(second), op.get(third), op.get(fourth)),
+        height0=needed(registers.height0) + 1,
+        height1=needed(registers.height1) + 1,
+        width0=needed(registers.width0) + 1,
+        stride_x=op.get(registers.stride_x),
+        stride_y=op.get(registers.stride_y),
+        stride_c=op.get(registers.stride_c),
+        element_bytes=1 << code,
+        signed=signed,
+        brick=bool(Precision.BRICK.of(precision)),
+        zero_point=signed16(op.get(registers.zero_point), signed),
+        height=height,
+        width=width,
+        depth=depth,
+    )
+
+
+PART_KERNEL_SLICE = 16
+
+
+def is_sparse(op: Operation) -> bool:
+    """Two weights of every four are zero, and not stored."""
+    return op.op is Op.CONV and not is_product(op) and bool(WeightWord.SPARSE.of(op.get(Register.WEIGHT_FORMAT)))
+
+
+def is_wide(op: Operation) -> bool:
+    """Sums of 48 bits."""
+    return bool(AccumulatorWord.FORMAT.of(op.get(Register.ACC_FORMAT)))
+
+
+def micro_block(op: Operation, accelerator: Architecture) -> Shape:
+    """The micro-block that ACC_FORMAT chooses; the first of the configuration where it has none such."""
+    code = AccumulatorWord.MICRO_BLOCK.of(op.get(Register.ACC_FORMAT))
+    if code in tuple(MicroBlock):
+        plane = MicroBlock(code).plane
+        for shape in accelerator.micro_blocks:
+            if (shape.height, shape.width) == plane:
+                return shape
+    return accelerator.micro_blocks[0]
+
+
+def deep_slice(op: Operation, accelerator: Architecture) -> int:
+    """Input channels of one pass, depth first."""
+    bits = 8 << InputWord.SIZE.of(op[Register.IFM_PRECISION])
+    return slice_depth(accelerator, micro_block(op, accelerator), bits, is_sparse(op), False)
+
+
+def slice_depth(accelerator: Architecture, micro: Shape, bits: int, sparse: bool, part_kernel: bool) -> int:
+    """Input channels of one pass over elements of `bits`."""
+    if part_kernel:
+        return PART_KERNEL_SLICE
+    if bits == 32 or (accelerator.cores == 1 and micro.depth == 16 and not sparse):
+        return 32
+    return 128 if sparse and bits == 8 else 64
+
+
+def arrangement(op: Operation, accelerator: Architecture) -> WeightArrangement:
+    """The order of the weights of a CONV or DEPTHWISE whose blocks are chosen."""
+    word = op[Register.KERNEL_STRIDE]
+    bits = 8 << InputWord.SIZE.of(op[Register.IFM_PRECISION])
+    depthwise = op.op is Op.DEPTHWISE
+    part = bool(KernelStride.PART_KERNEL_FIRST.of(word)) and not depthwise
+    micro, sparse = micro_block(op, accelerator), is_sparse(op)
+    return WeightArrangement(
+        op[Register.OFM_BLK_DEPTH_M1] + 1,
+        micro.depth,
+        slice_depth(accelerator, micro, bits, sparse, part),
+        bits,
+        depthwise,
+        part,
+        sparse,
+        (KernelStride.stride_y(word), KernelStride.stride_x(word)),
+        (1 + KernelStride.DILATION_Y.of(word), 1 + KernelStride.DILATION_X.of(word)),
+    )
+
+
+_FIXED_POOLS = (PoolMode.NONE, PoolMode.ARGMAX_Y)
+
+
+def is_indivisible(op: Operation) -> bool:
+    """Whether neither rows nor channels of an Ethos-U85 kernel can be made apart: results in another order, products of
+    two maps, and what is fixed.
+    """
+    if op.language is not Language.U85 or op.op is Op.DMA_START:
+        return False
+    output = op[Register.OFM_PRECISION]
+    return is_product(op) or bool(OutputWord.TRANSPOSE.of(output) or OutputWord.REVERSE.of(output)) or is_fixed(op)
+
+
+def is_fixed(op: Operation) -> bool:
+    """Whether an Ethos-U85 kernel's blocks stay as its compiler made them: of chains, of sums that are kept or loaded,
+    of channels stored backwards, of bricks in another order, and of what we never make.
+    """
+    if op.op is Op.DMA_START:
+        return False
+    accumulators, output = op.get(Register.ACC_FORMAT), op[Register.OFM_PRECISION]
+    kept = AccumulatorWord.INPUT.of(accumulators) or AccumulatorWord.NO_OUTPUT.of(accumulators)
+    in_bricks = OutputWord.BRICK.of(output) and (OutputWord.TRANSPOSE.of(output) or OutputWord.REVERSE.of(output))
+    turned = in_bricks or OutputWord.REVERSE.of(output) == StoredBackwards.C
+    odd = op.op is Op.RESIZE or InputWord.SIZE.of(op[Register.IFM_PRECISION]) > 2
+    pool = op.op is Op.POOL and op.parameter in _FIXED_POOLS
+    return bool(kept or turned or odd or pool or chained_maps(op) or OutputWord.STORAGE.of(output))
 
 
 class AccessError(NpuMemplanError):
@@ -117,7 +648,7 @@ def _found(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     try:
         if op.op is Op.DMA_START:
             return _dma(op)
-        return _kernel(op, accelerator)
+        return _kernel_accesses(op, accelerator)
     except (FeatureMapError, MissingRegisterError) as error:
         raise AccessError(str(error)) from None
 
@@ -164,7 +695,7 @@ def _dma(op: Operation) -> tuple[Access, ...]:
 INDEX_BYTES = 4  # of one index of an indexed transfer
 
 
-def _kernel(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
+def _kernel_accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     source = _feature_map(Role.IFM, FeatureMap.ifm(op), False)
     found = [_first_byte(source) if _ignores_input(op) else source]
     second = FeatureMap.ifm2(op)

@@ -37,13 +37,12 @@ from ...vocabulary import (
     is_npu,
 )
 from ..arch import accelerator
-from ..hazards.waits import schedule
-from ..stream.commands import Command
+from ..stream.decode import Command
 from ..stream.encode import encode
-from ..stream.groups import ADDRESS_REGISTERS
+from ..stream.fields import ADDRESS_REGISTERS
 from ..stream.isa import Op, Register
-from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from .streamed import parts
+from .hazards import schedule
+from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, parts
 
 LUT_SCOPE = "shram"
 OPAQUE_PATTERN = 8  # TVM's kOpaque: never fuse

@@ -1,24 +1,79 @@
-"""An NPU program over named buffers: what a command stream says once its addresses are taken out.
+"""An NPU program over named buffers.
+
+Operations that run as one: kernels whose results go through chaining buffers.
+
+Invariant: a chain is one operation over its external buffers; nothing that any of its kernels touches begins or ends
+inside it, because their blocks follow one another.
+
+An NPU program over named buffers: what a command stream says once its addresses are taken out.
 
 Invariant: every address register of an operation is a (buffer, byte offset); no register holds an
 absolute address, a region or a block dependency, so a program is the same wherever its buffers are.
 Lifting a stream and lowering Relax composites both end here.
+
+When the caller has to write which rows of a streamed input: the parts of a program between such writes.
+
+Invariant: row y of the input is stored in row `y % kept` of its buffer. Before part k runs, the rows up to `rows` of
+feed k are there, and none that it or a later part still reads was overwritten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate, pairwise
+from typing import NamedTuple, Protocol
 
 from ...errors import NpuMemplanError
 from ...problem.spans import Spans, covered
-from ..arch import Architecture, Language
-from ..stream.commands import Operation
-from ..stream.groups import REGION_OF, TILE_BASES, WRITTEN_THROUGH
-from ..stream.isa import SHRAM_REGION, Op, Register
+from ..arch import Architecture
+from ..arch.architecture import Language
+from ..stream.decode import Operation
+from ..stream.encode import chained_maps
+from ..stream.fields import REGION_OF, TILE_BASES, WRITTEN_THROUGH, DmaRegion, OutputWord
+from ..stream.isa import SHRAM_REGION, MapStorage, Op, Register
 from .access import Access, accesses, lut_span
-from .chains import chain_bounds
+
+
+class _Step(Protocol):
+    """An operation, with addresses or with buffers."""
+
+    @property
+    def op(self) -> Op: ...
+
+    @property
+    def language(self) -> Language: ...
+
+    def get(self, register: Register, default: int = 0) -> int: ...
+
+
+def goes_on(step: _Step) -> bool:
+    """The kernel's results go to a chaining buffer, for the kernel after it."""
+    if step.language is not Language.U85 or step.op is Op.DMA_START:
+        return False
+    return OutputWord.STORAGE.of(step.get(Register.OFM_PRECISION)) == MapStorage.CHAINED
+
+
+def chain_bounds(steps: Sequence[_Step]) -> list[tuple[int, int]]:
+    """First and last operation (inclusive) of the chain that each belongs to: itself, where it is in none."""
+    found: list[tuple[int, int]] = []
+    first = 0
+    for place, step in enumerate(steps):
+        if goes_on(step) and place + 1 < len(steps):
+            continue
+        found += [(first, place)] * (place + 1 - first)
+        first = place + 1
+    return found
+
+
+def beside_regions(op: Operation) -> dict[Register, int]:
+    """What the region registers of Ethos-U85 say besides a region: chaining buffers, and how a transfer goes."""
+    if op.language is Language.U85 and op.op is Op.DMA_START:
+        mask = DmaRegion.DIMENSIONS.at(3) | DmaRegion.INDEXED.at(1)
+        words = {r: op[r] & mask for r in (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)}
+        return {register: word for register, word in words.items() if word}
+    return {view.region: op[view.region] for view in chained_maps(op)}
 
 
 class ProgramError(NpuMemplanError):
@@ -231,3 +286,39 @@ class NpuProgram:
             for name, _ in self.touched(index):
                 live[name] = (live.get(name, (index, index))[0], index)
         return live
+
+
+class Feed(NamedTuple):
+    """Before operation `operation` runs, the first `rows` rows of the input have been written."""
+
+    operation: int
+    rows: int
+
+
+def feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ...]:
+    """As few as the `kept` rows allow; none where no operation reads a streamed input."""
+    readers = [(i, *o.input_rows) for i, o in enumerate(operations) if o.input_rows[1]]
+    unread = list(accumulate((first for _, first, _ in reversed(readers)), min))[::-1]  # from each reader on
+    found: list[Feed] = []
+    there = 0
+    for place, (index, _, stop) in enumerate(readers):
+        if stop > there:
+            there = _reached([stop for _, _, stop in readers[place:]], unread[place] + kept)
+            found.append(Feed(index, there))
+    return tuple(found)
+
+
+def _reached(stops: Sequence[int], room: int) -> int:
+    """The rows that the next readers need, as many readers as `room` rows do for; one at least."""
+    most = stops[0]
+    for stop in stops[1:]:
+        if stop > room:
+            break
+        most = max(most, stop)
+    return most
+
+
+def parts(operations: Sequence[NpuOperation], kept: int) -> tuple[range, ...]:
+    """The operations of each part, one a feed."""
+    begins = [0, *(feed.operation for feed in feeds(operations, kept)[1:]), len(operations)]
+    return tuple(range(first, stop) for first, stop in pairwise(begins))

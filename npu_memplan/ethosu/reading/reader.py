@@ -1,8 +1,19 @@
-"""Reads quantised expressions out of Relax: what is dequantised, with which numbers, from what.
+"""Quantised expressions and calls read out of Relax.
+
+Reads quantised expressions out of Relax: what is dequantised, with which numbers, from what.
 
 Invariant: a `Reader` follows variables only through its own bindings; a variable outside of them is an
 input. The same reader serves a pattern's check (bindings of the match) and the lowering (bindings of
 the composite function), so what was checked is what is lowered. TVM is imported by its methods only.
+
+Attributes of Relax's windows: strides, padding, layout.
+
+Invariant: what an attribute says in several ways comes out in one.
+
+Calls of exact host code that says what it does: their tensors, as the NPU's layers want them.
+
+Invariant: every number comes from the call's constants and from the description in `LAYER`, which the code was
+made with.
 """
 
 from __future__ import annotations
@@ -16,7 +27,7 @@ from numpy.typing import NDArray
 
 from ...errors import RefusalError
 from ..lower.layer import Layer
-from ..lower.tensors import Arithmetic, LayerTensor
+from ..lower.tensors import Arithmetic, LayerTensor, Padding
 
 
 def name_of(expression: Any) -> str:
@@ -240,3 +251,83 @@ def _kind(expression: Any) -> str:
     if isinstance(expression, ir.Call):
         return str(getattr(expression.op, "name", "a call"))
     return type(expression).__name__
+
+
+MAX_STRIDE = 3  # of any window of the NPU
+
+
+def pair(values: Any) -> tuple[int, int]:
+    """One or two numbers, for height and width."""
+    numbers = [int(v) for v in values]
+    return (numbers[0], numbers[-1])
+
+
+def stride_of(values: Any, out: LayerTensor) -> tuple[int, int]:
+    """Strides as far as they matter: one window needs none."""
+    y, x = pair(values)
+    return (1 if out.shape[1] == 1 else y, 1 if out.shape[2] == 1 else x)
+
+
+def padding_of(values: Any) -> Padding:
+    """One, two or four numbers."""
+    numbers = [int(v) for v in values]
+    if len(numbers) == 1:
+        numbers *= 4
+    if len(numbers) == 2:
+        numbers *= 2
+    return Padding(*numbers)
+
+
+def need_nhwc(layout: str) -> None:
+    """`RejectedError` for any other layout."""
+    if layout != "NHWC":
+        raise RejectedError(f"its layout is {layout}; run relax.transform.ConvertLayout to NHWC first")
+
+
+class DescribedCall:
+    """Arguments of a described host call by the names of its parameters."""
+
+    def __init__(self, reader: Reader, root: Any) -> None:
+        call, layer = reader.need(root, "call_tir"), reader.layer
+        if layer is None:
+            raise RejectedError("it is host code that does not say what it does")
+        self.layer = layer
+        self._reader, self._type = reader, call.ty
+        names = [str(n) for n in layer["parameters"]]
+        arguments = reader.value(call.args[1]).fields
+        self._arguments = dict(zip(names, arguments, strict=False))  # the outputs are no arguments
+        self._scales = dict(zip(names, (float.fromhex(str(s)) for s in layer["scales"]), strict=True))
+        self._zero_points = dict(zip(names, (int(z) for z in layer["zero_points"]), strict=True))
+
+    def has(self, parameter: str) -> bool:
+        return parameter in self._arguments
+
+    def activation(self, parameter: str, name: str) -> tuple[LayerTensor, Any]:
+        """An input: its tensor, and its variable."""
+        variable = self._arguments[parameter]
+        if not is_variable(variable):
+            raise RejectedError(f"its {parameter} is a constant")
+        return self._tensor(parameter, name, variable.ty), variable
+
+    def operand(self, parameter: str, name: str) -> tuple[LayerTensor, Any]:
+        """An input or a constant: its tensor with its values, and its variable (None for a constant)."""
+        argument = self._arguments[parameter]
+        if is_variable(argument):
+            return self.activation(parameter, name)
+        return replace(self._tensor(parameter, name, argument.ty), data=self._reader.array(argument)), None
+
+    def output(self) -> LayerTensor:
+        return self._tensor("output", "out", self._type)
+
+    def _tensor(self, parameter: str, name: str, typed: Any) -> LayerTensor:
+        scale, zero_point = self._scales[parameter], self._zero_points[parameter]
+        return LayerTensor(name, shape_of(typed), str(typed.dtype), scale, zero_point)
+
+    def constant(self, parameter: str) -> NDArray[Any]:
+        values = self._reader.array(self._arguments[parameter])
+        if values is None:
+            raise RejectedError(f"its {parameter} is no constant")
+        return values.astype(np.int64)
+
+    def scale(self, parameter: str) -> float:
+        return self._scales[parameter]

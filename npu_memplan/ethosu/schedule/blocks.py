@@ -15,18 +15,21 @@ from operator import itemgetter
 
 from ...errors import RefusalError
 from ..arch import Architecture, Language, Shape
-from ..program.access import lut_index
-from ..program.extents import is_product, results
-from ..program.featuremap import FeatureMap
-from ..program.kernel import Kernel
-from ..program.slices import is_fixed, is_sparse, is_wide, micro_block
-from ..stream.commands import Operation
-from ..stream.fields import KernelStride
-from ..stream.fields_u85 import OutputWord
-from ..stream.groups import kind_of
-from ..stream.isa import BRICK_CHANNELS, Op, PoolMode, Upscale
+from ..program.access import (
+    FeatureMap,
+    Kernel,
+    is_fixed,
+    is_product,
+    is_sparse,
+    is_wide,
+    lut_index,
+    micro_block,
+    results,
+)
+from ..stream.decode import Operation
+from ..stream.fields import KernelStride, OutputWord, kind_of
+from ..stream.isa import BRICK_CHANNELS, InputBroadcast, Op, PoolMode, StoredOrder, Upscale
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import InputBroadcast, StoredOrder
 from ..time.cost import ResourceUse, ordered, unordered_resource_use
 from ..time.memory import MemoryMap
 from ..time.timeline import in_a_row

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..program.chains import chain_bounds
-from ..program.program import BufferRole, NpuProgram
+from ..program.program import BufferRole, NpuProgram, chain_bounds
 from ..time import MemoryMap, ResourceUseCache
 
 _LONGEST = 4  # operations that move together

@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..arch import Language, Shape
-from ..hazards.waits import schedule
+from ..program.access import is_indivisible, micro_block
+from ..program.hazards import schedule
 from ..program.program import BufferRole, NpuOperation, NpuProgram
-from ..program.slices import is_indivisible, micro_block
-from ..stream.commands import Operation
-from ..stream.fields_u85 import InputWord, MapWord, OutputWord
-from ..stream.groups import IFM, IFM2, OFM, MapRegisters
-from ..stream.isa import Op
+from ..stream.decode import Operation
+from ..stream.fields import IFM, IFM2, OFM, InputWord, MapRegisters, MapWord, OutputWord
+from ..stream.isa import MapStorage, Op
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import MapStorage
 from ..time import MemoryMap
 from ..time.timeline import timeline
 from .blocks import block_work

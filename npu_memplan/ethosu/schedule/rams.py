@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..arch import Architecture, BlockRams, Shape
-from ..program.slices import slice_depth
-from ..stream.commands import Operation
-from ..stream.fields_u85 import AccumulatorWord
+from ..program.access import slice_depth
+from ..stream.decode import Operation
+from ..stream.fields import AccumulatorWord
+from ..stream.isa import MicroBlock
 from ..stream.isa import Register as R
-from ..stream.isa_u85 import MicroBlock
 from .shram import BlockKind, BlockWork, block_registers, ceil_div, input_extent, round_up
 
 DEPTH_UNIT = 16  # channels of accumulators

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ...names import Names
-from ..program.chains import chain_bounds
-from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, chain_bounds
 from ..stream.isa import Op, Register
 
 _UNIT = 16  # bytes of which a transfer moves a whole number

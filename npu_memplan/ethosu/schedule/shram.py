@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..arch import BANK_BYTES, Architecture, Shape
-from ..stream.commands import Operation
+from ..stream.decode import Operation
 from ..stream.isa import AccFormat, Upscale
 from ..stream.isa import Register as R
 

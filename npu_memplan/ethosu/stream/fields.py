@@ -1,14 +1,144 @@
-"""The bit fields of registers: the one place that packs and unpacks them.
+"""Bit fields and groups of registers.
+
+Which registers belong together: of a feature map, of a stream of weights, of a kind of operation.
+
+Invariant: every fact about a register's role is in these tables; no other module reads it off the letters of a name.
+
+The bit fields of registers: the one place that packs and unpacks them.
 
 Invariant: `field.of(word)` is what `field.at(value)` put there; a value that does not fit is an `EncodeError`, never a
 neighbour's bit. Source of each position: the register descriptions of Arm's compiler (ethos-u-vela, Apache-2.0).
+
+The bit fields of registers that Ethos-U85 lays out in its own way.
+
+Invariant: as in `fields`; what is not here is as it is there. Source: the register descriptions of Arm's compiler
+(ethos-u-vela 5.2.0, Apache-2.0).
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from ...errors import NpuMemplanError
+from ..arch.architecture import Language
+from .decode import Operation
+from .isa import REGISTERS, Op
+from .isa import Register as R
+
+
+@dataclass(frozen=True, slots=True)
+class MapRegisters:
+    """The registers of one feature map."""
+
+    name: str  # as register names begin
+    bases: tuple[R, R, R, R]  # tiles top-left, top-right, bottom-left, bottom-right
+    stride_x: R
+    stride_y: R
+    stride_c: R
+    height0: R  # less one, as all heights and widths
+    height1: R
+    width0: R
+    region: R
+    precision: R
+    zero_point: R
+
+    @property
+    def ordered(self) -> tuple[R, ...]:
+        places = (*self.bases, self.stride_x, self.stride_y, self.stride_c, self.region)
+        return (*places, self.height0, self.height1, self.width0, self.precision, self.zero_point)
+
+    @property
+    def all(self) -> frozenset[R]:
+        return frozenset(self.ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRegisters:
+    """The registers of one stream of weights or scales, which one core reads."""
+
+    base: R
+    length: R
+    region: R
+
+
+def _map(name: str) -> MapRegisters:
+    bases = (R[f"{name}_BASE0"], R[f"{name}_BASE1"], R[f"{name}_BASE2"], R[f"{name}_BASE3"])
+    places = ("STRIDE_X", "STRIDE_Y", "STRIDE_C", "HEIGHT0_M1", "HEIGHT1_M1", "WIDTH0_M1")
+    return MapRegisters(name, bases, *(R[f"{name}_{rest}"] for rest in (*places, "REGION", "PRECISION", "ZERO_POINT")))
+
+
+def _stream(core: str, kind: str) -> WeightRegisters:
+    return WeightRegisters(R[f"{kind}{core}_BASE"], R[f"{kind}{core}_LENGTH"], R[f"{kind}_REGION"])
+
+
+IFM, IFM2, OFM = _map("IFM"), _map("IFM2"), _map("OFM")
+FEATURE_MAPS = {view.name: view for view in (IFM, IFM2, OFM)}
+
+# by core
+WEIGHTS = tuple(_stream(core, "WEIGHT") for core in ("", "1", "2", "3"))
+SCALES = tuple(_stream(core, "SCALE") for core in ("", "1"))
+
+REGION_OF: dict[R, R] = {
+    **{base: view.region for view in FEATURE_MAPS.values() for base in view.bases},
+    **{stream.base: stream.region for stream in (*WEIGHTS, *SCALES)},
+    R.DMA0_SRC: R.DMA0_SRC_REGION,
+    R.DMA0_DST: R.DMA0_DST_REGION,
+    R.DMA0_IDX: R.DMA0_IDX_REGION,
+}
+"""Address register -> the register that says which region it points into."""
+
+ADDRESS_REGISTERS = frozenset(REGION_OF)
+REGION_REGISTERS = frozenset(REGION_OF.values())
+WRITTEN_THROUGH = frozenset((*OFM.bases, R.DMA0_DST))
+"""The address registers whose bytes an operation writes."""
+
+TILE_BASES: dict[R, tuple[R, ...]] = {view.bases[0]: view.bases[1:] for view in FEATURE_MAPS.values()}
+"""The first base of a feature map -> those of its other tiles."""
+
+_DMA = frozenset(r for r in R if r.name.startswith("DMA0_"))
+_WEIGHTS = frozenset(r for stream in (*WEIGHTS, *SCALES) for r in (stream.base, stream.length, stream.region))
+_RESIZE = frozenset(r for r in R if r.name.startswith("RESIZE_"))
+_SECOND_INPUT = IFM2.all | {R.IFM2_BROADCAST, R.IFM2_SCALAR, R.IFM2_IB_START, R.OPA_SCALE, R.OPB_SCALE}
+_KERNEL = frozenset(R) - _DMA
+_SUMS = _KERNEL - _SECOND_INPUT
+_OPERANDS = frozenset((R.IFM_BROADCAST, R.IFM2_BROADCAST, R.IFM_SCALE, R.IFM2_SCALE, R.OP_SCALAR))
+_ONLY_WEIGHTS = _WEIGHTS | {R.WEIGHT_FORMAT}
+_SCALE_TABLE = frozenset((SCALES[0].base, SCALES[0].length, SCALES[0].region))
+_READ_BY = {
+    Language.U55_U65: {
+        Op.DMA_START: _DMA,
+        Op.ELEMENTWISE: _KERNEL - _WEIGHTS,
+        Op.POOL: _SUMS - _WEIGHTS,
+        Op.CONV: _SUMS,
+        Op.DEPTHWISE: _SUMS,
+    },
+    Language.U85: {  # IFM2 may be weights, or what accumulators start from
+        Op.DMA_START: _DMA,
+        Op.ELEMENTWISE: _KERNEL - _ONLY_WEIGHTS - _RESIZE,
+        Op.POOL: _KERNEL - (_ONLY_WEIGHTS - _SCALE_TABLE) - _RESIZE - _OPERANDS,
+        Op.CONV: _KERNEL - _RESIZE - _OPERANDS,
+        Op.DEPTHWISE: _KERNEL - _RESIZE - _OPERANDS,
+        Op.RESIZE: (_KERNEL - _ONLY_WEIGHTS - _OPERANDS - IFM2.all) | {IFM2.zero_point},
+    },
+}
+
+
+_WHERE_AND_WHEN = ADDRESS_REGISTERS | {R.BLOCKDEP}
+
+
+def kind_of(operation: Operation) -> Hashable:
+    """Equal for operations that differ only in addresses and in how far they run ahead."""
+    return operation.content(_WHERE_AND_WHEN)
+
+
+def registers_of(op: Op, language: Language = Language.U55_U65) -> frozenset[R]:
+    """Registers that an operation of this kind depends on, addresses and regions included."""
+    return _READ_BY[language][op] & KNOWN[language]
+
+
+KNOWN = {language: frozenset(words.values()) for language, words in REGISTERS.items()}
+"""The registers of a language."""
 
 
 class EncodeError(NpuMemplanError):
@@ -132,3 +262,71 @@ def word16(value: int) -> int:
     if not -0x8000 <= value <= 0xFFFF:
         raise EncodeError(f"{value} does not fit a register of 16 bits")
     return value & 0xFFFF
+
+
+class MapWord(Precision):
+    """IFM_PRECISION, IFM2_PRECISION and OFM_PRECISION, which have these in common."""
+
+    BRICK = Field(6, 2)  # 1: NHCWB16 instead of NHWC
+    STORAGE = Field(14, 2)  # isa_u85.MapStorage
+
+
+class InputWord(MapWord):
+    """IFM_PRECISION and IFM2_PRECISION."""
+
+    SIZE = Field(2, 2)  # log2 of an element's bytes
+
+
+class OutputWord(MapWord):
+    """OFM_PRECISION."""
+
+    SIZE = Field(1, 2)  # log2 of an element's bytes
+    GLOBAL_SCALE = Field(8, 1)  # OFM_SCALE instead of a scale for each channel
+    REVERSE = Field(9, 2)  # isa_u85.StoredBackwards
+    TRANSPOSE = Field(11, 3)  # isa_u85.StoredOrder
+
+
+class ScaledWord(ScaleWord):
+    """OFM_SCALE, IFM_SCALE and IFM2_SCALE."""
+
+    DOUBLE_ROUND = Field(38, 5)  # bits by which the first of two roundings comes earlier
+    ROUNDING = Field(45, 3)  # isa_u85.ScaleRounding
+
+
+class AccumulatorWord:
+    """ACC_FORMAT."""
+
+    FORMAT = Field(0, 2)  # isa_u85.AccumulatorFormat
+    INPUT = Field(4, 2)  # isa_u85.AccumulatorInput
+    NO_OUTPUT = Field(6, 1)
+    MICRO_BLOCK = Field(8, 3)  # isa_u85.MicroBlock
+
+
+class TableWord:
+    """ACTIVATION."""
+
+    FUNCTION = Field(0, 5)  # isa_u85.TableKind
+    TABLE = Field(5, 3)  # slot, counted in tables of that kind
+    UNCLIPPED = Field(12, 1)  # ACTIVATION_MIN and MAX mean nothing
+
+
+class WeightWord:
+    """WEIGHT_FORMAT."""
+
+    FAST = Field(0, 1)
+    SPARSE = Field(4, 1)  # two of every four input channels at most
+
+
+class StrideWord:
+    """KERNEL_STRIDE, where it differs."""
+
+    SMALL_PIECES = Field(5, 1)  # kernels are cut into 4x4 elements instead of 8x8
+
+
+class StepWord:
+    """RESIZE_X_STEP and RESIZE_Y_STEP, in parts of the scale's numerator."""
+
+    ONE_REST = Field(0, 11)
+    BLOCK_REST = Field(16, 11)
+    ONE_WHOLE = Field(32, 4)
+    BLOCK_WHOLE = Field(36, 11)

@@ -12,8 +12,8 @@ from math import ceil
 
 from ..arch import Architecture, Channel
 from ..program.access import Role
-from ..stream.commands import Operation
-from ..stream.groups import kind_of
+from ..stream.decode import Operation
+from ..stream.fields import kind_of
 from ..stream.isa import Op, Register
 from .compute import multiplier_cycles, output_cycles
 from .memory import Memory, MemoryMap, Traffic

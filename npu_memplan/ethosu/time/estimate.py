@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..arch import Architecture
-from ..stream.commands import Command, Operation
+from ..stream.decode import Command, Operation
 from ..stream.isa import Op
 from .cost import ResourceUse, resource_use
 from .memory import MemoryMap

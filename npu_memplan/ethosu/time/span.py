@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..arch import Architecture
-from ..stream.commands import Command
+from ..stream.decode import Command
 from .assumptions import MODELS, Assumptions, printed_models
 from .cost import ResourceUseCache
 from .memory import MemoryMap

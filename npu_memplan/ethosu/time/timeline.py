@@ -12,8 +12,8 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 
 from ..arch import Architecture, Channel
-from ..hazards.blockdep import MAX_BLOCKDEP
-from ..stream.commands import Command, Operation, Wait
+from ..program.hazards import MAX_BLOCKDEP
+from ..stream.decode import Command, Operation, Wait
 from ..stream.encode import chained_maps, needed_anew
 from ..stream.isa import Op, Register
 from .assumptions import NOMINAL, Assumptions

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..arch import Architecture, Channel
-from ..program.access import INDEX_BYTES, Role, constant_streams
-from ..program.featuremap import FeatureMap
-from ..stream.commands import Operation
-from ..stream.fields import DmaRegion
-from ..stream.fields_u85 import WeightWord
+from ..program.access import INDEX_BYTES, FeatureMap, Role, constant_streams
+from ..stream.decode import Operation
+from ..stream.fields import DmaRegion, WeightWord
 from ..stream.isa import BRICK_CHANNELS, Register
 from .memory import Traffic
 from .traits import Engine

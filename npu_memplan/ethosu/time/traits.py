@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..arch import Architecture, OutputKind, Shape
-from ..program.featuremap import FeatureMap
-from ..program.slices import PART_KERNEL_SLICE, deep_slice, is_sparse, micro_block
-from ..stream.commands import Operation
-from ..stream.fields_u85 import AccumulatorWord, OutputWord, TableWord
-from ..stream.isa import Op, Register
-from ..stream.isa_u85 import MapStorage, StoredBackwards, StoredOrder
+from ..program.access import PART_KERNEL_SLICE, FeatureMap, deep_slice, is_sparse, micro_block
+from ..stream.decode import Operation
+from ..stream.fields import AccumulatorWord, OutputWord, TableWord
+from ..stream.isa import MapStorage, Op, Register, StoredBackwards, StoredOrder
 
 
 class Engine(Enum):

@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..arch import Architecture, Language, OutputKind, Shape
-from ..program.access import AccessError, lut_index
-from ..program.extents import results
-from ..program.featuremap import FeatureMap
-from ..program.kernel import Kernel
-from ..stream.commands import Operation
+from ..program.access import AccessError, FeatureMap, Kernel, lut_index, results
+from ..stream.decode import Operation
 from ..stream.fields import Activation
 from ..stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Register, Upscale
 from .traits import Engine, Traits, u85_traits

@@ -173,7 +173,7 @@ class CallWalker:
     # -- npu ---------------------------------------------------------------------------------
 
     def npu(self, call: Invoke) -> None:
-        from ...ethosu.program.overlap_search import find_overlaps
+        from ...ethosu.program.overlap import find_overlaps
         from ...ethosu.program.primfunc import from_primfunc
 
         if call.primfunc not in self.programs:

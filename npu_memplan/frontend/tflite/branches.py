@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...models.file import UnsupportedModelError
+from ...models.flatbuffer import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ...sizes import counted

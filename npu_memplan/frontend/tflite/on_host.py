@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...models.file import UnsupportedModelError
+from ...models.flatbuffer import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import FLOATS, Tensor
 from ...models.tflite import read_network

@@ -20,7 +20,7 @@ from ...models.vela import NpuCall
 from ...names import node_of
 from ...process.ending import raise_outside_cause
 from ...process.incidents import is_ours, report_fault
-from ..graph.nodes import named_after
+from ..graph import named_after
 from .described import network_attributes
 from .main_builder import MainBuilder
 from .on_host import check_on_host, host_reason

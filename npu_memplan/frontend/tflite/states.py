@@ -12,7 +12,7 @@ from typing import Any
 from tvm import ir, relax
 
 from ...ethosu.reading.reader import bindings_of, name_of
-from ...models.file import UnsupportedModelError
+from ...models.flatbuffer import UnsupportedModelError
 from ...vocabulary import RELAX_VIEWS
 
 

@@ -28,26 +28,13 @@ from ...ethosu.lower.scaling import UNITY, AddScales
 from ...ethosu.lower.tensors import Padding
 from ...ethosu.reading.reader import RejectedError
 from ...ethosu.stream.isa import ElementwiseMode, Upscale
-from ...models.tosa_graph import TosaOperator
+from ...models.tosa import TosaOperator
 from .builder import STORED, Clamp, Emitter, GraphBuilder
-from .choosing import CHOOSING
-from .functions import byte_function, constant_values
-from .moves import MOVES
-from .operands import (
-    INPUT_ZERO,
-    later,
-    rescale_numbers,
-    shifted,
-    stride_of,
-    times,
-    widened,
-    window_padding,
-)
-from .pools import POOLS, reduced
+from .functions import byte_function, byte_table, constant_values, negated, word_table
+from .moves import CHOOSING, MOVES, mixed_layer
+from .operands import INPUT_ZERO, later, rescale_numbers, shifted, stride_of, times, widened, window_padding
+from .pools import POOLS, add_convolution, add_transposed, reduced
 from .rescaling import Rescaling, TosaSum
-from .resizing import mixed_layer
-from .strides import add_convolution, add_transposed
-from .tables import byte_table, negated, word_table
 
 _WIDE = "int64"  # sums of 48 bits
 _MOST_DILATION = 2  # of the NPU

@@ -14,9 +14,8 @@ from ...ethosu.arch import Architecture
 from ...ethosu.lower.graph import LayerGraph
 from ...ethosu.lower.tensors import Arithmetic
 from ...ethosu.reading.reader import RejectedError
-from ...models.file import NetworkError
-from ...models.flatbuffer import FlatbufferError
-from ...models.tosa_graph import TosaGraph, TosaOperator
+from ...models.flatbuffer import FlatbufferError, NetworkError
+from ...models.tosa import TosaGraph, TosaOperator
 from .builder import STORED, GraphBuilder
 from .emitters import EMITTERS, LIMITED, PLACES
 from .operands import clamp_of, rounds_twice, zero_points_of

@@ -1,4 +1,15 @@
-"""The layers of TOSA's operators that move stored values, and of a CLAMP alone.
+"""The layers of operators that move, choose or resize stored values.
+
+The layers of TOSA's comparisons of widened int8 values, and of SELECT.
+
+Invariant: flags are 0 and 1 as TOSA has them; what is compared are the 32-bit numbers of the file.
+
+RESIZE of TOSA: which stored values it picks or mixes.
+
+Invariant: positions are the specification's, `(index * denominator + offset) / numerator`; the nearest one is taken,
+halves the next one, or both neighbours by weights.
+
+The layers of TOSA's operators that move stored values, and of a CLAMP alone.
 
 Invariant: stored values stay what they are, but for those that a CLAMP limits.
 """
@@ -6,22 +17,137 @@ Invariant: stored values stay what they are, but for those that a CLAMP limits.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
+from functools import partial
 
+import numpy as np
+
+from ...ethosu.layers.comparison import ComparedMaps, Numbers, compared
 from ...ethosu.layers.concat import Concat
 from ...ethosu.layers.indexed import PlacedRows, TakenRows
 from ...ethosu.layers.pad import Pad
 from ...ethosu.layers.pool import PoolKind, PoolLayer
 from ...ethosu.layers.reshape import Reshape
+from ...ethosu.layers.resize import Phase, Resize
 from ...ethosu.layers.reverse import Reverse
+from ...ethosu.layers.select import Select
 from ...ethosu.layers.slice import Slice
 from ...ethosu.layers.transpose import Transpose
-from ...ethosu.lower.tensors import Padding
+from ...ethosu.lower.scaling import Scale
+from ...ethosu.lower.tensors import INT8, Padding
 from ...ethosu.reading.reader import RejectedError
-from ...models.tosa_graph import TosaOperator
-from .builder import Clamp, Emitter, GraphBuilder
-from .dimensions import MOST, around, image_shape, joined, swaps
+from ...ethosu.stream.isa import ElementwiseMode
+from ...models.tosa import TosaOperator
+from .builder import MOST, Clamp, Emitter, GraphBuilder, around, image_shape, joined, swaps
+from .functions import byte_function, constant_values
 from .operands import clamp_of
-from .resizing import nearest_layer
+
+_MODES = {
+    "EQUAL": ElementwiseMode.CMP_EQ,
+    "GREATER": ElementwiseMode.CMP_GT,
+    "GREATER_EQUAL": ElementwiseMode.CMP_GE,
+}
+
+
+def _compared(mode: ElementwiseMode, builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    names, numbers = zip(*(_operand(builder, operator, index) for index in operator.inputs), strict=True)
+    both = compared((numbers[0], numbers[1]))
+    builder.add(operator, ComparedMaps(operator.kind.lower(), (names[0], names[1]), "", mode, both))
+
+
+def _operand(builder: GraphBuilder, operator: TosaOperator, index: int) -> tuple[str, Numbers]:
+    """The name of an int8 tensor, and the 32-bit number that each of its values stands for in tensor `index`."""
+    constant = constant_values(builder, index)
+    if constant is not None:
+        values, places = np.unique(constant.reshape(-1), return_inverse=True)
+        if len(values) > 1 << 8:
+            raise RejectedError(f"it compares with {len(values)} constants; at most 256 are told apart")
+        numbers = tuple(int(v) for v in values) + (int(values[-1]),) * (256 - len(values))
+        return builder.tensor_like(index, 0, places + INT8[0]), numbers
+    known = byte_function(builder, index, operator.index)
+    if known is None or builder.shape(known.source) != builder.shape(index):
+        raise RejectedError(f"its operand {builder.graph.tensor(index).name!r} is no function of one int8 tensor")
+    return builder.read(known.source), tuple(int(v) for v in known.values)
+
+
+def _select(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+    flags, yes, no = (builder.read(index) for index in operator.inputs)
+    builder.add(operator, Select("select", (flags, yes, no), ""))
+
+
+CHOOSING: dict[str, Emitter] = {
+    **{kind: partial(_compared, mode) for kind, mode in _MODES.items()},
+    "SELECT": _select,
+}
+
+
+_NEAREST, _BILINEAR = 1, 2  # ResizeMode
+_MOST = 16  # output positions for one of the input
+
+
+def resized_shape(operator: TosaOperator, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of its result."""
+    extents = []
+    for axis, (numerator, denominator, offset, border) in enumerate(_axes(operator)):
+        last = (shape[1 + axis] - 1) * numerator - offset + border
+        if last < 0 or last % denominator:
+            raise RejectedError(f"its positions do not end at the border {border}")
+        extents.append(last // denominator + 1)
+    return shape[0], extents[0], extents[1], shape[3]
+
+
+def nearest_layer(builder: GraphBuilder, operator: TosaOperator) -> Resize:
+    """The layer of a RESIZE that picks values."""
+    if operator.number(0) != _NEAREST:
+        raise RejectedError("it mixes neighbours; those that pick the nearest are taken")
+    return _layer(builder, operator, mixes=False)
+
+
+def mixed_layer(builder: GraphBuilder, operator: TosaOperator, scale: Scale) -> Resize:
+    """The layer of a RESIZE that mixes neighbours, whose sums are multiplied by `scale`."""
+    if operator.number(0) != _BILINEAR or builder.dtype(operator.inputs[0]) != "int8":
+        raise RejectedError(f"RESIZE makes {builder.dtype(operator.outputs[0])} of {builder.dtype(operator.inputs[0])}")
+    (rows, *_), (columns, *_) = _axes(operator)
+    if scale.multiplier * rows * columns != 1 << scale.shift:
+        raise RejectedError(f"its sums are not divided by {rows * columns}, which its weights add up to")
+    return _layer(builder, operator, mixes=True)
+
+
+def _layer(builder: GraphBuilder, operator: TosaOperator, mixes: bool) -> Resize:
+    shape, wanted = builder.shape(operator.inputs[0]), builder.shape(operator.outputs[0])
+    rows, columns = (
+        _phases(numerator, denominator, offset, (shape[1 + axis], wanted[1 + axis]), mixes)
+        for axis, (numerator, denominator, offset, _) in enumerate(_axes(operator))
+    )
+    return Resize("resize", (builder.moved(operator.inputs[0]),), "", rows, columns, halves_up=mixes)
+
+
+def _axes(operator: TosaOperator) -> list[tuple[int, int, int, int]]:
+    """Numerator, denominator, offset and border along height and width."""
+    scale, offset, border = operator.shapes
+    found = [(scale[2 * axis], scale[2 * axis + 1], offset[axis], border[axis]) for axis in (0, 1)]
+    if any(numerator < 1 or denominator < 1 for numerator, denominator, _, _ in found):
+        raise RejectedError(f"its scale is {list(scale)}")
+    return found
+
+
+def _phases(numerator: int, denominator: int, offset: int, sizes: tuple[int, int], mixes: bool) -> tuple[Phase, ...]:
+    size, wanted = sizes
+    factor, rest = divmod(numerator, denominator)
+    if rest or factor > _MOST or wanted != factor * size:
+        raise RejectedError(f"it makes {wanted} positions of {size}; the NPU makes up to {_MOST} of each")
+    phases = []
+    for index in range(factor):
+        first, part = divmod(index * denominator + offset, numerator)
+        weight = Fraction(part, numerator)
+        if not mixes:
+            first, weight = first + (2 * part >= numerator), Fraction(0)
+        if not -1 <= first <= 1 - mixes:
+            raise RejectedError(f"its offset {offset} is more than one position")
+        if weight.denominator & (weight.denominator - 1):
+            raise RejectedError(f"it mixes neighbours by parts of {weight.denominator}; only powers of two are exact")
+        phases.append(Phase(first, weight.numerator, weight.denominator))
+    return tuple(phases)
 
 
 def _clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:

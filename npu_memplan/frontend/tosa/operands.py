@@ -1,4 +1,6 @@
-"""What operators of TOSA have in addition to their tensors: rescalings, zero points, windows.
+"""Operands of TOSA's operators: dimensions, shapes, and what else they have.
+
+What operators of TOSA have in addition to their tensors: rescalings, zero points, windows.
 
 Invariant: nothing is assumed: what is no constant, or has a form that no layer takes, is a `RejectedError`.
 """
@@ -10,7 +12,7 @@ import numpy as np
 from ...ethosu.lower.scaling import Scale
 from ...ethosu.lower.tensors import Padding
 from ...ethosu.reading.reader import RejectedError
-from ...models.tosa_graph import TosaOperator
+from ...models.tosa import TosaOperator
 from .builder import STORED, GraphBuilder
 from .rescaling import Rescaling
 

@@ -1,4 +1,6 @@
-"""What TOSA's RESCALE computes, and the scales of NPU operations that compute the same.
+"""RESCALE, and functions of one value as tables.
+
+What TOSA's RESCALE computes, and the scales of NPU operations that compute the same.
 
 Invariant: a scale is handed out only where its results are TOSA's: by the same formula, or because all pairs of 8-bit
 operands were tried.
@@ -15,10 +17,11 @@ from numpy.typing import NDArray
 from ...ethosu.lower.scaling import AddScales, Scale
 from ...ethosu.reading.reader import RejectedError
 
+_INT32 = (-(1 << 31), (1 << 31) - 1)
+
 _OPERAND_BITS, _HEADROOM = 19, 20  # the NPU shifts an 8-bit operand that it does not multiply; what its multiplier has
 _WORD_BITS = 14  # the same of 16 bits
 _VALUES = np.arange(256, dtype=np.int64)
-_INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
 @dataclass(frozen=True, slots=True)

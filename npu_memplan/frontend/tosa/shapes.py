@@ -6,11 +6,10 @@ Invariant: `check_shape` passes where the file's shape is that, so that no layer
 from __future__ import annotations
 
 from ...ethosu.reading.reader import RejectedError
-from ...models.tosa_graph import TosaOperator
-from .builder import GraphBuilder
-from .resizing import resized_shape
+from ...models.tosa import TosaOperator
+from .builder import GraphBuilder, Shape
+from .moves import resized_shape
 
-Shape = tuple[int, ...]
 _CONVOLUTIONS = frozenset(("CONV2D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D"))
 _POOLS = frozenset(("AVG_POOL2D", "MAX_POOL2D"))
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...ethosu.reading.reader import RejectedError
 from ...models.tensor import Tensor
-from ...models.tosa_graph import TosaGraph, TosaOperator
+from ...models.tosa import TosaGraph, TosaOperator
 from .builder import GraphBuilder
 from .functions import PAIRS
 from .operands import clamp_of, rescale_numbers

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from ...errors import NpuMemplanError
 from ..flatbuffer import FlatTable, number_at, target_at
-from .program import Delegate, ExecutorchProgram, PlannedPlace
-from .segments import BUNDLE, PROGRAM_HEADER, open_parts
+from .program import BUNDLE, PROGRAM_HEADER, Delegate, ExecutorchProgram, PlannedPlace, open_parts
 
 _SMALLEST, _LARGEST = 16, 4096  # alignment of segments, in bytes
 _METHODS, _INLINE, _SEGMENTS = 1, 3, 4  # slots of the program's table

@@ -1,15 +1,83 @@
-"""Pages of plots and tables alone: those of `explore`, `report --against`, `sweep` and `evidence`.
+"""Pages of plots and tables, and the frame that all pages have.
+
+The frame that all pages have: head, heading, sections, light and dark, footer.
+
+Invariant: a page is one file that fetches nothing (its Content-Security-Policy forbids it); texts that come from a
+model or a file are escaped by the caller, data here.
+
+Pages of plots and tables alone: those of `explore`, `report --against`, `sweep` and `evidence`.
 
 Invariant: every cell and mark is a value of the caller's; a table can be searched and sorted, and nothing is fetched.
+
+front.html: the front of a model as a plot and a table.
+
+Invariant: every mark is a point of the front, at its bytes and cycles, with the number or the name that the table has
+for it.
+
+compare.html: two compiled programs as tables.
+
+Invariant: every number is one of `diff`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from importlib import metadata, resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .build import Page
+from ...artifact import Artifact
+from ..facts.npu_work import WorkChange, by_kind
+from ..text.diff import PlanDiff
+
+if TYPE_CHECKING:
+    from ...tuning.pareto import ParetoFront, ParetoPoint
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What differs from page to page. All but `title` is HTML."""
+
+    title: str  # of the window, plain text
+    heading: str
+    subtitle: str
+    body: str
+    footer: str  # after what made it
+    sections: tuple[tuple[str, str], ...] = ()  # (id, label) of what the head links to
+    styles: tuple[str, ...] = ()  # assets in addition to style.css
+    scripts: tuple[str, ...] = ()  # assets that read `data`
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def html(self) -> str:
+        """The text of the page."""
+        links = "".join(f'<a href="#{name}" id="to-{name}">{label}</a>' for name, label in self.sections)
+        parts = {
+            "@TITLE@": escape(self.title),
+            "@STYLE@": "\n".join(map(asset, ("style.css", *self.styles))),
+            "@HEADING@": self.heading,
+            "@SUBTITLE@": self.subtitle,
+            "@NAVIGATION@": links,
+            "@BODY@": self.body,
+            "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. {self.footer}",
+            "@DATA@": data_text(self.data),
+            "@SCRIPT@": "\n".join(map(asset, ("theme.js", *self.scripts))),
+        }
+        return re.sub("|".join(parts), lambda found: parts[found[0]], asset("page.html"))
+
+
+def data_text(data: Mapping[str, Any]) -> str:
+    """The data of a page; "<" is escaped so that no name in the model or of a file can close the script element."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def asset(name: str) -> str:
+    """The text of a file that the pages are made of."""
+    return resources.files(__package__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")
+
 
 Cell = str | int | float | None
 
@@ -74,3 +142,91 @@ def tables_page(
 def _is_numeric(table: PageTable, column: int) -> bool:
     cells = [row[column] for row in table.rows if row[column] is not None]
     return bool(cells) and all(isinstance(cell, (int, float)) for cell in cells)
+
+
+_COLUMNS = ("point", "bytes", "KiB", "cycles", "ms", "ms, slowest model", "over the port, %", "made by", "flags")
+
+
+def front_page(front: ParetoFront) -> str:
+    """The text of front.html."""
+    named = list(_named_points(front))
+    marks = [
+        (p.bytes, p.cycles, kind, name, f"{name}: {p.bytes:,} bytes, {p.cycles:,} cycles: {p.backend} {p.flags}")
+        for kind, name, p in named
+    ]
+    rows = [
+        (name, p.bytes, p.bytes / 1024, p.cycles, p.milliseconds, p.most_milliseconds,
+         100 * (p.cycles / p.bound_cycles - 1) if p.bound_cycles else None, p.backend, p.flags)
+        for _, name, p in named
+    ]  # fmt: skip
+    line = [(p.bytes, p.cycles) for p in front.points]
+    return tables_page(
+        f"{front.model}: memory and time",
+        f"{front.pool}: {_ends_of(front)}, estimated",
+        [Plot("The front", f"bytes of {front.pool}", "estimated NPU cycles", marks, line)],
+        [PageTable("Points", _COLUMNS, rows)],
+        "Cycles are estimates, of Vela's streams as well; a point fits every memory of at least its bytes.",
+    )
+
+
+def _ends_of(front: ParetoFront) -> str:
+    """`from 14,000 bytes in 0.120 to 0.150 ms to 24,000 bytes in 0.088 to 0.110 ms`."""
+    small, fast = front.points[0], front.points[-1]
+    return f"from {small.bytes:,} bytes in {_between(small)} ms to {fast.bytes:,} bytes in {_between(fast)} ms"
+
+
+def _named_points(front: ParetoFront) -> Iterator[tuple[str, str, ParetoPoint]]:
+    """(class, name, point): the points by number, then the default compile and Vela's."""
+    yield from (("point", str(number), p) for number, p in enumerate(front.points, 1))
+    if front.default is not None:
+        yield "default", "default", front.default
+    yield from (("vela", p.backend, p) for p in front.vela)
+
+
+def _between(point: ParetoPoint) -> str:
+    """`0.093 to 0.104`."""
+    ends = f"{point.milliseconds:.3f}", f"{point.most_milliseconds:.3f}"
+    return " to ".join(dict.fromkeys(ends))
+
+
+def compare_page(before: Artifact, after: Artifact, changes: PlanDiff) -> str:
+    """The text of compare.html; `changes` is the `diff` of the two."""
+    first, second = _short_names(changes.names)
+    numbers = [
+        (c.what, c.unit, c.before, c.after, c.by, 100 * c.by / c.before if c.before else None) for c in changes.sizes
+    ]
+    heads = ("operation", "output", f"{first}: count", "cycles", f"{second}: count", "cycles", "change")
+    by_size = [_work_row(change) for change in changes.work if change.output]
+    title = before.name if before.name == after.name else f"{before.name} and {after.name}"
+    tables = [
+        PageTable("Numbers", ("", "unit", first, second, "change", "change, %"), numbers),
+        PageTable("Options that differ", ("option", first, second), changes.options),
+        PageTable(
+            "The NPU's work",
+            heads,
+            [_work_row(change) for change in by_kind(changes.work)],
+            "Estimated cycles by which operations make the inference longer; they add up to the estimate.",
+        ),
+        PageTable("The NPU's work by size of the output", heads, by_size),
+        PageTable("Buffers", ("buffer", "is", "how"), [(b.buffer, b.what, b.detail) for b in changes.buffers]),
+    ]
+    return tables_page(
+        f"{title} - two memory plans",
+        " and ".join(changes.names),
+        [],
+        [table for table in tables if table.rows],
+        "Sizes are bytes; cycles are estimates of the NPU model, to compare plans with, not a prediction.",
+    )
+
+
+def _short_names(names: tuple[str, str]) -> tuple[str, str]:
+    """The last parts of two paths, or all of them where these are equal."""
+    first, second = (Path(name).name or name for name in names)
+    if first != second:
+        return first, second
+    return names if names[0] != names[1] else (f"{first} (1)", f"{second} (2)")
+
+
+def _work_row(change: WorkChange) -> tuple[Cell, ...]:
+    sides = [(w.count, w.cycles) if w.count else (None, None) for w in (change.before, change.after)]
+    return (change.kind, change.output, *sides[0], *sides[1], change.by)

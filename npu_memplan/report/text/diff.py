@@ -15,7 +15,7 @@ from typing import Any
 from ...artifact import Artifact
 from ...sizes import kib, percent
 from ...text_table import align
-from ..facts.work import WorkChange, by_kind, npu_work, work_changes
+from ..facts.npu_work import WorkChange, by_kind, npu_work, work_changes
 
 SHOWN = 12  # buffers listed one by one
 

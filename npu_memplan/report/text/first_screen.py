@@ -12,13 +12,12 @@ from pathlib import Path
 
 from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
-from ...artifact.check import CheckVerdict
+from ...artifact.model import CheckVerdict
 from ...options import NO_NPU, CompileOptions
 from ...sizes import difference, percent
-from ..facts.work import busy, operations
-from .checked import results
+from ..facts.npu_work import busy, operations_text
+from .compile_result import results, verdict
 from .memory_txt import host_time
-from .verdict import verdict
 
 LINES = 8
 WIDTH = 100  # columns
@@ -64,7 +63,7 @@ def _facts(artifact: Artifact) -> Iterator[str]:
     where = "host only" if target.accelerator == NO_NPU else f"{target.accelerator}, {target.memory_mode}"
     share = busy(artifact)
     used = "" if share is None else f", {percent(share, 1)} of the NPU's peak"
-    yield f"{where}: {operations(artifact)}{used}"
+    yield f"{where}: {operations_text(artifact)}{used}"
     if artifact.plan.stopped_early:
         yield f"the search was stopped by its budget ({artifact.plan.budget})"
     if artifact.host_layers:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import npu_memplan.executorch
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.folders import scratch_folder
 from npu_memplan.process.programs import run_program
 
 SOURCE = Path(__file__).parent / "host_backend.cpp"

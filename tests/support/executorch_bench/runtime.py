@@ -19,11 +19,10 @@ from fvp_runner.base import POISON
 from fvp_runner.executorch.model import shaped
 from fvp_runner.npu_model.errors import UninitialisedReadError
 from fvp_runner.npu_model.model import NpuModel, RunStats
-from fvp_runner.npu_model.spec.layout import Bytes
+from fvp_runner.npu_model.spec.feature_maps import Bytes
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.stream.container import parse_payload
-from npu_memplan.models.executorch.program import ExecutorchProgram, Method, ValueTensor
-from npu_memplan.models.executorch.reading import read_program
+from npu_memplan.ethosu.stream.encode import parse_payload
+from npu_memplan.models.executorch.program import ExecutorchProgram, Method, ValueTensor, read_program
 
 from .building import BenchError, build_library
 
@@ -216,7 +215,7 @@ def _tensor(method: Method, index: int) -> ValueTensor:
 
 
 def _scratch(program: ExecutorchProgram, method: Method) -> int:
-    from npu_memplan.models.executorch.vela_network import npu_calls
+    from npu_memplan.models.executorch.delegates import npu_calls
 
     sizes = [one.blocks.scratch_bytes for one in npu_calls(program) if one.method is method]
     return max(sizes, default=0) + 16 if sizes else 16

@@ -18,31 +18,30 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.base import RunOptions
-from fvp_runner.checked_run.compare_runs import compare_operators
+from fvp_runner.checked_run.compare import compare_operators
 from fvp_runner.checked_run.facts import InputFacts, RunFacts
 from fvp_runner.host.runner import LocalRunner
-from fvp_runner.layers.operator_result import Verdict as RowVerdict
+from fvp_runner.layers import Verdict as RowVerdict
 from fvp_runner.references.base import ReferenceRunError
-from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.references.kernels import TFLiteReference
 from fvp_runner.result import OutputComparison, compare, compare_output
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.check import CheckResult, CheckVerdict
-from npu_memplan.checking.compile import compile_checked
-from npu_memplan.checking.judge import judge
-from npu_memplan.checking.mode import CheckMode
-from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from npu_memplan.artifact.model import CheckResult, CheckVerdict
+from npu_memplan.checking.claims import compile_checked
+from npu_memplan.checking.judge import CheckMode, judge
+from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.exactness import MICRO, Claim, Exactness
 from npu_memplan.frontend.host_choice import HostOpsError
 from npu_memplan.frontend.host_ops.operator import UnsupportedOperatorError
 from npu_memplan.frontend.tflite.operators import _NotImportedError
-from npu_memplan.models.file import UnsupportedModelError
+from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.process.incidents import strictly
-from npu_memplan.report.text.checked import difference
-from npu_memplan.vela.arguments import LiftError
+from npu_memplan.report.text.compile_result import difference_text
+from npu_memplan.vela.lift import LiftError
 from npu_memplan.vela.worker import VelaError
 
 # What says of a network that it is not taken; every other error of a compile or a run is a defect.
@@ -209,7 +208,7 @@ class Trial:
             return Outcome(Verdict.FAULT, "wrong: " + "; ".join(faults))
         result, hidden = self._judged(artifact, runner, found)
         if result.verdict is CheckVerdict.DIFFERS:
-            return Outcome(Verdict.FAULT, f"wrong: {difference(result)}")
+            return Outcome(Verdict.FAULT, f"wrong: {difference_text(result)}")
         message = f"{sum(one.mismatches for one in differing.values())} elements, {hidden} operators not visible"
         return Outcome(Verdict.ANNOUNCED, message)
 

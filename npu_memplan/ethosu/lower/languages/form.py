@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...arch import Architecture
 from ...program.program import NpuOperation
-from ...stream.commands import Operation
+from ...stream.decode import Operation
 from ...stream.isa import ActivationFunction
 from ..scaling import Scale
 

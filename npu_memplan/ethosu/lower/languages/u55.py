@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ... import weight_codec
 from ...arch import Architecture
-from ...program.kernel import Kernel
+from ...program.access import Kernel
 from ...program.program import NpuOperation
-from ...stream.commands import Operation
+from ...stream.decode import Operation
 from ...stream.fields import InputPrecision
 from ...stream.isa import ActivationFunction, Op
 from ...stream.isa import Register as R

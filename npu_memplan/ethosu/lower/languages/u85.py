@@ -12,12 +12,33 @@ from dataclasses import replace
 
 from ...arch import Language
 from ...program.program import NpuOperation
-from ...stream.fields import Activation, InputPrecision, OutputPrecision, Precision, ScaleWord
-from ...stream.fields_u85 import AccumulatorWord, InputWord, ScaledWord, TableWord, WeightWord
-from ...stream.groups import IFM, IFM2
-from ...stream.isa import ActivationFunction, Broadcast, ElementwiseMode, Op, PoolMode, Rounding
+from ...stream.fields import (
+    IFM,
+    IFM2,
+    AccumulatorWord,
+    Activation,
+    InputPrecision,
+    InputWord,
+    OutputPrecision,
+    Precision,
+    ScaledWord,
+    ScaleWord,
+    TableWord,
+    WeightWord,
+)
+from ...stream.isa import (
+    ActivationFunction,
+    Broadcast,
+    ElementwiseMode,
+    InputBroadcast,
+    MapStorage,
+    Op,
+    PoolMode,
+    Rounding,
+    ScaleRounding,
+    TableKind,
+)
 from ...stream.isa import Register as R
-from ...stream.isa_u85 import InputBroadcast, MapStorage, ScaleRounding, TableKind
 
 _ONLY_U55 = frozenset(
     (R.IFM_IB_END, R.AB_START, R.IFM2_IB_START, R.PARALLEL_MODE, R.IFM2_SCALAR, R.OPA_SCALE, R.OPB_SCALE)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ... import weight_codec
 from ...arch import Architecture
-from ...program.slices import arrangement, is_wide, micro_block
+from ...program.access import arrangement, is_wide, micro_block
 from ...schedule.shram import round_up
-from ...stream.commands import Operation
+from ...stream.decode import Operation
 from ...stream.isa import ActivationFunction
 from ...weight_codec import WeightCodecError
 from ..scaling import Scale

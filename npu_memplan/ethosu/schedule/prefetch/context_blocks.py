@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...hazards.blockdep import blockdep
-from ...hazards.waits import stream_of
-from ...program.chains import chain_bounds
-from ...program.program import NpuOperation, NpuProgram
-from ...stream.commands import Command, Operation
+from ...program.hazards import blockdep, stream_of
+from ...program.program import NpuOperation, NpuProgram, chain_bounds
+from ...stream.decode import Command, Operation
 from ...stream.isa import Op, Register
 from ...time import ResourceUse, TimingModel
 from ...time.timeline import prepared

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 
 from ...arch import Architecture
-from ...stream.commands import Operation
-from ...stream.groups import kind_of
+from ...stream.decode import Operation
+from ...stream.fields import kind_of
 from ...stream.isa import Op, Register
 from ...time import MemoryMap, ResourceUse, ResourceUseCache, in_a_row
 from ..blocks import BESIDE, BlockError, Blocks

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ....names import Names
-from ...program.chains import chain_bounds
-from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, chain_bounds
 from .schedules import Copy
 from .timed_program import TimedProgram
 

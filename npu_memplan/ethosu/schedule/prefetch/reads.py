@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...program.program import BufferRole, NpuOperation, NpuProgram
-from ...stream.groups import IFM2, SCALES, WEIGHTS
+from ...stream.fields import IFM2, SCALES, WEIGHTS
 from ...stream.isa import Op, Register
 
 STREAMS = (*WEIGHTS, *SCALES)

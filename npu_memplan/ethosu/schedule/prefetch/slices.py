@@ -20,13 +20,10 @@ from numpy.typing import NDArray
 
 from ... import weight_codec
 from ...arch import Architecture, Language
-from ...program.kernel import Kernel
+from ...program.access import Kernel, arrangement, is_indivisible
 from ...program.program import BufferRole, NpuOperation, NpuProgram
-from ...program.slices import arrangement, is_indivisible
-from ...stream.commands import Operation
-from ...stream.fields import InputPrecision, OutputPrecision
-from ...stream.fields_u85 import WeightWord
-from ...stream.groups import OFM, SCALES, WEIGHTS
+from ...stream.decode import Operation
+from ...stream.fields import OFM, SCALES, WEIGHTS, InputPrecision, OutputPrecision, WeightWord
 from ...stream.isa import BRICK_CHANNELS, Op, Register
 from ...weight_order import WeightArrangement
 from ...weight_order import weights_of as weights_in

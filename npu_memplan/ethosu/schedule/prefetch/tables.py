@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...program.chains import goes_on
-from ...program.program import NpuProgram
+from ...program.program import NpuProgram, goes_on
 from ..stripes.tables import loaded_table, read_table, share_bytes
 
 _AHEAD = 4  # kernels: the port is idle before one of so many, or it is busy all the time

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...hazards.waits import stream_of
+from ...program.hazards import stream_of
 from ...program.program import NpuProgram
-from ...stream.commands import Command, Operation, Wait
+from ...stream.decode import Command, Operation, Wait
 from ...stream.isa import Op, Register
 from ...time import ResourceUse, TimingModel, stream_words
 from .demand_cache import Changes, DemandCache

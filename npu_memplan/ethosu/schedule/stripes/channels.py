@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...program.extents import sums_depth
-from ...program.featuremap import FeatureMap
+from ...program.access import FeatureMap, sums_depth
 from ...program.program import NpuOperation, NpuProgram
-from ...stream.groups import FEATURE_MAPS, IFM, SCALES, WEIGHTS
+from ...stream.fields import FEATURE_MAPS, IFM, SCALES, WEIGHTS
 from ...stream.isa import BRICK_CHANNELS, Op
 from ...stream.isa import Register as R
 from ..shram import round_up

@@ -6,7 +6,7 @@ Invariant: rows are in the blocks that a stripe of that height gets; a started m
 from __future__ import annotations
 
 from ...program.program import NpuProgram
-from ...stream.commands import Operation
+from ...stream.decode import Operation
 from ...stream.isa import Op, Register
 from ...time import MemoryMap, ResourceUseCache, cycles_in_a_row
 from ...time.cost import resource_use

@@ -14,9 +14,8 @@ from itertools import accumulate
 import numpy as np
 
 from ....problem import AllowedOverlap
-from ...hazards.inplace import in_place_distances
-from ...program.overlap import shared_bytes, span_distances
-from ...program.overlap_search import Overlap, find_overlaps
+from ...program.hazards import in_place_distances
+from ...program.overlap import Overlap, find_overlaps, shared_bytes, span_distances
 from ...program.program import BufferRole, NpuProgram
 from ...stream.isa import Upscale
 from ..shram import round_up

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...program.featuremap import FeatureMap
-from ...program.kernel import Kernel
+from ...program.access import FeatureMap, Kernel, is_indivisible
 from ...program.program import BufferRole, NpuOperation, NpuProgram
-from ...program.slices import is_indivisible
 from ...stream.isa import Op, PoolMode, Upscale
 from ...stream.isa import Register as R
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...program.access import lut_span
 from ...program.program import BufferRole, NpuOperation, NpuProgram
-from ...stream.commands import Operation
+from ...stream.decode import Operation
 from ...stream.isa import Op, Register
 
 

@@ -1,0 +1,179 @@
+"""C text: arrays, names, and the sources as data.
+
+Texts of others in C: as identifiers, and in comments.
+
+Invariant: a name ends no comment, begins none, and has no trigraph, so that compilers with all their warnings take it.
+
+numpy arrays and bytes as C array definitions.
+
+Invariant: an array keeps its exact bytes, is 16-byte aligned and is in the section
+`.rodata.npu_memplan` (the macro NPU_MEMPLAN_CONSTANT of npu_memplan_runtime.h) unless its
+qualifier says otherwise.
+
+Four megabytes of weights must stay quick to write and to compile, so long arrays of int8 and uint8 are
+string literals: a C compiler reads them about eight times faster than lists of numbers.
+
+What `sources` prints, as data.
+
+Invariant: nothing heavy is imported here: a program that was compiled before is written without TVM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..names import identifier, printable
+from . import CodegenError
+
+if TYPE_CHECKING:
+    from .npu_c import NpuLaunch
+
+
+_C = """auto break case char const continue default do double else enum extern float for goto if inline int long
+register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while NULL"""
+_CPP = """alignas alignof and and_eq asm bitand bitor bool catch class compl constexpr const_cast decltype delete
+dynamic_cast explicit export false friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+protected public reinterpret_cast static_assert static_cast template this thread_local throw true try typeid typename
+using virtual wchar_t xor xor_eq"""  # which reads headers, too
+_OF_HEADERS = re.compile(r"\w+_t|[A-Z0-9]+_[A-Z0-9_]*|NAN|INFINITY|I|EOF|errno|_+[A-Z_]\w*|npu_memplan_\w*")
+_RESERVED = frozenset(f"{_C} {_CPP}".split())
+
+
+def member(name: str) -> str:
+    """`name` as an identifier that may stand alone: what C or C++ has a meaning for gets `_` after it."""
+    text = identifier(name)
+    return f"{text}_" if text in _RESERVED else text
+
+
+def local(name: str) -> str:
+    """`name` as a variable of a function that uses types of <stdint.h> and macros of <math.h>."""
+    text = member(name)
+    return f"{text}_" if _OF_HEADERS.fullmatch(text) else text
+
+
+def comment(text: str) -> str:
+    """`text` as a comment may contain it."""
+    text = printable(text).replace("/*", "/ *").replace("*/", "* /")
+    return re.sub(r"\?(?=\?)", "? ", text)
+
+
+_STRING_FROM_BYTES = 512
+_BYTES_A_LINE = 32
+_C_TYPES = {
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int32": "int32_t",
+    "uint32": "uint32_t",
+    "int64": "int64_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+    "bool": "bool",
+}
+_ESCAPES = np.array([f"\\x{value:02x}".encode() for value in range(256)])
+
+
+def c_type(dtype: str) -> str:
+    """C type of a numpy dtype name; `CodegenError` when C has none."""
+    try:
+        return _C_TYPES[dtype]
+    except KeyError:
+        raise CodegenError(f"no C type for elements of type {dtype}; known: {', '.join(_C_TYPES)}") from None
+
+
+LONG_STRINGS = """\
+/* Long constants are string literals, which compilers read fastest. */
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+#endif
+"""
+"""What precedes the first of them."""
+
+QUALIFIER = "NPU_MEMPLAN_CONSTANT"
+
+
+def c_array(
+    name: str, values: npt.NDArray[np.generic], *, hexadecimal: bool = False, qualifier: str = QUALIFIER
+) -> str:
+    """Definition of a constant array `name`; the shape is flattened, an empty array has one zero."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    kind = c_type(flat.dtype.name)
+    if flat.size == 0:
+        flat = np.zeros(1, flat.dtype)
+    if flat.dtype in (np.int8, np.uint8) and flat.size >= _STRING_FROM_BYTES:  # no array of bool may be a string
+        # One byte more than the data: the literal's own terminating NUL.
+        return f"{qualifier} {kind} {name}[{flat.size + 1}] =\n{_string_literal(flat.tobytes())};\n"
+    digits = 2 * flat.itemsize
+    token = (lambda value: f"0x{value:0{digits}x}") if hexadecimal else _TOKENS.get(kind, lambda value: str(int(value)))
+    tokens = list(map(token, flat.tolist()))
+    per_line = 8 if hexadecimal or flat.itemsize >= 4 else 16
+    rows = [", ".join(tokens[at : at + per_line]) for at in range(0, len(tokens), per_line)]
+    body = ",\n  ".join(rows)
+    return f"{qualifier} {kind} {name}[{flat.size}] = {{\n  {body}\n}};\n"
+
+
+def _string_literal(data: bytes) -> str:
+    """`data` as string literals, one a line; numpy lays the escapes out, as there are millions."""
+    cells = _ESCAPES[np.frombuffer(data, np.uint8)]
+    whole = len(data) // _BYTES_A_LINE
+    lines = np.empty((whole, 4 * _BYTES_A_LINE + 3), np.uint8)
+    lines[:, 0] = lines[:, -2] = ord('"')
+    lines[:, -1] = ord("\n")
+    lines[:, 1:-2] = cells[: whole * _BYTES_A_LINE].view(np.uint8).reshape(whole, 4 * _BYTES_A_LINE)
+    rest = cells[whole * _BYTES_A_LINE :].tobytes().decode("ascii")
+    text = lines.tobytes().decode("ascii")
+    return text + f'"{rest}"' if rest else text.removesuffix("\n")
+
+
+def c_int64(value: int) -> str:
+    """A 64-bit integer constant; the smallest one has no literal of its own."""
+    return "(-9223372036854775807ll - 1)" if value == -(1 << 63) else f"{value}ll"
+
+
+def c_float(value: float, suffix: str) -> str:
+    """An exact C99 constant: hexadecimal, or math.h's names for what has no literal."""
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    return re.sub(r"\.?0*p", "p", value.hex(), count=1) + suffix
+
+
+# By C type; of others: the number.
+_TOKENS: dict[str, Callable[[Any], str]] = {
+    "float": lambda value: c_float(value, "f"),
+    "double": lambda value: c_float(value, ""),
+    "int64_t": c_int64,
+    "uint64_t": lambda value: f"{value}ull",
+    "int32_t": lambda value: "(-2147483647 - 1)" if value == -(1 << 31) else str(value),
+    "uint32_t": lambda value: f"{value}u",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """File name -> text, what the read-only data amount to in bytes, and the NPU's launches."""
+
+    texts: dict[str, str]
+    constants_bytes: int
+    stream_bytes: int
+    launches: dict[str, NpuLaunch]  # by the name of the function in the module
+    files: dict[str, bytes] = field(default_factory=dict)  # constants in files next to the texts, where requested
+
+    def write(self, directory: Path | str) -> tuple[Path, ...]:
+        """Write the files into an existing `directory`; returns their paths, sorted by name."""
+        folder = Path(directory)
+        contents = {**{name: text.encode() for name, text in self.texts.items()}, **self.files}
+        for name, content in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        return tuple(folder / name for name in sorted(contents))

@@ -1,0 +1,254 @@
+"""What all commands share: options in groups, names that the shell completes, how much is printed.
+
+What the shell completes in addition to choices and files: names of accelerators, boards, configurations, planners.
+
+Invariant: nothing heavy is imported; a name that is not there is no error here: the option's reader reports it.
+Click's own completion is switched on by the shell: `eval "$(_NPU_MEMPLAN_COMPLETE=bash_source npu-memplan)"`.
+
+Options in groups: the heading is part of the option, and `--help` has one section a heading.
+
+Invariant: every option is shown once by `--help-all`, and those that most users want by `--help`; headings come in the
+order of the options, those without one last.
+
+How much a command says while it works: --quiet, --verbose, and what a terminal shows meanwhile.
+
+Invariant: progress goes to stderr, and without --verbose only where that is a terminal; what is shown is
+gone when the command ends. stdout has results alone.
+
+What the words of a command line are read as: paths, names between commas, sizes by name.
+
+Invariant: a value is read where its option is declared, so that a command is given what it works with.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from .errors import NpuMemplanError
+from .ethosu.arch import ACCELERATORS
+from .options import NO_NPU
+from .process.incidents import listening
+from .process.setup import terminal
+from .sizes import parse_named_size
+from .target_data import board_names, memory_mode_names
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _of(names: Callable[[], Iterable[str]], files: bool = False) -> Completer:
+    """Completes one of `names`, also the last of several with commas between; with `files`, paths where none fits."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",")
+        found = [CompletionItem(before + comma + name) for name in names() if name.startswith(last)]
+        return found or ([CompletionItem(incomplete, type="file")] if files else [])
+
+    return complete
+
+
+def _planners() -> Iterable[str]:
+    from .planners import planner_names
+
+    return ("auto", *planner_names())
+
+
+accelerators = _of(lambda: (*ACCELERATORS, NO_NPU))
+boards = _of(board_names, files=True)
+memory_modes = _of(memory_mode_names)
+planners = _of(_planners)
+files = _of(tuple, files=True)
+
+
+class _Grouped(click.Option):
+    """An option of the section `group` of --help."""
+
+    def __init__(self, *declarations: Any, group: str = "", **settings: Any) -> None:
+        super().__init__(*declarations, **settings)
+        self.group = group
+
+
+def _print_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_ALL = f"{__name__}.all"
+
+
+class GroupedCommand(click.Command):
+    """A command whose --help has the options under their headings; `rare` ones, by their flags, in --help-all alone."""
+
+    def __init__(self, *arguments: Any, rare: str = "", **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.rare = frozenset(rare.split())
+        if self.rare:
+            self.params.append(
+                click.Option(
+                    ["--help-all"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=_print_all,
+                    help="Show the options for special cases too, and exit.",
+                )
+            )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if self.rare & {*parameter.opts} and not ctx.meta.get(_ALL):
+                continue
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "group", ""), []).append(record)
+        for heading in sorted(sections, key=lambda name: not name):
+            with formatter.section(heading or "Options"):
+                formatter.write_dl(sections[heading])
+
+
+def group(heading: str) -> Callable[..., Callable[[Any], Any]]:
+    """`click.option` for options of the section `heading`."""
+
+    def option(*declarations: str, **settings: Any) -> Callable[[Any], Any]:
+        return click.option(*declarations, cls=_Grouped, group=heading, **settings)
+
+    return option
+
+
+class Verbosity(IntEnum):
+    """How much is printed in addition to the result."""
+
+    QUIET = 0  # errors, and of the result the verdict alone
+    USUAL = 1
+    VERBOSE = 2  # every phase with its seconds, in a pipe too
+
+
+def verbosity(command: Any) -> Any:
+    """Adds --quiet and --verbose, which the command gets as `verbosity`; both at once are bad use."""
+
+    def with_verbosity(*, quiet: bool, verbose: bool, **requested: Any) -> Any:
+        if quiet and verbose:
+            raise click.UsageError("--quiet and --verbose contradict each other; leave one of them out")
+        verbosity = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
+        try:
+            return command(verbosity=verbosity, **requested)
+        except NpuMemplanError as error:
+            if verbosity is Verbosity.VERBOSE and error.details:
+                click.echo(error.details, err=True)
+            raise
+
+    option = group("Printed output")
+    quiet = option("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
+    verbose = option("-v", "--verbose", is_flag=True, help="Also every phase on stderr, with its seconds.")
+    return quiet(verbose(functools.update_wrapper(with_verbosity, command)))
+
+
+class Shown:
+    """What `progress` lends: say which part of the work has begun, and how much of it is done."""
+
+    def __init__(self, tell: Callable[[str, int, int], None]) -> None:
+        self._tell = tell
+        self._part = ""
+        self._done = self._of = 0
+
+    def part(self, text: str, done: int = 0, of: int = 0) -> None:
+        """`text` has begun after `done` of `of` parts; `of` 0: their number is not known."""
+        self._part, self._done, self._of = text, done, of
+        self._tell(text, done, of)
+
+    def phase(self, text: str) -> None:
+        self._tell(f"{self._part}: {text}" if self._part else text, self._done, self._of)
+
+
+@contextmanager
+def progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Shown]:
+    """Show what `what` is doing, and every phase that is entered inside."""
+    if verbosity is Verbosity.VERBOSE:
+        with _lines() as shown, listening(shown.phase):
+            yield shown
+        return
+    console = terminal(sys.stderr, highlight=True)
+    if verbosity is Verbosity.QUIET or not console.is_terminal:
+        yield Shown(lambda *_: None)
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task(what, total=None)
+
+        def tell(text: str, done: int, of: int) -> None:
+            counted = f" ({done + 1} of {of})" if of else ""
+            bars.update(bar, description=f"{what}{counted}: {text}")
+
+        shown = Shown(tell)
+        with listening(shown.phase):
+            yield shown
+
+
+@contextmanager
+def _lines() -> Iterator[Shown]:
+    """A line on stderr when a phase ends."""
+    began = since = time.monotonic()
+    current = ""
+
+    def tell(text: str, done: int, of: int) -> None:
+        nonlocal since, current
+        now = time.monotonic()
+        if current and text != current:
+            click.echo(f"{now - since:8.2f} s  {current}", err=True)
+            since = now
+        current = text
+
+    try:
+        yield Shown(tell)
+    finally:
+        tell("", 0, 0)
+        click.echo(f"{time.monotonic() - began:8.2f} s  in all", err=True)
+
+
+PLACE = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+class RunnerName(click.Choice[str]):
+    """One of the runners by name; `host`, the former name of `local`, is taken as well."""
+
+    def __init__(self, *runners: str) -> None:
+        super().__init__(runners)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert("local" if value == "host" else value, param, ctx)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """`A,B`: the names between the commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def several(_: click.Context, parameter: click.Parameter, texts: Iterable[str]) -> str:
+    """Callback of a list of names that may be given more than once: one text with commas between them all."""
+    return ",".join(names(",".join(texts)))
+
+
+def name_and_size(text: str) -> tuple[str, int | None]:
+    """`NAME=SIZE`, or `NAME` without a size."""
+    return parse_named_size(text) if "=" in text else (text, None)
+
+
+def by_name(_: click.Context, __: click.Parameter, pairs: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:
+    """Callback of an option that is given once a name: the last size of a name counts."""
+    return dict(pairs)

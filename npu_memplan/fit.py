@@ -1,0 +1,445 @@
+"""A pool that is too small: all that could be requested instead, compared (`trials`), and
+one model on many boards (`boards`).
+
+One model on many boards: for each what `compile --board` of it finds, with the objective requested.
+
+Invariant: a row's flags give its figures again. What has no room as requested is tried again with `--objective bytes`,
+then with Vela's `--optimise Size`; plans of the fewest bytes are made once for all boards of the same NPU, memory mode
+and speeds.
+
+The table of `compile --all-boards`: where a model fits.
+
+Invariant: a figure is the board file's or an estimate that says so; what is not known is a dash.
+
+`compile --fit`: all that the product can do about a pool that is too small, compiled and compared.
+
+Invariant: every trial is a compile like any other, so its plan is verified; what is written is the first row of the
+table, and the order of rows is the one that `PRICE` states.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .artifact import Artifact
+from .artifact.board_fit import BoardFit, fit_of
+from .clock import limited
+from .errors import InternalError, NpuMemplanError, RefusalError
+from .ethosu.time import printed_cycles
+from .exactness import Exactness
+from .frontend.start import vela_options
+from .knobs import by_one, further, trials
+from .options import NO_NPU, CompileOptions
+from .problem import PlanStatus
+from .process.incidents import FAULT, FAULTS, gathering, report_fault
+from .process.setup import terminal
+from .report.text.memory_txt import plain_table
+from .sizes import both, parse_named_size, parse_size
+from .target_data import board_names, load_board
+from .text_table import align
+
+if TYPE_CHECKING:
+    from .artifact import Artifact
+    from .cache import ProgramCache
+    from .stages import Compiled
+
+
+_SMALLER = "Size"
+_ENDLESS = 1 << 40  # bytes of a pool whose size does not matter yet
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRow:
+    """One board. `fit` None: the model cannot be compiled for it, and `message` says why."""
+
+    board: str
+    options: CompileOptions  # that the row is of
+    fit: BoardFit | None = None
+    milliseconds: float | None = None  # of the NPU, estimated
+    most_milliseconds: float | None = None  # under the slowest model of shared memories
+    host_operations: int = 0
+    host_milliseconds: float | None = None  # roughly; None: the host's clock is not known
+    message: str = ""
+    changed: str = ""  # the flag without which it has no room there
+    faults: tuple[str, ...] = ()  # of ours, while it was compiled
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan and its constants have room there."""
+        return self.fit is not None and self.fit.short is None
+
+    @property
+    def verdict(self) -> str:
+        """`fits`, with the flag where one is needed; else what is missing."""
+        if self.fit is None:
+            return self.message
+        return f"{self.fit.verdict} with {self.changed}" if self.fits and self.changed else self.fit.verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        uses = () if self.fit is None else self.fit.uses
+        keys = ("fits", "verdict", "milliseconds", "most_milliseconds", "host_operations", "host_milliseconds")
+        return {
+            "board": self.board,
+            "accelerator": self.options.accelerator,
+            **{name: getattr(self, name) for name in keys},
+            "flags": list(self.options.to_cli_args()) if self.fit is not None else [],
+            "faults": list(self.faults),
+            "memories": [
+                {"name": u.memory.name, "holds": list(u.holds), "bytes": u.used_bytes, "of": u.memory.size_bytes}
+                for u in uses
+            ],
+        }
+
+
+def on_boards(
+    model: Path,
+    options: CompileOptions,
+    names: Sequence[str] = (),
+    report_progress: Callable[[str, int, int], None] = lambda *_: None,
+    cache: ProgramCache | None = None,
+) -> tuple[BoardRow, ...]:
+    """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides.
+
+    A fault of ours is reported in the rows that it ended, or of which it ended a part; with `strictly` it is raised.
+    What `cache` has of a board is not compiled again.
+    """
+    made: dict[object, _Made] = {}  # by what it depends on
+
+    def compiled(wanted: CompileOptions) -> _Made:
+        # native lowering, and what is tuned, depend on all of the board's memories; Vela's stream on what its own
+        # configuration has of them
+        shared = not wanted.for_cycles and wanted.npu_compiler == "vela" and wanted.accelerator != NO_NPU
+        key = (replace(wanted, board="").to_cli_args(), vela_options(wanted)) if shared else wanted.to_cli_args()
+        if key not in made:
+            report_progress(" ".join(wanted.to_cli_args()), len(rows), len(chosen))
+            with gathering() as incidents:
+                found = _plan(model, wanted, cache if wanted.for_cycles else None)
+            made[key] = _Made(found, tuple(incidents.faults))
+        return made[key]
+
+    chosen = tuple(names) or board_names()
+    rows: list[BoardRow] = []
+    with limited(options.time_limit_s):
+        for name in chosen:
+            rows.append(_first_that_fits(_tried(name, options, compiled)))
+    return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What one compile made, or why it made nothing."""
+
+    compiled: Compiled | str
+    faults: tuple[str, ...] = ()
+
+
+def _plan(model: Path, wanted: CompileOptions, cache: ProgramCache | None) -> Compiled | str:
+    from .compiler import plan_model
+
+    try:
+        return plan_model(model, wanted, cache=cache)
+    except NpuMemplanError as error:
+        return str(error).splitlines()[0]
+    except FAULTS as error:
+        return FAULT + report_fault(" ".join(wanted.to_cli_args()), error)
+
+
+def _first_that_fits(tried: Iterator[BoardRow]) -> BoardRow:
+    """Of rows that are made one after the other; where none fits, the one that lacks the fewest bytes."""
+    rows: list[BoardRow] = []
+    for row in tried:
+        if row.fits:
+            return row
+        rows.append(row)
+    return min(rows, key=lambda row: -row.fit.short.headroom_bytes if row.fit and row.fit.short else _ENDLESS)
+
+
+def _tried(name: str, options: CompileOptions, compiled: Callable[[CompileOptions], _Made]) -> Iterator[BoardRow]:
+    """The row as requested, then of the fewest bytes, then of the smaller stream."""
+    requested = replace(options, board=name, accelerator=load_board(name).accelerator)
+    ways = [(requested, "")]
+    if requested.objective != "bytes":
+        ways.append((replace(requested, objective="bytes"), "--objective bytes"))
+    if options.npu_compiler == "vela" and options.optimise != _SMALLER:
+        ways.append((replace(requested, objective="bytes", optimise=_SMALLER), f"--optimise {_SMALLER}"))
+    for wanted, changed in ways:
+        try:
+            wanted = wanted.resolved()
+            sizes = {} if wanted.for_cycles else {p.name: _ENDLESS for p in wanted.planned_pools()}
+            found = compiled(replace(wanted, pools={**sizes, **wanted.pools}))
+        except NpuMemplanError as error:
+            found = _Made(str(error).splitlines()[0])
+        if isinstance(found.compiled, str):
+            yield BoardRow(name, wanted, message=found.compiled, faults=found.faults)
+        else:
+            yield replace(_row(name, wanted, found.compiled), changed=changed, faults=found.faults)
+
+
+def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
+    """The plan of `compiled` in the memories of a board, and its time there."""
+    artifact = replace(compiled.artifact, target=replace(options, pools={}))
+    by_model, clock_hz = _cycles(compiled, artifact)
+    milliseconds = most = None
+    if by_model:
+        milliseconds, most = (1000 * cycles / clock_hz for cycles in (by_model[0], max(by_model)))
+    clock = load_board(name).clock.cpu_hz
+    host = 1000 * artifact.host_cycles / clock if clock and artifact.host_cycles else None
+    return BoardRow(name, options, fit_of(artifact), milliseconds, most, artifact.host_operations, host)
+
+
+def _cycles(compiled: Compiled, artifact: Artifact) -> tuple[list[int], float]:
+    """Of the NPU, under each model of a printed range, and its clock, in the memories of `artifact`."""
+    timing, memory_map = compiled.artifact.timing, artifact.memory_map
+    if artifact.target.for_cycles:  # it was compiled for these memories, and may be from the cache, without streams
+        return (list(timing.by_model.values()), timing.clock_hz) if timing is not None else ([], 0.0)
+    launches = compiled.sources.launches
+    calls = [launches[call.function] for call in artifact.calls if call.function in launches]
+    if memory_map is None or not calls:
+        return [], 0.0
+    return list(printed_cycles([(c.commands, c.accelerator) for c in calls], memory_map).values()), memory_map.clock_hz
+
+
+HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "NPU ms", "host")
+NOTE = (
+    "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
+    "constants (flash). A row is what compile --board BOARD makes, with the flag that the column fits names instead of "
+    "yes (bytes: --objective bytes, Size: --optimise Size). Milliseconds are estimated from the board file's figures; "
+    "the host's roughly (?: its clock is not known), and not in the NPU's. The user's own program is not in the bytes. "
+    "Of the boards, Corstone-300 alone was run by us, on emulators."
+)
+
+
+def fit_cells(row: BoardRow) -> tuple[str, ...]:
+    """The cells of a row under `HEADINGS`."""
+    npu = row.options.accelerator.removeprefix("ethos-")
+    if row.fit is None:
+        return (row.board, "no", npu, "-", "-", "-", "-")
+    kept = (row.fit.of(read_only) for read_only in (False, True))
+    sizes = (f"{_kib(used)}/{there >> 10}" if there else "-" for used, there in kept)
+    time = "-" if row.milliseconds is None else f"{row.milliseconds:.3f}"
+    host = f"~{row.host_milliseconds:.2f}" if row.host_milliseconds else "?" if row.host_operations else "-"
+    fits = "no" if not row.fits else row.changed.rpartition(" ")[2] or "yes"
+    return (row.board, fits, npu, *sizes, time, host)
+
+
+def _kib(size: int) -> str:
+    """KiB, rounded up; with a decimal where few."""
+    return f"{size / 1024:.1f}" if size < 100 << 10 else str(-(-size >> 10))
+
+
+def print_fits(rows: Sequence[BoardRow]) -> None:
+    console = terminal()
+    table = plain_table(HEADINGS[:3], HEADINGS[3:])
+    for row in rows:
+        table.add_row(*fit_cells(row))
+    console.print(table)
+    console.print()
+    for row in rows:
+        if row.verdict != "fits":
+            console.print(f"{row.board}: {row.verdict}")
+        for text in row.faults if row.fit is not None else ():
+            console.print(f"{row.board}: {FAULT}{text}")
+    console.print(NOTE)
+
+
+PRICE = (
+    "What fits comes first, the cheapest first: on the NPU in the memories requested, then with a second memory,",
+    "then without the NPU; of these fewest operators whose results are not proven exact, then fewest host calls",
+    "(their time is not estimated), then fewest estimated NPU cycles, then fewest bytes. What does not fit follows,",
+    "fewest bytes first.",
+)
+
+
+class FitError(RefusalError):
+    """Nothing that was tried fits (the message has the table), or the budget is for no pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One compile and what it needs of the pool. `required_bytes` None: it cannot be made, `message` says why."""
+
+    options: CompileOptions
+    fits: bool = False
+    required_bytes: int | None = None
+    estimated_cycles: int | None = None
+    host_operations: int = 0
+    inexact: int = 0  # operators
+    pools: int = 1
+    message: str = ""
+    faults: tuple[str, ...] = ()  # of ours, while it was compiled
+
+    @property
+    def flags(self) -> str:
+        """The command line for it."""
+        return shlex.join(self.options.to_cli_args())
+
+    @property
+    def needed(self) -> int:
+        """`required_bytes`, or more than any pool has."""
+        return 1 << 62 if self.required_bytes is None else self.required_bytes
+
+    @property
+    def price(self) -> tuple[int, ...]:
+        """What `PRICE` says, as a key to sort by."""
+        if not self.fits:
+            return (1, self.needed)
+        where = 2 if self.options.accelerator == NO_NPU else self.pools - 1
+        return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed)
+
+    def to_dict(self) -> dict[str, Any]:
+        keys = ("flags", "required_bytes", "estimated_cycles", "host_operations", "inexact", "fits")
+        return {name: getattr(self, name) for name in (*keys, "message", "faults")}
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """All trials, the chosen one first."""
+
+    pool: str
+    budget_bytes: int
+    trials: tuple[Trial, ...]
+
+    @property
+    def flags(self) -> str:
+        """The command line that gives the chosen plan again."""
+        return self.trials[0].flags
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Faults of ours in any trial, a line each."""
+        return tuple(dict.fromkeys(FAULT + text for trial in self.trials for text in trial.faults))
+
+    def to_dict(self) -> dict[str, Any]:
+        trials = [trial.to_dict() for trial in self.trials]
+        return {"pool": self.pool, "budget_bytes": self.budget_bytes, "flags": self.flags, "trials": trials}
+
+    def to_text(self) -> str:
+        """The table, and in which order it is."""
+        head = ("bytes", "KiB", "fits", "NPU cycles", "host calls", "inexact")
+        rows: list[tuple[str, ...]] = [(*head, f"flags (of {self.pool} {self.budget_bytes:,})")]
+        failed = []
+        for t in self.trials:
+            if t.required_bytes is None:
+                failed.append(f"  not possible: {t.flags}: {t.message.splitlines()[0].rstrip(':')}")
+                continue
+            cycles = "-" if t.estimated_cycles is None else f"{t.estimated_cycles:,}"
+            size = (f"{t.required_bytes:,}", f"{t.required_bytes / 1024:.2f}")
+            rows.append((*size, "yes" if t.fits else "no", cycles, str(t.host_operations), str(t.inexact), t.flags))
+        return "\n".join([*align(rows, right={0, 1, 3, 4, 5}), *failed, *(f"  {text}" for text in self.faults), *PRICE])
+
+
+def compile_to_fit(
+    model: Path,
+    options: CompileOptions,
+    output: Path,
+    budget: str,
+    write: Callable[[Compiled, Path], Artifact],
+    force: bool = False,
+    say: Callable[[str], None] | None = None,
+    cache: ProgramCache | None = None,
+) -> tuple[Artifact, FitResult]:
+    """Compile for `budget` (`SIZE`, of pool sram, or `NAME=SIZE`) and write the cheapest artifact that fits.
+
+    `options` are left alone when they fit. `say` is called with what is being tried, `write` writes what was chosen.
+    Nothing is written when nothing fits (`FitError`). What `cache` has is not compiled again.
+    """
+    from .compiler import plan_model
+    from .files.folders import staged_directory
+
+    pool, size = parse_named_size(budget) if "=" in budget else ("sram", parse_size(budget))
+    options = options.resolved()
+    known = [p.name for p in options.planned_pools()]
+    if pool not in known:
+        raise FitError(f"--fit names pool {pool!r}, but there are: {', '.join(known)}; name one of these")
+
+    def compile(wanted: CompileOptions) -> Compiled:
+        if say is not None:
+            say(shlex.join(wanted.to_cli_args()))
+        return plan_model(model, wanted, pool, cache)
+
+    with limited(options.time_limit_s), staged_directory(output, force) as folder:
+        options = by_one(replace(options, pools={**options.pools, pool: size}))  # the trials are of each by itself
+        result, compiled = fit(compile, options, pool, size, model.name)
+        notes = tuple(dict.fromkeys((*compiled.artifact.notes, *result.faults)))
+        return write(replace(compiled, artifact=replace(compiled.artifact, notes=notes)), folder), result
+
+
+def fit(
+    compile: Callable[[CompileOptions], Compiled], options: CompileOptions, pool: str, budget_bytes: int, source: str
+) -> tuple[FitResult, Compiled]:
+    """The trials of `options` for the file called `source`, and what the chosen one made.
+
+    `compile` may exceed `pool`. Raises `FitError` when nothing fits, what the first trial refuses, and a fault of ours
+    when it ended every trial; one that ended some is reported in their rows.
+    """
+    tried: list[Trial] = []
+    seen: list[CompileOptions] = []
+    best: tuple[Trial, Compiled] | None = None
+
+    def attempt(wanted: CompileOptions) -> tuple[Trial, Artifact | None]:
+        nonlocal best
+        seen.append(wanted)
+        with gathering() as incidents:
+            compiled = _compiled(compile, wanted, first=not tried)
+        faults = tuple(incidents.faults)
+        if isinstance(compiled, str):
+            tried.append(Trial(wanted, message=compiled, faults=faults))
+            return tried[-1], None
+        made = compiled.artifact
+        needs = made.pool_bytes(pool)
+        inexact = sum(operator.claim.exactness is not Exactness.EXACT for operator in made.operators)
+        cost = (made.estimated_cycles, made.host_operations, inexact, len(made.run_pools))
+        tried.append(Trial(wanted, needs <= budget_bytes, needs, *cost, faults=faults))
+        if tried[-1].fits and (best is None or tried[-1].price < best[0].price):
+            best = tried[-1], compiled
+        return tried[-1], made
+
+    for wanted in trials(options, budget_bytes, source):
+        trial, made = attempt(wanted)
+        if made is not None and not trial.fits:
+            searched = made.plan.status is PlanStatus.OPTIMAL
+            for more in further(wanted, budget_bytes, searched=searched):
+                if more in seen:  # several ways lead to it
+                    continue
+                added, _ = attempt(more)
+                if added.needed >= trial.needed and not added.faults:
+                    tried.remove(added)  # it bought nothing
+        if tried[0].fits:
+            break
+    result = FitResult(pool, budget_bytes, tuple(sorted(tried, key=lambda t: t.price)))
+    if best is None and result.trials[0].required_bytes is None:
+        raise InternalError("; ".join(dict.fromkeys(text for trial in tried for text in trial.faults)))
+    if best is None:
+        raise FitError(_no_fit(result))
+    return result, best[1]
+
+
+def _compiled(compile: Callable[[CompileOptions], Compiled], wanted: CompileOptions, first: bool) -> Compiled | str:
+    """What `compile` makes, or why it makes nothing; what is wrong with the model or the options ends the `first`."""
+    try:
+        return compile(wanted)
+    except RefusalError as error:
+        if first:  # nothing changes that
+            raise
+        return str(error)
+    except (NpuMemplanError, *FAULTS) as error:
+        if isinstance(error, NpuMemplanError) and first:
+            raise
+        return FAULT + report_fault(shlex.join(wanted.to_cli_args()), error)
+
+
+def _no_fit(result: FitResult) -> str:
+    least = result.trials[0]
+    assert least.required_bytes is not None
+    kept = replace(least.options, pools={**least.options.pools, result.pool: least.required_bytes})
+    return (
+        f"nothing that was tried fits {both(result.budget_bytes)} of {result.pool}:\n"
+        f"{result.to_text()}\n"
+        f"the least is {both(least.required_bytes)}, {least.required_bytes - result.budget_bytes:,} too many:\n"
+        f"  {shlex.join(kept.to_cli_args())}\n"
+        "what is left to change is the pool, or the model or its input"
+    )

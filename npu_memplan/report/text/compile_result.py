@@ -1,0 +1,285 @@
+"""What `compile` prints: the verdict, the check, what would lower a pool.
+
+What would lower a pool, with the most that each change could win.
+
+Invariant: an advice's `at_most_bytes` counts the whole program, not the peak alone: if some
+buffers shrink, the pool stays as high as the rest of the program needs elsewhere.
+
+The first line of a compile: whether it fits, in how many bytes, how long it takes on the NPU and on the host.
+
+Invariant: one line; what is estimated says so, and without a size to fit into nothing "fits".
+
+The text about a compile's results: the claims by rule, and the outcome of the check.
+
+Invariant: the text names a program that was not compared with its reference, with the reason, and calls nothing of it
+exact but expected to be so.
+
+What `compile` says when a model does not fit its pool.
+
+Invariant: the message has required, available and excess in bytes and KiB, the peak point with its
+operation, up to five of the largest buffers there with kind and producer, and the options that need less memory.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...artifact import Artifact
+from ...artifact.board_fit import fit_of
+from ...artifact.model import CheckResult, CheckVerdict, FirstDifference, GivenUp, Operator
+from ...exactness import summary
+from ...knobs import SEARCH, SECOND_MEMORY, SIZE, TuningKnob, knobs
+from ...options import CompileOptions
+from ...planners.errors import PlanningError
+from ...problem import Buffer, BufferKind, Problem
+from ...sizes import both, counted, kib
+from ...text_table import align
+from ..facts.memory import PoolView
+from ..facts.npu_work import NpuFindings
+
+BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)
+COPIED = (BufferKind.WEIGHTS,)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Something that could lower the pool by at most `at_most_bytes`."""
+
+    text: str
+    at_most_bytes: int
+
+
+def advice(
+    artifact: Artifact, view: PoolView, live: Sequence[Buffer], idle: Sequence[Buffer], findings: NpuFindings
+) -> tuple[Advice, ...]:
+    """Advice for one pool, the largest possible gain first.
+
+    `live` are the buffers at its peak, the largest first; `idle` those that nothing touches there.
+    """
+    sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
+    there = {r.buffer for r in view.rectangles}
+
+    def by(knob: TuningKnob) -> str:
+        flags = knob.flags(artifact.target, view.used_bytes)
+        return f" ({flags})" if flags else ""
+
+    edge = {b.name: b.size_bytes for b in idle if b.kind in BOUNDARY}
+    inner = {b.name: b.size_bytes for b in idle if b.kind not in (*BOUNDARY, BufferKind.CONSTANT)}
+    copied = {b.name: b.size_bytes for b in artifact.problem.buffers if b.kind in COPIED and b.name in there}
+    scratch = {b.name: b.size_bytes for b in live if b.kind is BufferKind.HOST_SCRATCH}
+    lost = {p.buffer: p.lost_bytes for p in findings.paddings if p.buffer in there}
+    where = "that wait at the peak without being used"
+    smaller = {f"a smaller {top.name}, the largest buffer there": {top.name: top.size_bytes} for top in live[:1]}
+    smaller |= {
+        f"graph inputs, outputs or states {where} ({_some(edge)}): memory of their own": edge,
+        f"tensors {where} ({_some(inner)}): a second pool to spill to{by(SECOND_MEMORY)}": inner,
+        f"weights that are copied to RAM ahead of use{by(SIZE)}": copied,
+        "less scratch in the host operator there": scratch,
+        "channel counts that are multiples of 16: NHCWB16 bricks are padded up to them": lost,
+    }
+    pair = _pair_without_overlap(artifact, [b for b in live if b not in idle])
+    if pair:
+        text = (
+            f"an output that may lie on its input: {pair[0]} and {pair[1]} may not share bytes here "
+            "(proven only for element-wise operations and rows that are already consumed)"
+        )
+        smaller[text] = {pair[1]: min(sizes[name] for name in pair)}
+    better = f"a better placement of the same buffers{by(SEARCH)}, or a larger --time-limit"
+    found = [Advice(better, view.used_bytes - view.lower_bound_bytes)]
+    found += [Advice(text, gain(view, by_bytes)) for text, by_bytes in smaller.items()]
+    return tuple(sorted((a for a in found if a.at_most_bytes > 0), key=lambda a: -a.at_most_bytes))
+
+
+def gain(view: PoolView, smaller_by: Mapping[str, int]) -> int:
+    """Bytes that the pool could lose at most if these buffers lost these bytes: its height less what
+    the fullest point would still have live."""
+    if not smaller_by:
+        return 0
+    change: dict[int, int] = dict.fromkeys(view.curve.starts, 0)
+    for r in view.rectangles:
+        if r.buffer in smaller_by:
+            change[r.first] = change.get(r.first, 0) + smaller_by[r.buffer]
+            change[r.last] = change.get(r.last, 0) - smaller_by[r.buffer]
+    live = dict(zip(view.curve.starts, view.curve.live, strict=True))
+    now, less, most = 0, 0, 0
+    for point in sorted(change):
+        now = live.get(point, now)
+        less += change[point]
+        most = max(most, now - less)
+    return max(0, view.used_bytes - most)
+
+
+def _some(names: Mapping[str, int]) -> str:
+    first = list(names)[:3]
+    return ", ".join(first) + (f" and {len(names) - len(first)} more" if len(names) > len(first) else "")
+
+
+def _pair_without_overlap(artifact: Artifact, busy: Sequence[Buffer]) -> tuple[str, str] | None:
+    """The largest input and the output of the operation at the peak, when nothing allows them to overlap."""
+    for output in busy:
+        if not output.producer or output.producer in output.consumers:
+            continue
+        for source in busy:
+            if source is not output and output.producer in source.consumers:
+                pair = {source.name, output.name}
+                allowed = any({o.first, o.second} == pair for o in artifact.problem.overlaps)
+                return None if allowed else (source.name, output.name)
+    return None
+
+
+def verdict(artifact: Artifact) -> str:
+    """`kws: fits; sram 20,752 of 65,536 bytes, optimal; NPU about 0.112 to 0.118 ms (estimated)`."""
+    fit = fit_of(artifact)
+    bounded = any(pool.size_bytes is not None for pool in artifact.problem.pools)
+    fits = fit.verdict if fit is not None else "fits" if bounded else ""
+    where = f"{fits} on {fit.board.name}" if fit is not None and fit.short is None else fits
+    parts = [where, f"{_pools(artifact)}, {artifact.plan.status.value}"]
+    if artifact.timing is not None and artifact.estimated_cycles:
+        parts.append(f"NPU about {artifact.timing.between(artifact.estimated_cycles)} (estimated)")
+    parts.append(host_calls(artifact))
+    return f"{artifact.name}: " + "; ".join(part for part in parts if part)
+
+
+def host_calls(artifact: Artifact) -> str:
+    """`8 host calls, roughly 0.35 ms more`, or that nothing runs on the NPU; nothing where all of it does."""
+    count, cycles, clock = artifact.host_operations, artifact.host_cycles, artifact.host_clock_hz
+    if not count:
+        return ""
+    calls = counted(count, "host call")
+    alone = artifact.host_operations == len(artifact.calls)
+    if cycles and clock:
+        calls += f", roughly {1000 * cycles / clock:.2g} ms{'' if alone else ' more'}"
+    elif cycles:
+        calls += f", roughly {cycles:,} cycles"
+    return f"nothing runs on the NPU; {calls}" if alone and artifact.target.accelerator != "none" else calls
+
+
+def _pools(artifact: Artifact) -> str:
+    sizes = []
+    for pool in artifact.problem.pools:
+        used = artifact.pool_bytes(pool.name)
+        if used or not pool.read_only:
+            sizes.append(f"{pool.name} {used:,}" + ("" if pool.size_bytes is None else f" of {pool.size_bytes:,}"))
+    return f"{', '.join(sizes)} bytes"
+
+
+def results(artifact: Artifact) -> list[str]:
+    """`result_lines` of an artifact."""
+    return result_lines(artifact.operators, artifact.check)
+
+
+def result_lines(operators: Iterable[Operator], check: CheckResult) -> list[str]:
+    """Lines: the count of claims with what a check found, and what is not exact."""
+    ran = check.verdict is not CheckVerdict.NOT_CHECKED
+    lines = summary(((operator.kind, operator.claim) for operator in operators), ran)
+    if not lines:
+        return []
+    if not ran:
+        lines[0] += f": {check.reason}" if check.reason else ""
+    elif check.verdict is CheckVerdict.DIFFERS:
+        lines[0] = f"Results: {difference_text(check)}; by rule {lines[0].removeprefix('Results: ')}"
+    else:
+        lines[0] = f"{lines[0]}; {outcome(check)}"
+    return [*lines, f"  {check.references_disagree}"] if check.references_disagree else lines
+
+
+def outcome(check: CheckResult) -> str:
+    """What a check found, in one clause."""
+    if check.verdict is CheckVerdict.NOT_CHECKED:
+        return f"expected exact (not run): {check.reason}"
+    if check.verdict is CheckVerdict.DIFFERS:
+        return difference_text(check)
+    count = len(check.inputs)
+    text = f"checked on {count} input{'s' if count > 1 else ''} ({check.runner})"
+    if check.verdict is CheckVerdict.AS_CLAIMED:
+        text += f": {_apart(check.elements, check.mismatches, check.max_abs_diff, check.unit)}, as claimed"
+    return text
+
+
+def difference_text(check: CheckResult) -> str:
+    """`NOT exact: ...` of a check that found more than was claimed."""
+    first = check.first
+    assert first is not None
+    if first.stopped:
+        return f"NOT exact: the run on input {first.input} was stopped: {first.stopped}"
+    outputs = _apart(check.elements, check.mismatches, check.max_abs_diff, check.unit)
+    place = f", first in {_operator(first)}: {how_much(first)}" if first.operator >= 0 else ""
+    return f"NOT exact: {outputs}, against {check.reference} on input {first.input}{place}"
+
+
+def how_much(first: FirstDifference) -> str:
+    """`118 of 126 elements differ, by up to 25 LSB`."""
+    return _apart(first.elements, first.mismatches, first.max_abs_diff, first.unit)
+
+
+def why_given_up(gone: GivenUp, taken: Sequence[str]) -> str:
+    """Which program was not taken, why, and which was: by the options that make it."""
+    first = gone.difference
+    text = f"{shlex.join(taken)} was taken: in the program of {shlex.join(gone.flags)} "
+    if first.stopped:
+        return f"{text}the run on input {first.input} was stopped: {first.stopped}"
+    what = _operator(first) if first.operator >= 0 else "an output"
+    return f"{text}{what} differs from {gone.reference} on input {first.input}: {how_much(first)}"
+
+
+def _operator(first: FirstDifference) -> str:
+    before = ", ".join(map(str, first.hidden))
+    unseen = f" (operators {before} before it were not seen)" if before else ""
+    return f"operator {first.operator} {first.kind} {first.name!r}{unseen}"
+
+
+def _apart(elements: int, mismatches: int, most: float | None, unit: str) -> str:
+    far = "some are not a number" if most is None else f"by up to {most:g}{f' {unit}' if unit else ''}"
+    return f"{mismatches:,} of {elements:,} elements differ, {far}"
+
+
+SHOWN = 5
+
+
+def does_not_fit(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> PlanningError:
+    """The same error, told for `npu-memplan compile SOURCE` with resolved `options` and the model `problem.name`."""
+    return replace(error, message=does_not_fit_text(error, problem, source, options))
+
+
+def does_not_fit_text(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> str:
+    """The message, several lines without a newline at the end."""
+    certainty = "" if error.proven else f" ({error.source}; a smaller plan is not excluded)"
+    lines = [
+        f"{problem.name} does not fit pool {error.pool}:",
+        f"  required   {both(error.required_bytes)}{certainty}",
+        f"  available  {both(error.available_bytes)}",
+        f"  excess     {both(error.excess_bytes)}",
+    ]
+    if error.point is not None:
+        where = f", {error.point_label}" if error.point_label else ""
+        lines.append(f"the peak is at point {error.point}{where}; the largest buffers there:")
+    elif error.largest:
+        lines.append("the largest of the buffers that cannot be together:")
+    buffers = {b.name: b for b in problem.buffers}
+    rows = []
+    for buffer, size in error.largest[:SHOWN]:
+        known = buffers.get(buffer)
+        kind = known.kind.value if known else ""
+        producer = f"made by {known.producer or 'the caller'}" if known else ""
+        rows.append((buffer, kind, f"{size:,} bytes", f"({kib(size)})", producer))
+    lines += align(rows, right={2, 3})
+    lines.append("what to try:")
+    if any(pool.name == error.pool and pool.read_only for pool in problem.pools):
+        lines.append(f"  --constant-pool {error.pool}={error.required_bytes}, if the memory is there")
+        lines.append("  one more --constant-pool behind it, for what it does not hold")
+        return "\n".join(lines)
+    budget = error.available_bytes
+    options = replace(options, pools={name: size for name, size in options.pools.items() if name != error.pool})
+    given = options.to_cli_options()
+    command = shlex.join(["npu-memplan", "compile", source, *(w for option in given for w in option)])
+    able = knobs(options, budget, source, searched=error.proven)
+    if able:
+        lines.append(f"  {command} --fit {error.pool}={budget} -o DIR")
+        lines.append("    tries all of these, says what each needs, and takes the cheapest that fits:")
+    lines += ["  " + row for row in align([(knob.flags(options, budget), knob.does) for knob in able], right=set())]
+    if not error.proven:
+        lines.append("  --time-limit SECONDS, for a longer search")
+    lines.append(f"  --pool {error.pool}={error.required_bytes}, if the memory is there")
+    return "\n".join(lines)
