@@ -82,14 +82,20 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
 
 def _lowered(model: Path, options: CompileOptions, beyond: str, known: dict[object, Partitioned]) -> Loaded:
     """By the one backend that is taken; stripes that need more than they may, with sums by rows if that is less."""
-    loaded = lower(read_by_one(model, options, beyond, known))
+    whole = read_by_one(model, options, beyond, known)
+    loaded = lower(whole)
     stripes = loaded.request.stripes if options.stripes else None
     if stripes is None or stripes.capacity_bytes is None:
         return loaded
+    import tvm_ffi
+
     from .transform.required import required_bytes
 
     needed = required_bytes(loaded)
     if needed <= stripes.capacity_bytes:
         return loaded
-    by_rows = lower(read(model, replace(loaded.request, sums_by_rows=True), known))
+    by_rows = read(model, replace(loaded.request, sums_by_rows=True), known)
+    if tvm_ffi.structural_equal(by_rows.module, whole.module):
+        return loaded  # there are no such sums
+    by_rows = lower(by_rows)
     return by_rows if required_bytes(by_rows) < needed else loaded
