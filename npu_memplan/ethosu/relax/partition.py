@@ -23,6 +23,7 @@ from ..layers import COMPOSITES, parse
 from ..lower.tensors import Arithmetic
 from ..reading.patterns import PREFIX
 from ..reading.reader import Reader, RejectedError, bindings_of, name_of
+from .enlarged import join_enlargements
 from .grouping import NamedPattern, group_calls
 from .normalise import normalise
 
@@ -101,7 +102,7 @@ def partition_for_ethosu(
     target = find_accelerator(accelerator)
     _register()
     arithmetic = arithmetic_of(mod["main"])
-    mod = normalise(mod)
+    mod = join_enlargements(normalise(mod), keep or {})
     rejections: Rejections = {}
     keep = keep or {}
     token = _under_way.set((keep, rejections, target))
