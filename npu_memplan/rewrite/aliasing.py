@@ -8,7 +8,7 @@ call, are declared over one buffer, their pool or another name of it, the others
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -35,6 +35,16 @@ class Site:
     pools: Sequence[PlannedPool]
     slots: Mapping[str, PoolSlot]
     apart: Apart
+    _places: list[list[PoolSlot | None]] = field(default_factory=list)
+
+    @property
+    def places(self) -> list[PoolSlot | None]:
+        """Where lies what the call may find in pools (`storages_of`); None for what is in no pool."""
+        if not self._places:  # found once
+            found = ((self.slots.get(name), start) for name, start in storages_of(self.call))
+            places = [slot and (replace(slot, offset=slot.offset + start) if start else slot) for slot, start in found]
+            self._places.append(places)
+        return self._places[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,18 @@ class _Span:
         if self.reach is None or other.reach is None:
             return self.name == other.name or not apart(self.name, other.name)
         return self.reach[0] < other.reach[1] and other.reach[0] < self.reach[1]
+
+
+def storages_of(call: Invoke) -> list[tuple[str, int]]:
+    """What a call may find in pools, its arguments, then its internals: (name of the storage, its bytes before that).
+
+    The name is "" for an argument that it cannot find there.
+    """
+    arguments = [
+        (a.tensor.name, a.offset_bytes) if isinstance(a, View) and tirx.is_buffer_var(p) else ("", 0)
+        for a, p in zip(call.arguments, call.primfunc.params, strict=True)
+    ]
+    return [*arguments, *((i.name, 0) for i in call.internals)]
 
 
 def is_marked(function: Any) -> bool:

@@ -34,11 +34,10 @@ from ..extract.relax.walk import same_shape
 from ..extract.sizes import static_extent
 from ..problem import Agent
 from ..vocabulary import RESULT, VIEW
-from .aliasing import Apart, Site
+from .aliasing import Apart, Site, storages_of
 from .definitions import Definitions, evaluation, symbols_needed_by, used_by
 from .kernels import Kernels
 from .pools import PlannedPool, PoolSlot, fill, initialiser
-from .primfunc import storages_of
 
 
 class Emitter:
@@ -215,14 +214,13 @@ class Emitter:
             _EMIT[type(statement)](self, statement)
 
     def invoke(self, call: Invoke) -> None:
-        site = Site(call, self.pools, self.slots, self.apart)
-        name, placed, values = self.kernels.of(site)
+        name, placed, given = self.kernels.of(Site(call, self.pools, self.slots, self.apart))
         if name not in self.functions:
             self.functions[name] = self.builder.add_func(placed.function, name)
         arguments = [
             self.value(call.arguments[i], kind=RESULT if i in call.results else VIEW) for i in placed.positions
         ]
-        numbers = [self.value(number) for number in placed.numbers(site, values)]
+        numbers = [self.value(number) for number in given]
         self.describe(name, [s for s in storages_of(call) if s[0] in self.slots])
         pools = [self.pool_vars[i] for i in placed.pools]
         passed = [*pools, *arguments] if call.agent is Agent.NPU else [*arguments, *pools]

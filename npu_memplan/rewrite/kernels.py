@@ -8,9 +8,10 @@ kernels as it had PrimFuncs, however many functions and calls use them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..extract.program import Program
+from ..extract.program import Plain, Program
 from ..extract.relax.calls import Symbols
 from ..extract.sizes import static_extent
 from ..names import Names
@@ -18,7 +19,7 @@ from ..problem import Agent
 from ..vocabulary import is_npu
 from .aliasing import Apart, Site
 from .pools import PlannedPool, PoolSlot, holds_boundary
-from .primfunc import Placer, Rewritten, places_of
+from .primfunc import Placer, Rewritten
 
 
 class Kernels:
@@ -30,6 +31,7 @@ class Kernels:
         self.keys: dict[Any, set[Any]] = {}  # key of calls that may share a kernel -> their keys
         self.sharers: dict[Any, list[Site]] = {}  # key -> calls that share a kernel
         self.symbols = Symbols()
+        self.known: dict[int, _Keyed] = {}  # by id of a call of `share`
 
     def share(
         self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], apart: Apart
@@ -41,24 +43,38 @@ class Kernels:
         if holds_boundary(program, slots):
             return
         for call in program.calls:
-            site = Site(call, pools, slots, apart)
-            values = self.symbols.values(call)
-            free, key = _key(site, values, anywhere=True), _key(site, values)
-            self.keys.setdefault(free, set()).add(key)
-            for one in {free, key}:
-                self.sharers.setdefault(one, []).append(site)
+            keyed = self.keyed(Site(call, pools, slots, apart))
+            self.known[id(call)] = keyed
+            self.keys.setdefault(keyed.free, set()).add(keyed.key)
+            for one in {keyed.free, keyed.key}:
+                self.sharers.setdefault(one, []).append(keyed.site)
 
-    def of(self, site: Site) -> tuple[str, Rewritten, Mapping[Any, Any]]:
-        """The name of the kernel of a call, the kernel, and the values of its shape symbols."""
+    def keyed(self, site: Site) -> _Keyed:
+        """A call with its keys."""
         values = self.symbols.values(site.call)
-        free = _key(site, values, anywhere=True)
-        anywhere = len(self.keys.get(free, ())) > 1
-        key = free if anywhere else _key(site, values)
+        return _Keyed(site, values, _key(site, values, anywhere=True), _key(site, values))
+
+    def of(self, site: Site) -> tuple[str, Rewritten, list[Plain]]:
+        """The name of the kernel of a call, the kernel, and the numbers that the call passes last."""
+        keyed = self.known.get(id(site.call)) or self.keyed(site)
+        anywhere = len(self.keys.get(keyed.free, ())) > 1
+        key = keyed.free if anywhere else keyed.key
         if key not in self.made:
-            placed = Placer(site, values, anywhere=anywhere, sites=self.sharers.get(key, ())).run()
+            placed = Placer(keyed.site, keyed.values, anywhere=anywhere, sites=self.sharers.get(key, ())).run()
             name = self.names.unique(site.call.function)
             self.made[key] = name, placed.called(name)
-        return *self.made[key], values
+        name, placed = self.made[key]
+        return name, placed, placed.numbers(keyed.site, keyed.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keyed:
+    """A call, the values of its shape symbols, and its keys: with any offsets, and with its own."""
+
+    site: Site
+    values: Mapping[Any, Any]
+    free: tuple[Any, ...]
+    key: tuple[Any, ...]
 
 
 def _key(site: Site, values: Mapping[Any, Any], *, anywhere: bool = False) -> tuple[Any, ...]:
@@ -66,7 +82,7 @@ def _key(site: Site, values: Mapping[Any, Any], *, anywhere: bool = False) -> tu
     call, pools = site.call, site.pools
     anywhere = anywhere and call.agent is Agent.HOST
     found: list[Any] = [call.primfunc, call.foreign, call.device]
-    for slot, argument in zip(places_of(site), [*call.arguments, *call.internals], strict=True):
+    for slot, argument in zip(site.places, [*call.arguments, *call.internals], strict=True):
         if slot is None:
             found.append(type(argument).__name__)
         else:

@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.analysis import undefined_vars
 
-from ..extract.program import Fixed, Invoke, Plain, View
+from ..extract.program import Fixed, Plain
 from ..extract.relax.calls import in_type_of
 from ..extract.sizes import static_extent
 from ..extract.tir import operator_of
@@ -51,31 +51,13 @@ class Rewritten:
 
     def numbers(self, site: Site, values: Mapping[Any, Any]) -> list[Plain]:
         """What the call of `site` passes last; `values` are its shape symbols' values."""
-        places = places_of(site)
+        places = site.places
         found = []
         for i in self.offsets:
             place = places[i]
             assert place is not None
             found.append(Plain(tirx.IntImm("int64", place.offset) if isinstance(place.offset, int) else place.offset))
         return found + [Plain(values[symbol]) for symbol in self.symbols]
-
-
-def storages_of(call: Invoke) -> list[tuple[str, int]]:
-    """What a call may find in pools, its arguments, then its internals: (name of the storage, its bytes before that).
-
-    The name is "" for an argument that it cannot find there.
-    """
-    arguments = [
-        (a.tensor.name, a.offset_bytes) if isinstance(a, View) and tirx.is_buffer_var(p) else ("", 0)
-        for a, p in zip(call.arguments, call.primfunc.params, strict=True)
-    ]
-    return [*arguments, *((i.name, 0) for i in call.internals)]
-
-
-def places_of(site: Site) -> list[PoolSlot | None]:
-    """Where that lies; None for what is in no pool."""
-    found = ((site.slots.get(name), start) for name, start in storages_of(site.call))
-    return [slot and (replace(slot, offset=slot.offset + start) if start else slot) for slot, start in found]
 
 
 def distances_of(sites: Sequence[Site]) -> dict[int, tuple[int | None, int]]:
@@ -86,7 +68,7 @@ def distances_of(sites: Sequence[Site]) -> dict[int, tuple[int | None, int]]:
     """
     found: dict[int, tuple[int | None, int]] = {}
     leaders: dict[tuple[Any, ...], tuple[int, int]] = {}  # variables and moves -> the first such storage, its number
-    for storage, places in enumerate(zip(*map(places_of, sites), strict=True)):
+    for storage, places in enumerate(zip(*(site.places for site in sites), strict=True)):
         offsets = [_parts(place.offset) for place in places if place is not None]
         if len(offsets) < len(sites):
             continue
@@ -125,7 +107,7 @@ class Placer:
         self.call = call
         self.values = values
         self.function, self.renamed = fresh(call.primfunc)
-        self.places = places_of(site)
+        self.places = site.places
         self.symbolic = any(place is not None and static_extent(place.offset) is None for place in self.places)
         self.taken = {p.name for p in self.function.params}
         used = {place.pool for place in self.places if place is not None}
