@@ -55,8 +55,11 @@ class Compiled:
     sources: Sources
 
 
-def extract_problem(loaded: Loaded) -> Extracted:
-    """The planning problem of a loaded model, and the program that it was read from."""
+def extract_problem(loaded: Loaded, outlines: dict[Any, Any] | None = None) -> Extracted:
+    """The planning problem of a loaded model, and the program that it was read from.
+
+    `outlines` keeps what several functions of a module have in common.
+    """
     from .extract import extract_from
 
-    return Extracted(loaded, *extract_from(loaded.module, loaded.request))
+    return Extracted(loaded, *extract_from(loaded.module, loaded.request, outlines))

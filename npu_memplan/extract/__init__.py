@@ -21,6 +21,7 @@ from .lower import prepare
 from .program import ExtractionError, Program
 from .relax.walk import walk
 from .symbolic.dynamic import Sample, sampled
+from .tir.walk import Outline
 
 __all__ = ["STATES", "ExtractionError", "extract", "extract_from", "prepare"]
 
@@ -54,16 +55,18 @@ def extract(
 
 
 def extract_from(
-    module: Any, requested: Request
+    module: Any, requested: Request, outlines: dict[Any, Outline] | None = None
 ) -> tuple[Problem, Program, dict[Storage, tuple[Lifetime, ...]], Sample | None]:
     """The planning problem of one function, and the program that it was read from.
 
     With it come the lifetimes of all storages and the sample of shape symbols that sizes are of. The program's steps
-    carry their points.
+    carry their points. `outlines` keeps what several functions of a module have in common.
     """
     constants = bool(requested.constant_pools)
     prepared = prepare(module, requested.function)
-    program = walk(prepared, requested.function, constants=constants, worst_case=requested.worst_case)
+    program = walk(
+        prepared, requested.function, constants=constants, worst_case=requested.worst_case, outlines=outlines
+    )
     for tensor in program.kept if requested.kept else ():
         tensor.external = (
             tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"

@@ -125,7 +125,8 @@ class PlanMemory(TypedPass):
         module = legalize(module)
         names = _open_functions(module)
         called = _called(module)
-        laid = [lay(_extracted(_part(module, name), name, chosen, called)) for name in names]
+        outlines: dict[Any, Any] = {}  # of kernels that several functions call
+        laid = [lay(_extracted(_part(module, name), name, chosen, called, outlines)) for name in names]
         replaced = {call.function for one in laid for call in one.extracted.program.calls} - _used(module, names)
         kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)
         for one in laid:
@@ -180,7 +181,9 @@ class Laid:
     apart: Apart
 
 
-def _extracted(module: Any, name: str, chosen: PlanOptions, called: Collection[str]) -> Extracted:
+def _extracted(
+    module: Any, name: str, chosen: PlanOptions, called: Collection[str], outlines: dict[Any, Any]
+) -> Extracted:
     """The planning problem of the Relax function called `name` in `module` (in legal form)."""
     if chosen.bounds:
         gv = module.get_global_var(name)
@@ -188,7 +191,7 @@ def _extracted(module: Any, name: str, chosen: PlanOptions, called: Collection[s
     requested = _request(name, chosen, called)
     if chosen.recompute:
         module = recompute.fit(module, requested)
-    return extract_problem(lower(Loaded.given(requested, module)))
+    return extract_problem(lower(Loaded.given(requested, module)), outlines)
 
 
 def _rewritten(laid: Laid, chosen: PlanOptions, kernels: Kernels) -> Any:

@@ -39,13 +39,22 @@ def may_overlap(function: Any) -> bool:
 
 
 class CallWalker:
-    """Makes `Invoke`s; outlines are computed once for each PrimFunc. `constants` says which of these are storages."""
+    """Makes `Invoke`s; outlines are computed once for each PrimFunc. `constants` says which of these are storages.
 
-    def __init__(self, names: Names, bounds: Mapping[Any, int], constants: Constants) -> None:
+    `outlines` has those that are known from other functions.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        bounds: Mapping[Any, int],
+        constants: Constants,
+        outlines: dict[Any, Outline] | None = None,
+    ) -> None:
         self.names = names
         self.bounds = bounds
         self.constants = constants
-        self.outlines: dict[Any, Outline] = {}
+        self.outlines: dict[Any, Outline] = {} if outlines is None else outlines
         self.declared: dict[Any, Any] = {}
         self.programs: dict[Any, Any] = {}
         self.symbols = Symbols()

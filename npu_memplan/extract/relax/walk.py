@@ -40,23 +40,34 @@ from ..program import (
 )
 from ..sizes import entry_symbols, size_bytes, static_extent
 from ..tir import operator_of, used_variables
+from ..tir.walk import Outline
 from .calls import CallWalker
 from .constants import Constants
 from .looks import ENSURE, begins_at_zero, look
 from .outside import Outside
 
 
-def walk(module: Any, name: str = "main", *, constants: bool = False, worst_case: bool = True) -> Program:
+def walk(
+    module: Any,
+    name: str = "main",
+    *,
+    constants: bool = False,
+    worst_case: bool = True,
+    outlines: dict[Any, Outline] | None = None,
+) -> Program:
     """The program of the Relax function called `name`; `module` must be prepared.
 
     With `constants`, what PrimFuncs read of constants are storages too (kind CONSTANT). With `worst_case`, sizes that
-    depend on bounded symbols are the greatest ones; otherwise they are not known.
+    depend on bounded symbols are the greatest ones; otherwise they are not known. `outlines` keeps what several
+    functions of a module have in common.
     """
-    return _Walker(module, name, constants=constants, worst_case=worst_case).run()
+    return _Walker(module, name, constants=constants, worst_case=worst_case, outlines=outlines).run()
 
 
 class _Walker:
-    def __init__(self, module: Any, name: str, *, constants: bool, worst_case: bool) -> None:
+    def __init__(
+        self, module: Any, name: str, *, constants: bool, worst_case: bool, outlines: dict[Any, Outline] | None
+    ) -> None:
         self.functions = {gv.name_hint: f for gv, f in module.functions.items()}
         self.devices = list(module.global_infos.get("vdevice", []))
         self.name = name
@@ -73,7 +84,9 @@ class _Walker:
         self.states = {str(s) for s in function.attrs.get(STATES, ())}
         self.bounds = _bounds(function)
         self.greatest = self.bounds if worst_case else {}
-        self.call_walker = CallWalker(self.names, self.greatest, Constants(self.names, self.tensors, constants))
+        self.call_walker = CallWalker(
+            self.names, self.greatest, Constants(self.names, self.tensors, constants), outlines
+        )
         self.outside = Outside(self.tensor, used_variables(function.body))
 
     # -- the function ------------------------------------------------------------------------
