@@ -1,5 +1,5 @@
-"""What a compiled model is: `plan.json` as an `Artifact` (`model`, of `parts`), its text (`json`), files of problems
-and plans (`files`), the memories of a board that it needs (`board_fit`). `codegen.interface` makes one of the stages'
+"""What a compiled model is: `plan.json` as an `Artifact` and its text (`model`), files of problems and plans and
+of applications (`files`), estimated times (`timing`), the memories of a board that it needs (`board_fit`). `codegen.interface` makes one of the stages'
 results.
 
 Invariant: reading an artifact needs nothing but its directory; importing this needs no TVM.

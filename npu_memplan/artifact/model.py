@@ -13,7 +13,7 @@ What a compiled model is: `plan.json`, and the names of the files next to it.
 
 Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners
 and reports need nothing but the artifact directory. The schema is `schemas.json_schema("artifact")`, explained in
-docs/reference.md; its version changes when a reader would have to. `json` reads and checks it.
+docs/reference.md; its version changes when a reader would have to. `artifact_from_json` reads and checks it.
 
 plan.json: what is written of an `Artifact`, and how it is read and checked.
 

@@ -1,7 +1,7 @@
 """The planning problem and its answer, as pure data (`model`), and whether a problem is one (`validation`).
 
 Invariant: imports neither TVM, Vela nor numpy, and what is here imports nothing else of this package but its
-error. Their text formats are in this folder: `json` and MiniMalloc's CSV (`csv`, `rows`); `artifact.files` reads
+error. Their text formats are in this folder: `json` and MiniMalloc's CSV (`csv`); `artifact.files` reads
 and writes files.
 """
 

@@ -8,7 +8,7 @@ stream is point `first + j` of its call.
 
 What the NPU does in one inference: operations of one kind and output size, taken together.
 
-Invariant: everything is read from the command streams that were written (see `bricks`). An operation's cycles are those
+Invariant: everything is read from the command streams that were written (`stream_operations`). An operation's cycles are those
 by which it makes its stream longer, so they add up to the estimate of the inference.
 Kernels in a row that fill one feature map channel by channel count as parts of one output: Vela splits so.
 
