@@ -51,13 +51,13 @@ def find_binary(board: Board, options: RunOptions) -> Path | None:
     named = named.expanduser()
     if named.is_file():
         return named
-    for candidate in _under(named, board.fvp.binary):
+    for candidate in _installed_paths(named, board.fvp.binary):
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
     return None
 
 
-def _under(folder: Path, binary: str) -> Iterator[Path]:
+def _installed_paths(folder: Path, binary: str) -> Iterator[Path]:
     """Where Arm's installers put a binary below the folder they were given."""
     yield folder / binary
     yield folder / "bin" / binary
@@ -91,11 +91,11 @@ def command_line(binary: Path, firmware: Firmware, elf: Path, options: RunOption
     parameters = {**fvp.parameters, **({} if options.npu_cycles else fvp.fast_parameters)}
     command = [str(binary)]
     for name, value in parameters.items():
-        command += ["-C", f"{name}={_filled(str(value), values, board)}"]
-    return command + [_filled(argument, values, board) for argument in fvp.arguments]
+        command += ["-C", f"{name}={_fill_text(str(value), values, board)}"]
+    return command + [_fill_text(argument, values, board) for argument in fvp.arguments]
 
 
-def _filled(text: str, values: dict[str, str], board: Board) -> str:
+def _fill_text(text: str, values: dict[str, str], board: Board) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
             raise FvpError(f"{board.path}: {{{match[1]}}} is unknown; the FVP's text may use: {', '.join(values)}")

@@ -279,11 +279,11 @@ def fit(network: Network, file_bytes: int, board: Board) -> Iterator[Remark]:
             yield Remark(
                 Level.WRONG, "memory",
                 f"{what}: {format_size(size)} fit no memory of board {board.name} that the NPU reaches: "
-                f"{_listed(usable)}",
+                f"{_list_memories(usable)}",
             )  # fmt: skip
 
 
-def _listed(memories: list[BoardMemory]) -> str:
+def _list_memories(memories: list[BoardMemory]) -> str:
     return ", ".join(f"{memory.name} has {format_size(memory.size_bytes)}" for memory in memories) or "it has none"
 
 

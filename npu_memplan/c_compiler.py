@@ -14,7 +14,7 @@ import sys
 
 def compiler() -> list[str] | None:
     """Command of the C compiler: $CC, cc, gcc, clang, or the ziglang package; None without one."""
-    named = _named()
+    named = _words_of_cc()
     if named is not None:
         return named if named and shutil.which(named[0]) else None
     for name in ("cc", "gcc", "clang"):
@@ -25,7 +25,7 @@ def compiler() -> list[str] | None:
     return None
 
 
-def _named() -> list[str] | None:
+def _words_of_cc() -> list[str] | None:
     """The words of $CC; none when they are no command line, None when it is not set."""
     if not os.environ.get("CC", "").strip():
         return None
@@ -39,7 +39,7 @@ def missing_compiler() -> str | None:
     """Why there is no C compiler, with what to do; None when there is one."""
     if compiler() is not None:
         return None
-    command = _named()
+    command = _words_of_cc()
     fault = "which is not on PATH" if command else "which is no command line"
     named = "" if command is None else f" (CC names {os.environ['CC']!r}, {fault})"
     return f"no C compiler found{named}; set CC, or install one (e.g. apt install gcc, or pip install ziglang)"

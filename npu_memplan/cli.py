@@ -108,7 +108,7 @@ def main() -> None:
 def _run() -> int:
     """The exit code of the command requested; faults and fallbacks are reported last."""
     with gathering() as incidents:
-        code = _ended()
+        code = _exit_code()
     for line in incidents.lines:
         click.echo(f"npu-memplan: {line}", err=True)
     if incidents.faults:
@@ -132,7 +132,7 @@ _REPORT_IT = (
 )
 
 
-def _called() -> int:
+def _call_command() -> int:
     """The command's own exit code; whatever a request to end became on its way is raised as that request."""
     try:
         _check_arguments(sys.argv[1:])
@@ -153,9 +153,9 @@ def _check_arguments(words: list[str]) -> None:
             raise click.UsageError(f"the argument {word[:80]!r} has an end of a line in it; rename the file")
 
 
-def _ended() -> int:
+def _exit_code() -> int:
     try:
-        return _called()
+        return _call_command()
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130

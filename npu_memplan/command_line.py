@@ -45,7 +45,7 @@ from .target_data import board_names, memory_mode_names
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _of(names: Callable[[], Iterable[str]], files: bool = False) -> Completer:
+def _complete_names(names: Callable[[], Iterable[str]], files: bool = False) -> Completer:
     """Completes one of `names`, also the last of several with commas between; with `files`, paths where none fits."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -62,11 +62,11 @@ def _planners() -> Iterable[str]:
     return ("auto", *planner_names())
 
 
-accelerators = _of(lambda: (*ACCELERATORS, NO_NPU))
-boards = _of(board_names, files=True)
-memory_modes = _of(memory_mode_names)
-planners = _of(_planners)
-files = _of(tuple, files=True)
+accelerators = _complete_names(lambda: (*ACCELERATORS, NO_NPU))
+boards = _complete_names(board_names, files=True)
+memory_modes = _complete_names(memory_mode_names)
+planners = _complete_names(_planners)
+files = _complete_names(tuple, files=True)
 
 
 class _Grouped(click.Option):

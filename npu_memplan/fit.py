@@ -125,7 +125,7 @@ def on_boards(
     rows: list[BoardRow] = []
     with limited(options.time_limit_s):
         for name in chosen:
-            rows.append(_first_that_fits(_tried(name, options, compiled)))
+            rows.append(_first_that_fits(_try_board(name, options, compiled)))
     return tuple(rows)
 
 
@@ -158,7 +158,7 @@ def _first_that_fits(tried: Iterator[BoardRow]) -> BoardRow:
     return min(rows, key=lambda row: -row.fit.short.headroom_bytes if row.fit and row.fit.short else _ENDLESS)
 
 
-def _tried(name: str, options: CompileOptions, compiled: Callable[[CompileOptions], _Made]) -> Iterator[BoardRow]:
+def _try_board(name: str, options: CompileOptions, compiled: Callable[[CompileOptions], _Made]) -> Iterator[BoardRow]:
     """The row as requested, then of the fewest bytes, then of the smaller stream."""
     requested = replace(options, board=name, accelerator=load_board(name).accelerator)
     ways = [(requested, "")]
@@ -384,7 +384,7 @@ def fit(
         nonlocal best
         seen.append(wanted)
         with gathering() as incidents:
-            compiled = _compiled(compile, wanted, first=not tried)
+            compiled = _compile_or_refuse(compile, wanted, first=not tried)
         faults = tuple(incidents.faults)
         if isinstance(compiled, str):
             tried.append(Trial(wanted, message=compiled, faults=faults))
@@ -418,7 +418,9 @@ def fit(
     return result, best[1]
 
 
-def _compiled(compile: Callable[[CompileOptions], Compiled], wanted: CompileOptions, first: bool) -> Compiled | str:
+def _compile_or_refuse(
+    compile: Callable[[CompileOptions], Compiled], wanted: CompileOptions, first: bool
+) -> Compiled | str:
     """What `compile` makes, or why it makes nothing; what is wrong with the model or the options ends the `first`."""
     try:
         return compile(wanted)

@@ -23,10 +23,10 @@ _NO_RESULT = {"report/page", "sweep/table", "sweep/page"}  # what only draws
 def versions(with_references: bool) -> tuple[tuple[str, str], ...]:
     """(name, version) of everything that makes a result; the references only where artifacts are run against them."""
     names = _COMPILER | (_REFERENCES if with_references else {})
-    return (("npu_memplan", _own()), *((name, _installed(package)) for name, package in names.items()))
+    return (("npu_memplan", _own()), *((name, _installed_version(package)) for name, package in names.items()))
 
 
-def _installed(package: str) -> str:
+def _installed_version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

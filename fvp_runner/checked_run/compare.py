@@ -124,32 +124,32 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
     for text, values, wanted in zip(request.inputs, inputs, expected, strict=True):
         report_phase(PROGRAM, facts)
         try:
-            runs.append(_compared(runner, text, values, wanted, fresh=not (artifact.states and runs)))
+            runs.append(_compare_outputs(runner, text, values, wanted, fresh=not (artifact.states and runs)))
         except RunTimeoutError as error:
             return RunFacts(refused=describe_error(error, directory))
-        facts = _with(facts, runs)
+        facts = _add_runs(facts, runs)
         if runs[-1].stopped:
             break
         if runs[-1].differs and isinstance(model, RealReference):
             report_phase(OPERATORS, facts)
             runs[-1] = replace(runs[-1], limits=_limits(model, values, wanted))
-            facts = _with(facts, runs)
+            facts = _add_runs(facts, runs)
         if runs[-1].differs and (not artifact.states or len(runs) == 1) and isinstance(model, KeptStates):
             report_phase(OPERATORS, facts)
             rows = compare_operators(runner, model, values)
             runs[-1] = InputFacts(text, runs[-1].outputs, operators=rows)
-            facts = _with(facts, runs)
+            facts = _add_runs(facts, runs)
             if not facts.references_disagree:
                 found = describe_disagreements(find_disagreements(model, values, wanted))
                 facts = replace(facts, references_disagree=found)
     return facts
 
 
-def _with(facts: RunFacts, runs: Sequence[InputFacts]) -> RunFacts:
+def _add_runs(facts: RunFacts, runs: Sequence[InputFacts]) -> RunFacts:
     return replace(facts, runs=tuple(runs))
 
 
-def _compared(
+def _compare_outputs(
     runner: LocalRunner, text: str, values: Sequence[Array], wanted: Sequence[Array], fresh: bool
 ) -> InputFacts:
     try:

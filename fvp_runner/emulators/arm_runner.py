@@ -204,7 +204,7 @@ def _run_tflite(
     from ..references.opened import open_reference
 
     wanted = open_reference(given["reference"]).run(inputs)
-    return ran, _compared([tensor.name for tensor in slots], ran, wanted)
+    return ran, _compare_outputs([tensor.name for tensor in slots], ran, wanted)
 
 
 def _run_program(
@@ -237,9 +237,9 @@ def _run_program(
     npu: Architecture = first.call.accelerator
     wanted = [(str(output.dtype), output.shape) for output in simulated.outputs]
     ran = run_network(data, drawn, wanted, npu, "executorch", options)
-    return ran, _compared(names, ran, simulated.outputs)
+    return ran, _compare_outputs(names, ran, simulated.outputs)
 
 
-def _compared(names: Sequence[str], ran: ArmRun, wanted: Sequence[Array]) -> RunResult:
+def _compare_outputs(names: Sequence[str], ran: ArmRun, wanted: Sequence[Array]) -> RunResult:
     shaped = [array.reshape(output.shape) for array, output in zip(wanted, ran.outputs, strict=True)]
     return compare("arm-runner", names, ran.outputs, shaped)

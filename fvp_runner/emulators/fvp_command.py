@@ -113,9 +113,9 @@ def parse_options(arguments: Sequence[str]) -> FvpOptions:
         elif option in ("-T", "--timelimit"):
             found = replace(found, timelimit_s=min(_seconds(value), _FOREVER_S))
         elif option == "--data":
-            found = replace(found, data=(*found.data, _placed(value)))
+            found = replace(found, data=(*found.data, _parse_placed_file(value)))
         elif option == "--dump":
-            found = replace(found, dumps=(*found.dumps, _dumped(value)))
+            found = replace(found, dumps=(*found.dumps, _parse_dump(value)))
         elif option in _FLAGS:
             flags.add({"-q": "quiet"}.get(option, option[2:]))
         elif option in ("-a", "--application") or not word.startswith("-"):
@@ -143,7 +143,7 @@ def _seconds(text: str) -> float:
         raise FvpOptionError(f"--timelimit {text!r} is no number of seconds") from None
 
 
-def _placed(text: str) -> tuple[Path, int]:
+def _parse_placed_file(text: str) -> tuple[Path, int]:
     """FILE@ADDRESS, with a component before and a memory space before the address, both of which are left out."""
     name, at, address = text.rpartition("@")
     if not at or not name:
@@ -151,7 +151,7 @@ def _placed(text: str) -> tuple[Path, int]:
     return Path(name.partition("=")[2] if "=" in name and not Path(name).exists() else name), _number(address)
 
 
-def _dumped(text: str) -> tuple[Path, int, int]:
+def _parse_dump(text: str) -> tuple[Path, int, int]:
     name, _, rest = text.rpartition("@")
     address, comma, size = rest.partition(",")
     if not name or not comma:

@@ -44,7 +44,11 @@ def check_program(program: ExecutorchProgram, board: Board, requested: FirmwareP
     found = [*_backends(program), *_operators(program, requested)]
     for one in calls:
         found += [*vela_check.accelerators(one.network, board), *_delegate(one)]
-    found += [*_planned(program), *_pools(program, calls, requested, board), *_copies(calls, requested.one_arena)]
+    found += [
+        *_check_planned_memory(program),
+        *_pools(program, calls, requested, board),
+        *_copies(calls, requested.one_arena),
+    ]
     for method in program.methods:
         if any(one.method is method for one in calls):
             found += _in_one_arena(program, method, given) if requested.one_arena else ()
@@ -109,7 +113,7 @@ def _with_fast_scratch(one: EthosUCall) -> Network:
     return replace(one.network, operators=(call,))
 
 
-def _planned(program: ExecutorchProgram) -> Iterator[Remark]:
+def _check_planned_memory(program: ExecutorchProgram) -> Iterator[Remark]:
     for method in program.methods:
         wrong = False
         for tensor in placed_tensors(method):
@@ -128,7 +132,7 @@ def _planned(program: ExecutorchProgram) -> Iterator[Remark]:
 
 def _needs(program: ExecutorchProgram, calls: Sequence[EthosUCall], board: Board, one_arena: bool) -> list[PoolNeed]:
     """The pools that a firmware needs for all methods, which share them."""
-    pools, constants = _preferred(calls[0], board) if calls else ((), ())
+    pools, constants = _preferred_memories(calls[0], board) if calls else ((), ())
     scratch = max((c.blocks.scratch_bytes for c in calls), default=0)
     needs = [
         PoolNeed(TEMP, 0 if one_arena else scratch, True, preferred=pools[:1]),
@@ -143,7 +147,7 @@ def _needs(program: ExecutorchProgram, calls: Sequence[EthosUCall], board: Board
     return [need for need in needs if need.size_bytes]
 
 
-def _preferred(one: EthosUCall, board: Board) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _preferred_memories(one: EthosUCall, board: Board) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Memories of the pools behind regions 1 and 2 and of constants, in the memory mode that it was compiled for."""
     try:
         mode = options_for(one, {}, str(board.path)).memory_mode

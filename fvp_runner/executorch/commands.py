@@ -122,7 +122,7 @@ def _lines(facts: Mapping[str, Any], ran: Simulated) -> list[str]:
         f"{counted(facts['npu_calls'], 'NPU call')}, "
         f"{counted(facts['npu_operations'], 'operation')}, about {cycles:,} cycles (estimated)",
         f"{cycles / clock * 1e3:.3f} ms at {clock / 1e6:,.0f} MHz",
-        f"memory: {_planned(ran)}, scratch {facts['scratch_bytes']:,} bytes (temporary allocator); copied in "
+        f"memory: {_planned_text(ran)}, scratch {facts['scratch_bytes']:,} bytes (temporary allocator); copied in "
         f"{facts['copied_in_bytes']:,}, out {facts['copied_out_bytes']:,}",
     ]
     lines += [f"note: {message}" for message in facts["messages"]]
@@ -141,7 +141,7 @@ def _lines(facts: Mapping[str, Any], ran: Simulated) -> list[str]:
     return lines
 
 
-def _planned(ran: Simulated) -> str:
+def _planned_text(ran: Simulated) -> str:
     sizes: Sequence[tuple[int, int]] = list(ran.method.planned_bytes.items())
     if not sizes:
         return "nothing planned"
@@ -322,7 +322,7 @@ def _run_whole(
     old: ExecutorchProgram, new: ExecutorchProgram, methods: tuple[Method, Method], arena: bool, same_kernels: bool
 ) -> tuple[int, int]:
     models = [
-        ExecutorchModel(program, method, where=_where(program, method), one_arena=inside, stand_ins=True)
+        ExecutorchModel(program, method, where=_method_location(program, method), one_arena=inside, stand_ins=True)
         for program, method, inside in zip((old, new), methods, (False, arena), strict=True)
     ]
     inputs = method_inputs(methods[0], [*models[0].calls.values()])
@@ -338,7 +338,7 @@ def _run_whole(
     return before, after
 
 
-def _where(program: ExecutorchProgram, method: Method) -> Any:
+def _method_location(program: ExecutorchProgram, method: Method) -> Any:
     calls = [one for one in npu_calls(program) if one.method is method]
     return memories_for(calls[0], {}) if calls else None
 

@@ -131,17 +131,17 @@ def _dequantize(given: list[Any]) -> NDArray[Any]:
     return found
 
 
-def _same(given: list[Any]) -> NDArray[Any]:
+def _copy_value(given: list[Any]) -> NDArray[Any]:
     found: NDArray[Any] = given[0]
     return found
 
 
-def _reshaped(given: list[Any]) -> NDArray[Any]:
+def _reshape_value(given: list[Any]) -> NDArray[Any]:
     found: NDArray[Any] = np.ascontiguousarray(given[0]).reshape(given[-1].shape)
     return found
 
 
-def _permuted(given: list[Any]) -> NDArray[Any]:
+def _permute_value(given: list[Any]) -> NDArray[Any]:
     found: NDArray[Any] = given[0].transpose(given[1])
     return found
 
@@ -149,15 +149,15 @@ def _permuted(given: list[Any]) -> NDArray[Any]:
 KERNELS: Mapping[str, Kernel] = {
     "quantized_decomposed::quantize_per_tensor.out": _quantize,
     "quantized_decomposed::dequantize_per_tensor.out": _dequantize,
-    "aten::clone.out": _same,
-    "aten::alias_copy.out": _same,
-    "dim_order_ops::_clone_dim_order.out": _same,
-    "dim_order_ops::_to_dim_order_copy.out": _same,
-    "aten::_to_copy.out": _same,
-    "aten::view_copy.out": _reshaped,
-    "aten::squeeze_copy.dims_out": _reshaped,
-    "aten::unsqueeze_copy.out": _reshaped,
-    "aten::permute_copy.out": _permuted,
+    "aten::clone.out": _copy_value,
+    "aten::alias_copy.out": _copy_value,
+    "dim_order_ops::_clone_dim_order.out": _copy_value,
+    "dim_order_ops::_to_dim_order_copy.out": _copy_value,
+    "aten::_to_copy.out": _copy_value,
+    "aten::view_copy.out": _reshape_value,
+    "aten::squeeze_copy.dims_out": _reshape_value,
+    "aten::unsqueeze_copy.out": _reshape_value,
+    "aten::permute_copy.out": _permute_value,
 }
 
 

@@ -332,14 +332,14 @@ def _pools(artifact: Artifact) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _named(board: Board) -> str:
+def _board_argument(board: Board) -> str:
     """The board as --board takes it."""
     return board.name if board.name in board_names() else str(board.path.resolve())
 
 
 def commands(board: Board) -> tuple[str, ...]:
     """What builds the project and runs it, in its folder."""
-    run = f"npu-memplan run --elf build/firmware.elf --board {_named(board)}"
+    run = f"npu-memplan run --elf build/firmware.elf --board {_board_argument(board)}"
     return (
         "cmake -S . -B build -G Ninja -DCMAKE_TOOLCHAIN_FILE=cmake/arm-none-eabi.cmake",
         "cmake --build build",
@@ -363,7 +363,7 @@ Written by `npu-memplan new-firmware` around `{artifact.source}`. It needs CMake
 Another model, for the same board and memory mode ({artifact.target.memory_mode}):
 
 ```sh
-npu-memplan compile MODEL.tflite --board {_named(board)} -o model --force
+npu-memplan compile MODEL.tflite --board {_board_argument(board)} -o model --force
 cmake --build build
 ```
 

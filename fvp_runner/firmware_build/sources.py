@@ -71,7 +71,7 @@ def place(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
     free = {memory.name: memory.size_bytes for memory in board.memories}
     for name in (board.firmware.code, board.firmware.data):  # the linker checks these two to the byte
         free[name] -= board.firmware.stack_bytes if name == board.firmware.data else 0
-    free[board.firmware.io] -= _padded(16 + steps * _padded(input_bytes(artifact)))
+    free[board.firmware.io] -= _pad_size(16 + steps * _pad_size(input_bytes(artifact)))
     pools = []
     for pool in artifact.run_pools:
         names = placement.pools.get(pool.name)
@@ -117,7 +117,7 @@ def _guards(artifact: Artifact, memories: Sequence[BoardMemory], free: dict[str,
     return tuple(guards)
 
 
-def _padded(size: int) -> int:
+def _pad_size(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
@@ -125,8 +125,8 @@ def _take(
     what: str, size: int, usable: Sequence[BoardMemory], free: dict[str, int], board: Board, hint: str
 ) -> BoardMemory:
     for memory in usable:
-        if _padded(size) <= free[memory.name]:
-            free[memory.name] -= _padded(size)
+        if _pad_size(size) <= free[memory.name]:
+            free[memory.name] -= _pad_size(size)
             return memory
     best = max(usable, key=lambda m: free[m.name], default=None)
     if best is None:

@@ -87,7 +87,7 @@ def instrumented(
     place = sources[0].parent
     checked, numbered, host = folder / "checked.h", folder / "numbered.h", folder / "host.c"
     checked.write_text(_CHECKED, encoding="utf-8")
-    numbered.write_bytes(encode_c(_numbered(read_c(place / f"{name}.c"), name)))
+    numbered.write_bytes(encode_c(_number_calls(read_c(place / f"{name}.c"), name)))
     host.write_bytes(encode_c(_with_files(place / f"{name}_host.c", place)))
     runtime = folder / "sanitizer.o"
     options, lines, inputs = flags(tuple(command)), [], [runtime]
@@ -119,7 +119,7 @@ def called_steps(main: str, name: str) -> list[tuple[int, str]]:
     return [(first + number, match[1]) for number, match in enumerate(found) if match is not None]
 
 
-def _numbered(main: str, name: str) -> str:
+def _number_calls(main: str, name: str) -> str:
     """What precedes `main`, the text of `<name>.c`: its calls say their numbers before they are made."""
     steps = called_steps(main, name)
     cases = "".join(f"    case {line}: return {number};\n" for number, (line, _) in enumerate(steps))

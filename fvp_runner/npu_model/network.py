@@ -455,8 +455,8 @@ def closest(part: Array, whole: Array) -> tuple[float, tuple[slice, slice, slice
         return float(np.mean(part.reshape(-1) == whole.reshape(-1))), None
     best: tuple[float, tuple[slice, slice, slice] | None] = (-1.0, None)
     height, _, depth = part.shape
-    for y in _aligned(whole.shape[0], height):
-        for c in _aligned(whole.shape[2], depth):
+    for y in _align_sizes(whole.shape[0], height):
+        for c in _align_sizes(whole.shape[2], depth):
             box = slice(y, y + height), slice(0, whole.shape[1]), slice(c, c + depth)
             share = float(np.mean(whole[box] == part))
             if share > best[0]:
@@ -464,7 +464,7 @@ def closest(part: Array, whole: Array) -> tuple[float, tuple[slice, slice, slice
     return best
 
 
-def _aligned(total: int, size: int) -> list[int]:
+def _align_sizes(total: int, size: int) -> list[int]:
     return sorted({*range(0, total - size + 1, size), total - size})
 
 

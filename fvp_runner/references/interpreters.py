@@ -330,7 +330,7 @@ def cut_part(data: bytes, network: Network, operators: Sequence[CpuOperator]) ->
     patched += bytes(-len(patched) % 4)
     model = tflite.Model.GetRootAsModel(data, 0)
     graph = model.Subgraphs(0)
-    named = _named(network, operators)
+    named = _operator_names(network, operators)
     for field, values in ((_INPUTS, inputs), (_OUTPUTS, outputs)):
         offset = graph._tab.Offset(field)
         if not offset:
@@ -359,7 +359,7 @@ def shares_states(network: Network) -> bool:
     return len(read) != len(set(read))
 
 
-def _named(network: Network, operators: Sequence[CpuOperator]) -> str:
+def _operator_names(network: Network, operators: Sequence[CpuOperator]) -> str:
     if len(operators) == 1:
         return f"operator {operators[0].index} ({operators[0].name})"
     return f"a part of {counted(len(operators), 'operator')} from {operators[0].index} ({operators[0].name}) on"

@@ -250,9 +250,9 @@ def artifact_to_json(artifact: Artifact) -> str:
     placed = {p.buffer: p for p in plan.placements}
     usage = {u.pool: u for u in plan.usage}
     values = {
-        **_shared(problem, Document),
-        **_shared(plan, Document),
-        **_shared(artifact, Document),
+        **_shared_fields(problem, Document),
+        **_shared_fields(plan, Document),
+        **_shared_fields(artifact, Document),
         "pools": [
             _pool_row(pool, region, usage[pool.name])
             for pool, region in zip(problem.pools, artifact.regions, strict=True)
@@ -270,7 +270,7 @@ def artifact_to_json(artifact: Artifact) -> str:
     return _compact_rows(msgspec.to_builtins(document, enc_hook=str.__str__))  # of strings of TVM's
 
 
-def _shared(values: object, kind: type) -> dict[str, Any]:
+def _shared_fields(values: object, kind: type) -> dict[str, Any]:
     """The fields of `kind` that `values` has too, with its values."""
     return {one.name: getattr(values, one.name) for one in fields(kind) if hasattr(values, one.name)}
 
@@ -289,14 +289,14 @@ def artifact_from_json(kind: type[Artifact], text: str, where: str = FILE_NAME) 
 
 
 def _artifact(kind: type[Artifact], d: Document) -> Artifact:
-    pools = tuple(replace(Pool(**_shared(row, Pool)), size_bytes=row.capacity_bytes) for row in d.pools)
-    buffers = tuple(Buffer(**_shared(row, Buffer)) for row in d.buffers)
+    pools = tuple(replace(Pool(**_shared_fields(row, Pool)), size_bytes=row.capacity_bytes) for row in d.pools)
+    buffers = tuple(Buffer(**_shared_fields(row, Buffer)) for row in d.buffers)
     placements = tuple(Placement(row.name, row.pool, row.offset_bytes) for row in d.buffers)
     usage = tuple(PoolUsage(row.name, row.used_bytes, row.lower_bound_bytes) for row in d.pools)
     return kind(
-        **_shared(d, kind),
-        problem=Problem(**{**_shared(d, Problem), "buffers": buffers, "pools": pools}),
-        plan=Plan(placements, usage, **_shared(d, Plan)),
+        **_shared_fields(d, kind),
+        problem=Problem(**{**_shared_fields(d, Problem), "buffers": buffers, "pools": pools}),
+        plan=Plan(placements, usage, **_shared_fields(d, Plan)),
         regions=tuple(row.region for row in d.pools),
     )
 

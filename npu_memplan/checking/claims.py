@@ -349,7 +349,7 @@ def link_checked(
     while True:
         linked = link(partial(_plan_other, others))
         written = write(linked)
-        artifacts, wrong = _checked(models, folder, mode, others)
+        artifacts, wrong = _check_networks(models, folder, mode, others)
         if not wrong:
             return written, {name: record(artifact, folder / name) for name, artifact in artifacts.items()}
         others |= wrong
@@ -365,7 +365,7 @@ def _plan_other(others: Mapping[Path, CheckedProgram[str]], model: Path, options
     return plan_network(model, options)
 
 
-def _checked(
+def _check_networks(
     models: Mapping[str, Path],
     folder: Path,
     mode: CheckMode,

@@ -188,9 +188,9 @@ def judge_program(program: Judged, facts: RunFacts) -> CheckResult:
 def _verdict(program: Judged, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:
     """Of a run that differs: by the first operator that differs further than it claims, or else the first."""
     differing = [row for row in run.operators if row.verdict is Verdict.DIFFERS]
-    further = [row for row in differing if not _covered(program.operators, run, row)]
+    further = [row for row in differing if not _claims_cover(program.operators, run, row)]
     first, row = _first(program, run, next(iter((*further, *differing)), None))
-    return CheckVerdict.AS_CLAIMED if _covered(program.operators, run, row) else CheckVerdict.DIFFERS, first
+    return CheckVerdict.AS_CLAIMED if _claims_cover(program.operators, run, row) else CheckVerdict.DIFFERS, first
 
 
 def _first(
@@ -225,7 +225,7 @@ def _first(
     ), row  # fmt: skip
 
 
-def _covered(operators: Sequence[Operator], run: InputFacts, row: OperatorResult | None) -> bool:
+def _claims_cover(operators: Sequence[Operator], run: InputFacts, row: OperatorResult | None) -> bool:
     """Whether claims allow what was found."""
     if run.stopped:
         return False
@@ -389,7 +389,7 @@ def _facts_from(request: RunRequest, messages: list[dict[str, object]], in_time:
     phase = last.get(PHASE, "")
     if not in_time:
         return RunFacts(refused=f"it had not ended after {_TIMEOUT_S:g} s")
-    ended = f"ended with {_named(code)}"
+    ended = f"ended with {_exit_status_text(code)}"
     if phase == REFERENCE:
         return RunFacts(refused=f"the reference {ended}")
     if phase == PROGRAM:
@@ -400,7 +400,7 @@ def _facts_from(request: RunRequest, messages: list[dict[str, object]], in_time:
     raise InternalError(f"the process {ended} before it began")
 
 
-def _named(code: int) -> str:
+def _exit_status_text(code: int) -> str:
     """An exit status in words."""
     if code < 0:
         with contextlib.suppress(ValueError):

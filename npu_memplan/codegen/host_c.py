@@ -145,7 +145,7 @@ class _Ranges:
         if isinstance(node, tirx.Select):
             return self.of(node.true_value).joined(self.of(node.false_value))
         if isinstance(node, (tirx.Min, tirx.Max, tirx.RShift, tirx.FloorDiv, tirx.FloorMod, tirx.BitwiseAnd)):
-            return _combined(node, self.of(node.a), self.of(node.b), dtype)
+            return _combine_ranges(node, self.of(node.a), self.of(node.b), dtype)
         return _type_range(dtype)
 
     def of_operation(self, node: Any) -> Range:
@@ -185,7 +185,7 @@ def _is_integer(dtype: str) -> bool:
     return dtype == "bool" or dtype.lstrip("u").startswith("int")
 
 
-def _combined(node: Any, a: Range, b: Range, dtype: str) -> Range:
+def _combine_ranges(node: Any, a: Range, b: Range, dtype: str) -> Range:
     """The range of an operation that never leaves its type, of operands in `a` and `b`."""
     elements = a.has_elements or b.has_elements
     if isinstance(node, tirx.Min):
@@ -238,7 +238,7 @@ def print_functions(
     if not functions:
         return ""
     try:
-        source = _printed(functions, constants)
+        source = _print_with_tvm(functions, constants)
     except NpuMemplanError:
         raise
     except Exception as error:  # what was lowered has a form in C
@@ -249,7 +249,7 @@ def print_functions(
     return _tidy(source, functions, constants, defined)
 
 
-def _printed(functions: Mapping[str, Any], constants: Mapping[str, Sequence[Values | None]]) -> str:
+def _print_with_tvm(functions: Mapping[str, Any], constants: Mapping[str, Sequence[Values | None]]) -> str:
     target = tvm.target.Target("c")
     plain = {name: _opaque(_named_for_c(f)) for name, f in functions.items()}
     module = tvm.IRModule({ir.GlobalVar(name): with_wrapping(f, constants[name]) for name, f in plain.items()})

@@ -151,7 +151,7 @@ class _Reader:
                 found.append(IfElse(self.flag(value.cond, known), *sides))
             elif isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and value.op.name == "relax.assert_op":
                 continue  # the bound of a symbol, which the C function checks by itself
-            elif (flag := _viewed(value, known)) is not None:
+            elif (flag := _view_offset(value, known)) is not None:
                 known[binding.var] = flag
             elif not (isinstance(value, relax.Tuple) and not len(value.fields)):
                 found.append(self.call(binding.var.name, value, known))
@@ -217,7 +217,7 @@ class _Reader:
         return ConstantArgument(self.seen[key])
 
 
-def _viewed(value: Any, known: _Known) -> Flag | None:
+def _view_offset(value: Any, known: _Known) -> Flag | None:
     """The byte that a tensor object on a pool starts at, when `value` makes one."""
     if not isinstance(value, ir.Call) or not isinstance(value.op, ir.Op):
         return None

@@ -62,7 +62,7 @@ def command(
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
     cache = program_cache(cached)
     with progress(f"exploring {model.name}", verbosity) as shown, gathering() as incidents:
-        front = _explored(model, options, limits, shown.part, cache)
+        front = _explore_front(model, options, limits, shown.part, cache)
     document = front.to_dict()
     sink = io.StringIO()
     rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
@@ -91,7 +91,7 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _explored(
+def _explore_front(
     model: Path,
     options: CompileOptions,
     limits: Sequence[int],
@@ -115,7 +115,7 @@ def _explored(
     return search() if cache is None else cache.front(model, options, limits, ParetoFront, search)
 
 
-def _between(point: ParetoPoint) -> str:
+def _time_range(point: ParetoPoint) -> str:
     """`0.093 to 0.104 ms`."""
     least, most = f"{point.milliseconds:.3f}", f"{point.most_milliseconds:.3f}"
     return f"{least} ms" if least == most else f"{least} to {most} ms"
@@ -125,10 +125,10 @@ def _verdict(front: ParetoFront) -> str:
     """The least and the fastest."""
     least, fastest = front.points[0], front.points[-1]
     if len(front.points) == 1:
-        return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {_between(least)} (NPU, estimated); 1 point"
+        return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {_time_range(least)} (NPU, estimated); 1 point"
     return (
-        f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {_between(least)} to {fastest.bytes:,} bytes in "
-        f"{_between(fastest)} (NPU, estimated); {counted(len(front.points), 'point')}"
+        f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {_time_range(least)} to {fastest.bytes:,} bytes "
+        f"in {_time_range(fastest)} (NPU, estimated); {counted(len(front.points), 'point')}"
     )
 
 

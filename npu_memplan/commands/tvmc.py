@@ -51,7 +51,7 @@ def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     click.echo("\n".join((f"wrote {options.output}", *results(artifact))))
 
 
-def _replaced(name: str, sentence: str) -> None:
+def _replace_help(name: str, sentence: str) -> None:
     @command.command(name, help=sentence, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def refuse(arguments: tuple[str, ...]) -> None:
@@ -59,4 +59,4 @@ def _replaced(name: str, sentence: str) -> None:
 
 
 for _name, _sentence in _REPLACED.items():
-    _replaced(_name, _sentence)
+    _replace_help(_name, _sentence)

@@ -59,15 +59,15 @@ def encode_weights(
 
     Raises `WeightCodecError` for values out of range, which the codec would mangle silently.
     """
-    values = _checked(weights)
+    values = _check_weights(weights)
     # Depthwise weights have one order: the hardware ignores the part-kernel bit.
     part_kernel = part_kernel_first and not depthwise
     made = np.ascontiguousarray(values, np.int16)
     known = _Weights(made.shape, sha256(made.tobytes()).digest(), made)
-    return _encoded(known, target, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
+    return _encode_with_vela(known, target, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
 
 
-def _checked(weights: NDArray[Any]) -> NDArray[Any]:
+def _check_weights(weights: NDArray[Any]) -> NDArray[Any]:
     values = np.asarray(weights)
     if values.ndim != 4 or values.size == 0:
         raise WeightCodecError(f"weights must have shape [O, H, W, I] and be non-empty, not {list(values.shape)}")
@@ -80,7 +80,7 @@ def _checked(weights: NDArray[Any]) -> NDArray[Any]:
 
 def encode_ordered(weights: NDArray[Any], target: Architecture, order: WeightArrangement) -> tuple[bytes, ...]:
     """Compress weights [O, H, W, I] for Ethos-U85: a stream for each core, each whole 16 bytes."""
-    made = np.ascontiguousarray(_checked(weights), np.int16)
+    made = np.ascontiguousarray(_check_weights(weights), np.int16)
     return _encoded_in_order(_Weights(made.shape, sha256(made.tobytes()).digest(), made), order, target)
 
 
@@ -99,7 +99,7 @@ class _Weights:
 
 
 @lru_cache(256)  # a model is lowered more than once, with most of its blocks alike
-def _encoded(
+def _encode_with_vela(
     weights: _Weights, target: Architecture, dilation_xy: tuple[int, int], ifm_bits: int, block_depth: int,
     depthwise: bool, part_kernel: bool,
 ) -> bytes:  # fmt: skip

@@ -123,7 +123,7 @@ def gather(
     for number, (network, program) in enumerate(requested):
         report_progress(f"{network.name}, {program}", number, len(requested))
         with scratch_folder("evidence") as folder:
-            made.append(_made(network, program, target, folder / "artifact", runner, options))
+            made.append(_run_program(network, program, target, folder / "artifact", runner, options))
     runs, versions, boards, adapters = zip(*made, strict=True)
     reference = _version("tflite-micro")
     ran = (" / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), ""), all(adapters))
@@ -149,7 +149,7 @@ def _empty(runner: str, target: str, runner_version: str, board: str, adapters_s
     )
 
 
-def _made(
+def _run_program(
     network: ListedNetwork, program: str, target: str, folder: Path, runner: str, options: RunOptions
 ) -> tuple[ProgramRun, str, str, bool]:
     """One program of the set: its row as far as it came, the runner's version, the board, whether adapters are set."""
@@ -160,20 +160,20 @@ def _made(
     version, board, adapters_set = "", "", False
     try:
         artifact = compile_model(network.path, requested, folder)
-        row = _described(row, artifact, folder)
+        row = _describe_run(row, artifact, folder)
         started = create(runner, folder, replace(options, npu_cycles=True, pools_after=False))
         firmware = getattr(started, "firmware", None)
         board = firmware.board.name if firmware is not None else ""
         values = read_inputs(artifact.name, artifact.inputs, [_INPUT])
         ran = started.run(values)
         version, adapters_set = ran.version, ran.adapters_set
-        row = _judged(row, network, artifact, ran, values)
+        row = _judge_run(row, network, artifact, ran, values)
     except NpuMemplanError as error:
         row = replace(row, error=_PATH.sub("", str(error)))
     return row, version, board, adapters_set
 
 
-def _described(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramRun:
+def _describe_run(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramRun:
     spent = [time for _, time in estimates(artifact, folder)]
     ports = [sum(e.beats(port, writes) for e in spent) for port in (0, 1) for writes in (False, True)]
     texts = b"".join(read_bytes(path) for path in sorted((folder / "src").glob("*_npu.c")))
@@ -187,12 +187,12 @@ def _described(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramRun:
     )
 
 
-def _judged(
+def _judge_run(
     row: ProgramRun, network: ListedNetwork, artifact: Artifact, ran: RunOutputs, values: Sequence[Array]
 ) -> ProgramRun:
     from fvp_runner.result import compare
 
-    expected = _expected(network, values)
+    expected = _expected_outputs(network, values)
     names = [slot.name for slot in artifact.outputs]
     found: list[int | None] = [None] * len(names)
     if expected is not None:
@@ -225,7 +225,7 @@ def _plain(transcript: str) -> Iterator[str]:
             yield _PATH.sub("", text)
 
 
-def _expected(network: ListedNetwork, values: Sequence[Array]) -> Sequence[Array] | None:
+def _expected_outputs(network: ListedNetwork, values: Sequence[Array]) -> Sequence[Array] | None:
     if not _version("tflite-micro"):
         return None
     from fvp_runner.references.kernels import TFLiteReference

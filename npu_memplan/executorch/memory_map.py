@@ -182,7 +182,7 @@ class TensorBlock:
 
 def placed_tensors(method: Method) -> tuple[PlacedTensor, ...]:
     """The planned tensors that anything names, in the order of the method's values."""
-    lives = _with_aliases(method, _named(method))
+    lives = _with_aliases(method, _naming_spans(method))
     found = []
     for index in sorted(lives):
         tensor = method.tensor(index)
@@ -217,7 +217,7 @@ def tensor_blocks(method: Method) -> tuple[TensorBlock, ...]:
     return tuple(blocks)
 
 
-def _named(method: Method) -> dict[int, tuple[int, int]]:
+def _naming_spans(method: Method) -> dict[int, tuple[int, int]]:
     """The instructions (half-open) from the first to the last that names each tensor."""
     count = max(len(method.instructions), 1)
     lives: dict[int, tuple[int, int]] = {}
@@ -343,9 +343,9 @@ def memory_of(program: ExecutorchProgram, method: Method) -> MethodMemory:
         except NpuMemplanError as error:
             notes.append(f"the contents of the scratch at instruction {position} are not shown: {error}")
     starts, points = points_of(method, lifted)
-    things = list(_planned(method, starts))
+    things = list(_planned_things(method, starts))
     for position, one in calls.items():
-        things += _inside(one, lifted.get(position), starts[position], starts[position + 1])
+        things += _scratch_things(one, lifted.get(position), starts[position], starts[position + 1])
     sizes = {_planned_pool(memory): size for memory, size in method.planned_bytes.items()}
     sizes[SCRATCH_POOL] = max((one.blocks.scratch_bytes for one in calls.values()), default=0)
     things = [thing for thing in things if thing.buffer.size_bytes]
@@ -426,7 +426,7 @@ def points_of(method: Method, lifted: dict[int, NpuProgram]) -> tuple[list[int],
     return starts, labels or ["0"]
 
 
-def _planned(method: Method, starts: Sequence[int]) -> Iterator[_Thing]:
+def _planned_things(method: Method, starts: Sequence[int]) -> Iterator[_Thing]:
     inputs = {i for value in method.inputs for i in method.tensors_in(value)}
     outputs = {i for value in method.outputs for i in method.tensors_in(value)}
     for tensor in placed_tensors(method):
@@ -439,7 +439,7 @@ def _planned(method: Method, starts: Sequence[int]) -> Iterator[_Thing]:
         yield _Thing(buffer, _planned_pool(tensor.memory), tensor.offset_bytes)
 
 
-def _inside(one: EthosUCall, lifted: NpuProgram | None, start: int, end: int) -> Iterator[_Thing]:
+def _scratch_things(one: EthosUCall, lifted: NpuProgram | None, start: int, end: int) -> Iterator[_Thing]:
     """What lies in the scratch while a delegate runs, from point `start` to `end`."""
     label = f"call{one.position}"
     if lifted is None:

@@ -68,7 +68,7 @@ def plan_one_arena(program: ExecutorchProgram, method: Method, objective: str = 
     require_own_scratch(program, method)
     calls = [one for one in npu_calls(program) if one.method is method]
     usage = Counter(one.method.delegates[one.delegate] for one in npu_calls(program))
-    lifted = {one.position: _lifted(one) for one in calls}
+    lifted = {one.position: _lift_delegate(one) for one in calls}
     found: list[SharedArena] = []
     for slack, merges in ((None, True), (None, False), *((slack, True) for slack in SLACKS)):
         made = _Arena(method, calls, lifted, usage, slack, merges).planned()
@@ -90,7 +90,7 @@ def require_own_scratch(program: ExecutorchProgram, method: Method) -> None:
         )
 
 
-def _lifted(one: EthosUCall) -> LiftedCall | None:
+def _lift_delegate(one: EthosUCall) -> LiftedCall | None:
     try:
         return lift_call(one)
     except NpuMemplanError:

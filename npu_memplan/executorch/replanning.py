@@ -78,10 +78,10 @@ def replan_scratch(program: ExecutorchProgram, goal: ScratchGoal | None = None) 
     first: dict[Delegate, EthosUCall] = {}
     for one in npu_calls(program):
         first.setdefault(one.method.delegates[one.delegate], one)
-    return [_replanned(one, goal or ScratchGoal()) for one in first.values()]
+    return [_replan_delegate(one, goal or ScratchGoal()) for one in first.values()]
 
 
-def _replanned(one: EthosUCall, goal: ScratchGoal) -> ReplannedDelegate:
+def _replan_delegate(one: EthosUCall, goal: ScratchGoal) -> ReplannedDelegate:
     try:
         lifted = lift_call(one, goal.board)
     except NpuMemplanError as error:
@@ -199,7 +199,7 @@ def replan_tensors(method: Method) -> ReplannedTensors | None:
         found = plan(Problem(tuple(buffers), (Pool(_POOL, alignment=ALIGNMENT),), name=method.name))
         # What the file has beyond its tensors is room that a backend reads over.
         end = max((tensor.end_bytes for tensor in inside), default=size)
-        used = _aligned(found.usage[0].used_bytes) + max(size - _aligned(end), 0)
+        used = _align_size(found.usage[0].used_bytes) + max(size - _align_size(end), 0)
         if used >= size:
             continue
         sizes[memory] = used
@@ -215,5 +215,5 @@ def _alignment(offsets: Collection[int]) -> int:
     return next(step for step in (64, 32, ALIGNMENT) if step == ALIGNMENT or not any(o % step for o in offsets))
 
 
-def _aligned(size: int) -> int:
+def _align_size(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -64,7 +64,7 @@ def programs_with_copies(lowered: Lowered, space: CopySpace, limit_bytes: int, b
     program = lowered.program
     if not space.is_faster or not constant_blocks(program):
         return
-    held, forms = _held(program, space), tuple(_forms(lowered, limit_bytes))
+    held, forms = _held_ranges(program, space), tuple(_program_variants(lowered, limit_bytes))
     for model in MODELS:  # which one decides is known at the end only
         cache = DemandCache(program.accelerator, replace(space.memory_map, assumptions=model))
         searches = []
@@ -82,7 +82,7 @@ def programs_with_copies(lowered: Lowered, space: CopySpace, limit_bytes: int, b
                 yield Lowered(made, form.constants)
 
 
-def _held(program: NpuProgram, space: CopySpace) -> list[OccupiedRange]:
+def _held_ranges(program: NpuProgram, space: CopySpace) -> list[OccupiedRange]:
     """What lies in the region while the program runs."""
     sizes, found = {b.name: b.size_bytes for b in program.buffers}, []
     for name, (first, last) in program.live_ranges().items():
@@ -92,7 +92,7 @@ def _held(program: NpuProgram, space: CopySpace) -> list[OccupiedRange]:
     return found
 
 
-def _forms(lowered: Lowered, limit_bytes: int) -> Iterator[tuple[Lowered, Sequence[int]]]:
+def _program_variants(lowered: Lowered, limit_bytes: int) -> Iterator[tuple[Lowered, Sequence[int]]]:
     """The program, and with weights in slices; of each into how many operations it makes every one of the program."""
     program = lowered.program
     yield lowered, [1] * len(program.operations)

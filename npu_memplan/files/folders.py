@@ -134,7 +134,7 @@ def read(folder: Path) -> tuple[str, dict[str, str]] | None:
 
 def strangers(folder: Path) -> list[str]:
     """What is in `folder` and not, byte for byte, what we wrote; names relative to it, in order."""
-    ours = _ours(folder)
+    ours = _own_files(folder)
     homes = {parent for path in ours for parent in path.relative_to(folder).parents}
     found = []
     for root, directories, files in os.walk(folder):
@@ -150,7 +150,7 @@ def strangers(folder: Path) -> list[str]:
 
 def remove(folder: Path) -> None:
     """Remove our files and then what is empty; `OSError` when something else is in `folder`."""
-    ours = _ours(folder)
+    ours = _own_files(folder)
     for path in ours:
         if not path.is_symlink() and path.is_file() and _is_ours(path, ours):
             path.unlink()
@@ -160,7 +160,7 @@ def remove(folder: Path) -> None:
             home.rmdir()
 
 
-def _ours(folder: Path) -> dict[Path, str]:
+def _own_files(folder: Path) -> dict[Path, str]:
     """Path -> digest of our files in `folder` and in the builds of firmware below it; lists have none."""
     ours: dict[Path, str] = {}
     for home in (folder, *sorted((folder / _BUILDS).glob("*/"))):

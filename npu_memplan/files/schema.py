@@ -63,7 +63,7 @@ def from_values(value: object, kind: type[T], where: str, error: type[NpuMemplan
     except msgspec.ValidationError as reason:
         message, _, path = str(reason).rpartition(" - at `$")
         message, path = (message, path.rstrip("`").lstrip(".")) if message else (str(reason), "")
-        found, schema = _at(value, path, msgspec.json.schema(kind))
+        found, schema = _value_at(value, path, msgspec.json.schema(kind))
         allowed = f"; give one of {', '.join(map(repr, schema['enum']))}" if "enum" in schema else ""
         place = path or "the document"
         raise error(f"{_start(where)}{place} is {_short(found)}: {message[:1].lower()}{message[1:]}{allowed}") from None
@@ -82,19 +82,19 @@ def _short(value: object) -> str:
     return repr(shown) if isinstance(value, str) else shown
 
 
-def _at(value: Any, path: str, schema: dict[str, Any]) -> tuple[object, dict[str, Any]]:
+def _value_at(value: Any, path: str, schema: dict[str, Any]) -> tuple[object, dict[str, Any]]:
     """What is at `path` of `value`, and its schema as far as that can be followed."""
     definitions, node = schema.get("$defs", {}), schema
     for key, index in re.findall(r"([^.\[\]]+)(?=[.\[]|$)|\[(\d+|\.\.\.)\]", path):
-        node = _resolved(node, definitions)
+        node = _resolve_reference(node, definitions)
         if index == "...":  # of a mapping: it does not say which
             return value, {}
         value = value[int(index)] if index else value[key]
         node = node.get("properties", {}).get(key, {}) if key else node.get("items") or {}
-    return value, _resolved(node, definitions)
+    return value, _resolve_reference(node, definitions)
 
 
-def _resolved(node: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _resolve_reference(node: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(node, dict):
         return {}
     return definitions[node["$ref"].rpartition("/")[2]] if "$ref" in node else node

@@ -27,27 +27,27 @@ def legalize_host(
     from tvm import relax
 
     try:
-        folded = _with_copies(module, _folded(module))
+        folded = _with_copies(module, _fold_constants(module))
         legal = relax.transform.LegalizeOps()(folded)
     except Exception as error:  # of one operator; TVM does not say which
         raise_outside_cause(error)
-        listed, message = _listed(_unplanned(module), left), describe_error(error)
+        listed, message = _list_bindings(_unplanned_bindings(module), left), describe_error(error)
         raise UnsupportedModelError(
             f"{name} has an operator that TVM makes no host code of ({message}), one of:\n{listed}\n{advice}"
         ) from error
-    if stuck := _listed(_unplanned(legal), left):
+    if stuck := _list_bindings(_unplanned_bindings(legal), left):
         raise UnsupportedModelError(
             f"{name} has operators that neither the NPU nor TVM's host code can run:\n{stuck}\n{advice}"
         )
     return legal
 
 
-def _unplanned(module: Any) -> list[Any]:
+def _unplanned_bindings(module: Any) -> list[Any]:
     """Bindings of `main` that the planner does not understand."""
     return [b for b in bindings_of(module["main"]) if (name := name_of(b.value)) and name not in _PLANNED]
 
 
-def _listed(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
+def _list_bindings(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
     lines = []
     for binding in bindings:
         operator, call = name_of(binding.value), binding.value
@@ -58,7 +58,7 @@ def _listed(bindings: Iterable[Any], left: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _folded(module: Any) -> Any:
+def _fold_constants(module: Any) -> Any:
     """`module` with what the host computes of constants alone as constants; functions of the NPU, and those that call C
     of ours, cannot be run.
     """

@@ -74,7 +74,7 @@ def _read_tflite(data: bytes, name: str) -> Network:
 def _graph(model: Any, number: int, name: str) -> Network:
     graph = model.Subgraphs(number)
     offsets = _arena_offsets(model, name) if number == 0 else None
-    used = _used(graph)
+    used = _used_tensors(graph)
     tensors = tuple(
         _tensor(model, graph.Tensors(i), i, offsets[i] if offsets else -1, name) if i in used else _unread(graph, i)
         for i in range(graph.TensorsLength())
@@ -86,7 +86,7 @@ def _graph(model: Any, number: int, name: str) -> Network:
     return Network(name, tensors, operators, inputs, outputs, by_vela)
 
 
-def _used(graph: Any) -> set[int]:
+def _used_tensors(graph: Any) -> set[int]:
     """Tensors that an operator or the graph itself names; others are not checked."""
     operators = [graph.Operators(i) for i in range(graph.OperatorsLength())]
     lists = [graph.InputsAsNumpy(), graph.OutputsAsNumpy()]

@@ -232,11 +232,11 @@ def _values(table: FlatTable, network: Network, index: int) -> NDArray[Any] | No
         raise FlatbufferError(f"constant {tensor.name!r} has {len(held)} bytes, but its shape {list(tensor.shape)} "
                               f"of {tensor.dtype} has {wanted}")  # fmt: skip
     if kind == _INT48:
-        return _widened(held[:wanted]).reshape(tensor.shape)
+        return _widen_numbers(held[:wanted]).reshape(tensor.shape)
     return held[:wanted].view(tensor.dtype).reshape(tensor.shape)
 
 
-def _widened(held: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _widen_numbers(held: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Numbers of 48 bits, which are stored in six bytes each."""
     wide = np.zeros((len(held) // _INT48_BYTES, 8), np.uint8)
     wide[:, 2:] = held.reshape(-1, _INT48_BYTES)

@@ -41,7 +41,7 @@ def with_variables(network: Network, subgraphs: Sequence[Network]) -> Network:
     for index, key in handles.items():
         home.setdefault(key, index)
     state_of = {index: home[key] for index, key in handles.items()}
-    moved = [_renamed(o, state_of) if isinstance(o, CpuOperator) else o for o in network.operators]
+    moved = [_rename_states(o, state_of) if isinstance(o, CpuOperator) else o for o in network.operators]
     initial = _initial(network, subgraphs)
     tensors = list(network.tensors)
     for key, index in home.items():
@@ -100,7 +100,7 @@ def _handles(network: Network) -> dict[int, _Key]:
     return found
 
 
-def _renamed(operator: CpuOperator, state_of: dict[int, int]) -> CpuOperator:
+def _rename_states(operator: CpuOperator, state_of: dict[int, int]) -> CpuOperator:
     if operator.name in DONE_BEFORE:
         return replace(operator, inputs=(), outputs=())
     if operator.name not in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
@@ -133,11 +133,11 @@ def _initial(network: Network, subgraphs: Sequence[Network]) -> dict[_Key, Tenso
         number = options.InitSubgraphIndex() if options is not None else -1
         if not 0 < number < len(subgraphs):
             raise DamagedError(f"operator {operator.index} CALL_ONCE calls subgraph {number} of {len(subgraphs)}")
-        found |= _assigned(subgraphs[number], number)
+        found |= _assigned_states(subgraphs[number], number)
     return found
 
 
-def _assigned(graph: Network, number: int) -> dict[_Key, Tensor]:
+def _assigned_states(graph: Network, number: int) -> dict[_Key, Tensor]:
     handles = _handles(graph)
     found = {}
     for operator in graph.cpu_operators:
@@ -180,7 +180,7 @@ def with_kept_variables(network: Network) -> Network:
     import tflite
 
     codes = tflite.BuiltinOperator
-    uses = {call.index: _kept(network, call) for call in network.npu_calls}
+    uses = {call.index: _kept_variables(network, call) for call in network.npu_calls}
     if not any(read or written for read, written in uses.values()):
         return network
     tensors, operators = list(network.tensors), []
@@ -267,7 +267,7 @@ def kept_variables(network: Network) -> Iterator[tuple[int, str]]:
 _PREFIX = "0:"  # of names that Vela gives to variables: the container, then the name
 
 
-def _kept(network: Network, call: NpuCall) -> tuple[list[int], list[int]]:
+def _kept_variables(network: Network, call: NpuCall) -> tuple[list[int], list[int]]:
     """Inputs of the call that are variables which nobody else makes, and outputs that are variables which nobody else
     reads: those of one name and form are one variable."""
     given = {*network.inputs, *(i for o in network.operators for i in o.outputs)}

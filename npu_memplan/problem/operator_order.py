@@ -254,7 +254,7 @@ class _Search:
             if state.done in closed:
                 continue
             if not state.left:
-                return (_traced(before, state.done), state.peak), len(closed)
+                return (_trace_order(before, state.done), state.peak), len(closed)
             closed.add(state.done)
             if len(closed) > states:
                 return None, len(closed)
@@ -278,10 +278,10 @@ class _Search:
                         reached[following.done] = following
                         before[following.done] = following.peak, index, state.done
             front = heapq.nsmallest(beam, reached.values())
-        return (_traced(before, front[0].done), front[0].peak) if front else None
+        return (_trace_order(before, front[0].done), front[0].peak) if front else None
 
 
-def _traced(before: dict[int, tuple[int, int, int]], done: int) -> list[int]:
+def _trace_order(before: dict[int, tuple[int, int, int]], done: int) -> list[int]:
     """The operators in the order in which the state `done` was reached."""
     order = []
     while done:

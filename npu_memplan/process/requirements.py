@@ -41,14 +41,14 @@ def missing_package(error: ModuleNotFoundError) -> str:
     listed = requirements()
     if package not in listed:
         return ""
-    missing = [requirement for name, requirement in listed.items() if not _installed(name)]
+    missing = [requirement for name, requirement in listed.items() if not _is_installed(name)]
     return (
         f"this needs the package {package}, which is not installed (without it, `plan` and `verify` work); install it "
         f"with: {install_command(*(missing or [listed[package]]))}"
     )
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     from importlib import metadata
 
     try:

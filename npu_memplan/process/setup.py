@@ -88,7 +88,7 @@ def terminal(file: TextIO | None = None, **options: Any) -> Console:
 def only_printable() -> Iterator[None]:
     """stdout and stderr show control characters as escapes."""
     before = sys.stdout, sys.stderr
-    made = [_shown(stream) for stream in before]
+    made = [_printable_stream(stream) for stream in before]
     sys.stdout, sys.stderr = made
     try:
         yield
@@ -100,7 +100,7 @@ def only_printable() -> Iterator[None]:
                     stream.detach()  # which writes what is left
 
 
-def _shown(stream: TextIO) -> TextIO:
+def _printable_stream(stream: TextIO) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()

@@ -53,14 +53,14 @@ def measure(job: CaseJob) -> Result:
     if here != job.versions:
         return Result(job.key, Outcome.NOT_TRIED, _other_versions(dict(job.versions), dict(here)))
     with scratch_folder("sweep") as folder, gathering() as incidents:
-        result = _settled(job, folder)
+        result = _result_of(job, folder)
         return replace(result, incidents=tuple(_without_place(line, folder) for line in incidents.lines))
 
 
-def _settled(job: CaseJob, folder: Path) -> Result:
+def _result_of(job: CaseJob, folder: Path) -> Result:
     """The result of `job`, whatever is raised."""
     try:
-        return _measured(job, folder)
+        return _measure_case(job, folder)
     except PlanningError as error:
         short = Shortage(error.pool, error.required_bytes, error.available_bytes)
         text = f"needs {error.required_bytes:,} bytes of {error.pool}, which has {error.available_bytes:,}"
@@ -75,7 +75,7 @@ def _settled(job: CaseJob, folder: Path) -> Result:
         return Result(job.key, Outcome.CRASHED, f"{type(error).__name__}: {_without_place(str(error), folder)}")
 
 
-def _measured(job: CaseJob, folder: Path) -> Result:
+def _measure_case(job: CaseJob, folder: Path) -> Result:
     path = folder / f"model{job.model.suffix}"
     path.write_bytes(job.model.data)
     options = job.options

@@ -178,11 +178,11 @@ class Table:
 
     @cached_property
     def by_network(self) -> dict[str, list[TableRow]]:
-        return _grouped(self.rows, "network")
+        return _group_rows(self.rows, "network")
 
     @cached_property
     def by_target(self) -> dict[str, list[TableRow]]:
-        return _grouped(self.rows, "target")
+        return _group_rows(self.rows, "target")
 
     @property
     def not_run(self) -> int:
@@ -258,7 +258,7 @@ def _price(c: FittingTarget) -> tuple[float | str, ...]:
     return c.multipliers, c.sram_bytes, c.ram_bytes, c.flash_bytes, time, c.target
 
 
-def _grouped(rows: Iterable[TableRow], name: str) -> dict[str, list[TableRow]]:
+def _group_rows(rows: Iterable[TableRow], name: str) -> dict[str, list[TableRow]]:
     """Rows by a field of the case."""
     groups: dict[str, list[TableRow]] = {}
     for row in rows:

@@ -48,7 +48,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and for what Vela rejects.
     """
     options = options or VelaOptions()
-    target, *_ = _requested(options)
+    target, *_ = _requested_target(options)
     read_network(model, name)  # typed errors for what is no TFLite (read once, see there), before any compiler sees it
     messages: tuple[str, ...] = ()
     core, refused = options.core, ""
@@ -77,7 +77,7 @@ def compile_tosa(model: bytes, options: VelaOptions | None = None, name: str = "
     host to leave operators to, so Vela compiles all of a graph or nothing.
     """
     options = options or VelaOptions()
-    _requested(options)
+    _requested_target(options)
     if options.core == "legacy" or options.ignore_operators:
         raise VelaError("TOSA is read by Vela's compiled core (regor) alone, and as a whole: no operator stays behind")
     source = read_tosa(model, name)
@@ -86,7 +86,7 @@ def compile_tosa(model: bytes, options: VelaOptions | None = None, name: str = "
     return _result(network, compiled, options, summary, messages)
 
 
-def _requested(options: VelaOptions) -> tuple[Architecture, str, str, int]:
+def _requested_target(options: VelaOptions) -> tuple[Architecture, str, str, int]:
     """Target, system configuration, memory mode and cache size of `options`; `VelaError` for what is not known."""
     target = accelerator(options.accelerator)
     if options.optimise not in ("Performance", "Size"):
@@ -103,7 +103,7 @@ def _result(
 ) -> VelaResult:
     from ..target_data import load_memory_mode
 
-    target, system_config, memory_mode, _ = _requested(options)
+    target, system_config, memory_mode, _ = _requested_target(options)
     return VelaResult(
         network=network,
         parsed=compiled,
@@ -135,7 +135,7 @@ def arena_bytes(network: Network, pools: Sequence[str]) -> dict[str, int]:
 
 
 def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, ...]]:
-    target, system, mode, _ = _requested(options)
+    target, system, mode, _ = _requested_target(options)
     limit_s = cpu_limit_s(model)
     with scratch_folder("vela") as folder:
         source = folder / "model.tflite"

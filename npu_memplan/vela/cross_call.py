@@ -153,7 +153,8 @@ class _Search:
         self._network = network
         self._memories = _Memories(network)
         self._outputs = {  # by call: tensor, memory and bytes
-            call.index: list(_located(network, call, call.outputs, call.output_addresses)) for call in network.npu_calls
+            call.index: list(_locate_arguments(network, call, call.outputs, call.output_addresses))
+            for call in network.npu_calls
         }
         self._inputs = {call.index: frozenset(call.inputs) for call in network.npu_calls}
 
@@ -284,7 +285,7 @@ def _memory(network: Network, call: NpuCall, region: int) -> tuple[int, int] | N
     return (1, offset) if offset >= 0 else (_FIRST_TENSOR - index, 0)
 
 
-def _located(
+def _locate_arguments(
     network: Network, call: NpuCall, indices: Sequence[int], addresses: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int, Ranges]]:
     """Tensor, memory and bytes of arguments that have any."""
@@ -299,9 +300,9 @@ def _needs(
 ) -> list[tuple[int, Ranges, tuple[int, int]]]:
     """Memory, bytes that the call reads and neither is given nor writes first, and the whole that they are part of."""
     own: dict[int, Writers] = defaultdict(Writers)
-    for _, memory, whole in _located(network, call, call.inputs, call.input_addresses):
+    for _, memory, whole in _locate_arguments(network, call, call.inputs, call.input_addresses):
         own[memory].write(whole, _OWN)
-    for index, memory, whole in _located(network, call, call.outputs, call.output_addresses):
+    for index, memory, whole in _locate_arguments(network, call, call.outputs, call.output_addresses):
         if index in call.parts and call.parts[index].updated:
             own[memory].write(whole, _OWN)
     missing: list[tuple[int, Ranges, tuple[int, int]]] = []
@@ -318,10 +319,10 @@ def _needs(
             unknown = merge_ranges(run(a, b - a) for a, b in runs)
             missing.append((memory, unknown, (int(ranges[0, 0]), int(ranges[-1, 1]))))
             own[memory].write(unknown, _OWN)
-    return _joined(missing)
+    return _join_needs(missing)
 
 
-def _joined(needs: list[tuple[int, Ranges, tuple[int, int]]]) -> list[tuple[int, Ranges, tuple[int, int]]]:
+def _join_needs(needs: list[tuple[int, Ranges, tuple[int, int]]]) -> list[tuple[int, Ranges, tuple[int, int]]]:
     """Needs whose wholes overlap, as one."""
     joined: list[tuple[int, Ranges, tuple[int, int]]] = []
     for region, needed, (low, high) in sorted(needs, key=lambda need: (need[0], need[2])):

@@ -188,10 +188,10 @@ def lift(
             "compile the source model instead"
         )
     operations = operations_of(call)
-    return _Lifter(network, call, operations, name, _served(operations, operators)).program()
+    return _Lifter(network, call, operations, name, _served_operators(operations, operators)).program()
 
 
-def _served(operations: Sequence[Operation], operators: Mapping[int, int]) -> list[int]:
+def _served_operators(operations: Sequence[Operation], operators: Mapping[int, int]) -> list[int]:
     """The source model's operator of each operation; a transfer works for the kernel after it."""
     found: list[int] = []
     coming = -1

@@ -63,10 +63,10 @@ def _ini_path() -> Path:
 
 def _read_ini(options: VelaOptions) -> configparser.ConfigParser:
     """To be read only: without a file of the user's, which may change, the same for all with these sections."""
-    return (_merged if options.ini else _merged_once)(options.ini, options.sections)
+    return (_merge_configurations if options.ini else _merged_once)(options.ini, options.sections)
 
 
-def _merged(own: str, sections: str) -> configparser.ConfigParser:
+def _merge_configurations(own: str, sections: str) -> configparser.ConfigParser:
     ini = configparser.ConfigParser()
     ini.optionxform = str  # type: ignore[assignment,method-assign]  # Vela tells large letters from small
     ini.read(_ini_path(), encoding="utf-8")
@@ -83,7 +83,7 @@ def _merged(own: str, sections: str) -> configparser.ConfigParser:
     return ini
 
 
-_merged_once = lru_cache(maxsize=16)(_merged)
+_merged_once = lru_cache(maxsize=16)(_merge_configurations)
 
 
 def ini_text(options: VelaOptions) -> str:

@@ -237,13 +237,13 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
             loaded = replace(loaded, vela_stream_bounds=bounds, vela_stream_cycles=by_model)
         return pipeline.lower(loaded)
 
-    planned = tune(options, load, model.name, _extracted)
+    planned = tune(options, load, model.name, _extract_network)
     alone = replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
     if planned is None:
-        planned = pipeline.plan(_extracted(load(alone)))
+        planned = pipeline.plan(_extract_network(load(alone)))
         planned = make_resident(prefetch_weights(planned), lambda: planned)
     else:
-        planned = make_resident(planned, lambda: tune(options, load, model.name, _extracted, constants_near=True))
+        planned = make_resident(planned, lambda: tune(options, load, model.name, _extract_network, constants_near=True))
     memory_map = options.memory_map()
     assert memory_map is not None  # there is an NPU
     planned, resident, cycles = in_pool_of_their_own(planned, memory_map)
@@ -251,7 +251,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     return _written(parts, planned, resident, cycles, memory_map.clock_hz)
 
 
-def _extracted(loaded: Loaded) -> Extracted:
+def _extract_network(loaded: Loaded) -> Extracted:
     return pipeline.extract_problem(loaded).under_terms(_for_tflite_micro)
 
 

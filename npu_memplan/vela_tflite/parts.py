@@ -100,12 +100,12 @@ def _by_vela(data: bytes, name: str, request: Request) -> Divided:
             steps.append(operator)
             continue
         program = lift(network, operator, f"npu{len(steps)}", next(served, {}))
-        steps.append(_lifted(network, operator, to_primfunc(program)))
+        steps.append(_lift_part(network, operator, to_primfunc(program)))
     arenas = arena_bytes(network, [pool.name for pool in request.pools])
     return Divided(content, network, tuple(steps), next(iter(arenas.values()), 0))
 
 
-def _lifted(network: Network, call: NpuCall, primfunc: Any) -> NpuPart:
+def _lift_part(network: Network, call: NpuCall, primfunc: Any) -> NpuPart:
     listed = arguments(network, call)
     reads = tuple(a.tensor for a in listed if a.role is not BufferRole.OUTPUT)
     writes = tuple(a.tensor for a in listed if a.role is BufferRole.OUTPUT)
@@ -128,7 +128,7 @@ def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
     steps: list[Part] = []
     alone: list[CpuOperator] = []
     for group in in_order(network, on_npu):
-        part = _lowered(data, network, group, request) if any(on_npu[o.index] for o in group) else None
+        part = _lower_part(data, network, group, request) if any(on_npu[o.index] for o in group) else None
         steps += group if part is None else [part]
         if part is None and on_npu[group[0].index]:
             alone += [operator for operator in group if operator.name not in NO_WORK]
@@ -140,7 +140,7 @@ def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
     return Divided(data, network, tuple(steps), 0, notes)
 
 
-def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], request: Request) -> NpuPart | None:
+def _lower_part(data: bytes, network: Network, operators: Sequence[CpuOperator], request: Request) -> NpuPart | None:
     """The operators as one function for the NPU; None when they are none without the rest of the network, or when
     nobody needs their results."""
     from ..frontend.tflite.lowered import build_module
@@ -162,7 +162,7 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     if [is_npu(call.primfunc) for call in program.calls] != [True]:
         return None
     (call,) = program.calls
-    states = [_same(network, used, alone.tensors[i].name) for i in alone.states]
+    states = [_find_state(network, used, alone.tensors[i].name) for i in alone.states]
     tensor_of = dict(zip(program.inputs, (*given, *states), strict=True))
     for leaf, index in zip(result_views(program.result), results, strict=True):
         if not isinstance(leaf, View):
@@ -181,7 +181,7 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     return NpuPart(primfunc, constants, reads, writes, reads, writes)
 
 
-def _same(network: Network, candidates: Sequence[int], name: str) -> int:
+def _find_state(network: Network, candidates: Sequence[int], name: str) -> int:
     """The state called `name` among `candidates`."""
     return next(i for i in candidates if network.tensors[i].is_variable and network.tensors[i].name == name)
 

@@ -165,7 +165,7 @@ def _written(problem: Problem) -> Iterator[Violation]:
     for known in problem.accesses:
         if known.buffer in resident and known.writes:
             point = known.writes[0].point
-            text = f"{known.buffer!r} is put into its pool once, and written {_at(problem, point)}"
+            text = f"{known.buffer!r} is put into its pool once, and written {_buffers_at(problem, point)}"
             yield Violation(Constraint.RESIDENT, text, known.buffer, point=point)
 
 
@@ -173,7 +173,7 @@ def _streams(problem: Problem) -> Iterator[Violation]:
     """Rows of a streamed input that are read are in its buffer."""
     for stream in problem.streams:
         for point, fault in stream_faults(problem, stream):
-            text = f"{stream.buffer!r}, which holds the last rows of an input, {fault} ({_at(problem, point)})"
+            text = f"{stream.buffer!r}, which holds the last rows of an input, {fault} ({_buffers_at(problem, point)})"
             yield Violation(Constraint.STREAM, text, stream.buffer, point=point)
 
 
@@ -202,13 +202,13 @@ def _stale(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation
         first = start - placed[read.buffer].offset_bytes
         who = f"{read.writer!r} wrote last" if read.writer else "nothing has written"
         text = (
-            f"bytes [{first}, {first + stop - start}) of {read.buffer!r} are read {_at(problem, read.point)}, but "
-            f"{who} bytes [{start}, {stop}) of pool {pool!r}"
+            f"bytes [{first}, {first + stop - start}) of {read.buffer!r} are read {_buffers_at(problem, read.point)}, "
+            f"but {who} bytes [{start}, {stop}) of pool {pool!r}"
         )
         yield Violation(Constraint.UNWRITTEN, text, read.buffer, read.writer, pool, start, stop, read.point)
 
 
-def _at(problem: Problem, point: int) -> str:
+def _buffers_at(problem: Problem, point: int) -> str:
     named = 0 <= point < len(problem.points)
     return f"at point {point}" + (f" ({problem.points[point]})" if named else "")
 
@@ -298,6 +298,6 @@ class _Overlaps:
         self.reported.add(pair)
         when = "although the problem lists the pair as a conflict"
         if point is not None:
-            when = _at(self.problem, point)
+            when = _buffers_at(self.problem, point)
         text = f"{first!r} and {second!r} share bytes [{start}, {stop}) of pool {at.pool!r} {when}"
         yield Violation(Constraint.OVERLAP, text, first, second, at.pool, start, stop, point)

@@ -16,6 +16,7 @@ import pytest
 from fvp_runner import runner
 from fvp_runner.base import RunTimeoutError
 from fvp_runner.host import runner as host
+from fvp_runner.host import shared_object
 from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.interpreters import Reference
 from npu_memplan.artifact import Artifact
@@ -170,7 +171,7 @@ def test_a_c_compiler_that_hangs_is_ended(hanging, tmp_path, monkeypatch):
     script.chmod(0o755)
     monkeypatch.setenv("CC", str(script))
     with pytest.raises(runner.RunnerError, match=r"cc took longer than 0\.2 s for the C of"):
-        host.build(hanging, Artifact.load(hanging), timeout_s=0.2)
+        shared_object.build(hanging, Artifact.load(hanging), timeout_s=0.2)
 
 
 @pytest.mark.parametrize(("how", "words"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])

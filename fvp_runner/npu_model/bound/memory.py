@@ -118,7 +118,7 @@ class FeatureMapAccess:
         if not pieces:
             self._shadow: Any = None
             self._shadows: list[Shadow] = []
-            self.array: NDArray[Any] = _chained(memory, regs, layout, shape, is_write)
+            self.array: NDArray[Any] = _chained_map(memory, regs, layout, shape, is_write)
             return
         start, stop = min(p.start for p in pieces), max(p.stop for p in pieces)
         region = memory.region(layout.region, start, stop, regs, layout.name)
@@ -169,7 +169,7 @@ class FeatureMapAccess:
             view[...] = True
 
 
-def _chained(
+def _chained_map(
     memory: RegionMemory, regs: Registers, layout: MapLayout, shape: tuple[int, int, int], is_write: bool
 ) -> NDArray[Any]:
     """The map in a chaining buffer; an empty one for what is in no memory at all."""

@@ -284,7 +284,7 @@ def _jobs(step: DecodedStep) -> Iterator[list[Access]]:
         if isinstance(spec, SumSpec):
             yield from _window_jobs(spec, box)
         elif isinstance(spec, ResizeSpec):
-            yield [_resized(spec, box)]
+            yield [_resize_access(spec, box)]
         else:
             yield [_by_element(operand, box) for operand in operands(spec)]
 
@@ -316,7 +316,7 @@ def _window_jobs(spec: SumSpec, box: Box) -> Iterator[list[Access]]:
         yield reads
 
 
-def _resized(spec: ResizeSpec, box: Box) -> Access:
+def _resize_access(spec: ResizeSpec, box: Box) -> Access:
     """The input that a block of a RESIZE needs: between the places of its first and last element, and one more."""
     spans = []
     for axis, span, extent in ((spec.y, box[0], spec.input.shape[0]), (spec.x, box[1], spec.input.shape[1])):

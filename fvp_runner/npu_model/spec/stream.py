@@ -68,7 +68,7 @@ class DecodedStream:
                 commands.append(step)
             else:
                 commands.append(command)
-        notes = (*_unconfirmed(steps), *unconfirmed(step.registers.operation for step in steps), *_jumps(raw))
+        notes = (*_unconfirmed_features(steps), *unconfirmed(step.registers.operation for step in steps), *_jumps(raw))
         return DecodedStream(accelerator, tuple(commands), tuple(steps), notes)
 
     def path(self, flag: Callable[[], bool]) -> Iterator[Command | DecodedStep]:
@@ -155,7 +155,7 @@ def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
     return spec
 
 
-def _unconfirmed(steps: list[DecodedStep]) -> list[str]:
+def _unconfirmed_features(steps: list[DecodedStep]) -> list[str]:
     """One line for each feature that is implemented from its description only."""
     found: dict[str, str] = {}
     for step in steps:

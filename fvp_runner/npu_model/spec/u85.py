@@ -98,11 +98,11 @@ def read_input(regs: Registers, name: str, shape: Shape3) -> InputSpec:
         value = regs.low(Register.OP_SCALAR)
         return InputSpec(name, dtype, zero, None, (1, 1, 1), value - (1 << 32) if value >> 31 else value)
     if storage is MapStorage.CHAINED:
-        return InputSpec(name, dtype, zero, _chained(regs, name, dtype, zero), shape)
+        return InputSpec(name, dtype, zero, _read_chained_map(regs, name, dtype, zero), shape)
     return InputSpec(name, dtype, zero, MapLayout.read(regs, name, dtype, brick, *shape[:2]), shape)
 
 
-def _chained(regs: Registers, name: str, dtype: np.dtype[Any], zero: int) -> MapLayout:
+def _read_chained_map(regs: Registers, name: str, dtype: np.dtype[Any], zero: int) -> MapLayout:
     buffer = regs.one_of(Register[f"{name}_REGION"], _CHAINING_BUFFERS)
     return MapLayout(name, 0, (0, 0, 0, 0), 1, 1, 1, 0, 0, 0, dtype, False, zero, buffer)
 
@@ -151,7 +151,7 @@ def read_output(regs: Registers) -> OutputSpec:
     elif kept:
         layout = MapLayout("OFM", 0, (0, 0, 0, 0), 1, 1, 1, 0, 0, 0, dtype, False, zero)
     else:
-        layout = _chained(regs, "OFM", dtype, zero)
+        layout = _read_chained_map(regs, "OFM", dtype, zero)
     table, slot = _table(regs)
     low, high = _limits(regs, dtype, table)
     return OutputSpec(
@@ -420,17 +420,17 @@ def features(operation: Operation) -> Iterator[str]:
         return
     yield _kind(operation)
     output, accumulators = get(Register.OFM_PRECISION), get(Register.ACC_FORMAT)
-    yield from _named("stored order", StoredOrder, output >> 11 & 7, StoredOrder.HWC)
-    yield from _named("stored backwards", StoredBackwards, output >> 9 & 3, StoredBackwards.NONE)
-    yield from _named("look-up", TableKind, get(Register.ACTIVATION) & 31, TableKind.NONE)
+    yield from _unusual_value("stored order", StoredOrder, output >> 11 & 7, StoredOrder.HWC)
+    yield from _unusual_value("stored backwards", StoredBackwards, output >> 9 & 3, StoredBackwards.NONE)
+    yield from _unusual_value("look-up", TableKind, get(Register.ACTIVATION) & 31, TableKind.NONE)
     if operation.op is not Op.RESIZE and (operation.op is Op.ELEMENTWISE or output >> 8 & 1):
-        yield from _named("rounding", ScaleRounding, get(Register.OFM_SCALE) >> 45 & 7, None)
+        yield from _unusual_value("rounding", ScaleRounding, get(Register.OFM_SCALE) >> 45 & 7, None)
     if 8 in (1 << (output >> 1 & 3), 1 << (get(Register.IFM_PRECISION) >> 2 & 3)):
         yield "64-bit elements"
     if operation.op in (Op.CONV, Op.DEPTHWISE, Op.POOL):
         if accumulators & 3:
             yield "48-bit sums"
-        yield from _named("sums start from", AccumulatorInput, accumulators >> 4 & 3, AccumulatorInput.RESET)
+        yield from _unusual_value("sums start from", AccumulatorInput, accumulators >> 4 & 3, AccumulatorInput.RESET)
     if operation.op is Op.POOL and _may_divide_twice(operation):
         yield "POOL AVERAGE, whose scale may divide by the window too (as Vela up to 5.0 writes it),"
     if operation.op in (Op.CONV, Op.DEPTHWISE) and not operation.parameter & 1:
@@ -490,7 +490,7 @@ def _may_divide_twice(operation: Operation) -> bool:
     return taps > 1 and 1 / 2 < times < 2 and not divides(word, taps)
 
 
-def _named(what: str, kinds: type, value: int, usual: object) -> Iterator[str]:
+def _unusual_value(what: str, kinds: type, value: int, usual: object) -> Iterator[str]:
     if value != usual:
         yield f"{what} {_name(kinds, value)}"
 

@@ -272,10 +272,10 @@ def merge_ranges(parts: Iterable[Ranges]) -> Ranges:
     stacked = [p for p in parts if len(p)]
     if not stacked:
         return NO_RANGES
-    return stacked[0] if len(stacked) == 1 else _merged(np.concatenate(stacked))
+    return stacked[0] if len(stacked) == 1 else _merge_unsorted(np.concatenate(stacked))
 
 
-def _merged(ranges: Ranges) -> Ranges:
+def _merge_unsorted(ranges: Ranges) -> Ranges:
     """Any non-empty ranges, sorted and with touching ones joined."""
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
     ends = np.maximum.accumulate(ranges[:, 1])
@@ -310,7 +310,7 @@ def strided_ranges(base: int, run_bytes: int, dimensions: Iterable[tuple[int, in
     ranges = np.empty((len(starts), 2), np.int64)
     ranges[:, 0] = starts
     ranges[:, 1] = starts + run_bytes
-    return ranges if apart else _merged(ranges)
+    return ranges if apart else _merge_unsorted(ranges)
 
 
 def share_byte(first: Ranges, second: Ranges) -> bool:
@@ -624,11 +624,11 @@ def lut_span(op: Operation) -> tuple[int, int] | None:
 def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     """All accesses of one operation: reads first, then writes."""
     if op.op is Op.DMA_START:
-        return _found(op, accelerator)
+        return _operation_accesses(op, accelerator)
     try:
         at_zero = _kernel_at_zero(op.content(ADDRESS_REGISTERS), tuple(op.registers), accelerator)
     except AccessError:
-        return _found(op, accelerator)  # which says where
+        return _operation_accesses(op, accelerator)  # which says where
     return tuple(
         Access(a.role, a.region, tuple((r, s if r is None else s + op.get(r)) for r, s in a.parts), a.is_write)
         for a in at_zero
@@ -641,10 +641,12 @@ def _kernel_at_zero(content: Content, names: tuple[Register, ...], accelerator: 
     have most of their kernels in common.
     """
     kernel = Operation.of(content)
-    return _found(kernel.with_registers({name: 0 for name in names if name not in kernel.registers}), accelerator)
+    return _operation_accesses(
+        kernel.with_registers({name: 0 for name in names if name not in kernel.registers}), accelerator
+    )
 
 
-def _found(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
+def _operation_accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     try:
         if op.op is Op.DMA_START:
             return _dma(op)

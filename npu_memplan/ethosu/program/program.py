@@ -303,12 +303,12 @@ def feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ...]:
     there = 0
     for place, (index, _, stop) in enumerate(readers):
         if stop > there:
-            there = _reached([stop for _, _, stop in readers[place:]], unread[place] + kept)
+            there = _rows_reached([stop for _, _, stop in readers[place:]], unread[place] + kept)
             found.append(Feed(index, there))
     return tuple(found)
 
 
-def _reached(stops: Sequence[int], room: int) -> int:
+def _rows_reached(stops: Sequence[int], room: int) -> int:
     """The rows that the next readers need, as many readers as `room` rows do for; one at least."""
     most = stops[0]
     for stop in stops[1:]:

@@ -148,7 +148,7 @@ class Reader:
         call = self.call(expression, "reshape", "permute_dims", "expand_dims", "squeeze")
         if call is not None:
             inner = self.constant(call.args[0])
-            return replace(inner, values=_moved(call, inner.values))
+            return replace(inner, values=_move_values(call, inner.values))
         call = self.need(expression, "dequantize", "multiply")
         zeros: NDArray[Any] | None = np.zeros(1)
         if call.op.name == "relax.dequantize":
@@ -164,7 +164,7 @@ class Reader:
         call = self.call(expression, "reshape", "permute_dims", "expand_dims", "squeeze")
         if call is not None:
             inner = self._plain(call.args[0])
-            return None if inner is None else _moved(call, inner)
+            return None if inner is None else _move_values(call, inner)
         return self.array(expression)
 
     def activation(self, expression: Any, name: str) -> Input:
@@ -237,7 +237,7 @@ def shape_of(typed: Any) -> tuple[int, ...]:
         raise RejectedError("its shape is not known at compile time") from None
 
 
-def _moved(call: Any, values: NDArray[Any]) -> NDArray[Any]:
+def _move_values(call: Any, values: NDArray[Any]) -> NDArray[Any]:
     if call.op.name.endswith("permute_dims"):
         axes = call.attrs.axes
         moved: NDArray[Any] = values.transpose(None if axes is None else [int(a) for a in axes])

@@ -98,7 +98,7 @@ def _convolution(
         weights, depthwise = _depthwise(weights)
     padding, stride, dilation = (computed.numbers(slot) for slot in range(3))
     if max(dilation) > _MOST_DILATION:
-        weights, dilation = _dilated(weights, (dilation[0], dilation[1])), (1, 1)
+        weights, dilation = _dilate_weights(weights, (dilation[0], dilation[1])), (1, 1)
     fields = _weighted_fields(builder, computed, numbers, clamp, len(weights))
     images = builder.shape(computed.inputs[0])[0]
     if images > 1 and builder.shape(computed.outputs[0])[1:3] == (1, 1) == builder.shape(computed.inputs[0])[1:3]:
@@ -130,7 +130,7 @@ def _depthwise(weights: Any) -> tuple[Any, bool]:
     return whole, False
 
 
-def _dilated(weights: Any, dilation: tuple[int, int]) -> Any:
+def _dilate_weights(weights: Any, dilation: tuple[int, int]) -> Any:
     """OHWI with zeros between the weights, for dilations that the NPU does not have."""
     count, height, width, depth = weights.shape
     extents = [(extent - 1) * step + 1 for extent, step in zip((height, width), dilation, strict=True)]
@@ -153,7 +153,7 @@ def _rows(
     builder.add(operator, Reshape("reshape", (made,), ""), numbers.output_zero)
 
 
-def _transposed(
+def _emit_transposed(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """The NPU interleaves zeros, for stride 2, and convolves with the mirrored kernel."""
@@ -228,7 +228,7 @@ def _product(
         factor, made = constant_values(builder, computed.inputs[1 - place]), builder.made_by.get(computed.inputs[place])
         if factor is not None and factor.size == 1 and made is not None and made.kind == "REDUCE_SUM":
             scaled = times(numbers.scale, int(factor.reshape(-1)[0]))
-            _reduced(builder, operator, made, replace(numbers, scales=(scaled,)), clamp)
+            _emit_sum(builder, operator, made, replace(numbers, scales=(scaled,)), clamp)
             return
     (a, zero_a, bits_a), (b, zero_b, bits_b) = (shifted(builder, i) for i in computed.inputs[:2])
     scale = later(numbers.scale, bits_a + bits_b)
@@ -271,7 +271,7 @@ def _same_words(builder: GraphBuilder, index: int, numbers: Rescaling) -> str:
     return builder.read(source, 0)
 
 
-def _reduced(
+def _emit_sum(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """REDUCE_SUM, also of several axes one after the other."""
@@ -292,7 +292,7 @@ def _reduced(
     builder.add_reshaped(operator, layer, made_shape, numbers.output_zero)
 
 
-def _mixed(
+def _emit_mixing(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """RESIZE of neighbours mixed, whose RESCALE divides by the sum of their weights."""
@@ -304,15 +304,15 @@ def _mixed(
 _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescaling, Clamp], None]] = {
     "CONV2D": _convolution,
     "DEPTHWISE_CONV2D": _convolution,
-    "TRANSPOSE_CONV2D": _transposed,
+    "TRANSPOSE_CONV2D": _emit_transposed,
     "MATMUL": _matmul,
     "ADD": _sum,
     "SUB": _sum,
     "MUL": _product,
     "MAXIMUM": _extreme,
     "MINIMUM": _extreme,
-    "REDUCE_SUM": _reduced,
-    "RESIZE": _mixed,
+    "REDUCE_SUM": _emit_sum,
+    "RESIZE": _emit_mixing,
     "TABLE": word_table,
 }
 

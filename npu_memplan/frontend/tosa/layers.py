@@ -41,7 +41,7 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
         arithmetic = Arithmetic.TFLITE if rounds_twice(builder) else Arithmetic.REAL
         builder.zero_points = zero_points_of(builder)
         inputs = tuple(builder.read(i) for i in graph.network.inputs)
-        needed, clamps = _needed(graph, made_by), _clamps(graph)
+        needed, clamps = _needed_tensors(graph, made_by), _clamps(graph)
         for operator in graph.operators:
             index = operator.outputs[0] if operator.outputs else -1
             if index not in needed:
@@ -83,7 +83,7 @@ def _emit(
     emit(builder, operator, limits)
 
 
-def _needed(graph: TosaGraph, made_by: dict[int, TosaOperator]) -> set[int]:
+def _needed_tensors(graph: TosaGraph, made_by: dict[int, TosaOperator]) -> set[int]:
     """Tensors that an output is made of."""
     found: set[int] = set()
     waiting = list(graph.network.outputs)

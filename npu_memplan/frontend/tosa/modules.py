@@ -48,7 +48,7 @@ def import_tosa(data: bytes, options: VelaOptions, name: str) -> tuple[Any, Vela
     if not any(call.outputs for call in network.npu_calls):
         raise TosaError(f"{network.name} computes nothing: Vela made no stream of it")
     builder = MainBuilder(network)
-    operators = tuple(_described(source, operator, vela) for operator in source.cpu_operators)
+    operators = tuple(_describe_operator(source, operator, vela) for operator in source.cpu_operators)
     place = {operator.index: position for position, operator in enumerate(source.cpu_operators)}
     served = {offset: place.get(index, -1) for offset, index in (vela.operators or ({},))[0].items()}
     attributes = network_attributes(network, builder.states, operators)
@@ -60,7 +60,7 @@ def import_tosa(data: bytes, options: VelaOptions, name: str) -> tuple[Any, Vela
     return builder.build(emit, attributes), vela
 
 
-def _described(source: Network, operator: CpuOperator, vela: VelaResult) -> SourceOperator:
+def _describe_operator(source: Network, operator: CpuOperator, vela: VelaResult) -> SourceOperator:
     tensors = [source.tensors[i] for i in (*operator.outputs, *operator.inputs)]
     claim = tosa_claim(operator.name, {tensor.dtype for tensor in tensors}, vela.accelerator.language is Language.U85)
     return SourceOperator(tensors[0].name if operator.outputs else operator.name, operator.name, True, "", claim)

@@ -49,7 +49,7 @@ _MODES = {
 }
 
 
-def _compared(mode: ElementwiseMode, builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_comparison(mode: ElementwiseMode, builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     names, numbers = zip(*(_operand(builder, operator, index) for index in operator.inputs), strict=True)
     both = compared((numbers[0], numbers[1]))
     builder.add(operator, ComparedMaps(operator.kind.lower(), (names[0], names[1]), "", mode, both))
@@ -76,7 +76,7 @@ def _select(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
 
 
 CHOOSING: dict[str, Emitter] = {
-    **{kind: partial(_compared, mode) for kind, mode in _MODES.items()},
+    **{kind: partial(_emit_comparison, mode) for kind, mode in _MODES.items()},
     "SELECT": _select,
 }
 

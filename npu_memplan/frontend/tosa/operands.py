@@ -138,12 +138,12 @@ def zero_points_of(builder: GraphBuilder) -> dict[int, int]:
                     group[root(index)] = root(operator.outputs[0])
     stated: dict[int, int] = {}
     for operator in builder.graph.operators:
-        for index, zero in _stated(builder, operator):
+        for index, zero in _stated_zero_points(builder, operator):
             stated.setdefault(root(index), zero)
     return {index: stated[root(index)] for index in list(group) if root(index) in stated}
 
 
-def _stated(builder: GraphBuilder, operator: TosaOperator) -> list[tuple[int, int]]:
+def _stated_zero_points(builder: GraphBuilder, operator: TosaOperator) -> list[tuple[int, int]]:
     """Tensors, and the zero points with which an operator reads or makes them."""
     ends = (operator.inputs[0], operator.outputs[0]) if operator.inputs else ()
     if operator.kind == "RESCALE":

@@ -102,7 +102,7 @@ LARGEST_RANK = 8  # of LiteRT's kernels
 LARGEST_VERSION = 16  # of an operator: LiteRT 2.3 knows 14 of FULLY_CONNECTED, and fewer of all others
 
 
-def _forms(
+def _operator_forms(
     names: str,
     operands: str,
     shapes: Rule | None = None,
@@ -137,87 +137,87 @@ _OPTIONS = {
 FORMS: Mapping[str, OperatorForm] = dict(
     (
         # element by element
-        *_forms(
+        *_operator_forms(
             "RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LEAKY_RELU ELU HARD_SWISH LOGISTIC TANH GELU "
             "LOG_SOFTMAX ABS NEG EXP LOG SQRT RSQRT SQUARE SIN COS FLOOR CEIL ROUND SIGN "
             "L2_NORMALIZATION",
             "T -> T",
             shapes.same,
         ),
-        *_forms("SOFTMAX", "A -> A", shapes.same, computes=False),  # int16 may be made of int8, from -32768 on
-        *_forms("QUANTIZE CAST", "A -> A", shapes.same, computes=False),
-        *_forms("DEQUANTIZE", "A -> F", shapes.same, computes=False),
-        *_forms("ZEROS_LIKE", "T -> T", shapes.same, computes=False),
-        *_forms("CUMSUM", "T I -> T", shapes.same),
-        *_forms(
+        *_operator_forms("SOFTMAX", "A -> A", shapes.same, computes=False),  # int16 may be made of int8, from -32768 on
+        *_operator_forms("QUANTIZE CAST", "A -> A", shapes.same, computes=False),
+        *_operator_forms("DEQUANTIZE", "A -> F", shapes.same, computes=False),
+        *_operator_forms("ZEROS_LIKE", "T -> T", shapes.same, computes=False),
+        *_operator_forms("CUMSUM", "T I -> T", shapes.same),
+        *_operator_forms(
             "ADD SUB MUL DIV SQUARED_DIFFERENCE MAXIMUM MINIMUM POW FLOOR_DIV FLOOR_MOD ATAN2",
             "T T -> T",
             shapes.broadcast,
         ),
-        *_forms("PRELU", "T W -> T", shapes.sloped),
-        *_forms("ADD_N", "T+ -> T", shapes.alike),
-        *_forms("EQUAL NOT_EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL", "T T -> B", shapes.broadcast),
-        *_forms("LOGICAL_AND LOGICAL_OR", "B B -> B", shapes.broadcast),
-        *_forms("LOGICAL_NOT", "B -> B", shapes.same),
-        *_forms("SELECT SELECT_V2", "B T T -> T", shapes.selected, computes=False),
+        *_operator_forms("PRELU", "T W -> T", shapes.sloped),
+        *_operator_forms("ADD_N", "T+ -> T", shapes.alike),
+        *_operator_forms("EQUAL NOT_EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL", "T T -> B", shapes.broadcast),
+        *_operator_forms("LOGICAL_AND LOGICAL_OR", "B B -> B", shapes.broadcast),
+        *_operator_forms("LOGICAL_NOT", "B -> B", shapes.same),
+        *_operator_forms("SELECT SELECT_V2", "B T T -> T", shapes.selected, computes=False),
         # windows and products
-        *_forms("CONV_2D", "T K S? -> T", shapes.convolution),
-        *_forms("DEPTHWISE_CONV_2D", "T K S? -> T", shapes.convolution, channel_axis=3),
-        *_forms("TRANSPOSE_CONV", "I K T S? -> T", shapes.transposed_convolution),
-        *_forms("AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D", "T -> T", shapes.pool),
-        *_forms("FULLY_CONNECTED", "T W S? -> T", shapes.fully_connected),
-        *_forms("BATCH_MATMUL", "T W -> T", shapes.matrix_product),
-        *_forms("SVDF", "T W A S? A -> T", shapes.filtered_history, states=(4,)),
-        *_forms(
+        *_operator_forms("CONV_2D", "T K S? -> T", shapes.convolution),
+        *_operator_forms("DEPTHWISE_CONV_2D", "T K S? -> T", shapes.convolution, channel_axis=3),
+        *_operator_forms("TRANSPOSE_CONV", "I K T S? -> T", shapes.transposed_convolution),
+        *_operator_forms("AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D", "T -> T", shapes.pool),
+        *_operator_forms("FULLY_CONNECTED", "T W S? -> T", shapes.fully_connected),
+        *_operator_forms("BATCH_MATMUL", "T W -> T", shapes.matrix_product),
+        *_operator_forms("SVDF", "T W A S? A -> T", shapes.filtered_history, states=(4,)),
+        *_operator_forms(
             "UNIDIRECTIONAL_SEQUENCE_LSTM",
             "T W? W W W W? W W W A? A? A? A? S S S A? A? A A A? A? A? A? -> T",
             shapes.memory_cells,
             states=(18, 19),
         ),
         # reductions
-        *_forms("MEAN SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD", "T I -> T", shapes.reduced),
-        *_forms("REDUCE_ANY REDUCE_ALL", "B I -> B", shapes.reduced),
-        *_forms("ARG_MAX ARG_MIN", "A I -> I", shapes.without_axis),
-        *_forms("TOPK_V2", "T I -> T I", shapes.largest),
+        *_operator_forms("MEAN SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD", "T I -> T", shapes.reduced),
+        *_operator_forms("REDUCE_ANY REDUCE_ALL", "B I -> B", shapes.reduced),
+        *_operator_forms("ARG_MAX ARG_MIN", "A I -> I", shapes.without_axis),
+        *_operator_forms("TOPK_V2", "T I -> T I", shapes.largest),
         # moves
-        *_forms("RESHAPE", "T I? -> T", shapes.reshaped, computes=False),
-        *_forms("SQUEEZE", "T -> T", shapes.squeezed, computes=False),
-        *_forms("EXPAND_DIMS", "T I -> T", shapes.expanded, computes=False),
-        *_forms("CONCATENATION", "T+ -> T", shapes.joined, computes=False),
-        *_forms("PACK", "T+ -> T", shapes.packed, computes=False),
-        *_forms("UNPACK", "T -> T+", shapes.unpacked, computes=False),
-        *_forms("SPLIT", "I T -> T+", shapes.split, computes=False),
-        *_forms("SPLIT_V", "T I I -> T+", shapes.split_by_sizes, computes=False),
-        *_forms("SLICE", "T I I -> T", shapes.sliced, computes=False),
-        *_forms("STRIDED_SLICE", "T I I I -> T", shapes.strided, computes=False),
-        *_forms("TRANSPOSE", "T I -> T", shapes.transposed, computes=False),
-        *_forms("PAD", "T I -> T", shapes.padded, computes=False),
-        *_forms("PADV2", "T I T -> T", shapes.padded, computes=False),
-        *_forms("MIRROR_PAD", "T I -> T", shapes.padded, computes=False),
-        *_forms("TILE", "T I -> T", shapes.tiled, computes=False),
-        *_forms("BROADCAST_TO", "T I -> T", shapes.broadcast_to, computes=False),
-        *_forms("GATHER", "T M -> T", shapes.gathered, computes=False),
-        *_forms("GATHER_ND", "T M -> T", shapes.gathered_slices, computes=False),
-        *_forms("EMBEDDING_LOOKUP", "I A -> A", shapes.looked_up, computes=False),
-        *_forms("REVERSE_V2", "T I -> T", shapes.same, computes=False),
-        *_forms("REVERSE_SEQUENCE", "T I -> T", shapes.same, computes=False),
-        *_forms("DYNAMIC_UPDATE_SLICE", "T T I -> T", shapes.updated, computes=False),
-        *_forms("SCATTER_ND", "I T I -> T", shapes.scattered, computes=False),
-        *_forms("ONE_HOT", "I I T T -> T", shapes.one_hot, computes=False),
-        *_forms("FILL", "I T -> T", shapes.given_shape, computes=False),
-        *_forms("DEPTH_TO_SPACE SPACE_TO_DEPTH", "T -> T", shapes.of_depth, computes=False),
-        *_forms("SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND", "T I I -> T", shapes.of_batches, computes=False),
-        *_forms("RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR", "T I -> T", shapes.resized),
+        *_operator_forms("RESHAPE", "T I? -> T", shapes.reshaped, computes=False),
+        *_operator_forms("SQUEEZE", "T -> T", shapes.squeezed, computes=False),
+        *_operator_forms("EXPAND_DIMS", "T I -> T", shapes.expanded, computes=False),
+        *_operator_forms("CONCATENATION", "T+ -> T", shapes.joined, computes=False),
+        *_operator_forms("PACK", "T+ -> T", shapes.packed, computes=False),
+        *_operator_forms("UNPACK", "T -> T+", shapes.unpacked, computes=False),
+        *_operator_forms("SPLIT", "I T -> T+", shapes.split, computes=False),
+        *_operator_forms("SPLIT_V", "T I I -> T+", shapes.split_by_sizes, computes=False),
+        *_operator_forms("SLICE", "T I I -> T", shapes.sliced, computes=False),
+        *_operator_forms("STRIDED_SLICE", "T I I I -> T", shapes.strided, computes=False),
+        *_operator_forms("TRANSPOSE", "T I -> T", shapes.transposed, computes=False),
+        *_operator_forms("PAD", "T I -> T", shapes.padded, computes=False),
+        *_operator_forms("PADV2", "T I T -> T", shapes.padded, computes=False),
+        *_operator_forms("MIRROR_PAD", "T I -> T", shapes.padded, computes=False),
+        *_operator_forms("TILE", "T I -> T", shapes.tiled, computes=False),
+        *_operator_forms("BROADCAST_TO", "T I -> T", shapes.broadcast_to, computes=False),
+        *_operator_forms("GATHER", "T M -> T", shapes.gathered, computes=False),
+        *_operator_forms("GATHER_ND", "T M -> T", shapes.gathered_slices, computes=False),
+        *_operator_forms("EMBEDDING_LOOKUP", "I A -> A", shapes.looked_up, computes=False),
+        *_operator_forms("REVERSE_V2", "T I -> T", shapes.same, computes=False),
+        *_operator_forms("REVERSE_SEQUENCE", "T I -> T", shapes.same, computes=False),
+        *_operator_forms("DYNAMIC_UPDATE_SLICE", "T T I -> T", shapes.updated, computes=False),
+        *_operator_forms("SCATTER_ND", "I T I -> T", shapes.scattered, computes=False),
+        *_operator_forms("ONE_HOT", "I I T T -> T", shapes.one_hot, computes=False),
+        *_operator_forms("FILL", "I T -> T", shapes.given_shape, computes=False),
+        *_operator_forms("DEPTH_TO_SPACE SPACE_TO_DEPTH", "T -> T", shapes.of_depth, computes=False),
+        *_operator_forms("SPACE_TO_BATCH_ND BATCH_TO_SPACE_ND", "T I I -> T", shapes.of_batches, computes=False),
+        *_operator_forms("RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR", "T I -> T", shapes.resized),
         # shapes as values
-        *_forms("SHAPE", "A -> I", shapes.rank_of),
-        *_forms("RANK", "A -> I", shapes.scalar),
-        *_forms("RANGE", "T T T -> T", shapes.counted_up),
-        *_forms("BROADCAST_ARGS", "I I -> I", shapes.broadcast_arguments),
+        *_operator_forms("SHAPE", "A -> I", shapes.rank_of),
+        *_operator_forms("RANK", "A -> I", shapes.scalar),
+        *_operator_forms("RANGE", "T T T -> T", shapes.counted_up),
+        *_operator_forms("BROADCAST_ARGS", "I I -> I", shapes.broadcast_arguments),
         # control flow and variables
-        *_forms("IF:1", "B A* -> A+", computes=False),
-        *_forms("WHILE", "A+ -> A+", computes=False),
-        *_forms("READ_VARIABLE", "A -> A"),
-        *_forms("ASSIGN_VARIABLE", "A A ->"),
+        *_operator_forms("IF:1", "B A* -> A+", computes=False),
+        *_operator_forms("WHILE", "A+ -> A+", computes=False),
+        *_operator_forms("READ_VARIABLE", "A -> A"),
+        *_operator_forms("ASSIGN_VARIABLE", "A A ->"),
     )
 )
 
@@ -258,7 +258,7 @@ def _validate_graph(graph: Network) -> None:
         if isinstance(operator, CpuOperator):
             for index in operator.inputs:
                 if index >= 0 and index not in made and not _stands(graph.tensors[index]):
-                    raise ContradictionError(f"{_named(operator)} reads {_unmade(graph, index, writers)}")
+                    raise ContradictionError(f"{_operator_text(operator)} reads {_unmade(graph, index, writers)}")
             _validate_operator(graph, operator, known)
         made.update(operator.outputs)
     for index in () if graph.by_vela else graph.outputs:  # Vela leaves constant outputs without their bytes
@@ -282,7 +282,7 @@ def _validate_tensors(graph: Network) -> None:
     operators with states uses them."""
     for tensor in graph.tensors:
         if len(tensor.shape) > LARGEST_RANK:
-            raise ContradictionError(f"{_described(tensor)} has more than {LARGEST_RANK} dimensions")
+            raise ContradictionError(f"{_tensor_text(tensor)} has more than {LARGEST_RANK} dimensions")
         roles = {
             "a constant": tensor.data is not None,
             "an input": tensor.index in graph.inputs,
@@ -298,7 +298,7 @@ def _validate_tensors(graph: Network) -> None:
         for place, index in enumerate(operator.inputs):
             if index < 0 or graph.tensors[index].is_variable == (place in form.states):
                 continue
-            what = f"{_named(operator)} has {_label(graph.tensors[index])} as input {place}"
+            what = f"{_operator_text(operator)} has {_label(graph.tensors[index])} as input {place}"
             raise ContradictionError(
                 f"{what}, its state, which is not marked as a variable"
                 if place in form.states
@@ -306,11 +306,11 @@ def _validate_tensors(graph: Network) -> None:
             )
         for index in operator.outputs:
             if graph.tensors[index].is_variable:
-                what = f"{_named(operator)} makes {_label(graph.tensors[index])}"
+                what = f"{_operator_text(operator)} makes {_label(graph.tensors[index])}"
                 raise ContradictionError(f"{what}, which is marked as a variable, and results are none")
 
 
-def _named(operator: CpuOperator) -> str:
+def _operator_text(operator: CpuOperator) -> str:
     return f"operator {operator.index} {operator.name}"
 
 
@@ -318,7 +318,7 @@ def _label(tensor: Tensor) -> str:
     return f"tensor {tensor.index} {tensor.name!r}"
 
 
-def _described(tensor: Tensor) -> str:
+def _tensor_text(tensor: Tensor) -> str:
     return f"{_label(tensor)} {tensor.dtype}{list(tensor.shape)}"
 
 
@@ -347,12 +347,12 @@ def _validate_operator(graph: Network, operator: CpuOperator, known: dict[int, S
             if known[tensor.index] is None:
                 known[tensor.index] = shape
             elif (shape or (1,)) != (tensor.shape or (1,)):
-                given = ", ".join(_described(t) for t in tensors if t is not None)
-                raise ShapeError(f"makes {list(shape)} of {given}, and its result is {_described(tensor)}")
+                given = ", ".join(_tensor_text(t) for t in tensors if t is not None)
+                raise ShapeError(f"makes {list(shape)} of {given}, and its result is {_tensor_text(tensor)}")
     except ShapeError as error:
         text = str(error)
         link = ":" if text.startswith("its ") else ""
-        raise ContradictionError(f"{_named(operator)}{link} {text}") from None
+        raise ContradictionError(f"{_operator_text(operator)}{link} {text}") from None
 
 
 def _is_shortened(graph: Network, operator: CpuOperator, form: OperatorForm) -> bool:
@@ -395,7 +395,7 @@ def _validate_types(letters: Sequence[tuple[str, Tensor]]) -> None:
     for letter, tensor in letters:
         allowed = by_kind[letter].get(kind) if letter in by_kind else TYPES.get(letter)
         if allowed is not None and tensor.dtype not in allowed:
-            beside = f" beside {_described(of_operator)}" if letter in by_kind and of_operator is not None else ""
+            beside = f" beside {_tensor_text(of_operator)}" if letter in by_kind and of_operator is not None else ""
             raise ShapeError(f"takes {' or '.join(allowed)}{beside}, and {_label(tensor)} is {tensor.dtype}")
 
 
@@ -408,7 +408,7 @@ def _validate_quantisation(form: OperatorForm, letters: Sequence[tuple[str, Tens
     unscaled = next((t for t in values if not t.scales), None)
     scaled = next((t for t in values if t.scales), None)
     if scaled is not None and unscaled is not None:
-        raise ShapeError(f"has {_described(unscaled)} without a scale beside {_described(scaled)} with one")
+        raise ShapeError(f"has {_tensor_text(unscaled)} without a scale beside {_tensor_text(scaled)} with one")
     for letter, tensor in letters:
         if letter == "K" and tensor.dtype == "int8" and any(tensor.zero_points):
             raise ShapeError(f"takes a filter without a zero point, and {_label(tensor)} has {tensor.zero_point}")
@@ -441,7 +441,7 @@ def _validate_options(operator: CpuOperator, kind: str, results: Sequence[Tensor
         number = getattr(options, name)() if hasattr(options, name) else -1
         wanted = {tflite.TensorType.INT32: "int32", tflite.TensorType.INT64: "int64"}.get(number)
         if number >= 0 and results[0].dtype != wanted:
-            raise ShapeError(f"has {name} {wanted or number}, and its result is {_described(results[0])}")
+            raise ShapeError(f"has {name} {wanted or number}, and its result is {_tensor_text(results[0])}")
     for name, values in _ENUMERATIONS.items():
         value = getattr(options, name)() if hasattr(options, name) else 0
         if not 0 <= value < values:
@@ -450,12 +450,12 @@ def _validate_options(operator: CpuOperator, kind: str, results: Sequence[Tensor
 
 def _known_inputs(tensors: Sequence[Tensor | None], known: Mapping[int, Shape | None]) -> list[Tensor | None] | None:
     """Operands with the shapes that they have when it runs; None where one is not known."""
-    found = [t if t is None or known[t.index] == t.shape else _shaped(t, known[t.index]) for t in tensors]
+    found = [t if t is None or known[t.index] == t.shape else _tensor_of_shape(t, known[t.index]) for t in tensors]
     unknown = any(t is not None and known[t.index] is None for t in tensors)
     return None if unknown else found
 
 
-def _shaped(tensor: Tensor, shape: Shape | None) -> Tensor | None:
+def _tensor_of_shape(tensor: Tensor, shape: Shape | None) -> Tensor | None:
     return None if shape is None else replace(tensor, shape=shape)
 
 

@@ -8,7 +8,7 @@ stream is point `first + j` of its call.
 
 What the NPU does in one inference: operations of one kind and output size, taken together.
 
-Invariant: everything is read from the command streams that were written (`stream_operations`). An operation's cycles are those
+Invariant: everything is read from the command streams that were written. An operation's cycles are those
 by which it makes its stream longer, so they add up to the estimate of the inference.
 Kernels in a row that fill one feature map channel by channel count as parts of one output: Vela splits so.
 
@@ -287,10 +287,10 @@ def _outputs(stream: Sequence[Share]) -> Iterator[tuple[Share, str]]:
             continue
         view = FeatureMap.ofm(share.operation)
         if parts and not (parts[-1][0].operation.op is share.operation.op and _goes_on(parts[-1][1], view)):
-            yield from _together(parts)
+            yield from _group_shares(parts)
             parts.clear()
         parts.append((share, view))
-    yield from _together(parts)
+    yield from _group_shares(parts)
 
 
 def _goes_on(first: FeatureMap, second: FeatureMap) -> bool:
@@ -306,7 +306,7 @@ def _goes_on(first: FeatureMap, second: FeatureMap) -> bool:
     return alike and step < room and second.bases[0] - first.bases[0] == step
 
 
-def _together(parts: Sequence[tuple[Share, FeatureMap]]) -> Iterator[tuple[Share, str]]:
+def _group_shares(parts: Sequence[tuple[Share, FeatureMap]]) -> Iterator[tuple[Share, str]]:
     depth = sum(view.depth for _, view in parts)
     return ((share, f"{view.height}x{view.width}x{depth}") for share, view in parts)
 

@@ -282,8 +282,8 @@ def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) 
         (buffer.name, f"{KIND_LABELS[buffer.kind]}, {both(buffer.size_bytes)}"),
         ("where", f"pool {place.pool}, bytes {low:,} to {high:,}, aligned to {buffer.alignment}"),
         *(("when", _when(artifact, life)) for life in buffer.lifetimes),
-        ("made by", _with(does, buffer.producer) or "the caller"),
-        ("read by", ", ".join(_with(does, label) for label in buffer.consumers) or "the caller"),
+        ("made by", _label_with_work(does, buffer.producer) or "the caller"),
+        ("read by", ", ".join(_label_with_work(does, label) for label in buffer.consumers) or "the caller"),
         ("touched by", " and ".join(_agent(a) for a in sorted(buffer.agents, key=lambda a: a.value))),
         *(("why there", text) for text in why),
         *(("its bytes", text) for text in reuse),
@@ -311,7 +311,7 @@ def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) 
     return NameExplanation(buffer.name, "buffer", tuple(rows), facts)
 
 
-def _with(does: dict[str, str], label: str) -> str:
+def _label_with_work(does: dict[str, str], label: str) -> str:
     """`label`, and in brackets what the NPU does there."""
     return f"{label} ({does[label]})" if label in does else label
 
@@ -369,13 +369,13 @@ def _why_offset(artifact: Artifact, buffer: Buffer, others: list[Buffer], spans:
         return [*texts, "nothing that lives at the same time lies below it; the planner had no need to lower it"]
     top = max(below, key=lambda b: (spans[b.name][1], b.name))
     start, end = spans[top.name]
-    together = _together(buffer, top)
+    together = _common_time(buffer, top)
     if -(-end // buffer.alignment) * buffer.alignment == low:
         return [*texts, f"it rests on {top.name} [{start:,}, {end:,}), {together}"]
     return [*texts, f"{low - end:,} bytes below it are free while it lives; {top.name} ends at {end:,}, {together}"]
 
 
-def _together(a: Buffer, b: Buffer) -> str:
+def _common_time(a: Buffer, b: Buffer) -> str:
     shared = [(max(x.first, y.first), min(x.last, y.last)) for x in a.lifetimes for y in b.lifetimes if x.meets(y)]
     if not shared:
         return "which another agent may use at the same time"

@@ -27,9 +27,9 @@ _TAKEN = "taken: "  # the note of a selection
 def first_screen(artifact: Artifact, output: Path, with_verdict: bool = True) -> list[str]:
     """Lines of at most `WIDTH` columns, but for paths and names that are longer; `output`: where the artifact is."""
     last = [f"written to {output}; npu-memplan explain {output} has the memory map"]
-    first = _wrapped(verdict(artifact)) if with_verdict else []
-    facts = [_wrapped(text) for text in _facts(artifact)]
-    notes = [_wrapped(f"note: {note}") for note in artifact.notes if not note.startswith(_TAKEN)]
+    first = _wrap_text(verdict(artifact)) if with_verdict else []
+    facts = [_wrap_text(text) for text in _facts(artifact)]
+    notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not note.startswith(_TAKEN)]
     room = LINES - len(first) - len(last)
     lines, left = list(first), 0
     for index, paragraph in enumerate((*facts, *notes)):
@@ -56,7 +56,7 @@ def _facts(artifact: Artifact) -> Iterator[str]:
         memories = (f"{u.memory.name} {u.used_bytes:,} of {u.memory.size_bytes:,} bytes" for u in fit.uses)
         yield f"{fit.board.name}: {', '.join(memories)}"
     target = artifact.target
-    chosen = _selected(artifact)
+    chosen = _selected_program(artifact)
     if chosen and artifact.npu_operations:
         yield f"selected: {chosen}"
         yield f"objective: {objective(target)}"
@@ -70,7 +70,7 @@ def _facts(artifact: Artifact) -> Iterator[str]:
         yield host_time(artifact)
 
 
-def _selected(artifact: Artifact) -> str:
+def _selected_program(artifact: Artifact) -> str:
     """What made the NPU's operations, and the best of what was not taken."""
     taken = next((note.removeprefix(_TAKEN) for note in artifact.notes if note.startswith(_TAKEN)), "")
     if not taken:
@@ -108,5 +108,5 @@ def objective(target: CompileOptions) -> str:
     return "the fewest cycles within the memory of the board" if target.board else "the fewest cycles within --pool"
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap_text(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

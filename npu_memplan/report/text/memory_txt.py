@@ -164,7 +164,7 @@ def print_maps(artifact: Artifact) -> None:
 
 def _print_map(artifact: Artifact, view: MemoryView, pool: PoolView, console: Console) -> None:
     for line in ascii_map(artifact.problem, view, pool, min(console.width, WIDTH)):
-        console.print(_coloured(line), soft_wrap=True)
+        console.print(_colour_line(line), soft_wrap=True)
     console.print()
 
 
@@ -268,7 +268,7 @@ def _peak_table(artifact: Artifact, pool: PoolView) -> Table:
     return table
 
 
-def _coloured(line: str) -> Text:
+def _colour_line(line: str) -> Text:
     """The map line with each kind's letter in its colour."""
     text = Text(line, no_wrap=True)
     bar = line.find("|")
