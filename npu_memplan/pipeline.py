@@ -72,6 +72,7 @@ def build(planned: Planned) -> Compiled:
 def _built(planned: Planned) -> Compiled:
     report_phase("writing streams and C")
     from .codegen.interface import describe, with_sources
+    from .codegen.script import share_constants
     from .codegen.sources import print_sources
     from .rewrite import rewrite
 
@@ -79,6 +80,6 @@ def _built(planned: Planned) -> Compiled:
     module = rewrite(extracted.loaded.module, extracted.problem, planned.plan)
     artifact = describe(extracted.loaded, extracted.program, extracted.problem, planned.plan, module)
     with ThreadPoolExecutor(1) as executor:  # TVM prints without holding Python's lock
-        script = executor.submit(module.script, show_meta=True)
+        script = executor.submit(share_constants(module).script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
     return Compiled(with_sources(artifact, sources, extracted.loaded), module, script.result(), sources)
