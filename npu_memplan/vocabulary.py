@@ -43,8 +43,9 @@ ONLY_READ = "npu.only_read"
 """Attribute of the same: buffers, by name, that no function it calls writes."""
 KERNEL = "npu.kernel"
 """Attribute of host code that C of ours does faster: the `symbol` and the `sources` (as above) of a function that
-computes what the body says, and its `arguments`: buffers by name, "" for none, and int32 numbers. It reads and writes
-in the body's order, in blocks of which it reads everything before it writes: what is proven of the body holds."""
+computes what the body says, and its `arguments`: buffers by name, "" for none, and int32 or double numbers. It reads
+and writes in the body's order, in blocks of which it reads everything before it writes: what is proven of the body
+holds."""
 EXTERNAL = "npu.external"
 """Attribute of host code that calls a function that is linked from elsewhere: a line about each of its tensors."""
 BY_LIBRARY = "cmsis_nn_"  # what functions that call CMSIS-NN's are called by

@@ -25,7 +25,9 @@ def with_kernel(function: Any) -> Any:
     buffers = {str(buffer.name): buffer for buffer in (*function.params, *(view.buffer for view in views))}
     arguments, used = [], set()
     for argument in kernel["arguments"]:
-        if not isinstance(argument, str):
+        if isinstance(argument, float):
+            arguments.append(tirx.FloatImm("float64", argument))
+        elif not isinstance(argument, str):
             arguments.append(tirx.IntImm("int32", int(argument)))
         elif not argument:
             arguments.append(tirx.call_extern("handle", NONE))

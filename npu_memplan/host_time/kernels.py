@@ -29,11 +29,15 @@ class KernelCosts:
     tap: Cycles  # of a depthwise window, for four outputs
     output: Cycles  # that is in no block of four
     product: Cycles  # of such an output
+    quantised: Cycles  # element
+    dequantised: Cycles  # element
+    place: Cycles  # of a resized image
+    mixed: Cycles  # four elements of it, or the rest
 
 
 def kernel_cycles(symbol: str, arguments: Sequence[object], costs: KernelCosts) -> float:
     """Of one call; `arguments` are buffers, by name, and numbers."""
-    numbers = [int(a) for a in arguments if not isinstance(a, str)]  # type: ignore[call-overload]
+    numbers = [int(a) for a in arguments if isinstance(a, int)]
     return _COUNTS[symbol.removeprefix("npu_memplan_kernel_")](numbers, costs)
 
 
@@ -94,8 +98,16 @@ def _dense(numbers: Sequence[int], costs: KernelCosts) -> float:
     return rows * (costs.window + (columns // 4) * block + (columns % 4) * (costs.output + depth * costs.product))
 
 
+def _bilinear(numbers: Sequence[int], costs: KernelCosts) -> float:
+    images, _, _, out_h, out_w, depth = numbers
+    return images * out_h * out_w * (costs.place + -(-depth // 4) * costs.mixed)
+
+
 _COUNTS: dict[str, Callable[[Sequence[int], KernelCosts], float]] = {
     "convolution": _convolution,
     "depthwise": _depthwise,
     "dense": _dense,
+    "quantise": lambda numbers, costs: numbers[0] * costs.quantised,
+    "dequantise": lambda numbers, costs: numbers[0] * costs.dequantised,
+    "bilinear": _bilinear,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.models.tflite import read_network
 from tests.exactness.test_host_operators import values
 from tests.host_ops.test_cmsis_nn import cases, weights
-from tests.support.many_operators import Together
+from tests.support.many_operators import Together, run_sanitized
 from tests.support.overflowing_models import overflowing_model
-from tests.support.single_op import TensorSpec, write_model
+from tests.support.single_op import TensorSpec, constant, write_model
 
 COMPILER = "arm-none-eabi-gcc"
 FORMS = {"helium": "cortex-m55", "dsp": "cortex-m55+nomve", "portable": "cortex-m55+nomve+nodsp"}
@@ -100,3 +101,39 @@ def test_a_form_gives_the_references_bytes(form: str, tmp_path: Path) -> None:
     for level in ("-O2", "-Os"):
         for made, right in zip(run_emulated(together, tmp_path, FORMS[form], level), expected, strict=True):
             np.testing.assert_array_equal(made[0].reshape(-1), right.reshape(-1))
+
+
+def conversions() -> Iterator[tuple[bytes, np.ndarray]]:
+    """Models that convert between floats and 8 bits, or resize uint8, and inputs: halves of steps, ends, no numbers."""
+    rng = np.random.default_rng(3)
+    odd = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-42, -0.0, 2147483648.0], np.float32)
+    for scale, zero, dtype in ((0.0117, -3, "int8"), (2.0, 127, "int8"), (1 / 255, 0, "uint8"), (0.3, 255, "uint8")):
+        steps = np.arange(-300, 301, dtype=np.float32) / np.float32(2) * np.float32(scale)
+        near = [np.nextafter(steps, np.float32(end)) for end in (np.inf, -np.inf)]
+        given = np.concatenate([odd, steps, *near, rng.normal(0, 60 * scale, 401).astype(np.float32)])[None]
+        stored = TensorSpec(given.shape, dtype, scale, zero)
+        yield write_model("QUANTIZE", [TensorSpec(given.shape, "float32", 0.0, 0)], [stored], None), given
+        levels = np.resize(np.arange(256, dtype=np.uint8).view(dtype), given.shape)
+        yield write_model("DEQUANTIZE", [stored], [TensorSpec(given.shape, "float32", 0.0, 0)], None), levels
+    for depth, centers in ((1, True), (3, False), (8, True), (21, False)):
+        image, made = TensorSpec((2, 5, 4, depth), "uint8", 0.1, 9), TensorSpec((2, 11, 13, depth), "uint8", 0.1, 9)
+        size = constant(np.array([11, 13]), "int32", 0.0)
+        options = ("ResizeBilinearOptions", {"AlignCorners": not centers, "HalfPixelCenters": centers})
+        given = rng.integers(0, 256, image.shape).astype(np.uint8)
+        yield write_model("RESIZE_BILINEAR", [image, size], [made], options), given
+
+
+@needs_emulator
+@pytest.mark.qemu
+def test_conversions_give_the_same_bytes_in_all_forms(tmp_path: Path) -> None:
+    models, inputs = zip(*conversions(), strict=True)
+    together = Together([read_network(model) for model in models], [[given] for given in inputs], tmp_path)
+    assert (tmp_path / "many_host.c").read_text().count("  npu_memplan_kernel_") == len(models)
+    expected = run_sanitized(together, tmp_path)
+    for model, given, right in zip(models, inputs, expected, strict=True):
+        finite = np.isfinite(given) & (np.abs(given) < 1e6) if given.dtype == np.float32 else slice(None)
+        reference = TFLiteReference(model).run([given])[0].reshape(right[0].shape)
+        np.testing.assert_array_equal(right[0][finite], reference[finite])
+    for cpu in FORMS.values():
+        for made, right in zip(run_emulated(together, tmp_path, cpu, "-O2"), expected, strict=True):
+            assert made[0].tobytes() == right[0].tobytes()

@@ -57,7 +57,7 @@ def relu(work: Lowering) -> None:
         return _clip_rescaled(work, limits, single=data.dtype == "uint8")
     scale = quantise_multiplier(data.scale / output.scale)
     limits, zero = activation_range(1, output.scale, output.zero_point, output.dtype), const(output.zero_point)
-    return each(work, lambda x: clamp(multiply_when_running(work.function, x, *scale) + zero, *limits), "input")
+    each(work, lambda x: clamp(multiply_when_running(work.function, x, *scale) + zero, *limits), "input")
 
 
 def _clip_rescaled(work: Lowering, limits: tuple[int, int], *, single: bool) -> None:
@@ -77,7 +77,7 @@ def relu6(work: Lowering) -> None:
         return _clip_rescaled(work, activation_range(3, output.scale, output.zero_point, output.dtype), single=True)
     six = round_half_away(float(f32(6) / f32(data.scale))) + data.zero_point
     low, high = data.zero_point, min(six, LIMITS[data.dtype][1])
-    return each(work, lambda x: clamp(x, low, high), "input", take=stored)
+    each(work, lambda x: clamp(x, low, high), "input", take=stored)
 
 
 @lowering("LEAKY_RELU")
@@ -131,7 +131,7 @@ def _table_or_loop(work: Lowering, reference: Reference, when_running: Callable[
         value = when_running(work.function.bind(x, "x")) + const(output.zero_point)
         return clamp(value, *LIMITS[output.dtype])
 
-    return each(work, result, "input")
+    each(work, result, "input")
 
 
 @lowering("RSQRT")

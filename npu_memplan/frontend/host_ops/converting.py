@@ -6,15 +6,17 @@ between integers is one rescale with double rounding; from and to float32 it is 
 
 from __future__ import annotations
 
+import math
+
 from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, as_it_is, require_same_type
+from .common import ACTIVATION_TYPES, EIGHT_BITS, as_it_is, require_same_type
 from .elementwise import each
 from .fixed_tir import clamp_wide, multiply_by_quantised
 from .operator import Lowering, lowering, require
-from .tir import Expr, cast, clamp, const, library, real, select
+from .tir import Buffer, Expr, cast, clamp, const, library, real, select
 
 _TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32")
 
@@ -39,6 +41,7 @@ def convert(work: Lowering) -> None:
     each(work, converted, "input", take=as_it_is)
 
 
+_LEAST = 2.0**-60  # scale of the C kernels
 _PAIRS = frozenset(
     [
         ("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"), ("int8", "uint8"), ("int8", "int16"),
@@ -53,7 +56,8 @@ def quantise(work: Lowering) -> None:
     """From one scale and zero point to another."""
     data, output = work.tensor(0), work.output()
     if data.dtype == "float32" and output.dtype in ACTIVATION_TYPES:
-        return _from_float(work, output)
+        _from_float(work, output)
+        return
     known = (data.dtype, output.dtype) in _PAIRS
     require(known, f"from {data.dtype} to {output.dtype} is not done on the host")
     require_same_type((data,), (data.dtype,))
@@ -66,7 +70,7 @@ def quantise(work: Lowering) -> None:
             return clamp_wide(cast(value, "int64") + const(output.zero_point, "int64"))
         return clamp(value + const(output.zero_point), *LIMITS[output.dtype])
 
-    return each(work, result, "input")
+    each(work, result, "input")
 
 
 def _from_float(work: Lowering, output: Tensor) -> None:
@@ -78,7 +82,15 @@ def _from_float(work: Lowering, output: Tensor) -> None:
         bounded = tirx.Max(tirx.Min(rounded, real(1e9)), real(-1e9))
         return clamp(tirx.Cast("int32", bounded) + const(output.zero_point), *LIMITS[output.dtype])
 
-    each(work, result, "input", take=as_it_is)
+    source, target = each(work, result, "input", take=as_it_is)
+    _name_kernel(work, "kernel_quantise", source, target, output)
+
+
+def _name_kernel(work: Lowering, name: str, source: Buffer, target: Buffer, stored: Tensor) -> None:
+    """Let C convert between floats and 8 bits, with scales for which no vector instruction takes a number as 0."""
+    if stored.dtype in EIGHT_BITS and _LEAST < stored.scale < 1 / _LEAST:
+        count, is_signed = math.prod(work.output().shape), int(stored.dtype == "int8")
+        work.kernel(f"kernel_forms {name}", source, target, stored.scale, count, stored.zero_point, is_signed)
 
 
 @lowering("DEQUANTIZE")
@@ -89,4 +101,5 @@ def dequantise(work: Lowering) -> None:
     known = output.dtype == "float32" and len(data.scales) == 1
     require(known, f"to {output.dtype} with {len(data.scales)} scales is not done on the host")
     # The product of a float32 and so small an integer is rounded once, as from double.
-    each(work, lambda x: cast(x, "float32") * real(data.scale), "input")
+    source, target = each(work, lambda x: cast(x, "float32") * real(data.scale), "input")
+    _name_kernel(work, "kernel_dequantise", source, target, data)

@@ -22,11 +22,13 @@ from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, centred, clamp_to_activation, ends, require_same_type, stored
 from .fixed_tir import high_mul, leading_zeros, multiply_by_quantised, rounding_shift_by
 from .operator import Lowering, lowering, require
-from .tir import Expr, cast, const, largest, load, select, smallest
+from .tir import Buffer, Expr, cast, const, largest, load, select, smallest
 
 
-def each(work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = centred) -> None:
-    """output = compute(input 0, input 1, ...), with broadcasting; `names` of the inputs' buffers.
+def each(
+    work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = centred
+) -> list[Buffer]:
+    """output = compute(input 0, input 1, ...), with broadcasting; `names` of the inputs' buffers. All buffers.
 
     `take` gives an element by its buffer, tensor and indices.
     """
@@ -35,7 +37,8 @@ def each(work: Lowering, compute: Callable[..., Expr], *names: str, take: Callab
     shapes = list(work.tensor(0).shape), list(output.shape)
     fits = len(names) > 1 or math.prod(shapes[0]) == math.prod(shapes[1])
     require(fits, f"its input is {shapes[0]}, its output {shapes[1]}")
-    work.fill(lambda place: compute(*(take(b, t, *broadcast(place, t, output)) for b, t in inputs)))
+    made = work.fill(lambda place: compute(*(take(b, t, *broadcast(place, t, output)) for b, t in inputs)))
+    return [*(buffer for buffer, _ in inputs), made]
 
 
 @lowering("ADD", "SUB")

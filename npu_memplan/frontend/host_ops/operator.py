@@ -172,11 +172,12 @@ class Lowering:
         """Buffers of all outputs, called `name` and their number."""
         return [self.write(i, f"{name}{i}") for i in range(len(self.operator.outputs))]
 
-    def fill(self, value: Callable[[list[Expr]], Expr]) -> None:
-        """output[place] = value(place), for every place."""
+    def fill(self, value: Callable[[list[Expr]], Expr]) -> Buffer:
+        """output[place] = value(place), for every place; the output's buffer."""
         target = self.write()
         with self.function.grid(self.output().shape) as place:
             self.function.store(target, value(place), *place)
+        return target
 
     def c_function(self, symbol: str, sources: Sequence[str], arguments: Sequence[Any]) -> None:
         """Let the C function `symbol`, which `sources` define, do it; of parameters it changes outputs and states."""
@@ -193,10 +194,10 @@ class Lowering:
         symbol = f"npu_memplan_{files[-1]}_{suffix}" if suffix else f"npu_memplan_{files[-1]}"
         self.c_function(symbol, [c_text(name, suffix, macros) for name in files], arguments)
 
-    def kernel(self, names: str, *arguments: Buffer | int | None) -> None:
+    def kernel(self, names: str, *arguments: Buffer | float | None) -> None:
         """Name C that does what is built here: the files `names`, the last of which has a function of its name."""
         files = names.split()
-        given = ["" if a is None else a if isinstance(a, int) else str(a.name) for a in arguments]
+        given = ["" if a is None else a if isinstance(a, int | float) else str(a.name) for a in arguments]
         sources = [c_text(name) for name in files]
         self.attributes[KERNEL] = {"symbol": f"npu_memplan_{files[-1]}", "sources": sources, "arguments": given}
 

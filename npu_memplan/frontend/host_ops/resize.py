@@ -112,6 +112,10 @@ def _mixed_in_float(work: Lowering, shape: tuple[int, ...], down: _Axis, across:
         if not work.plain:
             total = cast(total + tirx.FloatImm("float32", 0.5), "int32")
         function.store(target, total, n, y, x, c)
+    if not work.plain:
+        (images, out_h, out_w, depth), buffers = shape, (source, rows, downs, columns, acrosses, target)
+        sizes = images, down[0], across[0], out_h, out_w, depth
+        work.kernel("kernel_forms kernel_bilinear", *buffers, *sizes)
 
 
 def _in_float(size: int, out_size: int, align: bool, centers: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
