@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from ..command_line import FILE, PLACE
+from ..ethosu.program.describe import Line, describe
 from ..ethosu.stream.decode import decode
-from ..ethosu.stream.describe import Line, describe
 from ..models.executorch.delegates import npu_calls, open_program, require_npu_calls
 from ..models.executorch.program import is_program
 from ..models.flatbuffer import NetworkError, read_file

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.program.describe import describe
 from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.stream.decode import Operation, decode
-from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.models.network import Network
 from npu_memplan.vela.lift import lift
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.program.describe import describe
 from npu_memplan.ethosu.stream.decode import Operation, Wait, decode
-from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from tests.support.hand_made import STOP, conv, dma, elementwise, lut_dma, pool, view

@@ -10,8 +10,8 @@ import pytest
 
 from npu_memplan.ethosu.arch import ACCELERATORS, Language, accelerator, accelerator_of_config
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
+from npu_memplan.ethosu.program.describe import describe
 from npu_memplan.ethosu.stream.decode import Operation, StreamError, decode
-from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import Payload, build_payload, encode, parse_payload
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network

@@ -30,8 +30,8 @@ from fvp_runner.npu_model.spec.u85 import CONFIRMED, divides, unconfirmed
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
+from npu_memplan.ethosu.program.describe import describe
 from npu_memplan.ethosu.stream.decode import Operation, StreamError, Wait, decode
-from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, PoolMode, Register, ScaleRounding, TableKind
 from npu_memplan.models.tflite import read_network

@@ -14,10 +14,10 @@ import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.program.describe import describe
 from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.stream.decode import Operation, decode
-from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.models.network import Network

@@ -29,8 +29,8 @@ from ...artifact.files import Contention
 from ...artifact.model import Artifact, ArtifactError, Call
 from ...ethosu.arch import ACCELERATORS, Architecture, accelerator
 from ...ethosu.program.access import FeatureMap
+from ...ethosu.program.describe import MODES
 from ...ethosu.stream.decode import Command, Operation, decode
-from ...ethosu.stream.describe import MODES
 from ...ethosu.stream.isa import BRICK_CHANNELS, Op, PoolMode, Register
 from ...ethosu.time import (
     Described,

@@ -20,9 +20,8 @@ from typing import Any
 
 from ..arch import Architecture
 from ..arch.architecture import Language
-from ..program.access import FeatureMap, Kernel, accesses, lut_span
-from .decode import Command, Marker, Operation, Wait, decode
-from .fields import (
+from ..stream.decode import Command, Marker, Operation, Wait, decode
+from ..stream.fields import (
     ADDRESS_REGISTERS,
     FEATURE_MAPS,
     IFM2,
@@ -46,7 +45,7 @@ from .fields import (
     registers_of,
     signed16,
 )
-from .isa import (
+from ..stream.isa import (
     SHRAM_REGION,
     AccFormat,
     AccumulatorFormat,
@@ -68,6 +67,7 @@ from .isa import (
     TableKind,
     Upscale,
 )
+from .access import FeatureMap, Kernel, accesses, lut_span
 
 MODES: Mapping[Op, type[IntEnum]] = {Op.POOL: PoolMode, Op.ELEMENTWISE: ElementwiseMode, Op.RESIZE: ResizeKind}
 
