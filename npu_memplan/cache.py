@@ -30,7 +30,7 @@ import msgspec
 from .artifact import Artifact
 from .artifact.model import CheckResult, CheckVerdict
 from .cmsis_nn import open_cmsis_nn
-from .codegen.c_text import Sources
+from .codegen.printed import Sources
 from .errors import NpuMemplanError
 from .files.folders import ContentStore, cache_folder
 from .files.paths import read_bytes

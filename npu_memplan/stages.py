@@ -15,7 +15,7 @@ from .request import Loaded
 
 if TYPE_CHECKING:
     from .artifact import Artifact
-    from .codegen.c_text import Sources
+    from .codegen.printed import Sources
     from .extract.liveness import Storage
     from .extract.program import Program
     from .extract.symbolic.dynamic import Sample

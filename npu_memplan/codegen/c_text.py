@@ -12,18 +12,12 @@ qualifier says otherwise.
 
 Four megabytes of weights must stay quick to write and to compile, so long arrays of int8 and uint8 are
 string literals: a C compiler reads them about eight times faster than lists of numbers.
-
-What `sources` prints, as data.
-
-Invariant: nothing heavy is imported here: a program that was compiled before is written without TVM.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +27,7 @@ from ..names import identifier, printable
 from . import CodegenError
 
 if TYPE_CHECKING:
-    from .npu_c import NpuLaunch
+    pass
 
 
 _C = """auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -157,23 +151,3 @@ _TOKENS: dict[str, Callable[[Any], str]] = {
     "int32_t": lambda value: "(-2147483647 - 1)" if value == -(1 << 31) else str(value),
     "uint32_t": lambda value: f"{value}u",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """File name -> text, what the read-only data amount to in bytes, and the NPU's launches."""
-
-    texts: dict[str, str]
-    constants_bytes: int
-    stream_bytes: int
-    launches: dict[str, NpuLaunch]  # by the name of the function in the module
-    files: dict[str, bytes] = field(default_factory=dict)  # constants in files next to the texts, where requested
-
-    def write(self, directory: Path | str) -> tuple[Path, ...]:
-        """Write the files into an existing `directory`; returns their paths, sorted by name."""
-        folder = Path(directory)
-        contents = {**{name: text.encode() for name, text in self.texts.items()}, **self.files}
-        for name, content in contents.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-        return tuple(folder / name for name in sorted(contents))

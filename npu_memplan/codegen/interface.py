@@ -34,7 +34,7 @@ from ..request import Loaded
 from ..sizes import counted
 from ..vocabulary import BY_LIBRARY, ORDER_PEAKS, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
 from . import CodegenError
-from .c_text import Sources
+from .printed import Sources
 
 C_LINKAGE = ('#ifdef __cplusplus\nextern "C" {\n#endif\n', "#ifdef __cplusplus\n}\n#endif\n")
 """What surrounds functions that C++ may call, with an empty line after each."""

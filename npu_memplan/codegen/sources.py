@@ -31,13 +31,14 @@ from ..names import unusable_in_c
 from ..vocabulary import C_SOURCES, STATE_STARTS
 from . import CodegenError
 from .builds import GLUE, GLUE_TEXT, HEADER_MACRO, LEAST_BYTES, fragments, include_line, included, library_sources
-from .c_text import Sources, c_array, c_type
+from .c_text import c_array, c_type
 from .entry import RUNTIME_HEADER, RUNTIME_TEXT, external_functions, print_constant_pools, print_main, renamed
 from .header import pool_macro, print_model_header
 from .host_c import defined_in, print_functions, used_parameters
 from .interface import Interface
 from .kernel_calls import NONE, with_kernel
 from .npu_c import NpuLaunch, print_launch
+from .printed import Sources
 from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgument, read_program
 
 _HOST_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"

@@ -77,7 +77,7 @@ def command(
         written = write_reports(artifact, target, png, directory)
     changes = None
     if other is not None and against is not None:
-        from ..report.page.tables import compare_page
+        from ..report.page.compare import compare_page
         from ..report.text.diff import diff
 
         changes = diff(other, artifact, (against, directory))

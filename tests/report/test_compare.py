@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.report.facts.npu_work import NpuWork, busy, by_kind, npu_work, work_changes
-from npu_memplan.report.page.tables import compare_page
+from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.text.diff import diff
 
 Compiled = Callable[..., tuple[Artifact, Path]]

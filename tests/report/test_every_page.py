@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
-from npu_memplan.report.page.tables import Page, compare_page, front_page
+from npu_memplan.report.page.tables import Page, front_page
 from npu_memplan.report.text.diff import diff
 from npu_memplan.tuning.pareto import ParetoFront, ParetoPoint
 from tests.support.looks import DESK, PHONE, faults, open_page

@@ -12,8 +12,8 @@ import pytest
 from npu_memplan.artifact import Artifact
 from npu_memplan.problem import Pool
 from npu_memplan.report.colours import AGENT_COLOURS, KIND_COLOURS, contrast, ink_on, layer_colour
+from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
-from npu_memplan.report.page.tables import compare_page
 from npu_memplan.report.text.compile_result import host_calls
 from npu_memplan.report.text.diff import diff
 from tests.support.contrast import AA, faint_texts
