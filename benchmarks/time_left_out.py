@@ -5,7 +5,7 @@
 FOLDER has the published counts (`benchmarks.time_cells`). The timing model has a few constants that were chosen after
 looking at counts. For each family of NPUs and each network they are chosen anew from the counts of all other networks,
 for the least worst error, and then predict the counts of the one left out. The last columns are the range of published
-counts over these predictions that has nine of ten of them: printed ranges use it (`Architecture.count_range`).
+counts over these predictions that has nine of ten of them.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def test_a_program_slower_than_velas_stream_is_searched_further(cli: Callable[..
     """Also where that stream does not fit: `quick` goes on as `normal`, whose program then is its own."""
     made = {}
     for effort in ("quick", "normal"):
-        flags = ("--effort", effort, "--pool", "sram=15534", "--json", "-o", tmp_path / effort)
+        flags = ("--effort", effort, "--pool", "sram=13000", "--json", "-o", tmp_path / effort)
         made[effort] = cli("compile", MODELS / "kws_ref_model.tflite", *flags).json
         (note,) = (text for text in made[effort]["notes"] if text.startswith("taken: "))
         found = re.search(r"at most (\d\.\d+) of Vela's own", note)

@@ -174,13 +174,13 @@ def _with_functions(mod: Any, bindings: Sequence[_Binding]) -> Any:
     """`mod` with one function for all composites that need each other without a detour over the host."""
     functions = dict(mod.functions.items())
     composites = {gv: f for gv, f in functions.items() if COMPOSITE in (f.attrs or {})}
-    makers = _makers(bindings, composites)
-    groups = list(dict.fromkeys(makers.values()))
+    producers = _producers(bindings, composites)
+    groups = list(dict.fromkeys(producers.values()))
     used = set(_variables(mod["main"].body.body))
     for group in groups:
-        used.update(v for one in group.bindings for v in one.reads if makers.get(v) is not group)
+        used.update(v for one in group.bindings for v in one.reads if producers.get(v) is not group)
     made: list[Any] = []
-    for group in _in_order(groups, makers):
+    for group in _in_order(groups, producers):
         if group.bits:
             variable = ir.GlobalVar(f"{PREFIX}_{len(functions):06d}")
             results = [one.variable for one in group.bindings if one.variable in used]
@@ -196,14 +196,14 @@ def _with_functions(mod: Any, bindings: Sequence[_Binding]) -> Any:
     return tvm.IRModule(functions, mod.attrs)
 
 
-def _makers(bindings: Sequence[_Binding], composites: Mapping[Any, Any]) -> dict[Any, _Group]:
+def _producers(bindings: Sequence[_Binding], composites: Mapping[Any, Any]) -> dict[Any, _Group]:
     """The group that makes each variable."""
     groups: list[_Group] = []
-    makers: dict[Any, _Group] = {}
+    producers: dict[Any, _Group] = {}
     order = {one.variable: index for index, one in enumerate(bindings)}
     bit = 1
     for one in bindings:
-        parents = list(dict.fromkeys(makers[v].last for v in one.reads if v in makers))
+        parents = list(dict.fromkeys(producers[v].last for v in one.reads if v in producers))
         behind = _union(parent.needs for parent in parents)
         needs = behind | _union(parent.bits for parent in parents)
         if not (one.name or getattr(one.value, "op", None) in composites):
@@ -211,15 +211,15 @@ def _makers(bindings: Sequence[_Binding], composites: Mapping[Any, Any]) -> dict
         elif fitting := [parent for parent in parents if parent.bits and not parent.bits & behind]:
             first, *others = fitting
             _join(groups, first, others, needs, one)
-            makers[one.variable] = first
+            producers[one.variable] = first
             continue
         else:
             groups.append(_Group(bit, needs, [one]))
             bit <<= 1
-        makers[one.variable] = groups[-1]
+        producers[one.variable] = groups[-1]
     for group in groups:
         group.bindings.sort(key=lambda one: order[one.variable])
-    return {variable: group.last for variable, group in makers.items()}
+    return {variable: group.last for variable, group in producers.items()}
 
 
 def _join(groups: Sequence[_Group], first: _Group, others: Sequence[_Group], needs: int, one: _Binding) -> None:
@@ -244,11 +244,11 @@ def _union(masks: Iterable[int]) -> int:
     return found
 
 
-def _in_order(groups: Sequence[_Group], makers: Mapping[Any, _Group]) -> Iterator[_Group]:
+def _in_order(groups: Sequence[_Group], producers: Mapping[Any, _Group]) -> Iterator[_Group]:
     """The groups, each behind all that it reads, as early as its first binding came."""
     seen: set[_Group] = set()
     for group in groups:
-        under_way = [(group, iter(_groups_read(group, makers)))] if group not in seen else []
+        under_way = [(group, iter(_groups_read(group, producers)))] if group not in seen else []
         seen.add(group)
         while under_way:
             _, rest = under_way[-1]
@@ -257,11 +257,11 @@ def _in_order(groups: Sequence[_Group], makers: Mapping[Any, _Group]) -> Iterato
                 yield under_way.pop()[0]
             else:
                 seen.add(following)
-                under_way.append((following, iter(_groups_read(following, makers))))
+                under_way.append((following, iter(_groups_read(following, producers))))
 
 
-def _groups_read(group: _Group, makers: Mapping[Any, _Group]) -> list[_Group]:
-    read = (makers[v] for one in group.bindings for v in one.reads if v in makers)
+def _groups_read(group: _Group, producers: Mapping[Any, _Group]) -> list[_Group]:
+    read = (producers[v] for one in group.bindings for v in one.reads if v in producers)
     return [one for one in dict.fromkeys(read) if one is not group]
 
 

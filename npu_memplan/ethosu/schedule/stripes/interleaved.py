@@ -115,8 +115,8 @@ class Chains:
         read: dict[str, list[Map]] = {}
         for layer in layers:
             target = layer.output
-            makers = [(source, made.get(source.buffer, ())) for source in layer.inputs]
-            if any(not _same_rows(maker, source) for source, found in makers for maker in found):
+            pairs = [(source, producer) for source in layer.inputs for producer in made.get(source.buffer, ())]
+            if any(not _same_rows(producer, source) for source, producer in pairs):
                 return None
             for source in layer.inputs:
                 read.setdefault(source.buffer, []).append(source)

@@ -61,12 +61,12 @@ def _stripe_by_stripe(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: fro
 
 def read_from(layers: Sequence[Sliced]) -> list[list[tuple[Map, int]]]:
     """Of each layer: inputs that layers before it make, and which do; several make some channels each."""
-    makers: dict[str, list[int]] = {}
+    producers: dict[str, list[int]] = {}
     found: list[list[tuple[Map, int]]] = []
     for position, layer in enumerate(layers):
-        reads = [(source, i) for source in layer.inputs for i in makers.get(source.buffer, ())]
+        reads = [(source, i) for source in layer.inputs for i in producers.get(source.buffer, ())]
         found.append([(source, i) for source, i in reads if source.meets(layers[i].output)])
-        makers.setdefault(layer.output.buffer, []).append(position)
+        producers.setdefault(layer.output.buffer, []).append(position)
     return found
 
 
