@@ -7,8 +7,8 @@ A state is a set of operators that have run; what is alive then does not depend 
 state to state by the lowest peak so far, so the first complete one is the best. Where the graph is one operator wide
 the orders before and after it are looked for apart, and only in parts that make the peak. An operator that needs no
 more than the peak so far, and leaves no more bytes alive than were alive before, is always a best next one: it frees
-at least as much, and makes at most as much, whatever runs before it. Past a number of states a beam of the most
-promising ones goes on.
+at least as much, and makes at most as much, whatever runs before it. Past a number of steps a beam of the most
+promising states goes on.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-STATES = 20_000
-"""States of one graph that are looked at for a proven best order; past them, the beam decides."""
+STEPS = 100_000
+"""Steps from state to state that are looked at for a proven best order of one graph; past them, the beam decides."""
 BEAM = 48
 """States kept of each number of operators."""
 
@@ -116,7 +116,7 @@ class OperatorGraph:
         )
         return max(needed, default=0)
 
-    def best_order(self, states: int = STATES, beam: int = BEAM) -> OperatorOrder:
+    def best_order(self, steps: int = STEPS, beam: int = BEAM) -> OperatorOrder:
         """The order with the lowest peak; the given one where none is lower."""
         count = len(self.operators)
         levels, during = self._levels(range(count))
@@ -127,8 +127,8 @@ class OperatorGraph:
             if high <= peak:
                 break  # what other parts need is no less
             search = _Search(self, start, stop, levels[start])
-            found, reached, proven, looked_at = search.best(peak, high, states, beam)
-            states -= looked_at
+            found, reached, proven, looked_at = search.best(peak, high, steps, beam)
+            steps -= looked_at
             order[start:stop] = found
             peak, optimal = max(peak, reached), optimal and (proven or reached <= peak)
         if peak >= given_peak:
@@ -196,10 +196,10 @@ class _Search:
             for o in operators
         ]
 
-    def best(self, floor: int, given_peak: int, states: int, beam: int) -> tuple[list[int], int, bool, int]:
-        """An order, its peak, whether none is lower but for what is below `floor`, and how many states that took."""
-        found, looked_at = self._exact(floor, given_peak, states)
-        proven = found is not None or looked_at <= states
+    def best(self, floor: int, given_peak: int, steps: int, beam: int) -> tuple[list[int], int, bool, int]:
+        """An order, its peak, whether none is lower but for what is below `floor`, and how many steps that took."""
+        found, looked_at = self._exact(floor, given_peak, steps)
+        proven = found is not None or looked_at <= steps
         if not proven:
             found = self._beam(floor, given_peak, beam)
         if found is None:
@@ -244,26 +244,27 @@ class _Search:
             found.append((index, following))
         yield from found
 
-    def _exact(self, floor: int, given_peak: int, states: int) -> tuple[tuple[list[int], int] | None, int]:
-        """The first complete state with a peak below the given one, and how many states were looked at."""
+    def _exact(self, floor: int, given_peak: int, steps: int) -> tuple[tuple[list[int], int] | None, int]:
+        """The first complete state with a peak below the given one, and how many steps were looked at."""
         first = self._first(floor)
-        queue, closed = [first], set[int]()
+        queue, closed, looked_at = [first], set[int](), 0
         before: dict[int, tuple[int, int, int]] = {0: (floor, -1, 0)}  # of a state: its peak, how it was reached
         while queue:
             state = heapq.heappop(queue)
             if state.done in closed:
                 continue
             if not state.left:
-                return (_trace_order(before, state.done), state.peak), len(closed)
+                return (_trace_order(before, state.done), state.peak), looked_at
             closed.add(state.done)
-            if len(closed) > states:
-                return None, len(closed)
+            if looked_at > steps:
+                return None, looked_at
             for index, following in self._following(state):
+                looked_at += 1
                 known = before.get(following.done)
                 if following.peak < given_peak and (known is None or following.peak < known[0]):
                     before[following.done] = following.peak, index, state.done
                     heapq.heappush(queue, following)
-        return None, len(closed)
+        return None, looked_at
 
     def _beam(self, floor: int, given_peak: int, beam: int) -> tuple[list[int], int] | None:
         """The best order among the `beam` most promising states of every number of operators."""

@@ -130,7 +130,7 @@ def test_an_order_is_topological_and_the_given_one_where_none_is_better(seed: in
 @pytest.mark.parametrize("seed", range(10))
 def test_a_beam_is_never_worse_than_the_given_order(seed: int) -> None:
     graph = drawn(60, seed, 20)
-    beam, exact = graph.best_order(states=0, beam=4), graph.best_order()
+    beam, exact = graph.best_order(steps=0, beam=4), graph.best_order()
     assert exact.peak_bytes <= beam.peak_bytes == graph.peak_bytes(beam.operators) <= beam.given_peak_bytes
 
 
