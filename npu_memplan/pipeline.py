@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from . import planners, stages, verify
 from .clock import paused
-from .codegen.interface import Interface
 from .frontend.load import read
 from .planners import prefetch
 from .process.incidents import report_phase
@@ -71,7 +70,8 @@ def build(planned: Planned) -> Compiled:
 
 def _built(planned: Planned) -> Compiled:
     report_phase("writing streams and C")
-    from .codegen.interface import describe, with_sources
+    from .codegen.description import describe, with_sources
+    from .codegen.interface import Interface
     from .codegen.script import share_constants
     from .codegen.sources import print_sources
     from .rewrite import rewrite

@@ -1,37 +1,16 @@
-"""Each command that compiles checks what it claims.
+"""`compile` compares a program with its reference before it calls results exact.
 
-Which program of a model is taken where the check found one wrong: another one that is right, or none.
-
-Invariant: a program whose check found more than its operators claim is never taken; what was given up for another one
-is stated. This holds for whatever is written of it: an artifact, a file for TFLite Micro.
-
-A compile that checks what it claims: compared with its reference, and made otherwise where results differ.
-
-Invariant: what is written has the check of that very program in its plan.json. A program whose check finds more than it
-claims is never written: another backend's is, or one with operators on the CPU, or none (`InternalError`). What takes
-its place was checked too: it is off by no more than it claims, and has no unproven operator of the NPU off by more than
-a step.
-
-`link` checks what it claims: each network runs from its place in the application, beside its reference.
-
-Invariant: as of `compile`: a network whose check found more than is claimed is never written. Where another program of
-it is right, all networks are placed again with that one, and checked again. An artifact keeps the check that it has.
-
-`--emit vela-tflite` checks what it claims: the file runs on the NPU model, beside the reference of its model.
-
-Invariant: as of `compile`: a file whose check found more than is claimed is never written.
-
-`tvmc compile` checks what it claims: the library's program runs as an artifact, beside the reference of its model.
-
-Invariant: as of `compile`: a library of a program whose check found more than is claimed is never written. The library
-has that program at the same places in its pools; only the NPU's base addresses have other numbers.
+Invariant: what is written has the check of that very program in its plan.json. A program whose check finds more than
+its operators claim is never written: another backend's is, or one with operators on the CPU, or none (`InternalError`);
+what was given up for it is stated. What takes its place was checked too: it is off by no more than it claims, and has
+no unproven operator of the NPU that is off by more than a step.
 """
 
 from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,45 +18,28 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from ..artifact import Artifact
-from ..artifact.files import Application
 from ..artifact.model import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp, Operator
 from ..cache import ProgramCache
 from ..clock import limited, paused
-from ..codegen.mlf import Library
-from ..compiler import plan_model, plan_network
+from ..compiler import plan_model
 from ..errors import InternalError, NpuMemplanError
-from ..ethosu.stream.decode import decode
-from ..ethosu.time import estimate
-from ..exactness import MICRO, Claim, Code, Exactness
 from ..files.folders import scratch_folder, staged_directory
 from ..fit import FitResult, compile_to_fit
-from ..frontend.tflite.described import known_of
-from ..link.networks import Compile, Linked
-from ..models.flatbuffer import read_file
-from ..models.tflite import read_network
 from ..options import AUTO, NO_NPU, CompileOptions
-from ..pipeline import build
 from ..problem import Agent
 from ..process.incidents import Fallback, contained, fall_back, gathering, report_fault, report_phase
 from ..report.files import record, write
 from ..report.text.compile_result import difference_text, why_given_up
-from ..stages import Compiled, Planned
-from ..tuning.selection import COMPILERS
-from ..tvmc.compile import library_of, plan_program
-from ..tvmc.options import TvmcOptions
-from ..vela_tflite.emit import Emitted, emit
+from ..stages import Compiled
 from .judge import (
     LIMIT,
     LIMIT_OF_SEARCHES,
     CheckMode,
     CheckWork,
-    Judged,
     check_mode,
     is_right,
     judge,
-    judge_program,
     suspects,
-    unit_of,
     with_result,
     work_of,
 )
@@ -325,184 +287,8 @@ def _cannot(artifact: Artifact) -> str:
 
 def _backend(artifact: Artifact) -> str:
     """What made the NPU's operations, as --npu-compiler says it."""
-    from ..tuning.selection import COMPILERS
+
+    from ..tuning.selection import COMPILERS  # imports TVM, which a cached program does without
 
     made_by = artifact.target.npu_compiler
     return COMPILERS.get(artifact.backend, made_by) if made_by == AUTO else made_by
-
-
-Written = tuple[Application, Artifact]
-
-
-def link_checked(
-    models: Mapping[str, Path],
-    folder: Path,
-    link: Callable[[Compile], Linked],
-    write: Callable[[Linked], Written],
-    mode: CheckMode,
-) -> tuple[Written, dict[str, Artifact]]:
-    """What `write` puts into the empty `folder` of the networks that `link` makes, and each with its check, by name.
-
-    `models`: the file of each network that is compiled. Raises `InternalError` where no program of a network is right.
-    """
-    others: dict[Path, CheckedProgram[str]] = {}
-    while True:
-        linked = link(partial(_plan_other, others))
-        written = write(linked)
-        artifacts, wrong = _check_networks(models, folder, mode, others)
-        if not wrong:
-            return written, {name: record(artifact, folder / name) for name, artifact in artifacts.items()}
-        others |= wrong
-        for path in folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _plan_other(others: Mapping[Path, CheckedProgram[str]], model: Path, options: CompileOptions) -> Planned:
-    """The program of `model`; of the one that was taken in its place, if there is one."""
-    other = others.get(model)
-    if other is not None:
-        options = replace(options, npu_compiler=other.made_by, host_ops=other.target.host_ops)
-    return plan_network(model, options)
-
-
-def _check_networks(
-    models: Mapping[str, Path],
-    folder: Path,
-    mode: CheckMode,
-    others: Mapping[Path, CheckedProgram[str]],
-) -> tuple[dict[str, Artifact], dict[Path, CheckedProgram[str]]]:
-    """The networks with their checks; and by model the program to take in place of one that is wrong."""
-    artifacts: dict[str, Artifact] = {}
-    wrong: dict[Path, CheckedProgram[str]] = {}
-    for name, model in models.items():
-        other = others.get(model)
-        artifact = Artifact.load(folder / name)
-        check = check_results(folder / name, artifact, model, mode if other is None else CheckMode.ALWAYS, LIMIT)
-        if is_right(artifact.operators, check):
-            artifacts[name] = _with_check(artifact, check, other)
-        elif other is not None:  # right by itself, and not in its place
-            raise InternalError(f"{name}: {difference_text(check)}; nothing is written")
-        else:
-            with gathering():
-                taken = right_program(
-                    candidate(name, artifact, check), artifact.target, partial(_make_other, name, model)
-                )
-            if taken.check is check:
-                artifacts[name] = _with_check(artifact, check, None)
-            else:
-                wrong[model] = taken
-    return artifacts, wrong
-
-
-def _make_other(name: str, model: Path, requested: CompileOptions) -> CheckedProgram[str]:
-    program = compile_candidate(model, requested)
-    return CheckedProgram(name, program.target, program.made_by, program.operators, program.check)
-
-
-def _with_check(artifact: Artifact, check: CheckResult, other: CheckedProgram[str] | None) -> Artifact:
-    if other is None:
-        return with_result(artifact, check)
-    check = replace(check, given_up=other.check.given_up)
-    return with_result(replace(artifact, notes=(*artifact.notes, *notes(other))), check)
-
-
-_RUNNER = "NPU model, with the reference's kernels for the CPU"
-
-
-def emit_checked(model: Path, options: CompileOptions, mode: CheckMode = CheckMode.AUTO) -> Emitted:
-    """The file of `model`, checked, or another one in its place that is right. Raises as `emit`, and `InternalError`
-    where none is right."""
-    limit = LIMIT_OF_SEARCHES if options.competes else LIMIT
-
-    def made(requested: CompileOptions, how: CheckMode) -> CheckedProgram[Emitted]:
-        emitted = emit(model, requested)
-        loaded = emitted.planned.extracted.loaded
-        made_by = requested.npu_compiler
-        made_by = COMPILERS.get(loaded.backend, made_by) if made_by == AUTO else made_by
-        operators = _operators(model, emitted, Code.LIFTED if made_by == "vela" else Code.LOWERED)
-        check = _check(model, emitted, requested, operators, how, limit)
-        return CheckedProgram(
-            replace(emitted, operators_of_model=operators, check=check), requested, made_by, operators, check
-        )
-
-    with gathering():
-        first = made(options, mode)
-        taken = right_program(first, options, lambda requested: made(requested, CheckMode.ALWAYS))
-        if taken is first:
-            return first.program
-        return replace(taken.program, check=taken.check, notes=(*taken.program.notes, *notes(taken)))
-
-
-def _check(
-    model: Path, emitted: Emitted, options: CompileOptions, operators: tuple[Operator, ...], mode: CheckMode, limit: int
-) -> CheckResult:
-    if mode is CheckMode.NEVER:
-        return NOT_REQUESTED
-    work = _work(emitted, options)
-    inputs = inputs_of(work, mode, limit)
-    if not inputs:
-        return CheckResult(reason=work.too_much(1, limit))
-    report_phase("checking results")
-    from fvp_runner.checked_run.facts import RunRequest
-
-    from .judge import run
-
-    with scratch_folder("check") as folder, paused():
-        file = folder / f"{model.stem}.tflite"
-        file.write_bytes(emitted.content)
-        outputs = read_network(emitted.content, model.name)
-        unit = unit_of(outputs.tensors[i].dtype for i in outputs.outputs)
-        return judge_program(Judged(operators, unit, _RUNNER), run(RunRequest(str(file), str(model), inputs)))
-
-
-def _work(emitted: Emitted, options: CompileOptions) -> CheckWork:
-    memory_map = options.resolved().memory_map()
-    assert memory_map is not None  # there is an NPU
-    operations, macs = 0, 0
-    for call in read_network(emitted.content, "").npu_calls:
-        found = estimate(decode(call.words, call.accelerator.language), call.accelerator, memory_map)
-        operations, macs = operations + len(found.shares), macs + found.macs
-    return CheckWork(operations, macs, emitted.constants_bytes)
-
-
-def _operators(model: Path, emitted: Emitted, code: Code) -> tuple[Operator, ...]:
-    """The model's operators: those that the file left to the CPU, which the firmware's kernels run, and the NPU's."""
-    network = read_network(read_file(model), model.name)
-    file = read_network(emitted.content, model.name)
-    left = {file.tensors[o.outputs[0]].name for o in file.cpu_operators if o.outputs}
-    found = []
-    for operator in network.cpu_operators:
-        name = network.tensors[operator.outputs[0]].name if operator.outputs else ""
-        on_npu = name not in left
-        claim = known_of(code, network, operator) if on_npu else Claim(Exactness.EXACT, MICRO)
-        found.append(Operator(name, operator.name, Agent.NPU if on_npu else Agent.HOST, claim=claim))
-    return tuple(found)
-
-
-_Program = CheckedProgram[tuple[TvmcOptions, Planned, Artifact]]
-
-
-def compile_library_checked(options: TvmcOptions, mode: CheckMode) -> tuple[Library, Artifact]:
-    """The library of the model that `options` name, or of another program in its place that is right, and the program
-    as an artifact, with its check. Raises as `compile_to_mlf`, and `InternalError` where no program is right."""
-
-    def make(wanted: TvmcOptions, how: CheckMode) -> _Program:
-        made = plan_program(wanted)
-        compiled = build(made)
-        with scratch_folder("check") as place:
-            artifact = write(compiled, place)
-            limit = LIMIT_OF_SEARCHES if artifact.target.competes else LIMIT
-            check = check_results(place, artifact, wanted.model, how, limit)
-        return candidate((wanted, made, artifact), artifact, check)
-
-    def make_other(requested: CompileOptions) -> _Program:
-        other = replace(options, npu_compiler=requested.npu_compiler, host_ops=requested.host_ops)
-        return make(other, CheckMode.ALWAYS)
-
-    with gathering():
-        first = make(options, mode)
-        requested = replace(first.target, npu_compiler=options.npu_compiler)
-        taken = right_program(first, requested, make_other)
-        wanted, made, artifact = taken.program
-        artifact = with_result(replace(artifact, notes=(*artifact.notes, *notes(taken))), taken.check)
-        return library_of(wanted, made), artifact

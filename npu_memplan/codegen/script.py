@@ -18,6 +18,8 @@ def share_constants(module: Any) -> Any:
     known: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
 
     def share(constant: Any) -> Any:
+        if not isinstance(constant.value, tvm.runtime.Tensor):  # a type, a shape or a string
+            return constant
         values = constant.value.numpy()
         if values.nbytes < _LARGE:
             return constant

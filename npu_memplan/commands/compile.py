@@ -219,7 +219,8 @@ def command(
     if not is_known:
         start_loading(model, options)  # Vela's own process works while this one imports TVM
     if emit != "c":
-        from ..checking.claims import emit_checked, start
+        from ..checking.claims import start
+        from ..checking.other_outputs import emit_checked
         from ..vela_tflite.emit import emit_file
 
         make = partial(emit_checked, mode=start(check))

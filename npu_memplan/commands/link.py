@@ -107,7 +107,8 @@ def command(
     as_json: bool,
     verbosity: Verbosity,
 ) -> None:
-    from ..checking.claims import link_checked, start
+    from ..checking.claims import start
+    from ..checking.other_outputs import link_checked
     from ..link.networks import Linked, link, network_models
     from ..link.writing import write_application
     from ..report.text.compile_result import results
@@ -120,7 +121,7 @@ def command(
     if emit != "c":
         given = {"--together": together, "--connect": connected, "--rate": rates, "--npu": npus}
         check_unused(output.name, "--emit vela-tflite", {flag: bool(value) for flag, value in given.items()})
-        from ..checking.claims import emit_checked
+        from ..checking.other_outputs import emit_checked
         from ..vela_tflite.emit import format_needs, write_files
 
         make = partial(emit_checked, mode=start(check))

@@ -41,7 +41,8 @@ def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     options = parse_compile([*arguments, *context.args])
     for note in options.notes:
         click.echo(f"note: {note}", err=True)
-    from ..checking.claims import compile_library_checked, start
+    from ..checking.claims import start
+    from ..checking.other_outputs import compile_library_checked
     from ..report.text.compile_result import results
 
     library, artifact = compile_library_checked(options, start(None))

@@ -12,8 +12,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ..artifact.model import TensorSlot
+from ..codegen.description import slots
 from ..codegen.header import ModuleInterface
-from ..codegen.interface import PoolSpec, slots
+from ..codegen.interface import PoolSpec
 from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
 from ..options import AUTO, NO_NPU, CompileOptions

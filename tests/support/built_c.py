@@ -16,7 +16,7 @@ import numpy as np
 from fvp_runner.host.instrumented import instrumented
 from fvp_runner.host.sanitizer import Sanitizer
 from npu_memplan.c_compiler import compiler
-from npu_memplan.codegen.interface import calls_of
+from npu_memplan.codegen.description import calls_of
 from npu_memplan.problem import Plan
 from npu_memplan.stages import Extracted
 
