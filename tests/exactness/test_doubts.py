@@ -292,6 +292,22 @@ def test_quotients_whose_reference_is_undefined_are_called_unproven(tmp_path: Pa
     assert "for numerators near zero the reference shifts 32 bits by more than 31" in operator.claim.reason
 
 
+@pytest.mark.parametrize("options", [CompileOptions("none"), CompileOptions(), CompileOptions("ethos-u85-256")])
+@pytest.mark.parametrize("room", [-1, 0])
+def test_sums_that_32_bits_do_not_hold_are_called_unproven(options: CompileOptions, room: int, tmp_path: Path) -> None:
+    """64 products of at most 2 * (127 + 128) beside a bias that leaves room for them, and for one less."""
+    b = ModelBuilder()
+    x, y = b.tensor((1, 64), "int8", 0.05, -128), b.tensor((1, 8), "int8", 100.0)
+    weights = b.constant(np.full((8, 64), 2, np.int8), 1.0, 0)
+    bias = b.constant(np.full(8, 2**31 - 1 - 64 * 2 * 255 - room, np.int32), 0.05, 0)
+    b.operator("FULLY_CONNECTED", [x, weights, bias], [y], "FullyConnectedOptions")
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x], [y]).finish())
+    (operator,) = compile_checked(path, options, tmp_path / "out").operators
+    assert (operator.claim.exactness is Exactness.UNPROVEN) == (room < 0)
+    assert ("32 bits do not hold" in operator.claim.reason) == (room < 0)
+
+
 def test_scales_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
     b = ModelBuilder()
     x, y = b.tensor(SHAPE, "int8", 0.05, 3), b.tensor((1, 2, 3, 8), "int8", np.nextafter(np.float32(0.05), 1), 3)

@@ -204,6 +204,8 @@ def _beyond(network: Network, operator: CpuOperator) -> str:
     """The reference's own arithmetic is undefined."""
     if operator.name == "DIV":
         return _shifts_too_far(*(network.tensors[i] for i in (*operator.inputs, *operator.outputs)))
+    if operator.name in _OUTPUT_AXES:
+        return _overflow_of_sums(network, operator)
     if operator.name != "MUL":
         return ""
     a, b, made = (network.tensors[i] for i in (*operator.inputs, *operator.outputs))
@@ -212,6 +214,40 @@ def _beyond(network: Network, operator: CpuOperator) -> str:
     return (
         f"the scale of its products, {a.scale * b.scale / made.scale:.3g}, is above 2**31: the reference shifts 32 "
         "bits by more than that, and C does not say what comes of it"
+    )
+
+
+_OUTPUT_AXES = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0, "TRANSPOSE_CONV": 0}  # of their weights
+
+
+def _overflow_of_sums(network: Network, operator: CpuOperator) -> str:
+    """Why sums of products are undefined: they can exceed the 32 bits that the reference adds 8-bit products in."""
+    transposed = operator.name == "TRANSPOSE_CONV"
+    data, weights = (network.tensors[i] for i in (operator.inputs[2 if transposed else 0], operator.inputs[1]))
+    if data.dtype not in ("int8", "uint8") or weights.dtype not in ("int8", "uint8") or weights.data is None:
+        return ""
+    index = 3 if transposed else 2
+    bias = (
+        network.tensors[operator.inputs[index]]
+        if len(operator.inputs) > index and operator.inputs[index] >= 0
+        else None
+    )
+    largest = max(abs(limit - data.zero_point) for limit in LIMITS[data.dtype])
+    start = (
+        np.abs(bias.array().astype(np.int64)) if bias is not None and bias.data is not None else np.zeros(1, np.int64)
+    )
+    axis = _OUTPUT_AXES[operator.name]
+    products = math.prod(weights.shape) // max(weights.shape[axis], 1)
+    if int(start.max(initial=0)) + products * 255 * largest < 2**31:
+        return ""
+    others = tuple(i for i in range(len(weights.shape)) if i != axis)
+    magnitudes = np.abs(weights.array().astype(np.int32) - weights.zero_point).sum(axis=others, dtype=np.int64)
+    reached = int((start.reshape(-1) + magnitudes * largest).max(initial=0))
+    if reached < 2**31:
+        return ""
+    return (
+        f"its sums can reach {reached:,}, which 32 bits do not hold: the reference adds in 32 bits, and C does not say "
+        "what comes of it"
     )
 
 
