@@ -2,7 +2,7 @@
 
 Invariant: a runner starts the artifact on its planned pools and gives back what those pools
 hold; it never computes a result itself. The automatic choice is the first of fvp, qemu,
-unicorn, host that can run here, and the choice is always reported by name.
+unicorn, local that can run here and whose board the program fits; it is always reported by name.
 
 Each runner is a module with two functions: `missing(options) -> str | None`
 and `create(artifact_directory, options) -> Runner`.
@@ -19,6 +19,7 @@ from npu_memplan.process.incidents import Fallback, fall_back
 
 from .base import Runner, RunnerError, RunnerMissingError, RunOptions, load_artifact
 from .firmware_build.build import board_of
+from .firmware_build.sources import LayoutError
 
 # Order of preference: nearest to the real thing first.
 _MODULES = {"fvp": "fvp", "qemu": "emulators.qemu", "unicorn": "emulators.unicorn", "local": "host.runner"}
@@ -62,9 +63,24 @@ def create(name: str | None, artifact: Path | str, options: RunOptions | None = 
     options = options or RunOptions()
     board = board_of(load_artifact(artifact, options), options)
     options = replace(options, board=board.path or board.name)
-    chosen = choose(options) if name in (None, "auto") else str(name)
-    reason = missing(chosen, options)
+    if name in (None, "auto"):
+        return _create_best(Path(artifact), options)
+    reason = missing(str(name), options)
     if reason is not None:
-        raise RunnerMissingError(f"runner {chosen!r} cannot run here: {reason}")
-    runner: Runner = _module(chosen).create(Path(artifact), options)
+        raise RunnerMissingError(f"runner {name!r} cannot run here: {reason}")
+    runner: Runner = _module(str(name)).create(Path(artifact), options)
+    return runner
+
+
+def _create_best(artifact: Path, options: RunOptions) -> Runner:
+    """The best runner that can run here; the local one where its board is too small for the program."""
+    best = choose(options)
+    runner: Runner
+    try:
+        runner = _module(best).create(artifact, options)
+    except LayoutError as error:
+        if missing("local", options) is not None:
+            raise
+        runner = _module("local").create(artifact, options)
+        fall_back(Fallback.RUNNER, f"runner local, which has no board, runs it instead of {best}: {error}")
     return runner

@@ -50,8 +50,9 @@ _RARE = (
        "first.")  # fmt: skip
 @_what("--data", "external", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte.")
 @_what("--on", "runner", type=RunnerName("auto", "local", "qemu", "unicorn", "fvp", "arm-runner"), default="auto",
-       show_default=True, help="Runner; auto takes the best one that is installed. arm-runner: Arm's own firmware with "
-       "TFLite Micro or ExecuTorch, which takes a .tflite or .pte in place of DIRECTORY.")  # fmt: skip
+       show_default=True, help="Runner; auto takes the best one that is installed, local where the board is "
+       "too small. arm-runner: Arm's own firmware with TFLite Micro or ExecuTorch, which takes a .tflite or .pte in "
+       "place of DIRECTORY.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=command_line.boards,
        help="Board of the firmware runners; default: the accelerator's.")  # fmt: skip
 @_what("--steps", type=click.IntRange(min=1), metavar="N", help="N inferences one after another, states kept, "

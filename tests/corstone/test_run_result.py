@@ -178,6 +178,18 @@ def test_the_best_runner_is_chosen_in_a_fixed_order(monkeypatch: pytest.MonkeyPa
         runner.choose()
 
 
+def test_the_local_runner_is_chosen_where_the_board_is_too_small(tmp_path: Path) -> None:
+    slot = TensorSlot("in", "int8", (1, 4), "sram", 0, 4, 1.0, 0)
+    code = "#include <stdint.h>\nint32_t large_step(uint8_t *const pools[]) { return pools == 0; }\n"
+    write(plain_artifact("large", "ethos-u55-256", 64 << 20, (slot,), (slot,)), tmp_path / "large", code)
+    with gathering() as told:
+        assert runner.create("auto", tmp_path / "large").name == "local"
+    assert "runner local, which has no board, runs it instead of" in told.fallbacks[-1]
+    assert "needs 64.00 MiB" in told.fallbacks[-1]
+    with pytest.raises(RunnerError, match=r"needs 64\.00 MiB .* left on board"):
+        runner.create("qemu", tmp_path / "large")
+
+
 def test_a_missing_runner_says_what_to_install(toy: Path, bare_machine: None) -> None:
     with pytest.raises(RunnerMissingError, match=r"runner 'qemu' cannot run here: .*apt-get install qemu-system-arm"):
         runner.create("qemu", toy)
