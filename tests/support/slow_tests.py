@@ -23,8 +23,8 @@ import pytest
 
 LIST = Path(__file__).resolve().parents[1] / "slow.txt"
 RECORD = LIST.parents[1] / "build" / "test-seconds.tsv"
-SLOW_SECONDS = 2.0  # a test that takes more is left out of `make test`
-TOLD_SECONDS = 3.0  # a test that takes more, and that the list does not name, is told so
+SLOW_SECONDS = 0.6  # a test that takes more is left out of `make test`
+TOLD_SECONDS = 1.5  # a test that takes more, and that the list does not name, is told so
 SWEEP_TESTS = 40  # a function of so many tests is a sweep
 SWEEP_SHARE = 5  # one in so many of its tests runs with --fast
 HEAD = """\
