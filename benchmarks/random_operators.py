@@ -20,7 +20,7 @@ from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import LoweringTarget, lower
+from npu_memplan.ethosu.lowering import LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from npu_memplan.exactness import Code, Exactness
 from npu_memplan.frontend.tflite.described import known_of

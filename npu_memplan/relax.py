@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .artifact import Artifact
-from .ethosu.lower.tensors import Arithmetic as Arithmetic
+from .ethosu.lower.operands import Arithmetic as Arithmetic
 from .ethosu.relax.lowering import lower_for_ethosu as lower_for_ethosu
 from .ethosu.relax.partition import HostOperator as HostOperator
 from .ethosu.relax.partition import host_operators as host_operators

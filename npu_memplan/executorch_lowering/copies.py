@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..ethosu.lower.lower import Lowered
+from ..ethosu.lowering import Lowered
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.prefetch.compact import compact
 from ..ethosu.schedule.prefetch.demand_cache import DemandCache

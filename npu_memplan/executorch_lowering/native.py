@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ..errors import RefusalError
-from ..ethosu.lower.lower import Lowered, LoweringTarget, lower
+from ..ethosu.lowering import Lowered, LoweringTarget, lower
 from ..ethosu.program.access import accesses
 from ..ethosu.program.hazards import schedule
 from ..ethosu.program.program import BufferRole, NpuProgram

@@ -36,7 +36,7 @@ from .host_choice import forced_nodes
 from .legalize import legalize_host
 
 if TYPE_CHECKING:
-    from ..ethosu.lower.lower import LoweringTarget
+    from ..ethosu.lowering import LoweringTarget
     from ..ethosu.relax.partition import HostOperator
 
 
@@ -155,7 +155,7 @@ def build_qdq_module(
     if accelerator == NO_NPU:
         operators = node_operators(imported, None)
     else:
-        from ..ethosu.lower.lower import LoweringTarget
+        from ..ethosu.lowering import LoweringTarget
         from ..ethosu.relax.lowering import lower_for_ethosu
         from ..ethosu.relax.partition import partition_for_ethosu, remaining_operators
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import RefusalError
 from ..ethosu.arch import Architecture
-from ..ethosu.lower.lower import LoweringTarget
+from ..ethosu.lowering import LoweringTarget
 from ..ethosu.stream.decode import Command, decode
 from ..ethosu.time import MemoryMap, cycles_by_model, estimate, sum_bounds
 from ..models.flatbuffer import read_file

@@ -23,7 +23,7 @@ import numpy as np
 from tvm import ir, relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from ..ethosu.lower.tensors import Arithmetic
+from ..ethosu.lower.operands import Arithmetic
 from ..ethosu.relax.partition import with_arithmetic
 from ..models.onnx import read_onnx
 from .errors import imported

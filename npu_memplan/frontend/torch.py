@@ -53,7 +53,7 @@ def import_program(program: Any) -> NodeImport:
     from tvm import relax
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-    from ..ethosu.lower.tensors import Arithmetic
+    from ..ethosu.lower.operands import Arithmetic
     from ..ethosu.relax.partition import with_arithmetic
     from .graph import NodeImport, bound_only, named_after
 

@@ -17,9 +17,8 @@ from tvm import ir, relax
 from .. import planners
 from ..errors import RefusalError
 from ..ethosu.lower.emit import Builder
-from ..ethosu.lower.operands import Operand, Output, Window
+from ..ethosu.lower.operands import Operand, Output, TensorView, Window
 from ..ethosu.lower.scaling import UNITY
-from ..ethosu.lower.views import TensorView
 from ..ethosu.program.access import FeatureMap
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
 from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, parts

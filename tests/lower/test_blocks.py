@@ -13,7 +13,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import Architecture, Shape, accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.access import Role
 from npu_memplan.ethosu.schedule.blocks import BESIDE, BlockChoice, Blocks, block_work
 from npu_memplan.ethosu.schedule.regions import places

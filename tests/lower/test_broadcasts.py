@@ -12,13 +12,11 @@ import pytest
 
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.layers.elementwise import Binary
-from npu_memplan.ethosu.layers.prelu import Prelu
-from npu_memplan.ethosu.layers.squared_difference import SquaredDifference
-from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.layer import Layer, problem
-from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.ethosu.lower.tensors import LayerTensor
+from npu_memplan.ethosu.layers.activation import Prelu
+from npu_memplan.ethosu.layers.elementwise import Binary, SquaredDifference
+from npu_memplan.ethosu.lower.layer import Layer, LayerGraph, problem
+from npu_memplan.ethosu.lower.operands import LayerTensor
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.stream.isa import ElementwiseMode
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent

@@ -11,7 +11,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
-from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.program import NpuProgram, chain_bounds
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.stripes.apply import apply

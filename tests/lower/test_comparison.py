@@ -10,7 +10,7 @@ import pytest
 from fvp_runner import runner
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions

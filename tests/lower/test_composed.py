@@ -7,7 +7,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.emit import LoweringError
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op, Register
 from tests.support.arithmetic_models import binary

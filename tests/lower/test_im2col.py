@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.layers.convolution import Conv
-from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.im2col import forms, im2col
-from npu_memplan.ethosu.lower.lower import Lowered, LoweringTarget, lower
-from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
+from npu_memplan.ethosu.graph_rewrites import forms, im2col
+from npu_memplan.ethosu.layers.matrix import Conv
+from npu_memplan.ethosu.lower.layer import LayerGraph
+from npu_memplan.ethosu.lower.operands import LayerTensor, Padding
+from npu_memplan.ethosu.lowering import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.time import default_memory_map
 from npu_memplan.ethosu.time.estimate import cycles_in_a_row
 from tests.support.on_model import run_program

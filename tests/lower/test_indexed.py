@@ -13,7 +13,7 @@ from fvp_runner import runner
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from npu_memplan.ethosu.stream.decode import Marker
 from npu_memplan.ethosu.stream.encode import encode

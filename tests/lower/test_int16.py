@@ -10,8 +10,8 @@ import pytest
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.softmax import Softmax
-from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.ethosu.lower.tensors import LayerTensor
+from npu_memplan.ethosu.lower.operands import LayerTensor
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from tests.support.arithmetic_models import binary, prelu, unary
 from tests.support.on_model import only_graph, run_program

@@ -12,7 +12,7 @@ import pytest
 
 from npu_memplan import planners
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.overlap import NOTHING
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.order import Part, interleave, parts, rolling_buffer_rows, spans

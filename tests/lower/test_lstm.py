@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.recurrent_models import lstm_layer as layer

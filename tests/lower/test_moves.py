@@ -7,15 +7,11 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.activation import Lookup
-from npu_memplan.ethosu.layers.concat import Concat
-from npu_memplan.ethosu.layers.pad import Pad
+from npu_memplan.ethosu.layers.movement import Concat, Pad, Reshape, Slice
 from npu_memplan.ethosu.layers.pool import PoolKind
-from npu_memplan.ethosu.layers.reshape import Reshape
-from npu_memplan.ethosu.layers.slice import Slice
-from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.lower import Lowered, LoweringTarget, lower
-from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
-from npu_memplan.ethosu.lower.views import TensorView
+from npu_memplan.ethosu.lower.layer import LayerGraph
+from npu_memplan.ethosu.lower.operands import LayerTensor, Padding, TensorView
+from npu_memplan.ethosu.lowering import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from tests.support.chains import Chain

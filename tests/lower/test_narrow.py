@@ -10,12 +10,10 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.layers.convolution import Sums, in_runs
-from npu_memplan.ethosu.lower.emit_context import exact_window
-from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.ethosu.lower.operands import Operand, Window
-from npu_memplan.ethosu.lower.tensors import Padding
-from npu_memplan.ethosu.lower.views import TensorView
+from npu_memplan.ethosu.layers.matrix import Sums, in_runs
+from npu_memplan.ethosu.lower.emit import exact_window
+from npu_memplan.ethosu.lower.operands import Operand, Padding, TensorView, Window
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.access import FeatureMap, Kernel
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from tests.support.against_reference import equals_reference
 from tests.support.movement_models import pad

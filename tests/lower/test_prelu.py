@@ -9,7 +9,7 @@ import pytest
 
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import Lowered, LoweringTarget, lower
+from npu_memplan.ethosu.lowering import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.regions import place_of
 from npu_memplan.ethosu.schedule.stripes.rows import sliced

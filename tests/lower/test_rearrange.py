@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.layers.rearrange import Box, Move, batch_and_space, depth_and_space, picked
+from npu_memplan.ethosu.layers.movement import Box, Move, batch_and_space, depth_and_space, picked
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from tests.support.relax_import import import_relax
 from tests.support.tflite_builder import ModelBuilder

@@ -9,8 +9,8 @@ import pytest
 
 from fvp_runner.npu_model.errors import UninitialisedReadError
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lower.layer import LayerGraph
+from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.program import NpuProgram
 from npu_memplan.ethosu.schedule.replacement import absences, chosen, live_bytes, replaced
 from npu_memplan.ethosu.stream.isa import Op, Register

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.stripes.channels import deep

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_memplan.ethosu.layers.softmax import exp_table
+from npu_memplan.ethosu.lower.operands import LayerTensor
 from npu_memplan.ethosu.lower.scaling import (
     add_scales,
     mean_scale,
@@ -18,7 +19,6 @@ from npu_memplan.ethosu.lower.scaling import (
     reciprocal_scale,
 )
 from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
-from npu_memplan.ethosu.lower.tensors import LayerTensor
 from npu_memplan.fixed_point.functions import exp_on_negative
 from npu_memplan.fixed_point.multiplier import ScaleError, high_mul, multiply_by_quantised, rounding_shift
 

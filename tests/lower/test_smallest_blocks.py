@@ -15,7 +15,7 @@ import pytest
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.ethosu.lower.emit import LayerRefusedError
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from tests.support.arithmetic_models import VALID, binary, convolution, pool, unary
 from tests.support.on_model import only_graph

@@ -11,7 +11,7 @@ import pytest
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.lower import tables
-from npu_memplan.ethosu.lower.tensors import LayerTensor
+from npu_memplan.ethosu.lower.operands import LayerTensor
 from npu_memplan.exactness import Exactness
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.ethosu.schedule.stripes.choose import choose, least_bytes
 from npu_memplan.ethosu.schedule.stripes.copies import cycles_with_copies

@@ -13,7 +13,7 @@ from fvp_runner.npu_model.errors import SelfOverwriteError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.ethosu.layers.pool import PoolKind
-from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram

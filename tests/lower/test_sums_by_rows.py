@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.layers.fully_connected import FullyConnected
+from npu_memplan.ethosu.graph_rewrites import Total, sum_by_rows
+from npu_memplan.ethosu.layers.matrix import FullyConnected
+from npu_memplan.ethosu.layers.movement import Reshape
 from npu_memplan.ethosu.layers.pool import PoolKind, PoolLayer
-from npu_memplan.ethosu.layers.reshape import Reshape
-from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.lower import Lowered, LoweringTarget, lower
-from npu_memplan.ethosu.lower.sums_by_rows import Total, sum_by_rows
-from npu_memplan.ethosu.lower.tensors import Arithmetic, LayerTensor
+from npu_memplan.ethosu.lower.layer import LayerGraph
+from npu_memplan.ethosu.lower.operands import Arithmetic, LayerTensor
+from npu_memplan.ethosu.lowering import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
 from npu_memplan.tuning.cascades import best_choice

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from npu_memplan.ethosu.lower.lower import LoweringTarget
+from npu_memplan.ethosu.lowering import LoweringTarget
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.layers.slice import Slice
-from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.layers.movement import Slice
+from npu_memplan.ethosu.lower.layer import LayerGraph
+from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference

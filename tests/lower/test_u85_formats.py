@@ -6,7 +6,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.access import is_sparse
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from tests.support.arithmetic_models import convolution

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.npu_model.arithmetic import rescale
-from npu_memplan.ethosu.lower.languages.u85_functions import function_words
+from npu_memplan.ethosu.lower.languages import function_table_u85
 from npu_memplan.ethosu.stream.isa import ActivationFunction, TableKind
 
 _REACH = 1 << 18  # both functions are at their limits beyond half of this
@@ -20,7 +20,7 @@ _REACH = 1 << 18  # both functions are at their limits beyond half of this
     ],
 )
 def test_every_value(function: ActivationFunction, kind: TableKind, built_in: object) -> None:
-    words = function_words(function)
+    words = function_table_u85(function)
     assert words.shape == (512,)
     values = np.arange(-_REACH, _REACH)
     found = rescale.look_up(kind, words.astype(np.uint32).view(np.uint8), values)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import LoweringTarget, lower
+from npu_memplan.ethosu.lowering import LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op, PoolMode
 from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map

@@ -16,7 +16,7 @@ from fvp_runner.references.interpreters import open_interpreter
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import compile_model
-from npu_memplan.ethosu.lower.lower import LoweringTarget
+from npu_memplan.ethosu.lowering import LoweringTarget
 from npu_memplan.exactness import Claim, summary
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite.lifted import import_host_only

@@ -11,7 +11,7 @@ import pytest
 
 from fvp_runner.references.interpreters import Reference
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite.lowered import build_module

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.relax.layout import has_nchw, to_nhwc
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from tests.support.on_model import only_graph, run_program

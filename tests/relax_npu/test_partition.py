@@ -16,8 +16,8 @@ from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 import npu_memplan as nm
 from npu_memplan.ethosu.arch import AcceleratorError
 from npu_memplan.ethosu.layers import COMPOSITES
-from npu_memplan.ethosu.layers.convolution import Conv
-from npu_memplan.ethosu.layers.pad import Pad
+from npu_memplan.ethosu.layers.matrix import Conv
+from npu_memplan.ethosu.layers.movement import Pad
 from npu_memplan.ethosu.layers.softmax import Softmax
 from npu_memplan.ethosu.reading.patterns import host_call
 from npu_memplan.ethosu.reading.reader import bindings_of
@@ -90,7 +90,7 @@ def test_pads_are_folded_and_each_split_is_a_view(shared_model: Callable[[str], 
     module = nm.relax.partition_for_ethosu(import_relax(shared_model("mobilenet_v2_pt2tflite_int8").read_bytes()))
     graph = only_graph(module)
     assert sum(isinstance(layer, Pad) for layer in graph.layers) == 18
-    from npu_memplan.ethosu.lower.fold import fold_pads
+    from npu_memplan.ethosu.graph_rewrites import fold_pads
 
     assert not any(isinstance(layer, Pad) for layer in fold_pads(graph).layers)
 

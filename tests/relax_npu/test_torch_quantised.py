@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.frontend.torch import TorchImportError, _Converters, from_quantised_program
 from npu_memplan.relax import host_operators, lower_for_ethosu, partition_for_ethosu
 from tests.support.digits_network import Digits, digits

@@ -11,7 +11,7 @@ import numpy as np
 
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import FEW_BYTES, LoweringTarget, lower
+from npu_memplan.ethosu.lowering import FEW_BYTES, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.on_model import only_graph, random_inputs, run_program

@@ -10,13 +10,12 @@ import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.layers.activation import Lookup
-from npu_memplan.ethosu.layers.concat import Concat
-from npu_memplan.ethosu.layers.convolution import Conv
 from npu_memplan.ethosu.layers.elementwise import Binary
+from npu_memplan.ethosu.layers.matrix import Conv
+from npu_memplan.ethosu.layers.movement import Concat
 from npu_memplan.ethosu.layers.pool import PoolKind, PoolLayer
-from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.layer import Layer
-from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
+from npu_memplan.ethosu.lower.layer import Layer, LayerGraph
+from npu_memplan.ethosu.lower.operands import LayerTensor, Padding
 from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram

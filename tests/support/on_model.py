@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lower.layer import LayerGraph
+from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer
 from npu_memplan.ethosu.stream.decode import Command, Marker, Wait

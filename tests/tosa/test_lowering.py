@@ -14,7 +14,7 @@ from fvp_runner.references.other_formats import TosaReference, tool
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.lowering import lower
 from npu_memplan.exactness import TOSA_LAYERS
 from npu_memplan.frontend.tosa.layers import TosaLayersError, build_layers
 from npu_memplan.models.tosa import read_tosa_graph

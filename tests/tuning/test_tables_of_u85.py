@@ -9,7 +9,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65, ETHOS_U85
-from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.access import Role, accesses
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early

@@ -1,49 +1,25 @@
-"""What the NPU can do, one file for each kind of layer: limits, storage, operations, and how Relax programs write it.
+"""What the NPU can do, one file for each family of layers: limits, storage, operations, and how Relax writes them.
 
-Invariant: everything about a layer is in its record; no other module branches on a layer's kind, but for `lower.fold`.
+Invariant: everything about a layer is in its record; only `graph_rewrites` branches on a layer's kind elsewhere.
 The records are in the order of their priority, lowest first: where the calls of two composites overlap, the later one
 has them.
 """
 
 from __future__ import annotations
 
-from ..lower.record import COMPOSITES, Composite, Record, parse, register
-from . import (
-    activation,
-    argmax,
-    batch_matmul,
-    comparison,
-    concat,
-    convolution,
-    elementwise,
-    fully_connected,
-    gather,
-    indexed,
-    leaky_relu,
-    lstm,
-    pad,
-    pool,
-    prelu,
-    rearrange,
-    requantize,
-    reshape,
-    resize,
-    reverse,
-    select,
-    slice,
-    softmax,
-    squared_difference,
-    transpose,
-)
+from ..reading.reader import COMPOSITES, Composite, Record, parse_composite, register
+from . import activation, elementwise, indexed, lstm, matrix, movement, pool, resize, softmax
 
-__all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
+__all__ = ["COMPOSITES", "Composite", "Record", "parse_composite", "register"]
 
 _RECORDS = (
-    *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
-    *(gather.RECORD, indexed.RECORD, argmax.RECORD, reverse.RECORD, rearrange.RECORD),
-    *(activation.RECORD, leaky_relu.RECORD, softmax.RECORD, pool.RECORD),
-    *(elementwise.RECORD, comparison.RECORD, select.RECORD, squared_difference.RECORD, prelu.RECORD),
-    *(fully_connected.RECORD, batch_matmul.RECORD, convolution.RECORD, lstm.RECORD),
+    *(movement.RESHAPE_RECORD, movement.TRANSPOSE_RECORD, movement.SLICE_RECORD, movement.PAD_RECORD, resize.RECORD),
+    *(activation.REQUANTIZE_RECORD, movement.CONCAT_RECORD, movement.GATHER_RECORD, indexed.RECORD),
+    *(pool.ARGMAX_RECORD, movement.REVERSE_RECORD, movement.REARRANGE_RECORD, activation.ACTIVATION_RECORD),
+    *(activation.LEAKY_RELU_RECORD, softmax.RECORD, pool.POOL_RECORD, elementwise.ELEMENTWISE_RECORD),
+    *(elementwise.COMPARISON_RECORD, elementwise.SELECT_RECORD, elementwise.SQUARED_DIFFERENCE_RECORD),
+    *(activation.PRELU_RECORD, matrix.FULLY_CONNECTED_RECORD, matrix.BATCH_MATMUL_RECORD, matrix.CONVOLUTION_RECORD),
+    lstm.RECORD,
 )
 
 for _record in _RECORDS:

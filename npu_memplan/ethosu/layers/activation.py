@@ -1,24 +1,27 @@
-"""Functions of one value: tables of 8 bits, and the NPU's own functions of 16."""
+"""Functions of one value: tables, the NPU's own functions, leaky and parametric RELU, other scales and types.
+
+Invariant: the result of each value is the one that TFLite's reference computes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ...fixed_point.multiplier import divide_scales, multiply_by_quantised
 from ..lower import tables
-from ..lower.emit_context import EmitContext
-from ..lower.layer import Layer, Limits, StorageTraits
-from ..lower.operands import Output, Window
-from ..lower.record import Composite, Record
-from ..lower.scaling import UNITY, squash_scale
-from ..lower.tensors import LayerTensor
+from ..lower.emit import Builder, EmitContext, reshaped
+from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
+from ..lower.operands import INT16, Arithmetic, LayerTensor, Operand, Output, Window
+from ..lower.scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
 from ..reading import patterns as p
-from ..reading.reader import DescribedCall, Match, Reader, RejectedError, number
-from ..stream.isa import ActivationFunction, PoolMode
+from ..reading.patterns import host_call
+from ..reading.reader import Composite, DescribedCall, Match, Reader, Record, RejectedError, number
+from ..stream.isa import BRICK_CHANNELS, ActivationFunction, ElementwiseMode, PoolMode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +146,7 @@ def _hard_swish(reader: Reader, root: Any) -> Match:
     return Match.of(layer, out, source)
 
 
-RECORD = Record(
+ACTIVATION_RECORD = Record(
     (Lookup, Interpolation, Squash),
     (
         _composite("sigmoid", lambda reader, ifm, out, _: tables.sigmoid(ifm, out, reader.arithmetic)),
@@ -155,3 +158,189 @@ RECORD = Record(
         Composite("table", p.host_call, _parse_table),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeakyRelu(Layer):
+    """x, or `slope` * x below zero; of int16, whose zero point is 0."""
+
+    slope: float
+
+    limits: ClassVar[Limits] = Limits()
+    traits: ClassVar[StorageTraits] = StorageTraits()
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        return None if self.slope >= 0 else f"its slope {self.slope:g} is below zero; scales of the NPU are not"
+
+    def emit(self, context: EmitContext) -> None:
+        """A maximum takes as many cycles as the memory; a sum, of which one part has to be 0, some more."""
+        x, out = (context.tensors[name] for name in (*self.inputs, self.output))
+        ifm, ofm, builder = context.operand(x.name), context.operand(out.name), context.builder
+        low, high = out.limits
+        scales = [quantise_multiplier(double(x.scale) * slope / double(out.scale)) for slope in (1, double(self.slope))]
+        is_maximum = self.slope <= 1 and _is_maximum(*scales)
+        clamps = [(low, high)] * 2 if is_maximum else [(0, high), (low, 0)]
+        one, parts = builder.scalar(1, x.dtype), list[Operand]()
+        for name, scale, clamp in zip(("above", "below"), scales, clamps, strict=True):
+            part = builder.temporary(f"{self.output}_{name}", ofm.view.shape, out.dtype)
+            builder.elementwise(ElementwiseMode.MUL, ifm, one, part, context.output(clamp, scale))
+            parts.append(part)
+        above, below = parts
+        mode, unscaled = (ElementwiseMode.MAX, None) if is_maximum else (ElementwiseMode.ADD, (1, 1))  # of equal units
+        builder.elementwise(mode, above, below, ofm, Output((low, high), UNITY), operand_scales=unscaled)
+
+
+def _is_maximum(above: Scale, below: Scale) -> bool:
+    """Whether the larger of both products is the result, for every int16: roundings may turn close ones round."""
+    values = np.arange(INT16[0], INT16[1] + 1, dtype=np.int64)
+    upper, lower = (multiply_by_quantised(values, scale.multiplier, scale.exponent) for scale in (above, below))
+    return bool(np.array_equal(np.maximum(upper, lower), np.where(values < 0, lower, upper)))
+
+
+def _parse_leaky_relu(reader: Reader, root: Any) -> Match:
+    call, out, _, (source,) = reader.of_real(root, "nn.leakyrelu")
+    if source[0].dtype != "int16":
+        raise RejectedError("it is of 8 bits, which go by a table")
+    return Match.of(LeakyRelu("leaky_relu", ("0",), "out", float(call.attrs.alpha)), out, source)
+
+
+LEAKY_RELU_RECORD = Record(
+    (LeakyRelu,), (Composite("leaky_relu_int16", partial(p.unary, "nn.leakyrelu"), _parse_leaky_relu),)
+)
+
+
+_MAX_WIDTH = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prelu(Layer):
+    """x, or slope * x below zero; the slopes are the second input, broadcast where they are smaller."""
+
+    limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "int16")))
+    traits: ClassVar[StorageTraits] = StorageTraits()
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        data, slopes = inputs
+        if data.dtype == "uint8":
+            return "its tensors are uint8; slopes below zero need int8 or int16"
+        if slopes.dtype != data.dtype and slopes.data is None:
+            return f"its slopes are {slopes.dtype} and computed, its tensors {data.dtype}"
+        if data.hwc != output.hwc or any(s not in (1, n) for s, n in zip(slopes.hwc, output.hwc, strict=True)):
+            return f"its slopes {list(slopes.shape)} cannot be broadcast to {list(output.shape)} by the NPU"
+        return None
+
+    def emit(self, context: EmitContext) -> None:
+        """Positive values rescaled plus negative values times slopes: one of the two is the output's zero.
+
+        Both are of the output's type, so each step may overwrite what it reads last: one map besides input and output.
+        """
+        x, slopes, out = (context.tensors[n] for n in (*self.inputs, self.output))
+        above = quantise_multiplier(double(x.scale) / double(out.scale))
+        below = quantise_multiplier(double(x.scale) * double(slopes.scale) / double(out.scale))
+        builder, ifm, ofm = context.builder, context.operand(x.name), context.operand(out.name)
+        ifm2, zero, (low, high) = self._slopes(context, ofm), out.zero_point, out.limits
+        nothing = builder.scalar(ifm.zero_point, x.dtype, ifm.zero_point)
+        negative = builder.temporary(f"{self.output}_negative", ofm.view.shape, x.dtype, ifm.zero_point)
+        pays = context.for_cycles and ofm.shape.depth >= BRICK_CHANNELS and 2 * ofm.shape.width <= _MAX_WIDTH
+        positive, sloped, pairs = (self._side_by_side if pays else self._apart)(builder, ofm)
+        builder.pool(PoolMode.AVERAGE, ifm, positive, Window(), Output((zero, high), above))
+        builder.elementwise(ElementwiseMode.MIN, ifm, nothing, negative, Output((low, high), UNITY))
+        builder.elementwise(ElementwiseMode.MUL, negative, ifm2, sloped, Output((low, high), below))
+        if pairs is not None:
+            builder.pool(PoolMode.AVERAGE, pairs, ofm, Window((1, 2), (1, 2)), Output((low, high), UNITY))
+        else:
+            unscaled = (1, 1)  # both are in units of the result
+            output = Output((low, high), UNITY)
+            builder.elementwise(ElementwiseMode.ADD, positive, sloped, ofm, output, operand_scales=unscaled)
+
+    def _slopes(self, context: EmitContext, ofm: Operand) -> Operand:
+        """In the type of the values: those of int16 have constants of int8, as numbers without a zero point."""
+        slopes = context.tensors[self.inputs[1]]
+        if slopes.dtype == ofm.dtype:
+            return context.second(slopes.name, ofm)
+        assert slopes.data is not None
+        values = (slopes.data.astype(np.int64) - slopes.zero_point).astype(ofm.dtype)
+        view = context.builder.constant_view(values).hwc()
+        assert view is not None
+        return Operand(view, ofm.dtype)
+
+    def _apart(self, builder: Builder, ofm: Operand) -> tuple[Operand, Operand, None]:
+        """Maps of their own for what is positive, and what is negative with slopes."""
+        maps = (f"{self.output}_{name}" for name in ("positive", "sloped"))
+        positive, sloped = (builder.temporary(name, ofm.view.shape, ofm.dtype, ofm.zero_point) for name in maps)
+        return positive, sloped, None
+
+    def _side_by_side(self, builder: Builder, ofm: Operand) -> tuple[Operand, Operand, Operand]:
+        """The same in the channels of one map, and that map as pairs of columns.
+
+        A pool adds pairs in half the time of a sum of two maps, in the bytes of one map more; few channels, which are
+        not read 16 at a time, would take longer.
+        """
+        height, width, depth = ofm.view.shape
+        both = builder.temporary(f"{self.output}_parts", (height, width, 2 * depth), ofm.dtype, ofm.zero_point)
+        halves = [both.view.box((0, 0, first), ofm.view.shape) for first in (0, depth)]
+        positive, sloped = (replace(both, view=half) for half in halves if half is not None)
+        return positive, sloped, reshaped(both, (height, 2 * width, depth))
+
+
+def _parse_prelu(reader: Reader, root: Any) -> Match:
+    call = DescribedCall(reader, root)
+    inputs = call.activation("input", "0"), call.operand("alpha", "1")
+    return Match.of(Prelu("prelu", ("0", "1"), "out"), call.output(), *inputs)
+
+
+PRELU_RECORD = Record((Prelu,), (Composite("prelu", host_call, _parse_prelu),))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requantize(Layer):
+    """Other scale and zero point, by one rescale of the NPU."""
+
+    clamp: tuple[int, int]
+    stated: Scale | None = None  # None: the tensors' scales say it
+    other_type: bool = False  # all that changes is how the same numbers are stored, and its readers read either
+
+    limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
+
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
+        """Either layout; the input's bytes where those mean the same."""
+        bricks = (*self.inputs, self.output)
+        return StorageTraits(bricks=bricks, moves=True, view=lambda x: x) if self.other_type else StorageTraits(bricks)
+
+    def emit(self, context: EmitContext) -> None:
+        if self.other_type and self.output not in context.storage.copies:
+            return
+        if self.stated is None:
+            output = context.rescaled(self.inputs[0], self.output, self.clamp)
+        else:
+            output = context.output(self.clamp, self.stated)
+        ifm, ofm = context.operand(self.inputs[0]), context.operand(self.output)
+        context.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+
+
+def _patterns() -> Iterator[p.Pattern]:
+    yield from p.finished(p.dequantized(p.anything()))
+
+
+def _parse_requantize(reader: Reader, root: Any) -> Match:
+    out, real, clamp = reader.quantised(root)
+    source = reader.activation(real, "0")
+    if source[1] is None:
+        raise RejectedError("it only changes a constant")
+    stated = _scale_of_litert(source[0], out) if _is_litert_activation(reader, root, out) else None
+    return Match.of(Requantize("requantize", ("0",), "out", clamp, stated), out, source)
+
+
+def _is_litert_activation(reader: Reader, root: Any, out: LayerTensor) -> bool:
+    """Whether LiteRT has the reference: of limits other than RELU's, and of RELU of uint8."""
+    result, _ = reader.clipped(root, "quantize")
+    limited = reader.call(root, "clip") is not None or reader.call(result.args[0], "clip") is not None
+    rectified = reader.call(result.args[0], "nn.relu") is not None
+    return reader.arithmetic is Arithmetic.TFLITE and (limited or (rectified and out.dtype == "uint8"))
+
+
+def _scale_of_litert(source: LayerTensor, out: LayerTensor) -> Scale:
+    return quantise_multiplier(divide_scales(double(source.scale), double(out.scale), single=True))
+
+
+REQUANTIZE_RECORD = Record((Requantize,), (Composite("requantize", _patterns, _parse_requantize),))

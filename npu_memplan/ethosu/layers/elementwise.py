@@ -1,21 +1,26 @@
-"""Elementwise operations of one or two tensors by one NPU operation."""
+"""Operations of two tensors, element by element: sums, products, comparisons, choices, squared differences.
+
+Invariant: what is broadcast is read with strides of 0 where the NPU can, and refused elsewhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from ..lower.emit_context import EmitContext
+import numpy as np
+
+from ...fixed_point.multiplier import multiply_by_quantised
+from ..lower.emit import EmitContext, LoweringError
 from ..lower.layer import Layer, Limits, StorageTraits
-from ..lower.operands import Operand, Output
-from ..lower.record import Composite, Record
-from ..lower.scaling import UNITY, AddScales, add_scales, mul_scale
-from ..lower.tensors import LayerTensor
+from ..lower.operands import INT8, INT16, INT32, Arithmetic, LayerTensor, Operand, Output, TensorView, Window
+from ..lower.scaling import UNITY, AddScales, Scale, add_scales, double, mul_scale, quantise_multiplier
 from ..reading import patterns as p
-from ..reading.reader import Match, Reader
-from ..stream.isa import ElementwiseMode
+from ..reading.patterns import host_call
+from ..reading.reader import Composite, DescribedCall, Match, Reader, Record, RejectedError, plain
+from ..stream.isa import ElementwiseMode, PoolMode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +131,7 @@ def _composite(name: str, mode: ElementwiseMode) -> Composite:
     return Composite(name, partial(p.of_real, name, 2), partial(_parse, name, mode))
 
 
-RECORD = Record(
+ELEMENTWISE_RECORD = Record(
     (Abs, Binary),
     (
         Composite("abs", partial(p.unary, "abs"), _absolute),
@@ -137,3 +142,290 @@ RECORD = Record(
         _composite("add", ElementwiseMode.ADD),
     ),
 )
+
+
+_FRACTION_BITS = 7  # of the operands of TFLite's squared difference
+_UNSCALED = (1, 1)  # operand scales of a difference of equal units
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SquaredDifference(OfTwo):
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        if (unfit := OfTwo.unsupported_reason(self, inputs, output)) is not None:
+            return unfit
+        return "its tensors are uint8; squares of differences need int8 or int16" if output.dtype == "uint8" else None
+
+    def emit(self, context: EmitContext) -> None:
+        """Both operands in units of twice the larger scale, or 1/128 of that, subtracted, multiplied by itself.
+
+        A difference of int16 may have 17 bits.
+        """
+        first, second, ifm, ifm2, ofm, _ = self._operands(context)
+        result, builder = context.tensors[self.output], context.builder
+        twice = 2 * max(double(first.scale), double(second.scale))
+        a = self._with_fraction(context, "a", ifm, first, quantise_multiplier(double(first.scale) / twice))
+        b = self._with_fraction(context, "b", ifm2, second, quantise_multiplier(double(second.scale) / twice))
+        wide = result.dtype == "int16"
+        limits, dtype, fraction = (INT32, "int32", 0) if wide else (INT16, "int16", _FRACTION_BITS)
+        difference = builder.temporary(f"{self.output}_difference", ofm.view.shape, dtype)
+        builder.elementwise(ElementwiseMode.SUB, a, b, difference, Output(limits, UNITY), operand_scales=_UNSCALED)
+        square = quantise_multiplier(twice * twice / ((1 << 2 * fraction) * double(result.scale)))
+        output = Output(self.clamp, square)
+        if wide:  # a product of int32 has no scale but a shift
+            product = builder.temporary(f"{self.output}_product", ofm.view.shape, dtype)
+            builder.elementwise(ElementwiseMode.MUL, difference, difference, product, Output(INT32, UNITY))
+            nothing = builder.scalar(0, dtype)
+            builder.elementwise(ElementwiseMode.ADD, product, nothing, ofm, output, operand_scales=_UNSCALED)
+        else:
+            builder.elementwise(ElementwiseMode.MUL, difference, difference, ofm, output)
+
+    def _with_fraction(
+        self, context: EmitContext, label: str, operand: Operand, tensor: LayerTensor, scale: Scale
+    ) -> Operand:
+        """`operand * scale` in int16, of int8 with 7 bits of fraction."""
+        builder, bits = context.builder, 0 if tensor.dtype == "int16" else _FRACTION_BITS
+        if tensor.data is not None:
+            values = tensor.data.astype(np.int64) - tensor.zero_point
+            scaled = multiply_by_quantised(values << bits, scale.multiplier, scale.exponent)
+            view = builder.constant_view(scaled.astype(np.int16).reshape(operand.view.shape))
+            return replace(operand, view=view, dtype="int16", zero_point=0, scalar=None)
+        result = builder.temporary(f"{self.output}_{label}", operand.view.shape, "int16")
+        if not bits:
+            builder.pool(PoolMode.AVERAGE, operand, result, Window(), Output(INT16, scale))
+        else:
+            factor = builder.scalar(127, "int8", -1)  # 128
+            builder.elementwise(ElementwiseMode.MUL, operand, factor, result, Output(INT16, scale))
+        return result
+
+
+def _squared_difference_patterns() -> Iterator[p.Pattern]:
+    difference = p.op("subtract", p.dequantized(p.anything()), p.dequantized(p.anything()))
+    yield from p.finished(p.op("multiply", difference, difference))
+
+
+def _parse_squared_difference(reader: Reader, root: Any) -> Match:
+    if reader.arithmetic is Arithmetic.REAL:
+        raise RejectedError("the NPU's operands have too few bits for a squared difference that is rounded once")
+    out, real, clamp = reader.quantised(root)
+    call = reader.need(reader.need(real, "multiply").args[0], "subtract")
+    inputs = (reader.activation(call.args[i], str(i)) for i in range(2))
+    return Match.of(SquaredDifference("squared_difference", ("0", "1"), "out", clamp), out, *inputs)
+
+
+SQUARED_DIFFERENCE_RECORD = Record(
+    (SquaredDifference,), (Composite("squared_difference", _squared_difference_patterns, _parse_squared_difference),)
+)
+
+
+_MOST_IMAGES = 64
+Shape = tuple[int, ...]
+
+
+def four(shape: Shape) -> Shape:
+    """`shape` in four dimensions."""
+    return (1,) * (4 - len(shape)) + shape
+
+
+def joined(first: Shape, second: Shape) -> Shape:
+    """The shape of both; none where neither has it."""
+    made = tuple(max(pair) for pair in zip(first, second, strict=True))
+    fit = all(n in (1, m) for shape in (first, second) for n, m in zip(shape, made, strict=True))
+    return made if fit and made in (first, second) else ()
+
+
+def unfit(shapes: Sequence[Shape], joins: Sequence[tuple[Shape, Shape]]) -> str | None:
+    """Why maps of `shapes`, of which the last is the result, cannot meet in these pairs, of which the last has it."""
+    whole = shapes[-1]
+    if not folds(shapes) and whole[0] > _MOST_IMAGES:
+        return f"it broadcasts parts of {whole[0]} images; at most {_MOST_IMAGES} pay on the NPU"
+    if not all(a and b and joined(a, b) for a, b in joins) or joined(*joins[-1]) != whole:
+        stated = ", ".join(str(list(shape)) for shape in shapes[:-1])
+        return f"its operands, {stated}, would have to be broadcast to {list(whole)} two at a time"
+    return None
+
+
+def folds(shapes: Sequence[Shape]) -> bool:
+    """Whether rows of all images are rows of one: nothing is broadcast along only one of the two."""
+    images, height = shapes[-1][:2]
+    return images == 1 or all(shape[:2] in ((images, height), (1, 1)) for shape in shapes)
+
+
+def images(context: EmitContext, names: Sequence[str], shapes: Sequence[Shape]) -> Iterator[list[TensorView]]:
+    """The tensors as [H, W, C], the result last: all images as one, or of each what it needs."""
+    views = [_dense(context.view(name), shape) for name, shape in zip(names, shapes, strict=True)]
+    if folds(shapes):
+        yield [_dense(view, (n * h, w, c)) for view, (n, h, w, c) in zip(views, shapes, strict=True)]
+        return
+    for image in range(shapes[-1][0]):
+        yield [_image(view, image) for view in views]
+
+
+def combine(context: EmitContext, mode: ElementwiseMode, first: Operand, second: Operand, made: Operand) -> None:
+    """One operation without scales."""
+    info, swap = np.iinfo(made.dtype), first.view.shape != made.view.shape
+    ifm, ifm2 = (second, first) if swap else (first, second)
+    context.builder.elementwise(mode, ifm, ifm2, made, Output((int(info.min), int(info.max)), UNITY), swap=swap)
+
+
+def combined(
+    context: EmitContext, mode: ElementwiseMode, first: Operand, second: Operand, name: str, dtype: str
+) -> Operand:
+    """The same into a map of its own."""
+    made = context.builder.temporary(name, joined(first.view.shape, second.view.shape), dtype)
+    combine(context, mode, first, second, made)
+    return made
+
+
+def _dense(view: TensorView, shape: Shape) -> TensorView:
+    found = view.reshaped(shape)
+    if found is None:
+        raise LoweringError(f"the bytes of {view} are not dense: they cannot be read as {shape}")
+    return found
+
+
+def _image(view: TensorView, image: int) -> TensorView:
+    """One of the images, or the one that is of all."""
+    first = image * view.strides[0] if view.shape[0] > 1 else 0
+    return replace(view, offset=view.offset + first, shape=view.shape[1:], strides=view.strides[1:])
+
+
+_LEFT_SHIFT = 8  # of TFLite's operands
+Numbers = tuple[int, ...]  # of each value of 8 bits, from the least on
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedMaps(Layer):
+    """Whether the first is equal to, not equal to, at least or more than the second (CMP_EQ to CMP_GT)."""
+
+    mode: ElementwiseMode
+    numbers: tuple[Numbers, Numbers] | None  # that are compared of each operand; None: stored values
+
+    limits: ClassVar[Limits] = Limits(results=frozenset(("bool",)))
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as images, or all of them as one
+    only_u85: ClassVar[str] = "it compares values, which only Ethos-U85 does"
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        if inputs[0].dtype == "int16":
+            return "its tensors are int16; values of 8 bits are compared"
+        first, second, whole = (four(tensor.shape) for tensor in (*inputs, output))
+        return unfit((first, second, whole), ((first, second),))
+
+    def emit(self, context: EmitContext) -> None:
+        """All bits of a true result are set, of which the lowest stays."""
+        names = (*self.inputs, self.output)
+        tensors = [context.tensors[name] for name in names]
+        for *views, made in images(context, names, [four(tensor.shape) for tensor in tensors]):
+            operands = [Operand(view, tensor.dtype) for view, tensor in zip(views, tensors, strict=False)]
+            if self.numbers is not None:
+                pairs = zip(operands, self.numbers, strict=True)
+                operands = [_looked_up(context, operand, numbers, self.output) for operand, numbers in pairs]
+            mask = combined(context, self.mode, operands[0], operands[1], f"{self.output}_mask", "int8")
+            combine(context, ElementwiseMode.AND, mask, context.builder.scalar(1, "int8"), Operand(made, "int8"))
+
+
+def _looked_up(context: EmitContext, operand: Operand, numbers: Numbers, name: str) -> Operand:
+    """The numbers of an operand's values, as int32."""
+    made = context.builder.temporary(f"{name}_numbers", operand.view.shape, "int32")
+    index = replace(made, zero_point=INT8[0] - int(np.iinfo(operand.dtype).min))  # tables are indexed by signed values
+    output = Output(INT8, UNITY, table=np.array(numbers, np.int64))
+    context.builder.pool(PoolMode.AVERAGE, operand, index, Window(), output)
+    return made
+
+
+def compared(numbers: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers] | None:
+    """None where stored values are in the order of these numbers, and as different."""
+    return None if numbers[0] == numbers[1] and (np.diff(numbers[0]) > 0).all() else numbers
+
+
+# ---------------------------------------------------------------------- in Relax
+
+_MODES = {  # the mode, and whether the operands change places
+    "equal": (ElementwiseMode.CMP_EQ, False),
+    "not_equal": (ElementwiseMode.CMP_NE, False),
+    "greater": (ElementwiseMode.CMP_GT, False),
+    "greater_equal": (ElementwiseMode.CMP_GE, False),
+    "less": (ElementwiseMode.CMP_GT, True),
+    "less_equal": (ElementwiseMode.CMP_GE, True),
+}
+
+
+def _patterns(name: str) -> Iterator[p.Pattern]:
+    yield p.op(name, p.dequantized(p.anything()), p.dequantized(p.anything()))
+
+
+def _parse_comparison(name: str, reader: Reader, root: Any) -> Match:
+    call, (mode, swapped) = reader.need(root, name), _MODES[name]
+    order = call.args[::-1] if swapped else call.args
+    inputs = [reader.activation(operand, str(place)) for place, operand in enumerate(order)]
+    first, second = (tensor for tensor, _ in inputs)
+    same = (first.scale, first.zero_point, first.dtype) == (second.scale, second.zero_point, second.dtype)
+    if reader.arithmetic is Arithmetic.REAL:
+        if not same:
+            raise RejectedError("it compares real numbers of two scales or zero points")
+        numbers = None
+    else:
+        numbers = compared((_numbers(first), _numbers(second)))
+    return Match.of(ComparedMaps(name, ("0", "1"), "out", mode, numbers), plain(call, "out"), *inputs)
+
+
+def _numbers(tensor: LayerTensor) -> Numbers:
+    """As TFLite's reference compares them: in fixed point, with eight bits more than whole numbers."""
+    if not 0 < tensor.scale < 1:
+        raise RejectedError(f"its tensor has scale {tensor.scale}; the reference takes those below 1")
+    if tensor.dtype == "int16":
+        raise RejectedError("its tensors are int16; values of 8 bits are compared")
+    least, most = tensor.limits
+    values, scale = np.arange(least, most + 1, dtype=np.int64) - tensor.zero_point, quantise_multiplier(tensor.scale)
+    made = multiply_by_quantised(values << _LEFT_SHIFT, scale.multiplier, scale.exponent)
+    return tuple(int(v) for v in made)
+
+
+COMPARISON_RECORD = Record(
+    (ComparedMaps,),
+    tuple(Composite(name, partial(_patterns, name), partial(_parse_comparison, name)) for name in _MODES),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Select(Layer):
+    """An element of the second input where the first is true, else one of the third; any may be broadcast."""
+
+    by_row: bool = False  # the flags are one for each index of the first dimension
+
+    limits: ClassVar[Limits] = Limits(chooser=(0, frozenset(("bool",))))
+    traits: ClassVar[StorageTraits] = StorageTraits(dense=True)  # its tensors are seen as images, or all of them as one
+    only_u85: ClassVar[str] = "it masks bits, which only Ethos-U85 does"
+
+    def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
+        flags, yes, no, whole = self._shapes((*inputs, output))
+        return unfit((flags, yes, no, whole), ((flags, yes), (flags, no), (joined(flags, yes), joined(flags, no))))
+
+    def emit(self, context: EmitContext) -> None:
+        """A mask of the flags, what it leaves of either, and both together."""
+        names = (*self.inputs, self.output)
+        tensors = tuple(context.tensors[name] for name in names)
+        dtype = "int16" if tensors[-1].element_bytes == 2 else "int8"
+        for flags, yes, no, made in images(context, names, self._shapes(tensors)):
+            zero, label = context.builder.scalar(0, "int8"), f"{self.output}_"
+            mask = combined(context, ElementwiseMode.CMP_NE, Operand(flags, "int8"), zero, f"{label}mask", dtype)
+            chosen = combined(context, ElementwiseMode.AND, Operand(yes, dtype), mask, f"{label}chosen", dtype)
+            other = combined(context, ElementwiseMode.AND_NOT, Operand(no, dtype), mask, f"{label}other", dtype)
+            combine(context, ElementwiseMode.OR, chosen, other, Operand(made, dtype))
+
+    def _shapes(self, tensors: tuple[LayerTensor, ...]) -> list[Shape]:
+        """With flags of rows in the first dimension."""
+        shapes = [tensor.shape for tensor in tensors]
+        if self.by_row:
+            shapes[0] = (*shapes[0], *(1,) * (len(shapes[-1]) - 1))
+        return [four(shape) for shape in shapes]
+
+
+def _parse_select(reader: Reader, root: Any) -> Match:
+    call = DescribedCall(reader, root)
+    names = ("condition", "first", "second" if call.has("second") else "first")  # a tensor twice is one parameter
+    inputs = (call.operand(name, str(place)) for place, name in enumerate(names))
+    layer = Select("select", ("0", "1", "2"), "out", bool(call.layer["by_row"]))
+    return Match.of(layer, call.output(), *inputs)
+
+
+SELECT_RECORD = Record((Select,), (Composite("select", host_call, _parse_select),))

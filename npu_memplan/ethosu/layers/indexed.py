@@ -12,18 +12,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..lower.emit import Builder, LoweringError
-from ..lower.emit_context import EmitContext
+from ..lower.emit import Builder, EmitContext, LoweringError
 from ..lower.emit_u85 import Rows, move_rows
 from ..lower.layer import Layer, Limits, StorageTraits
-from ..lower.operands import Operand, Output, Window
-from ..lower.record import Composite, Record
+from ..lower.operands import INT32, LayerTensor, Operand, Output, TensorView, Window
 from ..lower.scaling import UNITY
-from ..lower.tensors import INT32, LayerTensor
-from ..lower.views import TensorView
 from ..program.access import INDEX_BYTES
 from ..reading.patterns import host_call
-from ..reading.reader import DescribedCall, Input, Match, Reader
+from ..reading.reader import Composite, DescribedCall, Input, Match, Reader, Record
 from ..stream.isa import ElementwiseMode, PoolMode
 
 _MOST_TRANSFERS = 64  # more take longer than the host

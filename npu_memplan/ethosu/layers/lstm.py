@@ -17,16 +17,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lower.emit_context import EmitContext
+from ..lower.emit import EmitContext
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
-from ..lower.operands import Operand, Output, Window
-from ..lower.record import Composite, Record
+from ..lower.operands import INT8, INT16, LayerTensor, Operand, Output, TensorView, Window
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
-from ..lower.tensors import INT8, INT16, LayerTensor
-from ..lower.views import TensorView
 from ..program.program import BufferRole
 from ..reading.patterns import host_call
-from ..reading.reader import DescribedCall, Match, Reader
+from ..reading.reader import Composite, DescribedCall, Match, Reader, Record
 from ..stream.isa import ActivationFunction, ElementwiseMode, PoolMode
 
 _GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15

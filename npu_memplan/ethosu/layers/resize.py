@@ -21,15 +21,12 @@ import numpy as np
 
 from ..arch import Architecture, Language
 from ..lower import emit_u85
-from ..lower.emit import Builder
-from ..lower.emit_context import EmitContext
+from ..lower.emit import Builder, EmitContext
 from ..lower.layer import Layer, Limits, StorageTraits
-from ..lower.operands import Operand, Output, Positions, Window
-from ..lower.record import Composite, Record
+from ..lower.operands import Arithmetic, LayerTensor, Operand, Output, Padding, Positions, Window
 from ..lower.scaling import UNITY, Scale
-from ..lower.tensors import Arithmetic, LayerTensor, Padding
 from ..reading import patterns as p
-from ..reading.reader import Match, Reader, RejectedError
+from ..reading.reader import Composite, Match, Reader, Record, RejectedError
 from ..schedule.shram import ceil_div
 from ..stream.isa import PoolMode, ResizeKind, Rounding, ScaleRounding, Upscale
 

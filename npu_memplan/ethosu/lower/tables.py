@@ -25,8 +25,8 @@ from ...fixed_point.multiplier import (
     round_half_away,
     rounding_shift,
 )
+from .operands import Arithmetic, LayerTensor
 from .scaling import Scale, double, quantise_multiplier
-from .tensors import Arithmetic, LayerTensor
 
 ROOT_BITS = 20
 _INTEGER_BITS = 4  # of TFLite's logistic and tanh of int8

@@ -1,33 +1,22 @@
-"""Quantised expressions and calls read out of Relax.
+"""Quantised expressions and calls read out of Relax, and the register of the layers that they become.
 
-Reads quantised expressions out of Relax: what is dequantised, with which numbers, from what.
-
-Invariant: a `Reader` follows variables only through its own bindings; a variable outside of them is an
-input. The same reader serves a pattern's check (bindings of the match) and the lowering (bindings of
-the composite function), so what was checked is what is lowered. TVM is imported by its methods only.
-
-Attributes of Relax's windows: strides, padding, layout.
-
-Invariant: what an attribute says in several ways comes out in one.
-
-Calls of exact host code that says what it does: their tensors, as the NPU's layers want them.
-
-Invariant: every number comes from the call's constants and from the description in `LAYER`, which the code was
-made with.
+Invariant: a `Record` is complete - every layer in it has limits, storage and an emitter, every composite patterns and a
+parser - or it cannot be made; what `parse` returns passed every limit of the NPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import RefusalError
-from ..lower.layer import Layer
-from ..lower.tensors import Arithmetic, LayerTensor, Padding
+from ...errors import NpuMemplanError, RefusalError
+from ..arch import Architecture
+from ..lower.layer import Layer, problem
+from ..lower.operands import Arithmetic, LayerTensor, Padding
 
 
 def name_of(expression: Any) -> str:
@@ -331,3 +320,64 @@ class DescribedCall:
 
     def scale(self, parameter: str) -> float:
         return self._scales[parameter]
+
+
+class RecordError(NpuMemplanError):
+    """A layer lacks a part, or a name is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """One way in which Relax programs write a layer."""
+
+    kind: str  # in the names of composites, in --host-ops of kinds, and in reports
+    patterns: Callable[[], Iterator[Any]]  # calls that belong together, lowest priority first (`reading.patterns`)
+    parse: Callable[[Reader, Any], Match]  # what such calls say; `RejectedError` with the reason where the NPU cannot
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Layers, and the composites that become one of them."""
+
+    layers: tuple[type[Layer], ...]
+    composites: tuple[Composite, ...]
+
+    def __post_init__(self) -> None:
+        """`RecordError` when a part is missing."""
+        lacks = [] if self.layers else ["a layer"]
+        lacks += [] if self.composites else ["a composite"]
+        for layer in self.layers:
+            parts = sorted(getattr(layer, "__abstractmethods__", ()))
+            parts += [] if hasattr(layer, "limits") else ["limits"]
+            parts += [] if hasattr(layer, "traits") or layer.storage is not Layer.storage else ["storage"]
+            lacks += [f"{part} of {layer.__name__}" for part in parts]
+        for composite in self.composites:
+            parts = [name for name in ("patterns", "parse") if not callable(getattr(composite, name))]
+            lacks += [f"{part} of {composite.kind}" for part in parts]
+        if lacks:
+            raise RecordError(f"a record of a layer lacks {', '.join(lacks)}; see docs/howto/add-npu-operator.md")
+
+
+COMPOSITES: dict[str, Composite] = {}  # by kind, lowest priority first
+
+
+def register(record: Record) -> None:
+    """Add a record; its composites go before all that were registered earlier."""
+    taken = [c.kind for c in record.composites if c.kind in COMPOSITES]
+    if taken:
+        raise RecordError(f"the composite {taken[0]!r} is registered already; choose another name")
+    COMPOSITES.update((c.kind, c) for c in record.composites)
+
+
+def parse_composite(kind: str, reader: Reader, root: Any, target: Architecture | None = None) -> Match:
+    """The layer of a composite of `kind` whose result is `root`; `RejectedError` where the NPU, which is `target`
+    where that is given, cannot compute it.
+    """
+    match = COMPOSITES[kind].parse(reader, root)
+    inputs = tuple(match.tensors[name] for name in match.layer.inputs)
+    reason = problem(match.layer, inputs, match.tensors["out"])
+    if reason is None and target is not None:
+        reason = match.layer.unsupported_by(target, inputs)
+    if reason is not None:
+        raise RejectedError(reason)
+    return match

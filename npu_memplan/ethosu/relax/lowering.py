@@ -18,12 +18,11 @@ from tvm import ir, relax
 from ...names import node_of
 from ...vocabulary import LAYER, ORDER_PEAKS
 from ..arch import accelerator as find_accelerator
-from ..layers import parse
+from ..layers import parse_composite
 from ..lower.emit import LoweringError
-from ..lower.graph import LayerGraph
-from ..lower.layer import Layer
-from ..lower.lower import FEW_BYTES, LoweringTarget, OperatorOf, lower
-from ..lower.tensors import Arithmetic, LayerTensor
+from ..lower.layer import Layer, LayerGraph
+from ..lower.operands import Arithmetic, LayerTensor
+from ..lowering import FEW_BYTES, LoweringTarget, OperatorOf, lower
 from ..program.primfunc import to_primfunc
 from ..reading.reader import Reader, bindings_of, shape_of
 from .partition import arithmetic_of, kind_of, offloaded
@@ -71,7 +70,7 @@ class _Builder:
     def _layer(self, composite: Any, call: Any, variable: Any) -> None:
         bindings = {b.var: b.value for b in bindings_of(composite)}
         reader = Reader(bindings, composite.attrs.get(LAYER), self.arithmetic)
-        match = parse(kind_of(str(composite.attrs["Composite"])), reader, composite.body.body)
+        match = parse_composite(kind_of(str(composite.attrs["Composite"])), reader, composite.body.body)
         arguments = dict(zip(composite.params, call.args, strict=True))
         output = self._declare(variable, _label(bindings, composite.body.body, str(variable.name)))
         names = {"out": output}

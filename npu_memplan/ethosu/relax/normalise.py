@@ -1,20 +1,317 @@
 """Small rewrites that give the patterns one form to look for.
 
-Invariant: a normalised module computes the same values (float biases of quantised products aside, see
-`stored_form`). `split` becomes slices, so that each part can be a view of its own, and one part alone a reshape; no two
-operators share a dequantisation; feature maps become NHWC; moves that take channels together become one.
+Invariant: a rewrite keeps every stored value that the module computes; what it does not know it leaves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from math import prod
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tvm import ir, relax
 
-from ..reading.reader import name_of, shape_of
-from .gathered import ChainsToGathers
+from ...vocabulary import LAYER
+from ..reading.reader import RejectedError, name_of, number, shape_of
 from .layout import has_nchw, to_nhwc
-from .stored_form import StoredForm
+
+_RESHAPES = ("reshape", "squeeze", "expand_dims", "flatten")
+_ORDERS = ("permute_dims", "take")  # chains of the others are views already
+_MOVES = (*_RESHAPES, *_ORDERS, "strided_slice")
+_TYPES = ("int8", "uint8")  # that the NPU gathers
+
+
+@relax.expr_functor.mutator
+class ChainsToGathers(relax.PyExprMutator):  # type: ignore[misc]
+    """One function at a time; what is left of a chain without readers is dead code."""
+
+    def visit_call_(self, call: Any) -> Any:
+        made = super().visit_call_(call)
+        if name_of(call) not in _MOVES or str(call.ty.dtype) not in _TYPES:
+            return made
+        chain, sources = [call], [made.args[0]]
+        while isinstance(sources[-1], relax.Var):
+            before = self.lookup_binding(sources[-1])
+            if name_of(before) not in _MOVES:
+                break
+            chain.append(before)
+            sources.append(before.args[0])
+        if len(chain) == 1 or not any(name_of(move) in _ORDERS for move in chain):
+            return made
+        try:
+            for length in range(len(chain), 0, -1):
+                source = sources[length - 1]
+                channels = _channels(chain[length - 1 :: -1], shape_of(source.ty), shape_of(call.ty))
+                if channels is not None:
+                    return _taken(source, channels)
+        except RejectedError:  # a shape that is not known
+            pass
+        return made
+
+
+def _channels(moves: Sequence[Any], before: tuple[int, ...], after: tuple[int, ...]) -> NDArray[np.int32] | None:
+    """Which channel of [1, H, W, C] each channel after `moves` is; None where they do something else, too."""
+    if len(before) != 4 or len(after) != 4 or before[0] != 1 or before[:3] != after[:3]:
+        return None
+    numbers = np.arange(np.prod(before), dtype=np.int32).reshape(before)
+    for move in moves:
+        moved = _moved(move, numbers)
+        if moved is None:
+            return None
+        numbers = moved
+    pixels = numbers.reshape(-1, after[3])
+    first = np.arange(len(pixels), dtype=np.int32)[:, None] * before[3]
+    return pixels[0] if np.array_equal(pixels, first + pixels[0]) and pixels[0].max() < before[3] else None
+
+
+def _moved(move: Any, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
+    """What `move` makes of `values`; None where its arguments are no constants."""
+    name, attributes = name_of(move), move.attrs
+    if name in _RESHAPES:
+        return values.reshape(shape_of(move.ty))
+    if name == "permute_dims":
+        axes = range(values.ndim)[::-1] if attributes.axes is None else attributes.axes
+        return np.transpose(values, tuple(int(axis) for axis in axes))
+    if name == "take":
+        places = getattr(move.args[1], "value", None)
+        if places is None or attributes.axis is None:
+            return None
+        return np.take(values, np.asarray(places.numpy(), np.int32), int(attributes.axis))
+    written = [list(a.fields) for a in move.args[1:] if isinstance(a, relax.Tuple)]
+    axes, begins, ends, *steps = ([int(number(v)) for v in fields] for fields in written)
+    box = [slice(None)] * values.ndim
+    for i, axis in enumerate(axes):
+        box[axis] = slice(begins[i], ends[i], steps[0][i] if steps else 1)
+    cut = values[tuple(box)]
+    return cut if cut.shape == shape_of(move.ty) else None
+
+
+def _taken(source: Any, channels: NDArray[np.int32]) -> Any:
+    """`channels` of `source`, as a view where they are together."""
+    first, depth = int(channels[0]), len(channels)
+    if not np.array_equal(channels, np.arange(first, first + depth)):
+        return relax.op.take(source, relax.const(channels), axis=3)
+    if depth == shape_of(source.ty)[3]:
+        return source
+    return relax.op.strided_slice(source, [3], [first], [first + depth], [1], assume_inbound=True)
+
+
+_TYPES_ENLARGED = ("int8", "uint8", "int16")
+
+
+def join_enlargements(mod: Any, keep: Collection[str]) -> Any:
+    """`mod` with enlargements as one call each, but for those of variables in `keep`."""
+    mutator = _Enlargements(mod, keep)
+    mutator.builder_.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
+    if not mutator.joined:
+        return mod
+    made = relax.transform.DeadCodeElimination()(mutator.builder_.get())
+    used: set[str] = set()
+    relax.analysis.post_order_visit(
+        made["main"], lambda node: used.add(node.name_hint) if isinstance(node, ir.GlobalVar) else None
+    )
+    functions = {
+        gv: f for gv, f in made.functions.items() if gv.name_hint in used or gv.name_hint not in mutator.joined
+    }
+    return ir.IRModule(functions, made.attrs)
+
+
+@relax.expr_functor.mutator
+class _Enlargements(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: Any, keep: Collection[str]) -> None:
+        super().__init__(mod)
+        self.functions = {gv.name_hint: f for gv, f in mod.functions.items()}
+        self.keep = keep
+        self.joined: set[str] = set()  # functions that repeated
+        self.variable = ""  # that is being bound
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        self.variable = str(binding.var.name)
+        super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        if (
+            name_of(call) != "reshape"
+            or self.variable in self.keep
+            or str(call.args[0].ty.dtype) not in _TYPES_ENLARGED
+        ):
+            return call
+        size, source, blocks = [int(n) for n in call.args[1].values], call.args[0], []
+        functions: set[str] = set()
+        while (step := self._step(source)) is not None:
+            source, block, function = step
+            if function:
+                blocks.append(block)
+                functions.add(function)
+        shape = shape_of(source.ty)
+        if len(shape) != 4 or shape[0] != 1 or size != [1, 2 * shape[1], 2 * shape[2], shape[3]]:
+            return call
+        row, pixel = shape[2] * shape[3], shape[3]
+        if blocks not in ([pixel, row], [2 * row, pixel]):  # the last one first
+            return call
+        self.joined |= functions
+        return relax.op.image.resize2d(
+            source,
+            relax.ShapeExpr(size[1:3]),
+            layout="NHWC",
+            method="nearest_neighbor",
+            coordinate_transformation_mode="asymmetric",
+            rounding_method="floor",
+        )
+
+    def _step(self, source: Any) -> tuple[Any, int, str] | None:
+        """What a reshape or a repetition reads, how many elements are repeated at a time, and by which function; "":
+        by none.
+        """
+        value = self.lookup_binding(source) if isinstance(source, relax.Var) else None
+        if value is None or str(source.name) in self.keep:
+            return None
+        if name_of(value) == "reshape":
+            return value.args[0], 0, ""
+        if name_of(value) != "call_tir":
+            return None
+        layer = (self.functions[value.args[0].name_hint].attrs or {}).get(LAYER)
+        if layer is None or str(layer["kind"]) != "picked":
+            return None
+        (read,) = value.args[1].fields
+        shape = shape_of(read.ty)
+        places = [[int(place) for place in axis] for axis in layer["places"]]
+        repeated = [axis for axis, found in enumerate(places) if found != list(range(shape[axis]))]
+        if len(repeated) != 1 or shape[repeated[0]] != 1 or places[repeated[0]] != [0, 0]:
+            return None
+        return read, prod(shape[repeated[0] + 1 :]), str(value.args[0].name_hint)
+
+
+_MOVES_STORED_FORM = (
+    "reshape",
+    "flatten",
+    "permute_dims",
+    "squeeze",
+    "expand_dims",
+    "strided_slice",
+    "nn.pad",
+    "image.resize2d",
+)
+_PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
+_INT32 = np.iinfo(np.int32)
+
+
+@relax.expr_functor.mutator
+class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
+    """One function at a time; `normalise` runs it first. What is added has names that no variable has yet."""
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        self.variable = str(binding.var.name)
+        super().visit_var_binding_(binding)
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        name = name_of(call)
+        if name == "quantize" and _scalar(call.args[1]) is not None:
+            return self._quantized_move(call)
+        if name == "add":
+            return self._biased(call)
+        return call
+
+    def _bound(self, expression: Any) -> Any:
+        return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
+
+    # ------------------------------------------------------------------ moves
+
+    def _quantized_move(self, call: Any) -> Any:
+        """quantize(move(x)) is move(quantize(x)), and that of the same dequantisation is what was stored."""
+        move = self._bound(call.args[0])
+        if name_of(move) not in _MOVES_STORED_FORM or not _moves_values(move):
+            return call
+        stored = self._stored(move.args[0], call)
+        if stored is None:
+            first = ir.Call(call.op, [move.args[0], *call.args[1:]], call.attrs)
+            stored = self.builder_.emit(first, name_hint=f"{self.variable}_use")
+        if name_of(move) == "nn.pad":
+            return self._padded(move, stored, call)
+        return ir.Call(move.op, [stored, *move.args[1:]], move.attrs)
+
+    def _stored(self, real: Any, call: Any) -> Any:
+        """The variable that `real` dequantises with the numbers with which `call` quantises; else None."""
+        inner = self._bound(real)
+        if name_of(inner) != "dequantize" or not isinstance(inner.args[0], relax.Var):
+            return None
+        pairs = zip(inner.args[1:], call.args[1:], strict=True)
+        same = all(_scalar(a) is not None and _scalar(a) == _scalar(b) for a, b in pairs)
+        return inner.args[0] if same and str(inner.args[0].ty.dtype) == str(call.ty.dtype) else None
+
+    def _padded(self, pad: Any, stored: Any, call: Any) -> Any:
+        scale, zero = float(_scalar(call.args[1])), int(_scalar(call.args[2]))
+        limits = np.iinfo(str(call.ty.dtype))
+        value = int(np.clip(np.rint(float(pad.attrs.pad_value) / scale) + zero, limits.min, limits.max))
+        return relax.op.nn.pad(stored, [int(w) for w in pad.attrs.pad_width], pad_mode="constant", pad_value=value)
+
+    # ------------------------------------------------------------------ biases
+
+    def _biased(self, call: Any) -> Any:
+        """A quantised product plus its bias, in this order and with a stored bias."""
+        product, bias = call.args
+        if name_of(self._bound(product)) not in _PRODUCTS:
+            product, bias = bias, product
+        found = self._bound(product)
+        if name_of(found) not in _PRODUCTS:
+            return call
+        scales = self._accumulator_scales(found)
+        constant, reshape = self._constant(bias)
+        if scales is None or constant is None or constant.ndim != 1 or scales.size not in (1, constant.size):
+            return call if product is call.args[0] else relax.op.add(product, bias)
+        values = np.rint(constant / scales)
+        if values.min() < _INT32.min or values.max() > _INT32.max:
+            return call
+        units = scales.astype(np.float32)
+        units = units.reshape(()) if units.size == 1 else units
+        zeros = relax.const(np.zeros(units.shape, np.int32))
+        stored = relax.op.dequantize(relax.const(values.astype(np.int32)), relax.const(units), zeros, axis=0)
+        stored = self.builder_.emit(stored, name_hint=f"{self.variable}_bias")
+        if reshape is not None:
+            reshaped = ir.Call(reshape.op, [stored, *reshape.args[1:]], reshape.attrs)
+            stored = self.builder_.emit(reshaped, name_hint=f"{self.variable}_bias")
+        return relax.op.add(product, stored)
+
+    def _accumulator_scales(self, product: Any) -> Any:
+        """Input scale x weight scale(s) of a product of dequantised operands, float64; else None."""
+        data, weights = (self._bound(a) for a in product.args[:2])
+        if name_of(weights) == "permute_dims":
+            weights = self._bound(weights.args[0])
+        if name_of(data) != "dequantize" or name_of(weights) != "dequantize":
+            return None
+        scale, per_channel = _scalar(data.args[1]), weights.args[1]
+        if scale is None or not isinstance(per_channel, ir.GenericConst):
+            return None
+        return np.float64(scale) * per_channel.value.numpy().reshape(-1).astype(np.float64)
+
+    def _constant(self, bias: Any) -> tuple[Any, Any]:
+        """A float constant and the reshape around it, if any."""
+        found = self._bound(bias)
+        reshape = found if name_of(found) == "reshape" else None
+        if reshape is not None:
+            found = self._bound(reshape.args[0])
+        if not isinstance(found, ir.GenericConst) or str(found.ty.dtype) != "float32":
+            return None, None
+        return found.value.numpy().astype(np.float64), reshape
+
+
+def _moves_values(call: Any) -> bool:
+    """Whether a call makes no values of its own, but for a constant border."""
+    attributes = call.attrs
+    border, method = (str(getattr(attributes, name, "")) for name in ("pad_mode", "method"))
+    return border in ("", "constant") and method in ("", "nearest_neighbor")
+
+
+def _scalar(expression: Any) -> Any:
+    """The element of a constant of one element; else None."""
+    if not isinstance(expression, ir.GenericConst):
+        return None
+    values = expression.value.numpy()
+    return values.reshape(-1)[0] if values.size == 1 else None
 
 
 @relax.expr_functor.mutator

@@ -1,31 +1,307 @@
 """Partitioning: which operators of a Relax module the NPU runs, and why the others stay.
 
-Invariant: every operator of `main` is either inside a composite of a function with `Codegen = "ethos-u"`, or
-listed with a reason in main's attribute `npu.host_operators`. A call of exact host code that the NPU can run as one
-layer becomes a composite: the same call in a function of its own, with the host code's description (`LAYER`) as an
-attribute; a reader without that attribute still has code that computes the right values.
+Invariant: what `partition` puts into a function for the NPU has passed the limits of a layer; each call of `main` that
+stays has a reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
+import tvm_ffi
 from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
+from tvm.relax.dpl.pattern import CallPattern, ExprPattern, WildcardPattern
 
 from ...vocabulary import ACCELERATOR, ARITHMETIC, HOST_OPERATORS, LAYER
 from ..arch import Architecture
 from ..arch import accelerator as find_accelerator
-from ..layers import COMPOSITES, parse
-from ..lower.tensors import Arithmetic
+from ..layers import COMPOSITES, parse_composite
+from ..lower.operands import Arithmetic
 from ..reading.patterns import PREFIX
 from ..reading.reader import Reader, RejectedError, bindings_of, name_of
-from .enlarged import join_enlargements
-from .grouping import NamedPattern, group_calls
-from .normalise import normalise
+from .normalise import join_enlargements, normalise
+
+CODEGEN, COMPOSITE = "Codegen", "Composite"
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """What the check of a pattern is asked about: an expression, and the bindings that were matched for it."""
+
+    matched_expr: Any
+    matched_bindings: Mapping[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPattern:
+    """A pattern, and what decides about what it matches."""
+
+    name: str
+    pattern: Any
+    check: Callable[[CallContext], bool]
+
+
+def group_calls(mod: Any, patterns: Sequence[NamedPattern]) -> Any | None:
+    """`mod` with functions of composites in place of the calls that patterns match; None where that is left to TVM."""
+    main = mod["main"]
+    others = [f for gv, f in mod.functions.items() if isinstance(f, relax.Function) and gv.name_hint != "main"]
+    if any(COMPOSITE not in (f.attrs or {}) for f in others):
+        return None
+    if len(main.body.blocks) != 1 or not isinstance(main.body.blocks[0], relax.DataflowBlock):
+        return None
+    composites = _matched(list(main.body.blocks[0].bindings), patterns)
+    return None if composites is None else _with_functions(mod, composites)
+
+
+# ---------------------------------------------------------------------- calls to composites
+
+
+@dataclass(slots=True)
+class _Binding:
+    """A variable and its value, or a composite's: the bindings inside, and its name."""
+
+    variable: Any
+    value: Any
+    inside: tuple[Any, ...] = ()
+    name: str = ""
+
+    @property
+    def reads(self) -> list[Any]:
+        """Variables of other bindings, by their first use."""
+        own = {binding.var for binding in self.inside}
+        values = [binding.value for binding in self.inside] or [self.value]
+        return [v for v in dict.fromkeys(v for value in values for v in _variables(value)) if v not in own]
+
+
+def _matched(bindings: Sequence[Any], patterns: Sequence[NamedPattern]) -> list[_Binding] | None:
+    """The bindings with composites; None where a value inside of one is used outside of it."""
+    values = {binding.var: binding.value for binding in bindings}
+    wanted = {named.name: tuple(_names_of_pattern(named.pattern)) for named in patterns}
+    deepest = max(map(len, wanted.values()), default=0)
+    spines: dict[Any, tuple[str, ...]] = {}  # operators of a call, of what makes its first argument, and so on
+    by_root: dict[str, list[Any]] = {}
+    for variable, value in values.items():
+        if name := name_of(value):
+            first = value.args[0] if value.args else None
+            before = spines.get(first, ()) if isinstance(first, relax.Var) else ()
+            spines[variable] = (f"relax.{name}", *before)[:deepest]
+            by_root.setdefault(spines[variable][0], []).append(variable)
+    bound = {value: variable for variable, value in values.items()}
+    inner: dict[Any, Any] = {}  # variable of a call inside a composite -> that of the composite
+    found: dict[Any, tuple[str, set[Any]]] = {}  # variable of a composite -> its name, and all variables inside
+    free = tvm_ffi.Map(values)
+    for named in patterns:
+        names, changed = wanted[named.name], False
+        for root in by_root.get(names[0], ()):
+            if root in inner or root in found or spines[root][: len(names)] != names:
+                continue
+            matched = named.pattern.extract_matched_expr(values[root], free)
+            if matched is None:
+                continue
+            known = [
+                (pattern, bound[value], value)
+                for pattern, value in matched.items()
+                if value in bound and not isinstance(pattern, WildcardPattern)
+            ]
+            if not named.check(CallContext(values[root], {variable: value for _, variable, value in known})):
+                continue
+            calls = {variable for pattern, variable, _ in known if isinstance(pattern, CallPattern)}
+            others = calls - {root}
+            if any(v in inner or v in found for v in others):
+                continue
+            found[root] = named.name, {root, *others}
+            inner.update(dict.fromkeys(others, root))
+            changed = True
+        if changed:
+            free = tvm_ffi.Map({v: e for v, e in values.items() if v not in inner and v not in found})
+    order = {binding.var: index for index, binding in enumerate(bindings)}
+    made = []
+    for binding in bindings:
+        if binding.var in found:
+            name, group_variables = found[binding.var]
+            inside = tuple(bindings[index] for index in sorted(order[v] for v in group_variables))
+            made.append(_Binding(binding.var, binding.value, inside, name))
+        elif binding.var not in inner:
+            made.append(_Binding(binding.var, binding.value))
+    return None if any(variable in inner for one in made for variable in one.reads) else made
+
+
+def _names_of_pattern(pattern: Any) -> Iterator[str]:
+    """Operators of a pattern, of its first argument, and so on, as far as it says them."""
+    while isinstance(pattern, CallPattern) and isinstance(pattern.op, ExprPattern):
+        yield str(pattern.op.expr.name)
+        pattern = pattern.args[0] if pattern.args else None
+
+
+def _variables(value: Any) -> Iterator[Any]:
+    """Variables that an expression reads, from the left."""
+    if isinstance(value, relax.Var):
+        yield value
+    elif isinstance(value, ir.Call):
+        for argument in value.args:
+            yield from _variables(argument)
+    elif isinstance(value, relax.Tuple):
+        for part in value.fields:
+            yield from _variables(part)
+    elif isinstance(value, relax.TupleGetItem):
+        yield from _variables(value.tuple_value)
+
+
+# ---------------------------------------------------------------------- composites to functions
+
+
+@dataclass(eq=False, slots=True)
+class _Group:
+    """Bindings that become one function of the NPU, or one binding of the host. Groups of the NPU have bits: its own,
+    with those of the groups that joined it, and those of all that it needs.
+    """
+
+    bits: int
+    needs: int
+    bindings: list[_Binding]
+    joined: _Group | None = None  # the group that it is in now
+
+    @property
+    def last(self) -> _Group:
+        """The group that it is in now, or itself."""
+        group = self
+        while group.joined is not None:
+            group = group.joined
+        return group
+
+
+def _with_functions(mod: Any, bindings: Sequence[_Binding]) -> Any:
+    """`mod` with one function for all composites that need each other without a detour over the host."""
+    functions = dict(mod.functions.items())
+    composites = {gv: f for gv, f in functions.items() if COMPOSITE in (f.attrs or {})}
+    producers = _producers(bindings, composites)
+    groups = list(dict.fromkeys(producers.values()))
+    used = set(_variables(mod["main"].body.body))
+    for group in groups:
+        used.update(v for one in group.bindings for v in one.reads if producers.get(v) is not group)
+    made: list[Any] = []
+    for group in _in_order(groups, producers):
+        if group.bits:
+            variable = ir.GlobalVar(f"{PREFIX}_{len(functions):06d}")
+            results = [one.variable for one in group.bindings if one.variable in used]
+            functions[variable], arguments = _function(group, results, composites)
+            made += _call(variable, arguments, results)
+        else:
+            made.append(relax.VarBinding(group.bindings[0].variable, group.bindings[0].value))
+    main = mod["main"]
+    body = relax.SeqExpr([relax.DataflowBlock(made)], main.body.body)
+    functions[mod.get_global_var("main")] = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+    for variable in composites:
+        del functions[variable]
+    return tvm.IRModule(functions, mod.attrs)
+
+
+def _producers(bindings: Sequence[_Binding], composites: Mapping[Any, Any]) -> dict[Any, _Group]:
+    """The group that makes each variable."""
+    groups: list[_Group] = []
+    producers: dict[Any, _Group] = {}
+    order = {one.variable: index for index, one in enumerate(bindings)}
+    bit = 1
+    for one in bindings:
+        parents = list(dict.fromkeys(producers[v].last for v in one.reads if v in producers))
+        behind = _union(parent.needs for parent in parents)
+        needs = behind | _union(parent.bits for parent in parents)
+        if not (one.name or getattr(one.value, "op", None) in composites):
+            groups.append(_Group(0, needs, [one]))
+        elif fitting := [parent for parent in parents if parent.bits and not parent.bits & behind]:
+            first, *others = fitting
+            _join(groups, first, others, needs, one)
+            producers[one.variable] = first
+            continue
+        else:
+            groups.append(_Group(bit, needs, [one]))
+            bit <<= 1
+        producers[one.variable] = groups[-1]
+    for group in groups:
+        group.bindings.sort(key=lambda one: order[one.variable])
+    return {variable: group.last for variable, group in producers.items()}
+
+
+def _join(groups: Sequence[_Group], first: _Group, others: Sequence[_Group], needs: int, one: _Binding) -> None:
+    """Put `one`, which needs so much, and the `others` into the first group; what needs it now needs what it needs."""
+    for other in others:
+        first.bits |= other.bits
+        first.needs |= other.needs
+        first.bindings += other.bindings
+        other.joined, other.bindings = first, []
+    first.bindings.append(one)
+    more = needs & ~first.bits & ~first.needs
+    first.needs = (first.needs | needs) & ~first.bits
+    for group in groups if more or others else ():
+        if group is not first and group.needs & first.bits:
+            group.needs |= first.needs | first.bits
+
+
+def _union(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
+
+
+def _in_order(groups: Sequence[_Group], producers: Mapping[Any, _Group]) -> Iterator[_Group]:
+    """The groups, each behind all that it reads, as early as its first binding came."""
+    seen: set[_Group] = set()
+    for group in groups:
+        under_way = [(group, iter(_groups_read(group, producers)))] if group not in seen else []
+        seen.add(group)
+        while under_way:
+            _, rest = under_way[-1]
+            following = next((one for one in rest if one not in seen), None)
+            if following is None:
+                yield under_way.pop()[0]
+            else:
+                seen.add(following)
+                under_way.append((following, iter(_groups_read(following, producers))))
+
+
+def _groups_read(group: _Group, producers: Mapping[Any, _Group]) -> list[_Group]:
+    read = (producers[v] for one in group.bindings for v in one.reads if v in producers)
+    return [one for one in dict.fromkeys(read) if one is not group]
+
+
+def _function(group: _Group, results: Sequence[Any], composites: Mapping[Any, Any]) -> tuple[Any, list[Any]]:
+    """A function for the NPU, which calls functions inside of it, one a composite; and what it is called with."""
+    own = {one.variable for one in group.bindings}
+    made: list[Any] = []
+    for number, one in enumerate(group.bindings):
+        function, arguments = (
+            (_composite_grouping(one), one.reads) if one.name else (composites[one.value.op], one.value.args)
+        )
+        variable = relax.Var(f"composite_{number}", function.ty)
+        made.append(relax.VarBinding(variable, function))
+        made.append(relax.VarBinding(one.variable, ir.Call(variable, list(arguments), ret_ty=one.variable.ty)))
+    parameters = [v for v in dict.fromkeys(v for one in group.bindings for v in one.reads) if v not in own]
+    result = results[0] if len(results) == 1 else relax.Tuple(list(results))
+    body = relax.SeqExpr([relax.BindingBlock(made)], result)
+    return relax.Function(parameters, body, result.ty).with_attr(CODEGEN, PREFIX), parameters
+
+
+def _composite_grouping(one: _Binding) -> Any:
+    """The function of a composite."""
+    body = relax.SeqExpr([relax.BindingBlock(list(one.inside))], one.variable)
+    return relax.Function(one.reads, body, one.variable.ty).with_attr(COMPOSITE, one.name)
+
+
+def _call(function: Any, arguments: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """Bindings of the results to a call."""
+    if len(results) == 1:
+        return [relax.VarBinding(results[0], ir.Call(function, list(arguments), ret_ty=results[0].ty))]
+    made = relax.TupleType([result.ty for result in results])
+    whole = relax.Var("results", made)
+    parts = [relax.VarBinding(result, relax.TupleGetItem(whole, i)) for i, result in enumerate(results)]
+    return [relax.VarBinding(whole, ir.Call(function, list(arguments), ret_ty=made)), *parts]
+
 
 NO_PATTERN = "no NPU pattern matches it"
 # calls that only carry quantisation or shapes: never work of their own
@@ -59,7 +335,7 @@ def _check(kind: str) -> Callable[[Any], bool]:
         if any(str(variable.name) in kept for variable in bindings):
             return False
         try:
-            parse(kind, Reader(bindings), context.matched_expr, target)
+            parse_composite(kind, Reader(bindings), context.matched_expr, target)
         except RejectedError as reason:
             for variable in bindings:
                 # the highest priority pattern speaks first: it is the most specific
@@ -204,7 +480,7 @@ class _Grouping(relax.PyExprMutator):  # type: ignore[misc]
             return call
         kind = str(layer["kind"])
         try:
-            match = parse(kind, Reader({}, layer), call, self.target)
+            match = parse_composite(kind, Reader({}, layer), call, self.target)
         except RejectedError as reason:
             self.rejections[self.variable] = (kind, str(reason))
             return call

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ethosu.lower import tables
-from ...ethosu.lower.tensors import LayerTensor
+from ...ethosu.lower.operands import LayerTensor
 from ...fixed_point.multiplier import (
     LIMITS,
     IntArray,

@@ -26,7 +26,7 @@ from .on_host import ONLY_FLOATS, check_on_host, float_operators, host_reason
 from .states import settled
 
 if TYPE_CHECKING:
-    from ...ethosu.lower.lower import LoweringTarget
+    from ...ethosu.lowering import LoweringTarget
     from ...models.network import Network
     from .operators import RelaxImport
 
@@ -60,7 +60,7 @@ def build_module(
     are no TFLite, `TvmFrontendError` for those that Vela has compiled, `HostOpsError`, `UnsupportedModelError` for
     operators that neither side can run, `LoweringError` where a layer defeats the lowering.
     """
-    from ...ethosu.lower.lower import LoweringTarget
+    from ...ethosu.lowering import LoweringTarget
     from ...ethosu.relax.lowering import lower_for_ethosu
     from .operators import OperatorNames
     from .repairs import round_integer_averages

@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 
 from ...ethosu.arch import Architecture
 from ...ethosu.layers.activation import Lookup
-from ...ethosu.layers.concat import Concat
 from ...ethosu.layers.elementwise import OfTwo
-from ...ethosu.layers.reshape import Reshape
-from ...ethosu.layers.slice import Slice
+from ...ethosu.layers.movement import Concat, Reshape, Slice
 from ...ethosu.lower.layer import Layer, problem
-from ...ethosu.lower.tensors import LayerTensor
+from ...ethosu.lower.operands import LayerTensor
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa import TosaGraph, TosaOperator
 from ...names import Names

@@ -14,18 +14,14 @@ from typing import Any
 import numpy as np
 
 from ...ethosu.arch import Language
-from ...ethosu.layers.activation import Lookup
-from ...ethosu.layers.batch_matmul import BatchMatMul
-from ...ethosu.layers.convolution import Conv, transposed_padding
+from ...ethosu.layers.activation import Lookup, Requantize
 from ...ethosu.layers.elementwise import Binary
-from ...ethosu.layers.fully_connected import FullyConnected
+from ...ethosu.layers.matrix import BatchMatMul, Conv, FullyConnected, ProductSums, transposed_padding
+from ...ethosu.layers.movement import Reshape
 from ...ethosu.layers.pool import PoolKind, PoolLayer
-from ...ethosu.layers.requantize import Requantize
-from ...ethosu.layers.reshape import Reshape
 from ...ethosu.lower.layer import Layer
-from ...ethosu.lower.product_sums import ProductSums
+from ...ethosu.lower.operands import Padding
 from ...ethosu.lower.scaling import UNITY, AddScales
-from ...ethosu.lower.tensors import Padding
 from ...ethosu.reading.reader import RejectedError
 from ...ethosu.stream.isa import ElementwiseMode, Upscale
 from ...models.tosa import TosaOperator

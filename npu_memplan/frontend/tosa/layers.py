@@ -11,8 +11,8 @@ from functools import partial
 
 from ...errors import RefusalError
 from ...ethosu.arch import Architecture
-from ...ethosu.lower.graph import LayerGraph
-from ...ethosu.lower.tensors import Arithmetic
+from ...ethosu.lower.layer import LayerGraph
+from ...ethosu.lower.operands import Arithmetic
 from ...ethosu.reading.reader import RejectedError
 from ...models.flatbuffer import FlatbufferError, NetworkError
 from ...models.tosa import TosaGraph, TosaOperator

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import RefusalError
 from ...ethosu.arch import Language
 from ...ethosu.arch import accelerator as find_accelerator
-from ...ethosu.lower.lower import LoweringTarget, lower
+from ...ethosu.lowering import LoweringTarget, lower
 from ...ethosu.program.primfunc import to_primfunc
 from ...exactness import tosa_claim, tosa_layer_claim
 from ...models.network import CpuOperator, Network

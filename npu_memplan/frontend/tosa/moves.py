@@ -22,19 +22,13 @@ from functools import partial
 
 import numpy as np
 
-from ...ethosu.layers.comparison import ComparedMaps, Numbers, compared
-from ...ethosu.layers.concat import Concat
+from ...ethosu.layers.elementwise import ComparedMaps, Numbers, Select, compared
 from ...ethosu.layers.indexed import PlacedRows, TakenRows
-from ...ethosu.layers.pad import Pad
+from ...ethosu.layers.movement import Concat, Pad, Reshape, Reverse, Slice, Transpose
 from ...ethosu.layers.pool import PoolKind, PoolLayer
-from ...ethosu.layers.reshape import Reshape
 from ...ethosu.layers.resize import Phase, Resize
-from ...ethosu.layers.reverse import Reverse
-from ...ethosu.layers.select import Select
-from ...ethosu.layers.slice import Slice
-from ...ethosu.layers.transpose import Transpose
+from ...ethosu.lower.operands import INT8, Padding
 from ...ethosu.lower.scaling import Scale
-from ...ethosu.lower.tensors import INT8, Padding
 from ...ethosu.reading.reader import RejectedError
 from ...ethosu.stream.isa import ElementwiseMode
 from ...models.tosa import TosaOperator

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ethosu.lower.operands import Padding
 from ...ethosu.lower.scaling import Scale
-from ...ethosu.lower.tensors import Padding
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa import TosaOperator
 from .builder import STORED, GraphBuilder

@@ -19,14 +19,11 @@ import numpy as np
 
 from ...ethosu.arch import Language
 from ...ethosu.layers.activation import Lookup
-from ...ethosu.layers.argmax import ArgMax
-from ...ethosu.layers.convolution import Conv
-from ...ethosu.layers.pad import Pad
-from ...ethosu.layers.pool import PoolKind, PoolLayer
-from ...ethosu.layers.slice import Slice
-from ...ethosu.layers.transpose import Transpose
+from ...ethosu.layers.matrix import Conv
+from ...ethosu.layers.movement import Pad, Slice, Transpose
+from ...ethosu.layers.pool import ArgMax, PoolKind, PoolLayer
+from ...ethosu.lower.operands import NO_PADDING, Padding
 from ...ethosu.lower.scaling import Scale
-from ...ethosu.lower.tensors import NO_PADDING, Padding
 from ...ethosu.reading.reader import MAX_STRIDE, RejectedError
 from ...models.tosa import TosaOperator
 from .builder import MOST, Clamp, Emitter, GraphBuilder, around
