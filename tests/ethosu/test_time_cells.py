@@ -20,10 +20,10 @@ from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.traffic import bytes_of
 
 LIMITS = {  # of all counts of a group
-    "ethos-u55 networks": (0.94, 1.06),
-    "ethos-u65 networks": (0.82, 1.1),
-    "ethos-u55 networks, adapters off": (0.92, 1.06),
-    "ethos-u65 networks, adapters off": (0.78, 1.1),
+    "ethos-u55 networks": (0.96, 1.03),
+    "ethos-u65 networks": (0.95, 1.05),
+    "ethos-u55 networks, adapters off": (0.95, 1.061),
+    "ethos-u65 networks, adapters off": (0.95, 1.05),
     "ethos-u85 networks": (0.9, 1.23),
     "conv1x1 base": (0.67, 1.13),
     "conv3x3 base": (0.69, 1.02),

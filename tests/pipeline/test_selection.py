@@ -23,7 +23,7 @@ def test_the_better_producer_is_taken_and_reported(cli: Callable[..., Any], tmp_
     model = MODELS / "kws_ref_model.tflite"
     cycles = {}
     for compiler in ("vela", "tvm", "auto"):
-        flags = ("--npu-compiler", compiler, "--pool", "sram=22192", "--effort", "quick", "--json")
+        flags = ("--npu-compiler", compiler, "--pool", "sram=22192", "--json")
         made = cli("compile", model, *flags, "-o", tmp_path / compiler)
         assert made.code == 0, made.err
         cycles[compiler] = made.json["estimated_cycles"]

@@ -32,7 +32,7 @@ def test_a_real_compile_is_beside_vela(shared_model: Callable[[str], Path]) -> N
     artifact = plan_model(shared_model("kws_ref_model"), CompileOptions(effort="quick")).artifact
     ours, vela = artifact.pool_bytes("sram"), artifact.vela_arena_bytes["sram"]
     lines = first_screen(artifact, PLACE)
-    assert lines[0].startswith(f"kws_ref_model: sram {ours:,} bytes, feasible; NPU about 0.")
+    assert lines[0].startswith(f"kws_ref_model: sram {ours:,} bytes, {artifact.plan.status.value}; NPU about 0.")
     assert lines[1].startswith(f"beside Vela: sram {ours:,} bytes, Vela {vela:,} (-")
     assert lines[3].startswith("selected: native lowering, ")
     assert lines[2].startswith("Results: 13 operators, all expected exact (not run) against tflite-micro")

@@ -64,6 +64,8 @@ class Channel(Enum):
     FAST_WEIGHTS = "weights in the fast format"
     INPUT = "input blocks"
     SCALES = "scales and biases"
+    READS = "all that a kernel reads, between ports and cores"
+    WRITES = "all that it writes"
 
     __hash__ = object.__hash__  # each member is one object; that of Enum is written in Python
 
@@ -167,6 +169,7 @@ class Architecture:
     pmu_counters: int = 4  # of events
     max_blockdep: int = 3  # largest BLOCKDEP
     micro_blocks: tuple[Shape, ...] = ()  # where each operation chooses its own: all there are, of all cores together
+    core_bytes: int = 0  # a cycle, between the ports and each core in each direction; 0: all that the ports move
     burst_bytes: int = 64  # most that one AXI request moves: the limit that Arm's driver sets
     ifm_micro_depth: int = 8  # input channels that go into one pass
     max_block: Shape = Shape(32, 64, 128)  # of an OFM
@@ -188,6 +191,16 @@ class Architecture:
     def requesters(self) -> int:
         """Parts of the NPU for each of which a memory counts requests apart."""
         return 1 if self.micro_blocks else self.cores  # where cores work on one block together, they share requests
+
+    @property
+    def transfer_requesters(self) -> int:
+        """The same of the DMA: each transfer that may be unfinished has requests of its own."""
+        return 1 if self.micro_blocks else self.max_outstanding_dma
+
+    @property
+    def shares_ram(self) -> bool:
+        """Inputs and accumulators of a kernel are in one memory (SHRAM), which registers lay out for each kernel."""
+        return self.granules is not None
 
     @property
     def lut_reserved(self) -> bool:

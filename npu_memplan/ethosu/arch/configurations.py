@@ -53,6 +53,7 @@ _u65 = partial(
     shram_kib=48,
     granules=_GRANULES_256,
     port_bytes=16,
+    core_bytes=8,
     address_bits=40,
     max_outstanding_dma=2,
     axi1_writes=True,
@@ -120,6 +121,7 @@ RAMS = {
 
 _STREAM_VERSION = 1
 _KINDS_85 = tuple(OutputKind)[7:]
+_BUFFERED = tuple(Channel)[:6]
 
 
 def _u85(
@@ -128,7 +130,7 @@ def _u85(
     micro: tuple[Shape, ...],
     ports: tuple[int, int],  # log2 of the SRAM and of the external AXI ports
     output: tuple[float, ...],
-    buffers: tuple[int, ...],  # words of 16 bytes, in the order of `Channel`
+    buffers: tuple[int, ...],  # words of 16 bytes, of the first readers of `Channel`, in its order
 ) -> Architecture:
     weights = cores.bit_length() - 1  # log2 of the weight decoders
     return Architecture(
@@ -155,7 +157,7 @@ def _u85(
         config_middle=_STREAM_VERSION | ports[0] << 4 | ports[1] << 6 | weights << 8,
         burst_bytes=128,
         language=Language.U85,
-        in_flight_bytes={channel: 16 * words for channel, words in zip(Channel, buffers, strict=True)},
+        in_flight_bytes={channel: 16 * words for channel, words in zip(_BUFFERED, buffers, strict=True)},
         in_flight_share=1.0 if ports[1] else 0.9,  # two ports answer in turn
         command_fetch_bytes=128,
         launch_cycles=10,

@@ -34,9 +34,18 @@ def output_cycles(work: Work, accelerator: Architecture) -> float:
         rate = max(rate, rates.clamp)
     if traits.turned:
         rate = max(rate, rates.turn)
-    if not accelerator.micro_blocks:  # else the cores work on one block together
-        rate *= accelerator.cores / traits.cores
-    return ceil(rate * work.made.elements)
+    if accelerator.micro_blocks:  # the cores work on one block together
+        return ceil(rate * work.made.elements)
+    return ceil(rate * accelerator.cores / traits.cores * _put_out(work))
+
+
+def _put_out(work: Work) -> int:
+    """Elements of all cores' blocks: a core puts out whole depths of micro-blocks, however few of the channels are its
+    own.
+    """
+    deep = work.traits.micro.depth
+    channels = sum(-(-depth // deep) * deep * count for depth, count in work.depths)
+    return work.made.area * channels * work.traits.cores
 
 
 def _block(work: Work, accelerator: Architecture, height: int, width: int, depth: int) -> int:

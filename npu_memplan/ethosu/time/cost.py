@@ -67,7 +67,7 @@ class MemoryTraffic:
     paused: float  # how much longer multiplying takes because an adapter pauses meanwhile
 
     @classmethod
-    def of(cls, loads: tuple[Load, ...]) -> MemoryTraffic:
+    def of(cls, loads: tuple[Load, ...], carried: tuple[float, float] = (0.0, 0.0)) -> MemoryTraffic:
         inputs: list[tuple[float, float]] = []
         weights: list[tuple[float, float]] = []
         requested: list[tuple[Channel, float, float]] = []
@@ -87,6 +87,10 @@ class MemoryTraffic:
             if load.memory.name not in by_memory:
                 by_memory[load.memory.name] = _Shared(load.memory.duplex)
             by_memory[load.memory.name].add(load, latency)
+        if carried[0]:
+            requested.append((Channel.READS, max(latency for latency, _ in (*inputs, *weights)), carried[0]))
+        if carried[1]:
+            requested.append((Channel.WRITES, 0.0, carried[1]))
         return cls(
             tuple(inputs),
             tuple(weights),
@@ -137,6 +141,7 @@ class ResourceUse:
     macs: int
     blocks: int  # pieces in which its output is made
     jobs: int  # blocks times slices of input channels: steps of reading the input
+    carried: tuple[float, float] = (0.0, 0.0)  # cycles between ports and cores: of what it reads, and of what it writes
 
     @cached_property
     def floor(self) -> float:
@@ -144,11 +149,11 @@ class ResourceUse:
         busy: dict[str, float] = {}
         for load in self.loads:
             busy[load.memory.name] = busy.get(load.memory.name, 0.0) + load.cycles
-        return max(self.multipliers, self.output, *busy.values())
+        return max(self.multipliers, self.output, *busy.values(), *self.carried)
 
     @cached_property
     def traffic(self) -> MemoryTraffic:
-        return MemoryTraffic.of(self.loads)
+        return MemoryTraffic.of(self.loads, self.carried)
 
     @property
     def multiplying(self) -> float:
@@ -204,15 +209,36 @@ def unordered_resource_use(
     operation: Operation, work: Work, accelerator: Architecture, memory_map: MemoryMap
 ) -> ResourceUse:
     """The same before its loads wait for one another: what they need of their memories, which gives its `floor`."""
+    loads = _loads(flows(operation, work, accelerator), accelerator, memory_map, work.traits.cores)
     return ResourceUse(
         operation,
         multiplier_cycles(work, accelerator),
         ceil(output_cycles(work, accelerator)),
-        _loads(flows(operation, work, accelerator), accelerator, memory_map),
+        loads,
         work.macs,
         work.steps,
         work.blocks * work.slices,
+        _carried(loads, accelerator, work.traits.cores),
     )
+
+
+def _carried(loads: Iterable[Load], accelerator: Architecture, cores: int) -> tuple[float, float]:
+    """Cycles between ports and cores for all loads of a kernel: what it reads, and what it writes. All cores get the
+    input at once, and each its own weights.
+    """
+    if not accelerator.core_bytes:
+        return 0.0, 0.0
+    inputs = weights = written = 0
+    for load in loads:
+        moved = load.traffic.beats * accelerator.port_bytes
+        if load.writes:
+            written += moved
+        elif load.role in _INPUTS:
+            inputs += moved
+        else:
+            weights += moved
+    rate = accelerator.core_bytes
+    return max(inputs / rate, (inputs + weights) / (rate * cores)), written / (rate * cores)
 
 
 def ordered(needs: ResourceUse, accelerator: Architecture) -> ResourceUse:
@@ -251,14 +277,20 @@ def _paused(needs: ResourceUse, load: Load, ahead_bytes: int) -> float:
     return load.memory.pulse.stretch(needs.multipliers * ahead_bytes / load.traffic.bytes)
 
 
-def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap) -> tuple[Load, ...]:
-    found = []
+def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap, cores: int = 0) -> tuple[Load, ...]:
+    """`cores` that work on it; 0: the DMA does."""
+    found, requesters = [], accelerator.requesters if cores else accelerator.transfer_requesters
     for flow in moved:
         if flow.region >= 0 and flow.traffic.requests:
             memory = memory_map.regions.get(flow.region, memory_map.regions[1])
             copied = flow.role is Role.DMA_SRC
-            cycles = memory.cycles(flow.traffic, flow.writes, accelerator.requesters, not copied)
-            asking = max(cycles, _asking(flow, memory, accelerator, memory_map.assumptions.in_flight_share))
+            cycles = memory.cycles(flow.traffic, flow.writes, requesters, not copied)
+            if cores and accelerator.core_bytes:
+                lines = 1 if flow.role in _INPUTS else cores
+                carried = flow.traffic.beats * accelerator.port_bytes / (accelerator.core_bytes * lines)
+            else:
+                carried = 0.0
+            asking = max(cycles, carried, _asking(flow, memory, accelerator, memory_map.assumptions.in_flight_share))
             found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles, flow.channel, asking))
     return tuple(found)
 

@@ -201,7 +201,10 @@ class TimingModel:
         n, jobs, traffic = needs.blocks, needs.jobs, needs.traffic
         self._settle(Client.KERNELS, traffic)
         before = self.engines
-        start = max(self.now, before.fetch, before.end - needs.depends * before.block)
+        # What registers lay out for this kernel must be free: its input's room when the one before has multiplied, and
+        # its accumulators when that has put out.
+        free = before.multipliers if self.accelerator.shares_ram else before.fetch
+        start = max(self.now, free, before.end - needs.depends * before.block)
         start += self.launch
         first = start + traffic.input_latency + traffic.input_asking / jobs
         multiply = max(first, before.write if self.accelerator.awaits_response else before.output)

@@ -184,7 +184,8 @@ static void kernel(Clock *clock, int32_t n) {
   }
   settle(clock, KERNELS, line->output_latency[n]);
   double blocks = line->blocks[n], jobs = line->jobs[n], multipliers = line->multipliers[n], output = line->output[n];
-  double start = later(later(m->now, m->fetch), m->end - line->depends[n] * m->block) + line->launch;
+  double free = line->shares_ram ? m->multipliers : m->fetch;
+  double start = later(later(m->now, free), m->end - line->depends[n] * m->block) + line->launch;
   double first = start + line->input_latency[n] + line->input_asking[n] / jobs;
   double multiply = later(first, line->awaits_response ? m->write : m->output);
   double fetched = later(first, alone(line->input, line->input_at[n], line->input_at[n + 1], start));

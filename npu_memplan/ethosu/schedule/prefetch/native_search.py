@@ -129,6 +129,7 @@ def _timed(timed: TimedProgram) -> Struct:
         most_kernels=accelerator.max_outstanding_kernels,
         most_transfers=accelerator.max_outstanding_dma,
         awaits_response=accelerator.awaits_response,
+        shares_ram=accelerator.shares_ram,
         stream=names.index(timed.memory_map.stream.name),
         far=names.index(timed.memory_map.regions[0].name),
         fetch_bytes=accelerator.command_fetch_bytes,

@@ -16,7 +16,7 @@ enum { MEMORIES = 8, CHANNELS = 8, MODELS = 4 }; /* at most; native_search.py ha
 typedef struct {
   int64_t operations, constants, memories;
   int64_t most_kernels, most_transfers; /* in flight */
-  int64_t awaits_response;
+  int64_t awaits_response, shares_ram;
   int64_t stream, far; /* the memories of commands, and of constants */
   int64_t fetch_bytes, copy_words;      /* of commands, brought on demand; 0: they are there already */
   int64_t in_turn; /* a memory serves kernels and transfers one after the other; else both by halves */
