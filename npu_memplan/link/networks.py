@@ -125,7 +125,8 @@ def link(
             if not more or not pools.get(error.pool):
                 raise
             share = error.available_bytes / error.required_bytes
-            pools = {**pools, error.pool: int(pools[error.pool] * share)}
+            used = max(sizes.get(error.pool, 0) for sizes in alone.values())  # less than the pool changes nothing
+            pools = {**pools, error.pool: int(min(pools[error.pool], used) * share)}
         else:
             break
     compiled = {n: one for n, one in made.items() if isinstance(one, Planned)}
