@@ -80,6 +80,7 @@ def compile(
     reuse_inputs: bool = True,
     host_time: bool = False,
     incbin: bool = False,
+    io: Literal["file", "int8"] = "file",
     launch: Literal["small-driver", "arm-core-driver"] = "small-driver",
     name: str = "",
 ) -> Artifact:

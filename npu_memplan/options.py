@@ -35,6 +35,7 @@ CHOICES = {
     "objective": ("auto", "cycles", "bytes"),
     "effort": ("quick", "normal", "max"),
     "launch": ("small-driver", "arm-core-driver"),
+    "io": ("file", "int8"),
 }  # what these fields may say
 
 
@@ -52,7 +53,7 @@ def _flags(*names: str) -> dict[str, str]:
 _VALUES = _flags(
     "board", "accelerator", "system_config", "vela_ini", "memory_mode", "optimise", "arena_cache_size_bytes",
     "host_ops", "operators", "npu_compiler", "objective", "effort", "max_ms", "planner", "time_limit_s", "seed",
-    "launch", "name", "resident", "stream_input", "host_kernels",
+    "launch", "io", "name", "resident", "stream_input", "host_kernels",
 )  # fmt: skip
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
@@ -120,6 +121,7 @@ class CompileOptions:
     host_time: bool = False  # the rough cycles of host operators count in sums
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     incbin: bool = False  # large constants as files next to the C
+    io: str = "file"  # types of inputs and outputs: the file's, or "int8" for floats that are quantised first
     launch: str = "small-driver"  # what the C's NPU calls are made for; or "arm-core-driver"
     name: str = ""  # of the model in C; empty: from the file name
     vela_ini: str = ""  # a file that describes system_config; empty: those that come with npu_memplan

@@ -45,6 +45,7 @@ EVERYTHING = CompileOptions(
     incbin=True,
     reuse_inputs=False,
     launch="arm-core-driver",
+    io="int8",
     name="two words",
     resident="65536",
     stream_input="image 1",
@@ -72,7 +73,7 @@ def test_every_option_is_described_in_one_line() -> None:
         "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
         "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --npu-compiler tvm "
         "--objective bytes --effort quick --max-ms 2.5 --planner hill-climb --time-limit 0.5 --seed 3 "
-        "--launch arm-core-driver "
+        "--launch arm-core-driver --io int8 "
         "--name 'two words' --resident 65536 --stream-input 'image 1' "
         "--host-kernels cmsis-nn=elsewhere --pool sram=98304 --pool dram=1048576 "
         "--constant-pool flash=524288 --constant-pool rest --external Smooth=18 "

@@ -62,7 +62,7 @@ def open_model(
     report_phase(REFERENCE, RunFacts())
     try:
         _load(request.operators)
-        model = open_reference(Path(request.model))
+        model = open_reference(Path(request.model), request.io)
         expected = _outputs(model, inputs, keeps_states)
     except NpuMemplanError as error:
         return RunFacts(refused=describe_error(error, folder))

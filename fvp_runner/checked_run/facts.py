@@ -23,6 +23,7 @@ class RunRequest:
     model: str
     inputs: tuple[str, ...]
     operators: tuple[str, ...] = ()  # Python files that describe operators of the user's own
+    io: str = "file"  # the option of `compile`: the ends of the reference, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_memplan.models.flatbuffer import read_file
+from npu_memplan.models.float_ends import read_source
 from npu_memplan.models.onnx import is_onnx
 from npu_memplan.models.torch import is_torch
 from npu_memplan.models.tosa import is_tosa
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from .kernels import TFLiteReference
 
 
-def open_reference(path: Path) -> TFLiteReference | FrameworkReference:
-    """The reference of the model at `path`; `ReferenceRunError` when it is not there or cannot read it."""
+def open_reference(path: Path, io: str = "file") -> TFLiteReference | FrameworkReference:
+    """The reference of the model at `path`, with the inputs and outputs that `compile --io` asks for.
+
+    Raises `ReferenceRunError` when it is not there or cannot be read.
+    """
     if is_onnx(path):
         from .other_formats import OnnxReference
 
@@ -28,7 +31,7 @@ def open_reference(path: Path) -> TFLiteReference | FrameworkReference:
         from .other_formats import TorchReference
 
         return TorchReference(path)
-    data = read_file(path)
+    data = read_source(path, io)
     if is_tosa(data):
         from .other_formats import TosaReference
 

@@ -266,7 +266,9 @@ def check_results(
     from .judge import run
 
     with paused():  # nothing is searched
-        return judge(artifact, run(RunRequest(str(folder), str(model), inputs, artifact.target.operators)))
+        return judge(
+            artifact, run(RunRequest(str(folder), str(model), inputs, artifact.target.operators, artifact.target.io))
+        )
 
 
 def inputs_of(work: CheckWork, mode: CheckMode, limit: int) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from ..exactness import MICRO, Claim, Code, Exactness
 from ..files.folders import scratch_folder
 from ..frontend.tflite.described import known_of
 from ..link.networks import Compile, Linked
-from ..models.flatbuffer import read_file
+from ..models.float_ends import read_source
 from ..models.tflite import read_network
 from ..options import AUTO, CompileOptions
 from ..pipeline import build
@@ -149,7 +149,7 @@ def emit_checked(model: Path, options: CompileOptions, mode: CheckMode = CheckMo
         loaded = emitted.planned.extracted.loaded
         made_by = requested.npu_compiler
         made_by = COMPILERS.get(loaded.backend, made_by) if made_by == AUTO else made_by
-        operators = _operators(model, emitted, Code.LIFTED if made_by == "vela" else Code.LOWERED)
+        operators = _operators(model, emitted, Code.LIFTED if made_by == "vela" else Code.LOWERED, requested.io)
         check = _check(model, emitted, requested, operators, how, limit)
         return CheckedProgram(
             replace(emitted, operators_of_model=operators, check=check), requested, made_by, operators, check
@@ -182,7 +182,8 @@ def _check(
         file.write_bytes(emitted.content)
         outputs = read_network(emitted.content, model.name)
         unit = unit_of(outputs.tensors[i].dtype for i in outputs.outputs)
-        return judge_program(Judged(operators, unit, _RUNNER), run(RunRequest(str(file), str(model), inputs)))
+        request = RunRequest(str(file), str(model), inputs, io=options.io)
+        return judge_program(Judged(operators, unit, _RUNNER), run(request))
 
 
 def _work(emitted: Emitted, options: CompileOptions) -> CheckWork:
@@ -195,9 +196,9 @@ def _work(emitted: Emitted, options: CompileOptions) -> CheckWork:
     return CheckWork(operations, macs, emitted.constants_bytes)
 
 
-def _operators(model: Path, emitted: Emitted, code: Code) -> tuple[Operator, ...]:
+def _operators(model: Path, emitted: Emitted, code: Code, io: str) -> tuple[Operator, ...]:
     """The model's operators: those that the file left to the CPU, which the firmware's kernels run, and the NPU's."""
-    network = read_network(read_file(model), model.name)
+    network = read_network(read_source(model, io), model.name)
     file = read_network(emitted.content, model.name)
     left = {file.tensors[o.outputs[0]].name for o in file.cpu_operators if o.outputs}
     found = []

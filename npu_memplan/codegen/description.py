@@ -20,6 +20,7 @@ from ..ethosu.time import estimate, printed_cycles, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised
 from ..host_time import host_work
+from ..models.flatbuffer import read_file
 from ..names import printable
 from ..problem import Agent, Plan, Problem
 from ..request import Loaded
@@ -38,7 +39,9 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
     return Artifact(
         name=loaded.name,
         source=printable(loaded.path.name),
-        source_sha256=hashlib.sha256(loaded.data).hexdigest(),
+        source_sha256=hashlib.sha256(
+            read_file(loaded.path) if loaded.request.options.io != "file" else loaded.data
+        ).hexdigest(),
         target=loaded.request.options,
         problem=replace(problem, name=loaded.name),  # the function it came from is called main
         plan=plan,

@@ -71,6 +71,7 @@ def print_model_header(
         "",
         *(["#include <stdbool.h>"] if external or any(s.dtype == "bool" for s in every) else []),
         "#include <assert.h>",
+        *(["#include <math.h>"] if interface.converts else []),
         "#include <stdint.h>",
         "",
         *_source_lines(interface),
@@ -99,6 +100,7 @@ def print_model_header(
         *declarations(external),
         *_accessors(interface),
         *_structs(interface),
+        *_conversions(interface),
         "/* The steps of a run, in order. */",
         *dict.fromkeys(f"int32_t {c.symbol}({_parameters(interface, c)});" for c in calls_in((*steps, *initialise))),
         "",
@@ -232,6 +234,27 @@ def _structs(interface: Interface) -> Iterator[str]:
         yield f"  struct {name}_{kind}s found = {{{values}}};"
         yield "  return found;"
         yield "}\n"
+
+
+def _conversions(interface: Interface) -> Iterator[str]:
+    """One value of an int8 input from its float, and of an int8 output to its float, as QUANTIZE and DEQUANTIZE do."""
+    if not interface.converts:
+        return
+    yield "/* One value from float to int8, and back, as the QUANTIZE and DEQUANTIZE that were left out. */"
+    for kind, slots in (("input", interface.inputs), ("output", interface.outputs)):
+        for index, slot in enumerate(slots):
+            if slot.dtype != "int8" or not slot.scale:
+                continue
+            function, macro = f"{interface.name}_{kind}_{index}", f"{interface.name.upper()}_{kind.upper()}_{index}"
+            if kind == "input":
+                yield f"static inline int8_t {function}_from_float(float value) {{"
+                yield f"  const float stored = roundf(value / {macro}_SCALE) + (float){macro}_ZERO_POINT;"
+                yield "  return (int8_t)(stored >= -128.0f ? stored <= 127.0f ? stored : 127.0f : -128.0f);"
+            else:
+                yield f"static inline float {function}_to_float(int8_t stored) {{"
+                yield f"  return (float)(stored - {macro}_ZERO_POINT) * {macro}_SCALE;"
+            yield "}"
+    yield ""
 
 
 _BYTES_A_LINE = 24

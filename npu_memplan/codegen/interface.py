@@ -73,6 +73,7 @@ class Interface:
     incbin: bool = False  # large constants are files next to the C
     streamed: StreamedInput | None = None
     host_kernels: str = ""  # the option of that name
+    converts: bool = False  # the caller converts floats: the network's own conversions at its ends were left out
     source_sha256: str = ""  # of the model's file; empty: it was made from none
 
     @classmethod
@@ -96,6 +97,7 @@ class Interface:
             incbin=artifact.target.incbin,
             streamed=streamed_input(artifact),
             host_kernels=artifact.target.host_kernels,
+            converts=artifact.target.io == "int8",
             source_sha256=artifact.source_sha256,
         )
 

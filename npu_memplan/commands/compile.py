@@ -163,6 +163,9 @@ _RARE = (
          "is written as a .pte again: the same for the firmware, with less memory.")  # fmt: skip
 @_output("--one-arena", is_flag=True, help="Of a .pte: planned buffer and scratch in one arena, for a runner with the "
          "header that is written beside it.")  # fmt: skip
+@_output("--io", type=click.Choice(CHOICES["io"]), default="file", show_default=True,
+         help="Types of inputs and outputs: the file's, or int8 without the operators that convert float inputs "
+         "and float outputs; the header has functions that convert one value.")  # fmt: skip
 @_output("--launch", type=click.Choice(CHOICES["launch"]), default="small-driver", show_default=True,
          help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, with payloads and the "
          "glue.")  # fmt: skip

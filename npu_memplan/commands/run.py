@@ -310,7 +310,7 @@ def _open_reference(
         raise InputError(f"cannot read the reference {path}: {error.strerror}") from None
     if hashlib.sha256(data).hexdigest() != artifact.source_sha256:
         click.echo(f"note: {path.name} is not the file that {artifact.name} was compiled from", err=True)
-    return open_reference(path)
+    return open_reference(path, artifact.target.io)
 
 
 def _compare(

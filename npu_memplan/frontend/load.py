@@ -16,6 +16,7 @@ from ..ethosu.lowering import LoweringTarget
 from ..ethosu.stream.decode import Command, decode
 from ..ethosu.time import MemoryMap, cycles_by_model, estimate, sum_bounds
 from ..models.flatbuffer import read_file
+from ..models.float_ends import read_source
 from ..models.onnx import is_onnx, require_onnx
 from ..models.torch import is_torch
 from ..models.tosa import is_tosa
@@ -44,12 +45,16 @@ def read(path: Path, request: Request, known: dict[object, Partitioned] | None =
         if request.options.accelerator != NO_NPU
         else f"reading {path.name}"
     )
-    data, options = read_file(path), request.options
+    options = request.options
     kind = request.model_format or ("onnx" if is_onnx(path) else "torch" if is_torch(path) else "tflite")
+    data = read_file(path)
+    if options.io != "file" and (kind != "tflite" or is_tosa(data)):
+        raise FormatError(f"--io {options.io} is for TFLite models, and {path.name} is none; leave it out")
     if kind == "tflite" and is_tosa(data):
         return _read_tosa(path, data, request)
     if kind != "tflite":
         return _read_graph(path, data, kind, request)
+    data = read_source(path, options.io)
     if options.operators:
         from .host_ops.own import load_operators
 

@@ -143,7 +143,7 @@ def _runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -> Runs:
     reason = runners.missing(requested.runner)
     if reason is not None:
         raise NotHereError(f"runner {requested.runner} cannot run: {reason}")
-    reference = open_reference(path)
+    reference = open_reference(path, artifact.target.io)
     options = RunOptions(timeout_s=job.limits.seconds, pools_after=False)
     exact, largest, stopped = 0, 0.0, ""
     try:

@@ -45,7 +45,8 @@ from ..ethosu.time import MemoryMap, cycles_by_model
 from ..extract.program import Invoke, View
 from ..files.paths import OutputError, write_whole
 from ..frontend.load import decoded_streams, stream_bounds
-from ..models.flatbuffer import FlatTable, fields_of, read_file, target_at
+from ..models.flatbuffer import FlatTable, fields_of, target_at
+from ..models.float_ends import read_source
 from ..models.network import CpuOperator
 from ..models.tflite import read_network
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
@@ -211,7 +212,7 @@ class Emitted:
 
 def emit(model: Path, options: CompileOptions) -> Emitted:
     """The file of `model` in memory. Raises what `compile_model` raises, and `EmitError`."""
-    data = read_file(model)
+    data = read_source(model, options.io)
     if options.npu_compiler == AUTO and not options.stripes and read_network(data, model.name).npu_calls:
         options = replace(options, npu_compiler="vela")  # there is nothing left to lower
     options = options.resolved()
