@@ -1,7 +1,10 @@
 """A graph of layers to an `NpuProgram`, its operations in the order that keeps the fewest bytes alive.
 
 Invariant: the program's inputs and outputs are the graph's, in order, dense NHWC; everything else is internal and free
-for the planner; the program computes exactly what TFLite's reference kernels do.
+for the planner; the program computes exactly what TFLite's reference kernels do. A layer comes after those whose
+tensors it reads, and those that touch the same state keep their order; the operations of a layer stay together, and
+each reads the look-up table that it read before. The program is another one only where fewer bytes are alive at its
+worst operation, whether inputs may be overwritten or not.
 """
 
 from __future__ import annotations

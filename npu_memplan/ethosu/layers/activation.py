@@ -1,6 +1,8 @@
 """Functions of one value: tables, the NPU's own functions, leaky and parametric RELU, other scales and types.
 
-Invariant: the result of each value is the one that TFLite's reference computes.
+Invariant: the result is one of both products, each as TFLite's reference rounds it: their maximum where that is the
+one of the right side for every value, else the sum of what is left when each side is clamped to its own. Every
+intermediate is a number that TFLite's reference computes too; none of them saturates unless the result does.
 """
 
 from __future__ import annotations

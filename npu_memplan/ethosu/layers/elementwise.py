@@ -1,6 +1,9 @@
 """Operations of two tensors, element by element: sums, products, comparisons, choices, squared differences.
 
-Invariant: what is broadcast is read with strides of 0 where the NPU can, and refused elsewhere.
+Invariant: what is compared are the numbers that the reference compares: stored values where their order is the same,
+else 32-bit numbers from a table of each operand. Stored values are moved as they are; any flag whose byte is not 0 is
+true. Every intermediate is a number that TFLite's reference computes too; none of them saturates unless the result
+does. Shapes have four dimensions; of two maps that meet, one has the size of both.
 """
 
 from __future__ import annotations

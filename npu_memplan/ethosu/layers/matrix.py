@@ -1,6 +1,7 @@
 """Sums of products: convolutions, fully connected layers, and products of two matrices.
 
-Invariant: every layer here says what it computes in the numbers of TFLite's reference, and refuses what the NPU cannot.
+Invariant: weights are [O, H, W, I] with their zero point subtracted, whatever layout the frontend chose. Products are
+exact 32-bit values; so are their sums before they are scaled, for a depth of 65,536 at most.
 """
 
 from __future__ import annotations

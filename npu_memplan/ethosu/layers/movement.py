@@ -1,6 +1,6 @@
 """Stored values at other places: reshapes, slices, pads, concatenations, transpositions, tiles, reversals, gathers.
 
-Invariant: no value changes; a layer that can be a view of its input moves nothing.
+Invariant: the boxes of the output do not overlap and cover it; no box steps through channels.
 """
 
 from __future__ import annotations

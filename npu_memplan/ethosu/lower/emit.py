@@ -1,6 +1,9 @@
 """Registers of one operation, and what a layer's emitter works with.
 
-Invariant: an operation is appended complete, with blocks that the NPU has, or an error says why it cannot be.
+Invariant: an operation's registers are complete - nothing is inherited from the operation before it - and never hold
+an address: addresses are (buffer, byte offset) pairs, so the plan decides them. An operand is in [height, width,
+channels] and carries its zero point, unless its stored values are wanted `raw`; data movements use zero point 0 and no
+scale, so they copy bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Operations that only Ethos-U85 has, appended to a program.
 
-Invariant: every operation here stands in the registers that Ethos-U85 reads.
+Invariant: as in `emit`; layers of these kernels say so in `Layer.unsupported_by`. `axes` of the target are those of
+the source in their order, neither is in bricks, and both have their last dimension's elements one after the other;
+each value is moved once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Layers: what the NPU can do of each, how it touches memory, its operations; and graphs of them.
 
-Invariant: a `LayerGraph` is in static single assignment - each tensor is an input, a constant, or made by exactly one
-layer that stands before its readers - and a layer is built only where `problem` is None. Tensors are NHWC with N folded
-into the height.
+Invariant: a layer for which `problem` returns None is one that `emit` can put on the NPU, on every accelerator but
+those for which `unsupported_by` has a reason. Limits are the hardware's register widths and the rules of its block
+engine. A `LayerGraph` is in static single assignment - each tensor is an input, a constant, or made by exactly one
+layer that stands before its readers - and every layer is something `lower` can put on the NPU: a layer is built only
+where `layer.problem` is empty. Tensors are NHWC with N folded into the height. Every tensor of a graph has exactly one
+`TensorView`, and tensors that share bytes do so because one is defined as a part or another shape of the other. Where
+strides cannot express that, the layer that makes the tensor is listed in `copies` and moves the data.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """What an operation works on: quantised tensors, views of buffers, feature maps, windows, and what happens to results.
 
-Invariant: a view says where each element of a tensor lies, and nothing else does; everything here is a
-value that does not change.
+Invariant: A tensor is a value with one scale and one zero point, wherever its bytes will be. A `TensorView` never
+copies; taking a box, a reshape or a place inside a larger tensor gives a new view of the same bytes or `None` when no
+strides can express it. Strides and offsets are bytes. These are descriptions without addresses or state;
+`emit.Builder` turns them into registers.
 """
 
 from __future__ import annotations

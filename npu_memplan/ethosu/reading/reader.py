@@ -1,7 +1,11 @@
 """Quantised expressions and calls read out of Relax, and the register of the layers that they become.
 
-Invariant: a `Record` is complete - every layer in it has limits, storage and an emitter, every composite patterns and a
-parser - or it cannot be made; what `parse` returns passed every limit of the NPU.
+Invariant: A `Reader` follows variables only through its own bindings; a variable outside of them is an input. The same
+reader serves a pattern's check (bindings of the match) and the lowering (bindings of the composite function), so what
+was checked is what is lowered. TVM is imported by its methods only. What an attribute says in several ways comes out
+in one. Every number comes from the call's constants and from the description in `LAYER`, which the code was made with.
+A `Record` is complete - every layer in it has limits, storage and an emitter, every composite patterns and a parser -
+or it cannot be made; what `parse` returns passed every limit of the NPU.
 """
 
 from __future__ import annotations

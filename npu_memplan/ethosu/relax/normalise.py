@@ -1,6 +1,15 @@
 """Small rewrites that give the patterns one form to look for.
 
-Invariant: a rewrite keeps every stored value that the module computes; what it does not know it leaves.
+Invariant: a normalised module computes the same values (float biases of quantised products aside, see `stored_form`).
+`split` becomes slices, so that each part can be a view of its own, and one part alone a reshape; no two operators
+share a dequantisation; feature maps become NHWC; moves that take channels together become one. What a chain of moves
+does is found by doing it to the elements' numbers, so no order of operators is known here; a chain is replaced only
+where every pixel keeps its place and all take the same channels. Channel shuffles of grouped networks are such chains,
+over tensors of five dimensions that no NPU operation walks. The values are the same; what is rewritten becomes one
+`image.resize2d` of stored values, of the nearest one. Every value stays what it was, but for float biases of quantised
+products, which become int32 in units of input scale x weight scale: the accumulator's units, as TFLite and ONNX
+exports store them. PyTorch (PT2E) keeps biases in float, pads and reshapes float values, and adds a product to its
+bias; the patterns look for the other forms.
 """
 
 from __future__ import annotations

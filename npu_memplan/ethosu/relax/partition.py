@@ -1,7 +1,12 @@
 """Partitioning: which operators of a Relax module the NPU runs, and why the others stay.
 
-Invariant: what `partition` puts into a function for the NPU has passed the limits of a layer; each call of `main` that
-stays has a reason.
+Invariant: every operator of `main` is either inside a composite of a function with `Codegen = "ethos-u"`, or listed
+with a reason in main's attribute `npu.host_operators`. A call of exact host code that the NPU can run as one layer
+becomes a composite: the same call in a function of its own, with the host code's description (`LAYER`) as an
+attribute; a reader without that attribute still has code that computes the right values. The groups are those that
+TVM's passes `FuseOpsByPattern` and `MergeCompositeFunctions` make of the same patterns, which are tried in their
+order; the work grows with the calls, that of the passes with their square. What has other functions of calls than
+`main`, or calls outside of one dataflow block, is left to the passes.
 """
 
 from __future__ import annotations
