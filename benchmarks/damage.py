@@ -75,7 +75,7 @@ _TVM = ("tvm.relax", "npu_memplan.pipeline", "npu_memplan.frontend.tflite.lifted
 LOWERED = (
     *_TVM,
     "npu_memplan.frontend.tflite.lowered",
-    "npu_memplan.frontend.tflite.operators",
+    "npu_memplan.frontend.tflite.lowered",
     "npu_memplan.relax",
 )
 READERS = ("npu_memplan.report.files", "npu_memplan.report.text.explain", "npu_memplan.report.text.diff",

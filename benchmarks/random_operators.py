@@ -23,7 +23,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from npu_memplan.exactness import Code, Exactness
-from npu_memplan.frontend.tflite.described import known_of
+from npu_memplan.frontend.tflite.description import known_of
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
 from tests.support.on_model import only_graph, run_program

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .models.onnx import is_onnx
-from .models.torch import is_torch
+from .models.frameworks import is_onnx, is_torch
 from .options import AUTO, NO_NPU, CompileOptions, OptionError
 from .target_data import accelerator_system
 

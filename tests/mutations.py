@@ -83,14 +83,14 @@ FAULTS = (
     ),
     Fault(
         "host operators: a negative mean is rounded upwards",
-        "npu_memplan/frontend/host_ops/pooling.py",
+        "npu_memplan/frontend/host_ops/reduction.py",
         "select(total > 0, half, -half)",
         "half",
         "tests/host_ops/test_elements.py",
     ),
     Fault(
         "host operators: a mean at the upper border counts what is outside",
-        "npu_memplan/frontend/host_ops/pooling.py",
+        "npu_memplan/frontend/host_ops/reduction.py",
         " - largest(const(0), const(0) - origin)",
         "",
         "tests/host_ops/test_elements.py",

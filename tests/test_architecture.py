@@ -398,7 +398,7 @@ def test_one_module_reads_files() -> None:
     """So no pipe is waited for, and nothing is read without end (`files.paths`)."""
     own = {  # read what this package itself has, made, or keeps
         *("npu_memplan.vela.worker", "npu_memplan.vela.compiler", "npu_memplan.process.setup", "npu_memplan.versions"),
-        *("npu_memplan.frontend.host_ops.c_text", "npu_memplan.report.page.tables", "npu_memplan.evidence.gather"),
+        *("npu_memplan.frontend.host_ops.operator", "npu_memplan.report.page.tables", "npu_memplan.evidence.gather"),
         "npu_memplan.evidence.gather",
         *("npu_memplan.compiled.library", "npu_memplan.compiled.arrays", "fvp_runner.host.instrumented"),
         "fvp_runner.executorch.commands",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.executorch.board import PoolNeed, fit_pools, memories_for, options_for
 from npu_memplan.executorch.memory_map import live_bytes, placed_tensors
-from npu_memplan.executorch.one_arena import ARENA, require_own_scratch
+from npu_memplan.executorch.replanning import ARENA, require_own_scratch
 from npu_memplan.models.executorch.delegates import ALIGNMENT, BACKEND, EthosUCall, npu_calls
 from npu_memplan.models.executorch.program import ExecutorchProgram, Method, PlannedPlace
 from npu_memplan.models.network import Network

@@ -24,19 +24,20 @@ import numpy as np
 
 from npu_memplan.errors import InternalError
 from npu_memplan.executorch.board import memories_for
-from npu_memplan.executorch.one_arena import ARENA, SharedArena, plan_one_arena
 from npu_memplan.executorch.replanning import (
+    ARENA,
     ReplannedDelegate,
     ReplannedTensors,
     ScratchGoal,
+    SharedArena,
+    plan_one_arena,
     replan_scratch,
     replan_tensors,
 )
 from npu_memplan.files.arrays import InputError, check_outputs, random_array, read_inputs, save_arrays
 from npu_memplan.files.paths import write_whole
 from npu_memplan.models.executorch.delegates import EthosUCall, npu_calls, open_program, require_npu_calls
-from npu_memplan.models.executorch.program import Delegate, ExecutorchProgram, Method
-from npu_memplan.models.executorch.writing import ProgramChanges, rewrite_program
+from npu_memplan.models.executorch.program import Delegate, ExecutorchProgram, Method, ProgramChanges, rewrite_program
 from npu_memplan.models.flatbuffer import read_file
 from npu_memplan.sizes import counted
 

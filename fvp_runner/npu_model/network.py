@@ -36,8 +36,8 @@ from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, PoolMode, Register
 from npu_memplan.ethosu.time import Described, Estimate, MemoryMap, lanes
 from npu_memplan.models.network import CpuOperator, Network
+from npu_memplan.models.subgraphs import OF_VARIABLES, kept_variables, moved
 from npu_memplan.models.tensor import Tensor
-from npu_memplan.models.variables import OF_VARIABLES, kept_variables, moved
 from npu_memplan.models.vela import NpuCall, check_scratch
 from npu_memplan.sizes import counted
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.models.network import Network
+from npu_memplan.models.subgraphs import DONE_BEFORE
 from npu_memplan.models.tflite import read_network
-from npu_memplan.models.variables import DONE_BEFORE
 from npu_memplan.sizes import counted
 
 

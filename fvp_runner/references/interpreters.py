@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.exactness import MICRO
 from npu_memplan.models.network import CpuOperator, Network
-from npu_memplan.models.variables import OF_VARIABLES
+from npu_memplan.models.subgraphs import OF_VARIABLES
 from npu_memplan.process.ending import raise_outside_cause
 from npu_memplan.sizes import counted
 

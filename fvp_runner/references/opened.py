@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_memplan.models.float_ends import read_source
-from npu_memplan.models.onnx import is_onnx
-from npu_memplan.models.torch import is_torch
+from npu_memplan.models.frameworks import is_onnx, is_torch
 from npu_memplan.models.tosa import is_tosa
 
 if TYPE_CHECKING:

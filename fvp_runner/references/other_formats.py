@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 from npu_memplan.exactness import TOSA
 from npu_memplan.files.folders import scratch_folder
 from npu_memplan.frontend.errors import imported
-from npu_memplan.models.onnx import read_onnx
-from npu_memplan.models.torch import read_program
+from npu_memplan.models.frameworks import read_onnx, read_program
 from npu_memplan.models.tosa import read_tosa
 from npu_memplan.process.programs import run_program
 

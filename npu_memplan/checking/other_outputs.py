@@ -25,7 +25,7 @@ from ..ethosu.stream.decode import decode
 from ..ethosu.time import estimate
 from ..exactness import MICRO, Claim, Code, Exactness
 from ..files.folders import scratch_folder
-from ..frontend.tflite.described import known_of
+from ..frontend.tflite.description import known_of
 from ..link.networks import Compile, Linked
 from ..models.float_ends import read_source
 from ..models.tflite import read_network

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..fixed_point.multiplier import ScaleError
+from ..fixed_point import ScaleError
 from ..problem.operator_order import GraphOperator, GraphStorage, InPlace, OperatorGraph
 from .arch import Architecture
 from .graph_rewrites import fold_gathers, fold_pads, fold_tables, fold_transposes, fold_types, im2col, sum_by_rows

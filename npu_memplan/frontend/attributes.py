@@ -1,17 +1,24 @@
-"""What `main` says about its model: names, quantisation, what runs which operator.
+"""What `main` says about its model: names, quantisation, what runs which operator, which ones users keep on the CPU.
 
-Invariant: attributes are strings, ints and lists of them only, so that TVMScript text keeps them bit for bit;
-scales are C99 hex floats (`float.fromhex` reads them).
+Invariant: attributes are strings, ints and lists of them only, so that TVMScript text keeps them bit for bit; scales
+are C99 hex floats (`float.fromhex` reads them). A name that the model has no operator of is an error that lists those
+it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..errors import RefusalError
 from ..exactness import Claim, Exactness
+from ..models.network import Network
 from ..vocabulary import STATE_STARTS, STATES
+
+if TYPE_CHECKING:
+    from .graph import SourceNode
+
 
 _COLUMNS = ("names", "kinds", "agents", "reasons", "exactness", "references", "doubts")  # of source operators
 _INDEX_RANGES = "npu.input_index_ranges"  # [first, end] of each input, [] of one that is no index
@@ -90,3 +97,32 @@ def operators_of(main: Any) -> tuple[SourceOperator, ...]:
         SourceOperator(name, kind, agent == "npu", reason, Claim(Exactness(exactness), reference, doubt))
         for name, kind, agent, reason, exactness, reference, doubt in zip(*columns, strict=True)
     )
+
+
+class HostOpsError(RefusalError):
+    """`--host-ops` names an operator that does not exist or that the model does not have."""
+
+
+def forced_operators(network: Network, names: Sequence[str]) -> tuple[str, ...]:
+    """`names` as Vela wants them, each once; `HostOpsError` for names the model has no operator of."""
+    wanted = tuple(dict.fromkeys(name.strip().upper() for name in names if name.strip()))
+    check_known(
+        "--host-ops", wanted, {o.name: o.name for o in network.cpu_operators}, f"{network.name} has no such operator"
+    )
+    return wanted
+
+
+def check_known(option: str, wanted: Iterable[str], present: Mapping[str, str], otherwise: str) -> None:
+    """`HostOpsError` for the first of the `wanted` names that is no key of `present`, which tells the names to list."""
+    for name in wanted:
+        if name not in present:
+            raise HostOpsError(
+                f"{option} names {name!r}, but {otherwise}; it has: {', '.join(sorted(set(present.values())))}"
+            )
+
+
+def forced_nodes(nodes: Sequence[SourceNode], host_ops: Sequence[str], name: str) -> frozenset[int]:
+    """Positions of the operators in `host_ops` (upper case); `HostOpsError` for operators that are not there."""
+    kinds = {node.kind.upper(): node.kind for node in nodes if not node.conversion}
+    check_known("--host-ops", host_ops, kinds, f"{name} has no such operator that the NPU could run")
+    return frozenset(i for i, node in enumerate(nodes) if node.kind.upper() in host_ops and not node.conversion)

@@ -31,8 +31,7 @@ from ..exactness import FLOAT, REAL
 from ..names import Names, legal
 from ..options import NO_NPU
 from ..vocabulary import RESHAPING
-from .attributes import BY_USER, Quantised, SourceOperator, main_attributes
-from .host_choice import forced_nodes
+from .attributes import BY_USER, Quantised, SourceOperator, forced_nodes, main_attributes
 from .legalize import legalize_host
 
 if TYPE_CHECKING:

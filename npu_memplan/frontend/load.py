@@ -17,8 +17,7 @@ from ..ethosu.stream.decode import Command, decode
 from ..ethosu.time import MemoryMap, cycles_by_model, estimate, sum_bounds
 from ..models.flatbuffer import read_file
 from ..models.float_ends import read_source
-from ..models.onnx import is_onnx, require_onnx
-from ..models.torch import is_torch
+from ..models.frameworks import is_onnx, is_torch, require_onnx
 from ..models.tosa import is_tosa
 from ..models.vela import NpuCall
 from ..options import NO_NPU

@@ -25,7 +25,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from ..ethosu.lower.operands import Arithmetic
 from ..ethosu.relax.partition import with_arithmetic
-from ..models.onnx import read_onnx
+from ..models.frameworks import read_onnx
 from .errors import imported
 from .graph import NodeImport, SourceNode, bound_only, named_after
 

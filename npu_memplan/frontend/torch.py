@@ -1,6 +1,6 @@
 """Programs of torch.export (PT2E) to one IRModule, through TVM's frontend.
 
-Invariant: nothing here imports PyTorch; `models.torch` does, when such a file is read.
+Invariant: nothing here imports PyTorch; `models.frameworks` does, when such a file is read.
 
 PyTorch programs quantised by PT2E, through TVM's own importer, which has no quantised operators.
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RefusalError
-from ..models.torch import read_program
+from ..models.frameworks import read_program
 from .errors import imported
 
 if TYPE_CHECKING:

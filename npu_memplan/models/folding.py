@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
-from ..fixed_point.multiplier import (
+from ..fixed_point import (
     LIMITS,
     activation_range,
     divide_scales,

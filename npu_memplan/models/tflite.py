@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..names import printable
+from .checks import DamagedError, check_network, check_tensor, with_index_ranges
 from .flatbuffer import FlatbufferError, NetworkError, verify_flatbuffer
-from .index_ranges import with_index_ranges
 from .network import CpuOperator, Network
 from .operators import ContradictionError, validate_network
+from .subgraphs import with_kept_variables, with_variables
 from .tensor import Tensor
-from .tflite_checks import DamagedError, check_network, check_tensor
-from .variables import with_kept_variables, with_variables
 from .vela import NpuCall, npu_call
 from .vela_file import read_raw
 

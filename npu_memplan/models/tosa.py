@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .checks import DamagedError, Indexing, check_tensor, with_index_ranges
 from .flatbuffer import FlatbufferError, FlatTable, NetworkError, UnsupportedModelError, number_at
-from .index_ranges import Indexing, with_index_ranges
 from .network import CpuOperator, Network
 from .tensor import Tensor
-from .tflite_checks import DamagedError, check_tensor
 
 SUFFIX = ".tosa"
 _MAGIC = b"TOSA"

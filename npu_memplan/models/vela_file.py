@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from ..ethosu.stream.encode import parse_payload
+from .checks import DamagedError, check_tensor
 from .flatbuffer import BUFFER_ALIGNMENT, NetworkError, TableWriter
 from .network import CpuOperator, Network
 from .tensor import Tensor
-from .tflite_checks import DamagedError, check_tensor
 from .vela import NpuCall, uses_region
 
 _LARGEST_BYTES = 1 << 30  # of all entries unpacked

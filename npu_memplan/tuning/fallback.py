@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import RefusalError
 from ..frontend.load import read
 from ..models.flatbuffer import UnsupportedModelError
-from ..models.onnx import is_onnx
-from ..models.torch import is_torch
+from ..models.frameworks import is_onnx, is_torch
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..process.incidents import Fallback, fall_back
 from ..request import Loaded, request

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from ..command_line import GroupedCommand
-from ..models.onnx import is_onnx
+from ..models.frameworks import is_onnx
 from ..names import unusable_in_c
 from ..options import AUTO
 from ..problem import Pool

@@ -30,14 +30,14 @@ from ..frontend.attributes import operators_of
 from ..frontend.host_ops.tir import Function, cast, const, first_of
 from ..frontend.load import lowered_for
 from ..frontend.start import vela_options
-from ..frontend.tflite.described import network_attributes
+from ..frontend.tflite.description import network_attributes
 from ..frontend.tflite.lifted import compiled_by_vela
 from ..frontend.tflite.main_builder import MainBuilder
 from ..models.flatbuffer import UnsupportedModelError
 from ..models.network import CpuOperator, Network
+from ..models.subgraphs import kept_variables
 from ..models.tensor import Tensor
 from ..models.tflite import read_network
-from ..models.variables import kept_variables
 from ..models.vela import NpuCall
 from ..models.vela_file import rebuilt
 from ..request import Request

@@ -19,7 +19,7 @@ from npu_memplan.checking.judge import CheckMode, CheckModeError, check_mode, su
 from npu_memplan.cli import cli
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Claim, Exactness
-from npu_memplan.frontend.tflite import described
+from npu_memplan.frontend.tflite import description
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from npu_memplan.process.incidents import STRICT
@@ -36,7 +36,7 @@ KWS = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
 @pytest.fixture
 def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose stream by Vela is wrong, and nothing that keeps it from Vela."""
-    monkeypatch.setattr(described, "_sliced_elsewhere", lambda *_: "")
+    monkeypatch.setattr(description, "_sliced_elsewhere", lambda *_: "")
     path = tmp_path / "wrong.tflite"
     path.write_bytes(split_then("CONV_2D", batch=2))
     return path
@@ -95,7 +95,7 @@ def test_a_named_producer_is_kept_and_the_operator_goes_to_the_host(wrong_stream
 
 def test_an_unproven_operator_that_is_wrong_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is claimed of Vela's SELECT_V2, but a result that is right is better."""
-    monkeypatch.setattr(described, "_reads_reshaped", lambda *_: False)
+    monkeypatch.setattr(description, "_reads_reshaped", lambda *_: False)
     path = tmp_path / "model.tflite"
     path.write_bytes(select_of_reshaped(1))
     made = nm.compile(path, tmp_path / "out", accelerator="ethos-u85-256", check=True)
@@ -124,7 +124,7 @@ def test_what_is_behind_a_claimed_difference_is_judged(
     images: int, given_up: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step that LOGISTIC claims does not excuse the convolution behind it."""
-    monkeypatch.setattr(described, "_sliced_elsewhere", lambda *_: "")
+    monkeypatch.setattr(description, "_sliced_elsewhere", lambda *_: "")
     path = tmp_path / "m.tflite"
     path.write_bytes(_table_then(images))
     made = nm.compile(path, tmp_path / "out", check=True, npu_compiler="vela")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckVerdict
 from npu_memplan.cli import cli
-from npu_memplan.frontend.tflite import described
+from npu_memplan.frontend.tflite import description
 from npu_memplan.process.incidents import STRICT
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
@@ -22,7 +22,7 @@ MODEL = REPOSITORY / "examples" / "digits" / "digits.tflite"
 @pytest.fixture
 def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose stream by Vela is wrong, and nothing that keeps it from Vela."""
-    monkeypatch.setattr(described, "_sliced_elsewhere", lambda *_: "")
+    monkeypatch.setattr(description, "_sliced_elsewhere", lambda *_: "")
     monkeypatch.setenv(STRICT, "0")
     monkeypatch.setenv("NPU_MEMPLAN_CHECK", "always")
     path = tmp_path / "wrong.tflite"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from npu_memplan.cli import cli
-from npu_memplan.frontend.tflite.needs import needs
+from npu_memplan.frontend.tflite.description import needs
 from npu_memplan.models.tflite import read_network
 from npu_memplan.report.text.lists import LEGEND, kinds, table, without_code
 from tests.support.operator_table import row

@@ -15,8 +15,14 @@ from fvp_runner.executorch.model import ExecutorchModel
 from npu_memplan.cli import cli
 from npu_memplan.errors import InternalError
 from npu_memplan.models.executorch.delegates import npu_calls
-from npu_memplan.models.executorch.program import ExecutorchProgram, PlannedPlace, read_program
-from npu_memplan.models.executorch.writing import ProgramChanges, RewriteError, rewrite_program
+from npu_memplan.models.executorch.program import (
+    ExecutorchProgram,
+    PlannedPlace,
+    ProgramChanges,
+    RewriteError,
+    read_program,
+    rewrite_program,
+)
 from tests.executorch.test_reading import BLOB, OTHER, two_methods
 from tests.executorch.test_running import REFERENCE, ramp
 from tests.support.pte_file import bundle

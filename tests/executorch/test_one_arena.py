@@ -14,10 +14,9 @@ from fvp_runner.executorch.model import ExecutorchModel
 from fvp_runner.npu_model.errors import UninitialisedReadError
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.executorch import one_arena
+from npu_memplan.executorch import replanning
 from npu_memplan.executorch.memory_map import lift_call, placed_tensors, tensor_blocks
-from npu_memplan.executorch.one_arena import OneArenaError, plan_one_arena
-from npu_memplan.executorch.replanning import replan_tensors
+from npu_memplan.executorch.replanning import OneArenaError, plan_one_arena, replan_tensors
 from npu_memplan.models.executorch.delegates import npu_calls
 from npu_memplan.models.executorch.program import read_program
 from npu_memplan.vela.lift import LiftError
@@ -177,7 +176,7 @@ def test_inputs_and_outputs_lie_in_a_scratch_that_cannot_be_planned_again(
     def refuse(_: object) -> None:
         raise LiftError("no buffers")
 
-    monkeypatch.setattr(one_arena, "lift_call", refuse)
+    monkeypatch.setattr(replanning, "lift_call", refuse)
     values = [Tensor("int8", (1, 3, 64, 64), (1, 0)), Tensor("int8", (1, 10), (1, 12288))]
     calls = Calls(values, [0], [1], [("delegate", 0, [0, 1])], [0, 12304], [("EthosUBackend", 0)])
     source, out = tmp_path / "m.pte", tmp_path / "o.pte"

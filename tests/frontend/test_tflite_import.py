@@ -16,13 +16,11 @@ import pytest
 
 from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.exactness import Claim, Exactness
-from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised
-from npu_memplan.frontend.host_choice import HostOpsError
-from npu_memplan.frontend.tflite.completion import with_omitted_inputs
+from npu_memplan.frontend.attributes import HostOpsError, SourceOperator, operators_of, quantised
+from npu_memplan.frontend.tflite.description import refusals, unsupported_reason, with_omitted_inputs
 from npu_memplan.frontend.tflite.lifted import Imported, import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.frontend.tflite.main_builder import MainBuilder
-from npu_memplan.frontend.tflite.on_host import refusals, unsupported_reason
 from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.names import Names, legal

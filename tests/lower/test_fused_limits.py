@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npu_memplan.fixed_point.multiplier import activation_range
+from npu_memplan.fixed_point import activation_range
 from tests.support.against_reference import equals_reference
 from tests.support.arithmetic_models import binary, convolution, fully_connected, pool
 from tests.support.operator_table import row

@@ -19,8 +19,7 @@ from npu_memplan.ethosu.lower.scaling import (
     reciprocal_scale,
 )
 from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
-from npu_memplan.fixed_point.functions import exp_on_negative
-from npu_memplan.fixed_point.multiplier import ScaleError, high_mul, multiply_by_quantised, rounding_shift
+from npu_memplan.fixed_point import ScaleError, exp_on_negative, high_mul, multiply_by_quantised, rounding_shift
 
 
 @given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(-(2**31) + 1, 2**31 - 1))

@@ -20,11 +20,11 @@ from fvp_runner.references.base import ReferenceRunError  # noqa: E402
 from fvp_runner.references.other_formats import OnnxReference  # noqa: E402
 from npu_memplan.cli import cli, main  # noqa: E402
 from npu_memplan.compiler import compile_model  # noqa: E402
+from npu_memplan.frontend.attributes import HostOpsError  # noqa: E402
 from npu_memplan.frontend.errors import TvmFrontendError  # noqa: E402
-from npu_memplan.frontend.host_choice import HostOpsError  # noqa: E402
 from npu_memplan.frontend.load import FormatError  # noqa: E402
 from npu_memplan.models.flatbuffer import UnsupportedModelError  # noqa: E402
-from npu_memplan.models.onnx import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
+from npu_memplan.models.frameworks import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
 from tests.support.inputs import load_inputs  # noqa: E402

@@ -12,9 +12,9 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import compile_model
-from npu_memplan.frontend.host_choice import HostOpsError
+from npu_memplan.frontend.attributes import HostOpsError
 from npu_memplan.frontend.load import FormatError
-from npu_memplan.models.torch import TorchFileError, read_program
+from npu_memplan.models.frameworks import TorchFileError, read_program
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from tests.support.digits_network import digits

@@ -13,8 +13,8 @@ from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from fvp_runner.references.interpreters import Reference
-from npu_memplan.frontend.tflite import repairs
-from npu_memplan.frontend.tflite.repairs import clear_stray_quantised_dimensions, round_integer_averages
+from npu_memplan.frontend.tflite import lowered
+from npu_memplan.frontend.tflite.lowered import clear_stray_quantised_dimensions, round_integer_averages
 from tests.support.arithmetic_models import pool
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case, all_cases
@@ -90,7 +90,7 @@ def test_empty_tables_of_scales(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert calls(resized(None))
     assert calls(resized(()))
-    monkeypatch.setattr(repairs._Tensor, "Quantization", tflite.Tensor.Quantization)
+    monkeypatch.setattr(lowered._Tensor, "Quantization", tflite.Tensor.Quantization)
     assert not calls(resized(()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_memplan.frontend.tflite.operators import import_operators
+from npu_memplan.frontend.tflite.lowered import import_operators
 from npu_memplan.models.tflite import read_network
 
 

@@ -16,7 +16,7 @@ from ...sizes import counted
 
 if TYPE_CHECKING:
     from ...exactness import Claim
-    from ...frontend.tflite.needs import Need
+    from ...frontend.tflite.description import Need
 
 
 @click.command(help="List the operators that there is code for, by type and reference; or those that MODEL (.tflite) "
@@ -27,7 +27,7 @@ def command(model: Path | None, as_json: bool) -> None:
     if model is None:
         _print_all(as_json)
         return
-    from ...frontend.tflite.needs import needs
+    from ...frontend.tflite.description import needs
     from ...models.flatbuffer import read_file
     from ...models.folding import folded
     from ...models.tflite import read_network

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...fixed_point.multiplier import divide_scales, multiply_by_quantised
+from ...fixed_point import divide_scales, multiply_by_quantised
 from ..lower import tables
 from ..lower.emit import Builder, EmitContext, reshaped
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits

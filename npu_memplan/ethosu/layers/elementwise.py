@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...fixed_point.multiplier import multiply_by_quantised
+from ...fixed_point import multiply_by_quantised
 from ..lower.emit import EmitContext, LoweringError
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import INT8, INT16, INT32, Arithmetic, LayerTensor, Operand, Output, TensorView, Window

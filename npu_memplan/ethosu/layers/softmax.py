@@ -16,9 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...fixed_point.functions import exp_on_negative
-from ...fixed_point.interpolation import SOFTMAX_UNIT, softmax_tables
-from ...fixed_point.multiplier import input_radius, multiply_by_quantised
+from ...fixed_point import SOFTMAX_UNIT, exp_on_negative, input_radius, multiply_by_quantised, softmax_tables
 from ..arch import Language
 from ..lower.emit import Builder, EmitContext, reshaped
 from ..lower.layer import Layer, Limits, StorageTraits

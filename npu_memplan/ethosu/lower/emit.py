@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError, RefusalError
-from ...fixed_point.multiplier import joined_uint8
+from ...fixed_point import joined_uint8
 from ...names import Names
 from ..arch import Architecture, Language
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram

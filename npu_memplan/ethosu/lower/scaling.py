@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fixed_point.multiplier import ScaleError, divide_scales, multiply_scales
-from ...fixed_point.multiplier import quantise_multiplier as multiplier_and_shift
+from ...fixed_point import ScaleError, divide_scales, multiply_scales
+from ...fixed_point import quantise_multiplier as multiplier_and_shift
 from ..stream.fields import ScaleWord
 
 

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...fixed_point.functions import logistic as fixed_logistic
-from ...fixed_point.functions import tanh as fixed_tanh
-from ...fixed_point.multiplier import (
+from ...fixed_point import (
     LIMITS,
     divide_scales,
     high_mul,
@@ -25,6 +23,8 @@ from ...fixed_point.multiplier import (
     round_half_away,
     rounding_shift,
 )
+from ...fixed_point import logistic as fixed_logistic
+from ...fixed_point import tanh as fixed_tanh
 from .operands import Arithmetic, LayerTensor
 from .scaling import Scale, double, quantise_multiplier
 

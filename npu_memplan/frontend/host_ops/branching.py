@@ -14,9 +14,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ...models.network import CpuOperator, Network
-from ...models.variables import OF_VARIABLES
+from ...models.subgraphs import OF_VARIABLES, branches_of, turns_of
 from ...vocabulary import C_SOURCES
-from ..tflite.branches import branches_of, turns_of
 from .operator import Lowering, UnsupportedOperatorError, lower_operator, lowering
 from .tir import Buffer, const, raw_load
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...cmsis_nn import CmsisNN, open_cmsis_nn
-from ...fixed_point.multiplier import activation_range, quantise_multiplier
+from ...fixed_point import activation_range, quantise_multiplier
 from ...models.tensor import Tensor
 from ...vocabulary import BY_LIBRARY
 from .common import ImageAxis, bias_of, channel_scales, require_quantisation, require_rows, shape4

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...fixed_point.multiplier import activation_range, multiply_scales, quantise_multiplier
+from ...fixed_point import activation_range, multiply_scales, quantise_multiplier
 from ...models.tensor import Tensor
-from .fixed_tir import ChannelScales
 from .operator import Lowering, UnsupportedOperatorError, require
-from .tir import Buffer, Expr, both, clamp, const, load, raw_load
+from .tir import Buffer, ChannelScales, Expr, both, clamp, const, load, raw_load
 
 ACTIVATION_TYPES = ("int8", "int16", "uint8")
 EIGHT_BITS = ("int8", "uint8")

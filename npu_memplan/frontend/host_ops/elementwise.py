@@ -1,11 +1,18 @@
-"""ADD, SUB, MUL, DIV, SQUARED_DIFFERENCE, PRELU, MINIMUM, MAXIMUM and the six comparisons, with broadcasting.
+"""Operators of one element or two: sums, products, comparisons, functions of plain numbers, casts and other scales.
 
 Invariant: ADD and SUB bring both operands to twice the larger scale, shifted left so that no bit is lost, before they
 meet; MUL multiplies first and rescales once. DIV multiplies by the divisor's reciprocal, a table of the 256 divisors
-that a tensor of 8 bits can hold: wherever the reference's arithmetic is defined C, the results are its bits. It divides
-by no zero, and shifts by no more than 31 bits, which quotients near zero can ask for; here a zero divides like the
-smallest step, and such a quotient is rounded to zero. What is compared are the real values in fixed point, as in the
-reference: two of them that differ by less than its 8 extra bits can tell are equal.
+that a tensor of 8 bits can hold: wherever the reference's arithmetic is defined C, the results are its bits. It
+divides by no zero, and shifts by no more than 31 bits, which quotients near zero can ask for; here a zero divides like
+the smallest step, and such a quotient is rounded to zero. What is compared are the real values in fixed point, as in
+the reference: two of them that differ by less than its 8 extra bits can tell are equal. CAST converts as C does:
+floats are cut towards zero, integers keep their low bits, bool is 0 or 1. QUANTIZE between integers is one rescale
+with double rounding; from and to float32 it is one correctly rounded operation. Every operation of floats is written
+in the order of the reference kernels, and no two are contracted, so results are equal bit for bit wherever the C
+library's functions are (`exactness.LIBRARY` names the operators that call one). One operation an element, then the
+fused activation; truths are bool, one byte, 0 or 1. A function of the C library is called where the reference calls
+it, and nowhere else. A choice between two numbers is the reference's own comparison, so that NaN goes the way it goes
+there.
 """
 
 from __future__ import annotations
@@ -16,13 +23,41 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from tvm import tirx
 
-from ...fixed_point.functions import reciprocal_one_plus
-from ...fixed_point.multiplier import LIMITS, IntArray, divide_scales, multiply_scales, quantise_multiplier
+from ...fixed_point import LIMITS, IntArray, divide_scales, multiply_scales, quantise_multiplier, reciprocal_one_plus
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, centred, clamp_to_activation, ends, require_same_type, stored
-from .fixed_tir import high_mul, leading_zeros, multiply_by_quantised, rounding_shift_by
+from .common import (
+    ACTIVATION_TYPES,
+    EIGHT_BITS,
+    as_it_is,
+    centred,
+    clamp_to_activation,
+    ends,
+    require_same_type,
+    stored,
+)
 from .operator import Lowering, lowering, require
-from .tir import Buffer, Expr, cast, const, largest, load, select, smallest
+from .tir import (
+    Buffer,
+    Expr,
+    Function,
+    both,
+    cast,
+    clamp,
+    clamp_wide,
+    const,
+    dtype_of,
+    high_mul,
+    largest,
+    leading_zeros,
+    library,
+    load,
+    multiply_when_running,
+    number,
+    real,
+    rounding_shift_by,
+    select,
+    smallest,
+)
 
 
 def each(
@@ -55,7 +90,7 @@ def add(work: Lowering) -> None:
 
     def result(*values: Expr) -> Expr:
         x, y = rescaled(work, values, left_shift, scales[:2])
-        total = multiply_by_quantised(work.function, x - y if subtract else x + y, *scales[2])
+        total = multiply_when_running(work.function, x - y if subtract else x + y, *scales[2])
         return clamp_to_activation(total, options.FusedActivationFunction(), output)
 
     each(work, result, "first", "second")
@@ -74,7 +109,7 @@ def multiply(work: Lowering) -> None:
     scale = quantise_multiplier(divide_scales(factor, output.scale, single=single))
 
     def result(x: Expr, y: Expr) -> Expr:
-        product = multiply_by_quantised(work.function, x * y, *scale)
+        product = multiply_when_running(work.function, x * y, *scale)
         return clamp_to_activation(product, options.FusedActivationFunction(), output)
 
     each(work, result, "first", "second")
@@ -92,7 +127,7 @@ def squared_difference(work: Lowering) -> None:
     def result(*values: Expr) -> Expr:
         x, y = rescaled(work, values, left_shift, scales)
         difference = work.function.bind(x - y, "difference")
-        square = multiply_by_quantised(work.function, difference * difference, *result_scale)
+        square = multiply_when_running(work.function, difference * difference, *result_scale)
         return clamp_to_activation(square, 0, output)
 
     each(work, result, "first", "second")
@@ -112,8 +147,8 @@ def prelu(work: Lowering) -> None:
 
     def result(x: Expr, slope: Expr) -> Expr:
         x = work.function.bind(x, "x")
-        yes = multiply_by_quantised(work.function, x, *above)
-        no = multiply_by_quantised(work.function, x * slope, *below)
+        yes = multiply_when_running(work.function, x, *above)
+        no = multiply_when_running(work.function, x * slope, *below)
         return clamp_to_activation(select(x >= 0, yes, no), 0, output)
 
     each(work, result, "input", "alpha")
@@ -129,7 +164,7 @@ def extremum(work: Lowering) -> None:
 def rescaled(work: Lowering, values: Sequence[Expr], left_shift: int, scales: Sequence[tuple[int, int]]) -> list[Expr]:
     """Stored values less their zero points, times 2 ** `left_shift` and their scale (multiplier, shift)."""
     return [
-        multiply_by_quantised(work.function, value * const(1 << left_shift), *scale)
+        multiply_when_running(work.function, value * const(1 << left_shift), *scale)
         for value, scale in zip(values, scales, strict=True)
     ]
 
@@ -209,3 +244,314 @@ def compare(work: Lowering) -> None:
         return COMPARISONS[work.operator.name](*(work.function.bind(operand, "operand") for operand in operands))
 
     each(work, result, "first", "second")
+
+
+_TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32")
+
+
+@lowering("CAST")
+def convert(work: Lowering) -> None:
+    """The input's numbers in the output's type."""
+    data, output = work.tensor(0), work.output()
+    for tensor in (data, output):
+        require(tensor.dtype in _TYPES, f"tensor {tensor.name!r} is {tensor.dtype}, which is not converted")
+
+    def converted(value: Expr) -> Expr:
+        if data.dtype == "bool":
+            value = cast(value, "int32")
+        elif data.dtype == "float32" and output.dtype not in ("float32", "bool", "int64"):
+            value = cast(value, "int64" if output.dtype == "uint32" else "int32")  # and then its low bits
+        if output.dtype == "bool" and data.dtype != "bool":
+            zero = tirx.FloatImm("float32", 0.0) if data.dtype == "float32" else tirx.IntImm(data.dtype, 0)
+            value = select(tirx.NE(value, zero), tirx.IntImm("int32", 1), tirx.IntImm("int32", 0))
+        return value
+
+    each(work, converted, "input", take=as_it_is)
+
+
+_LEAST = 2.0**-60  # scale of the C kernels
+_PAIRS = frozenset(
+    [
+        ("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"), ("int8", "uint8"), ("int8", "int16"),
+        ("int8", "int32"), ("int16", "int8"), ("int16", "int16"), ("int16", "int32"), ("int32", "int8"),
+        ("int32", "int16"),
+    ]
+)  # fmt: skip
+
+
+@lowering("QUANTIZE")
+def quantise(work: Lowering) -> None:
+    """From one scale and zero point to another."""
+    data, output = work.tensor(0), work.output()
+    if data.dtype == "float32" and output.dtype in ACTIVATION_TYPES:
+        _from_float(work, output)
+        return
+    known = (data.dtype, output.dtype) in _PAIRS
+    require(known, f"from {data.dtype} to {output.dtype} is not done on the host")
+    require_same_type((data,), (data.dtype,))
+    require_same_type((output,), (output.dtype,))
+    scale = quantise_multiplier(data.scale / output.scale)
+
+    def result(x: Expr) -> Expr:
+        value = multiply_when_running(work.function, x, *scale)
+        if output.dtype == "int32":
+            return clamp_wide(cast(value, "int64") + const(output.zero_point, "int64"))
+        return clamp(value + const(output.zero_point), *LIMITS[output.dtype])
+
+    each(work, result, "input")
+
+
+def _from_float(work: Lowering, output: Tensor) -> None:
+    require_same_type((output,), (output.dtype,))
+
+    def result(x: Expr) -> Expr:
+        rounded = library("roundf", x / real(output.scale))  # halves away from zero
+        # Far outside the result's range, but still an int32: a larger float has no int32.
+        bounded = tirx.Max(tirx.Min(rounded, real(1e9)), real(-1e9))
+        return clamp(tirx.Cast("int32", bounded) + const(output.zero_point), *LIMITS[output.dtype])
+
+    source, target = each(work, result, "input", take=as_it_is)
+    _name_kernel(work, "kernel_quantise", source, target, output)
+
+
+def _name_kernel(work: Lowering, name: str, source: Buffer, target: Buffer, stored: Tensor) -> None:
+    """Let C convert between floats and 8 bits, with scales for which no vector instruction takes a number as 0."""
+    if stored.dtype in EIGHT_BITS and _LEAST < stored.scale < 1 / _LEAST:
+        count, is_signed = math.prod(work.output().shape), int(stored.dtype == "int8")
+        work.kernel(f"kernel_forms {name}", source, target, stored.scale, count, stored.zero_point, is_signed)
+
+
+@lowering("DEQUANTIZE")
+def dequantise(work: Lowering) -> None:
+    """scale x (value - zero point) as float32."""
+    data, output = work.tensor(0), work.output()
+    require_same_type((data,), ACTIVATION_TYPES)
+    known = output.dtype == "float32" and len(data.scales) == 1
+    require(known, f"to {output.dtype} with {len(data.scales)} scales is not done on the host")
+    # The product of a float32 and so small an integer is rounded once, as from double.
+    source, target = each(work, lambda x: cast(x, "float32") * real(data.scale), "input")
+    _name_kernel(work, "kernel_dequantise", source, target, data)
+
+
+REAL = ("float32",)
+NUMBERS = ("float32", "int32", "int64")
+_BOUNDS = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6)}  # of fused activations
+
+
+def same(tensors: tuple[Tensor, ...], allowed: tuple[str, ...]) -> str:
+    """The one type of these tensors; refuses others than the `allowed`."""
+    return require_same_type(tensors, allowed, scaled=False)
+
+
+def least(dtype: str) -> float:
+    """The smallest finite number of a type."""
+    return float(np.finfo(dtype).min) if dtype.startswith("float") else int(np.iinfo(dtype).min)
+
+
+def most(dtype: str) -> float:
+    """The largest finite number of a type."""
+    return -least(dtype) if dtype.startswith("float") else -(least(dtype) + 1)
+
+
+def largest_of(function: Function, a: Expr, b: Expr, dtype: str) -> Expr:
+    """C++'s max(a, b): b only where a < b."""
+    a, b = function.bind(a, "a", dtype), function.bind(b, "b", dtype)
+    return select(a < b, b, a)
+
+
+def smallest_of(function: Function, a: Expr, b: Expr, dtype: str) -> Expr:
+    """C++'s min(a, b): b only where b < a."""
+    a, b = function.bind(a, "a", dtype), function.bind(b, "b", dtype)
+    return select(b < a, b, a)
+
+
+def activated(function: Function, value: Expr, activation: int, dtype: str) -> Expr:
+    """A number within the range of a fused activation; without one, floats lose their infinities."""
+    require(activation in _BOUNDS, f"fused activation number {activation} is not supported")
+    low, high = _BOUNDS[activation]
+    if activation == 0 and not dtype.startswith("float"):
+        return value
+    value = largest_of(function, value, number(least(dtype) if low is None else low, dtype), dtype)
+    return smallest_of(function, value, number(most(dtype) if high is None else high, dtype), dtype)
+
+
+def element_by_element(work: Lowering, compute: Callable[[Function, Expr], Expr], allowed: tuple[str, ...]) -> None:
+    """output = compute(input), of one type."""
+    dtype, function = same((work.tensor(0), work.output()), allowed), work.function
+    each(work, lambda x: compute(function, function.bind(x, "x", dtype)), "input", take=as_it_is)
+
+
+def pair_by_pair(work: Lowering, compute: Callable[[Function, Expr, Expr], Expr], allowed: tuple[str, ...]) -> None:
+    """output = compute(input 0, input 1) with broadcasting, of inputs of one type; the output may have another."""
+    dtype, function = same((work.tensor(0), work.tensor(1)), allowed), work.function
+
+    def result(x: Expr, y: Expr) -> Expr:
+        return compute(function, function.bind(x, "x", dtype), function.bind(y, "y", dtype))
+
+    each(work, result, "first", "second", take=as_it_is)
+
+
+_OF_32_BITS = ("float32", "int32")
+
+
+def _quotient(_: Function, x: Expr, y: Expr) -> Expr:
+    """Whole numbers are cut towards zero."""
+    dtype = dtype_of(x)
+    if dtype == "float32":
+        return x / y
+    # A division by zero, where the reference stops, gives zero.
+    zero = number(0, dtype)
+    quotient = tirx.truncdiv(x, select(y == zero, number(1, dtype), y))
+    return select(y == zero, zero, quotient)
+
+
+def _squared_difference(function: Function, x: Expr, y: Expr) -> Expr:
+    difference = function.bind(x - y, "difference", dtype_of(x))
+    return difference * difference
+
+
+def _floor_quotient(_: Function, x: Expr, y: Expr) -> Expr:
+    """The largest whole number not above the quotient; floats are divided in double precision."""
+    if dtype_of(x) == "int32":
+        return tirx.floordiv(x, select(y == number(0, "int32"), number(1, "int32"), y))
+    return cast(tirx.call_pure_extern("float64", "floor", cast(x, "float64") / cast(y, "float64")), "float32")
+
+
+def _floor_rest(function: Function, x: Expr, y: Expr) -> Expr:
+    """What a division leaves, with the divisor's sign."""
+    rest = function.bind(library("fmodf", x, y), "rest", "float32")
+    zero = number(0, "float32")
+    differ = tirx.NE(cast(y < zero, "int32"), cast(rest < zero, "int32"))
+    return select(both(tirx.NE(rest, zero), differ), rest + y, rest)
+
+
+# operator -> types that it takes, what it makes of two numbers
+_ARITHMETIC: dict[str, tuple[tuple[str, ...], Callable[[Function, Expr, Expr], Expr]]] = {
+    "ADD": (NUMBERS, lambda _, x, y: x + y),
+    "SUB": (NUMBERS, lambda _, x, y: x - y),
+    "MUL": (NUMBERS, lambda _, x, y: x * y),
+    "DIV": (_OF_32_BITS, _quotient),
+    "SQUARED_DIFFERENCE": (_OF_32_BITS, _squared_difference),
+    "FLOOR_DIV": (_OF_32_BITS, _floor_quotient),
+    "FLOOR_MOD": (REAL, _floor_rest),
+}
+_FUSING = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions", "DIV": "DivOptions"}
+
+
+@lowering(*_ARITHMETIC, plain=True)
+def arithmetic(work: Lowering) -> None:
+    """A number of the same type from input 0 and input 1."""
+    name = work.operator.name
+    allowed, compute = _ARITHMETIC[name]
+    dtype = same((work.tensor(0), work.output()), allowed)
+    options = work.operator.options(_FUSING[name]) if name in _FUSING else None
+    # Files may leave the options out where there is no activation; tflite-micro takes no notice of this one:
+    ignored = (name, dtype) == ("ADD", "int32")
+    activation = 0 if options is None or ignored else int(options.FusedActivationFunction())
+
+    def result(function: Function, x: Expr, y: Expr) -> Expr:
+        value = compute(function, x, y)
+        return activated(function, value, activation, dtype) if name in _FUSING else value
+
+    pair_by_pair(work, result, allowed)
+
+
+_EQUALITY = ("EQUAL", "NOT_EQUAL")
+_CHOICES: dict[str, tuple[tuple[str, ...], Callable[[Expr, Expr], Expr]]] = {
+    "MAXIMUM": (NUMBERS, lambda x, y: select(x > y, x, y)),
+    "MINIMUM": (NUMBERS, lambda x, y: select(x < y, x, y)),
+    "LOGICAL_AND": (("bool",), tirx.And),
+    "LOGICAL_OR": (("bool",), tirx.Or),
+    **{name: ((*NUMBERS, "bool") if name in _EQUALITY else NUMBERS, test) for name, test in COMPARISONS.items()},
+}
+
+
+@lowering(*_CHOICES, plain=True)
+def choose(work: Lowering) -> None:
+    """One of input 0 and input 1, or whether something is true of them."""
+    output, (allowed, compute) = work.output(), _CHOICES[work.operator.name]
+    right = work.operator.name not in COMPARISONS or output.dtype == "bool"
+    require(right, f"output {output.name!r} is {output.dtype}, not bool")
+    pair_by_pair(work, lambda _, x, y: compute(x, y), allowed)
+
+
+_LOGISTIC_IS_ONE = 16.619047164916992  # above
+_LOGISTIC_IS_EXP = -9.0  # below
+
+
+def logistic(function: Function, x: Expr) -> Expr:
+    """1 / (1 + exp(-x)), which ends at 1 and begins as the exponential itself."""
+    middle = real(1) / (real(1) + library("expf", number(0, "float32") - x))
+    power = function.bind(library("expf", x), "power", "float32")
+    middle = function.bind(middle, "middle", "float32")
+    return select(x > real(_LOGISTIC_IS_ONE), real(1), select(x < real(_LOGISTIC_IS_EXP), power, middle))
+
+
+def _elu(function: Function, x: Expr) -> Expr:
+    below = function.bind(library("expm1f", x), "below", "float32")
+    return select(x < real(0), below, x)
+
+
+def _negative(_: Function, x: Expr) -> Expr:
+    return x * real(-1) if dtype_of(x) == "float32" else number(0, dtype_of(x)) - x
+
+
+def _size(_: Function, x: Expr) -> Expr:
+    zero = number(0, dtype_of(x))
+    return library("fabsf", x) if dtype_of(x) == "float32" else select(x < zero, zero - x, x)
+
+
+def _hard_swish(function: Function, x: Expr) -> Expr:
+    inner = smallest_of(function, real(6), largest_of(function, real(0), x + real(3), "float32"), "float32")
+    return x * inner / real(6)
+
+
+_OF_OTHERS = {"NEG": NUMBERS, "ABS": ("float32", "int32"), "LOGICAL_NOT": ("bool",)}  # all else is of float32
+_FUNCTIONS: dict[str, Callable[[Function, Expr], Expr]] = {
+    "NEG": _negative,
+    "ABS": _size,
+    "LOGICAL_NOT": lambda _, x: tirx.Not(x),
+    "SQUARE": lambda _, x: x * x,
+    "SQRT": lambda _, x: library("sqrtf", x),
+    "RSQRT": lambda _, x: real(1) / library("sqrtf", x),
+    "EXP": lambda _, x: library("expf", x),
+    "LOG": lambda _, x: library("logf", x),
+    "SIN": lambda _, x: library("sinf", x),
+    "COS": lambda _, x: library("cosf", x),
+    "TANH": lambda _, x: library("tanhf", x),
+    "FLOOR": lambda _, x: library("floorf", x),
+    "CEIL": lambda _, x: library("ceilf", x),
+    "ROUND": lambda _, x: library("rintf", x),  # halves to even
+    "RELU": lambda _, x: select(x < real(0), real(0), x),
+    "RELU6": lambda _, x: select(x > real(6), real(6), select(x < real(0), real(0), x)),
+    "RELU_N1_TO_1": lambda _, x: select(x > real(1), real(1), select(x < real(-1), real(-1), x)),
+    "RELU_0_TO_1": lambda _, x: select(x > real(1), real(1), select(x < real(0), real(0), x)),
+    "LOGISTIC": logistic,
+    "ELU": _elu,
+    "HARD_SWISH": _hard_swish,
+}
+
+
+@lowering(*_FUNCTIONS, plain=True)
+def function_of_one(work: Lowering) -> None:
+    """output = f(input)."""
+    element_by_element(work, _FUNCTIONS[work.operator.name], _OF_OTHERS.get(work.operator.name, REAL))
+
+
+@lowering("LEAKY_RELU", plain=True)
+def leaky_relu(work: Lowering) -> None:
+    """x above zero, alpha x elsewhere."""
+    alpha = real(work.options("LeakyReluOptions").Alpha())
+    element_by_element(work, lambda _, x: select(x > real(0), x, x * alpha), REAL)
+
+
+@lowering("PRELU", plain=True)
+def plain_prelu(work: Lowering) -> None:
+    """x from zero on, alpha x below, with an alpha for each element or channel."""
+    same((work.tensor(0), work.tensor(1), work.output()), REAL)
+
+    def result(x: Expr, slope: Expr) -> Expr:
+        x = work.function.bind(x, "x", "float32")
+        return select(x >= real(0), x, x * slope)
+
+    each(work, result, "input", "alpha", take=as_it_is)

@@ -15,9 +15,9 @@ import numpy as np
 from ...models.tensor import Tensor
 from .common import bias_of
 from .matrix import ConvolutionGeometry, DenseGeometry, matrices
+from .movement import row_lookup
 from .operator import Lowering, lowering, require
 from .recurrent import CELL, GATES, HIDDEN, SvdfGeometry, require_whole_lstm
-from .selecting import row_lookup
 from .tir import cast, real
 
 _TANH = 4  # in TFLite's numbers of activations

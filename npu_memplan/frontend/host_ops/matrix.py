@@ -14,7 +14,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ...fixed_point.multiplier import quantise_multiplier
+from ...fixed_point import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import (
     ACTIVATION_TYPES,
@@ -31,10 +31,8 @@ from .common import (
     require_same_type,
     shape4,
 )
-from .elementwise import broadcast
-from .fixed_tir import multiply_rounded_once, multiply_sum
+from .elementwise import REAL, activated, broadcast, same
 from .operator import Lowering, lowering, require
-from .plain.numbers import REAL, activated, same
 from .tir import (
     Buffer,
     Expr,
@@ -44,6 +42,8 @@ from .tir import (
     floor_div,
     largest,
     load,
+    multiply_rounded_once,
+    multiply_sum,
     number,
     raw_load,
     row_indices,

@@ -1,24 +1,27 @@
-"""Operators that only move elements: PAD, RESHAPE, CONCATENATION, SPLIT, SLICE, TRANSPOSE, PACK, DEPTH_TO_SPACE, ...
+"""Operators that only move or choose elements: PAD, RESHAPE, CONCATENATION, TRANSPOSE, SELECT, GATHER_ND, TILE, ...
 
-Invariant: no arithmetic on elements, so every element type of TFLite is taken; where the
-operator could rescale (CONCATENATION), different scales are refused as the reference does. READ_VARIABLE and
-ASSIGN_VARIABLE copy between a state and a tensor, byte for byte and in their order, whatever the shapes.
+Invariant: no arithmetic on elements, so every element type of TFLite is taken; where the operator could rescale
+(CONCATENATION), different scales are refused as the reference does. READ_VARIABLE and ASSIGN_VARIABLE copy between a
+state and a tensor, byte for byte and in their order, whatever the shapes. Every element is copied as it is, from one
+place of the input. An index outside of its axis, which the reference stops at, reads the nearest place: no other
+memory. What depends on shapes alone is a table that is computed here.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...fixed_point.multiplier import joined_uint8
+from ...fixed_point import joined_uint8
 from ...models.tensor import Tensor
-from .common import EIGHT_BITS, flat_values, inside, one_value
+from .common import EIGHT_BITS, flat_values, inside, one_value, shape4
 from .elementwise import broadcast
 from .operator import Lowering, lowering, require
-from .tir import Buffer, Expr, both, cast, clamp, const, load, number, raw_load
+from .tir import Buffer, Expr, both, cast, clamp, const, first_of, floor_div, floor_mod, load, number, raw_load
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
@@ -389,3 +392,234 @@ def copy_variable(work: Lowering) -> None:
         return
     with work.function.grid(here) as place:
         work.function.store(target, raw_load(source, place), *place)
+
+
+@lowering("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+def depth_and_space(work: Lowering) -> None:
+    """Blocks of `block` x `block` places become channels, or channels become places."""
+    to_space = work.operator.name == "DEPTH_TO_SPACE"
+    options = work.options("DepthToSpaceOptions" if to_space else "SpaceToDepthOptions")
+    block = options.BlockSize()
+    data, output = pair(work)
+    require(block > 0, f"a block of {block}")
+    packed_shape, spread_shape = (shape4(data), shape4(output)) if to_space else (shape4(output), shape4(data))
+    images, height, width, depth = spread_shape
+    fits = height % block == width % block == 0
+    fits = fits and packed_shape == (images, height // block, width // block, depth * block * block)
+    require(fits, f"blocks of {block} do not turn {list(data.shape)} into {list(output.shape)}")
+    work.describe("depth_and_space", block=block, to_space=int(to_space))
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape if to_space else data.shape, "nyxc") as (n, y, x, c):
+        channel = (floor_mod(y, block) * block + floor_mod(x, block)) * depth + c
+        packed, spread = (n, floor_div(y, block), floor_div(x, block), channel), (n, y, x, c)
+        here, there = (packed, spread) if to_space else (spread, packed)
+        function.store(target, raw_load(source, here), *there)
+
+
+@lowering("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
+def batch_and_space(work: Lowering) -> None:
+    """Places of a block become images of a batch; or the reverse, before cropping."""
+    to_batch = work.operator.name == "SPACE_TO_BATCH_ND"
+    data, output = pair(work)
+    block, borders = flat_values(work, 1), flat_values(work, 2)
+    image, batch = (data, output) if to_batch else (output, data)
+    images, height, width, channels = shape4(image)
+    batches, rows, columns, depth = shape4(batch)
+    fits = len(block) == 2 and len(borders) == 4 and images > 0 and batches == images * block[0] * block[1]
+    require(fits, f"blocks {block} do not turn {images} images into {batches}")
+    extents = tuple(extent + sum(borders[2 * i : 2 * i + 2]) for i, extent in enumerate((height, width)))
+    fits = channels == depth and min(*block, *borders, 1) >= 0 and extents == (rows * block[0], columns * block[1])
+    require(fits, f"blocks {block} and borders {borders} do not turn {list(data.shape)} into {list(output.shape)}")
+    # The padding value is not initialised: TFLite Micro gives other numbers from run to run.
+    require(not to_batch or not any(borders), "it pads, and the reference kernel does not say with what")
+    work.describe("batch_and_space", block=block, borders=borders, to_batch=int(to_batch))
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid((batches, rows, columns, depth), "byxc") as (b, y, x, c):
+        place = floor_div(b, images)
+        row = function.bind(y * block[0] + floor_div(place, block[1]) - borders[0], "row")
+        column = function.bind(x * block[1] + floor_mod(place, block[1]) - borders[2], "column")
+        of_image, of_batch = (floor_mod(b, images), row, column, c), (b, y, x, c)
+        here, there = (of_image, of_batch) if to_batch else (of_batch, of_image)
+        cropped = None if to_batch else both(row >= 0, row < height, column >= 0, column < width)
+        with function.when(cropped):
+            function.store(target, raw_load(source, here), *there)
+
+
+def _require_indices(tensor: Tensor) -> None:
+    require(tensor.dtype in ("int32", "int64"), f"its indices are {tensor.dtype}, not int32 or int64")
+
+
+@lowering("SELECT", "SELECT_V2")
+def select_elements(work: Lowering) -> None:
+    """An element of input 1 where input 0 is true, else one of input 2."""
+    condition, yes, no, output = work.tensor(0), work.tensor(1), work.tensor(2), work.output()
+    same_type((output, yes, no))
+    require(condition.dtype == "bool", f"input {condition.name!r} is {condition.dtype}, not bool")
+    by_row = work.operator.name == "SELECT" and len(condition.shape) == 1 < len(output.shape)
+    computed = any(tensor.data is None for tensor in (condition, yes, no))
+    if output.scales and computed and 0 not in output.shape:
+        work.describe("select", by_row=int(by_row and condition.shape[0] > 1))
+    function = work.function
+    tests, first, second = work.read(0, "condition"), work.read(1, "first"), work.read(2, "second")
+    target = work.write()
+    with function.grid(output.shape) as place:
+        where = [place[0]] if by_row and condition.shape[0] > 1 else broadcast(place, condition, output)
+        with function.when(raw_load(tests, where)):
+            function.store(target, raw_load(first, broadcast(place, yes, output)), *place)
+        with function.otherwise():
+            function.store(target, raw_load(second, broadcast(place, no, output)), *place)
+
+
+@lowering("GATHER_ND")
+def gather_slices(work: Lowering) -> None:
+    """Slices of the input; the last axis of the indices is a place in its first axes."""
+    (data, output), indices = pair(work), work.tensor(1)
+    _require_indices(indices)
+    require(indices.shape, "its indices have no axis")
+    outer, depth = len(indices.shape) - 1, indices.shape[-1]
+    fits = depth <= len(data.shape) and output.shape == (*indices.shape[:-1], *data.shape[depth:])
+    message = f"indices {list(indices.shape)} into {list(data.shape)} do not give {list(output.shape)}"
+    require(fits, message)
+    if data.scales and (data.data is None or indices.data is None) and depth and 0 not in output.shape:
+        work.describe("taken_slices", depth=depth)
+    source, places = work.read(0, "input"), work.read(1, "indices")
+
+    def slice_of(place: list[Expr]) -> Expr:
+        first = [chosen(places, [*place[:outer], const(i)], data.shape[i]) for i in range(depth)]
+        return raw_load(source, [*first, *place[outer:]])
+
+    work.fill(slice_of)
+
+
+@lowering("EMBEDDING_LOOKUP")
+def look_up(work: Lowering) -> None:
+    """Rows of input 1 by the indices of input 0."""
+    data = work.tensor(1)
+    same_type((data, work.output()))
+    describe_taken(work, data, work.tensor(0), axis=0)
+    work.fill(row_lookup(work))
+
+
+def row_lookup(work: Lowering) -> Callable[[list[Expr]], Expr]:
+    """The element of input 1 that an element of the output is."""
+    indices, data, output = work.tensor(0), work.tensor(1), work.output()
+    _require_indices(indices)
+    fits = len(indices.shape) == 1 and output.shape == (*indices.shape, *data.shape[1:])
+    require(fits, f"{list(indices.shape)} rows of {list(data.shape)} are not {list(output.shape)}")
+    places, source = work.read(0, "indices"), work.read(1, "input")
+    return lambda place: raw_load(source, [chosen(places, place[:1], data.shape[0]), *place[1:]])
+
+
+@lowering("ONE_HOT")
+def one_hot(work: Lowering) -> None:
+    """The value of input 2 where an index is the place along a new axis, elsewhere that of input 3."""
+    indices, yes, no, output = work.tensor(0), work.tensor(2), work.tensor(3), work.output()
+    same_type((output, yes, no))
+    _require_indices(indices)
+    rank = len(output.shape)
+    require(rank, "its output has no axis")
+    axis = work.options("OneHotOptions").Axis()
+    require(-1 <= axis < rank, f"its axis is {axis}, its output {list(output.shape)}")
+    axis %= rank
+    require(rank == len(indices.shape) + 1, f"indices {list(indices.shape)} do not give {list(output.shape)}")
+    function = work.function
+    places, on, off, target = work.read(0, "indices"), work.read(2, "on"), work.read(3, "off"), work.write()
+    with function.grid(output.shape) as place:
+        index = cast(raw_load(places, [*place[:axis], *place[axis + 1 :]]), "int32")
+        with function.when(index == cast(place[axis], "int32")):
+            function.store(target, first_of(on), *place)
+        with function.otherwise():
+            function.store(target, first_of(off), *place)
+
+
+@lowering("FILL")
+def fill(work: Lowering) -> None:
+    """One value everywhere."""
+    same_type((work.tensor(1), work.output()))
+    value = first_of(work.read(1, "value"))
+    work.fill(lambda _: value)
+
+
+@lowering("ZEROS_LIKE")
+def zeros(work: Lowering) -> None:
+    """Zeros in the input's shape."""
+    _, output = pair(work)
+    work.fill(lambda _: number(0, output.dtype))
+
+
+def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of two that are broadcast."""
+    rank = max(len(first), len(second))
+    pairs = list(zip(*((1,) * (rank - len(s)) + s for s in (first, second)), strict=True))
+    require(all(a == b or 1 in (a, b) for a, b in pairs), f"shapes {list(first)} and {list(second)} are not broadcast")
+    return tuple(b if a == 1 else a for a, b in pairs)
+
+
+@lowering("RANK", "RANGE", "BROADCAST_ARGS")
+def known(work: Lowering) -> None:
+    """A number of axes, numbers from a start to a limit, the shape of two that are broadcast: all known here."""
+    output = work.output()
+    values: npt.NDArray[Any]
+    if work.operator.name == "RANK":
+        values = np.array(len(work.tensor(0).shape))
+    elif work.operator.name == "RANGE":
+        given = [work.constant(i, f"input {i}") for i in range(3)]
+        require(all(v.size for v in given), "it lacks a start, a limit or a step")
+        start, limit, delta = (work.constant(i, f"input {i}").reshape(-1)[0].item() for i in range(3))
+        wanted = math.prod(output.shape)
+        fits = delta != 0 and abs((limit - start) / delta) <= wanted + 1
+        require(fits, f"from {start} to {limit} by {delta}, its output has {list(output.shape)}")
+        values = np.arange(start, limit, delta)
+    else:
+        shapes = (tuple(work.constant(i, f"input {i}").reshape(-1).tolist()) for i in range(2))
+        values = np.array(_broadcast(*shapes))
+    fits = values.size == int(np.prod(output.shape))
+    require(fits, f"it makes {values.size} numbers, its output has {list(output.shape)}")
+    table = work.table("values", values.astype(output.dtype).reshape(output.shape))
+    work.fill(lambda place: raw_load(table, place))
+
+
+@lowering("TILE")
+def tile(work: Lowering) -> None:
+    """The input several times along each axis."""
+    data, output = pair(work)
+    fits = len(data.shape) == len(output.shape) and all(data.shape)
+    fits = fits and not any(o % max(i, 1) for i, o in zip(data.shape, output.shape, strict=True))
+    if work.tensor(1).data is not None:
+        times = flat_values(work, 1)
+        fits = fits and [i * n for i, n in zip(data.shape, times, strict=False)] == list(output.shape)
+    require(fits, f"{list(data.shape)} does not fill {list(output.shape)}")
+
+    describe_picked(work, [np.arange(o) % i for i, o in zip(data.shape, output.shape, strict=True)])
+
+    def origin(place: list[Expr]) -> list[Expr]:
+        axes = zip(place, data.shape, output.shape, strict=True)
+        return [p if inner == outer else floor_mod(p, inner) for p, inner, outer in axes]
+
+    move(work, origin)
+
+
+@lowering("DYNAMIC_UPDATE_SLICE")
+def update_slice(work: Lowering) -> None:
+    """Input 0 with input 1 in it, from the place that input 2 says; it is moved so that all of it is inside."""
+    data, update, at, output = work.tensor(0), work.tensor(1), work.tensor(2), work.output()
+    same_type((data, update, output))
+    rank = len(data.shape)
+    fits = at.dtype in ("int32", "int64") and len(update.shape) == rank and at.shape == (rank,)
+    fits = fits and output.shape == data.shape
+    require(fits, f"{list(update.shape)} is put into {list(data.shape)} at {at.dtype}s")
+    function = work.function
+    source, part, places = work.read(0, "input"), work.read(1, "update"), work.read(2, "places")
+    target = work.write()
+    starts = [
+        function.bind(chosen(places, [const(axis)], wide - narrow + 1), "start")
+        for axis, (wide, narrow) in enumerate(zip(data.shape, update.shape, strict=True))
+    ]
+    with function.grid(output.shape) as place:
+        inner = [function.bind(p - start, "inner") for p, start in zip(place, starts, strict=True)]
+        with function.when(both(*(both(i >= 0, i < extent) for i, extent in zip(inner, update.shape, strict=True)))):
+            function.store(target, raw_load(part, inner), *place)
+        with function.otherwise():
+            function.store(target, raw_load(source, place), *place)

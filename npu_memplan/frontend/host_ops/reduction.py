@@ -1,8 +1,10 @@
-"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN, ARG_MAX, ARG_MIN, CUMSUM, ADD_N, and of plain numbers REDUCE_PROD, _ANY and _ALL.
+"""Many elements to one: windows (AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D) and axes (MEAN, SUM, ARG_MAX, CUMSUM, ...).
 
 Invariant: elements are met in the order in which they are in memory. Sums of stored numbers are exact int32; the
 division by the number of elements is part of the one multiplier that also rescales. What ADD_N and CUMSUM add is
-brought to twice the scale with 20 more bits, and rescaled once.
+brought to twice the scale with 20 more bits, and rescaled once. The average is over the positions inside the image,
+read row by row; of stored numbers it is rounded to nearest with halves away from zero, and input and output have the
+same scale and zero point.
 """
 
 from __future__ import annotations
@@ -14,23 +16,41 @@ from typing import Any
 
 from tvm import tirx
 
-from ...fixed_point.multiplier import LIMITS, quantise_multiplier
+from ...fixed_point import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import (
     ACTIVATION_TYPES,
     EIGHT_BITS,
+    ImageAxis,
     as_it_is,
+    clamp_to_range,
     ends,
     flat_values,
     one_value,
     require_rows,
+    require_same_batches,
     require_same_type,
+    shape4,
     stored,
 )
-from .fixed_tir import multiply_by_quantised
+from .elementwise import NUMBERS, REAL, activated, largest_of, least, most, same
 from .operator import Lowering, lowering, require
-from .plain.numbers import NUMBERS, REAL, least, most, same
-from .tir import Expr, LocalScalar, cast, clamp, const, dtype_of, largest, number, raw_load, select, smallest
+from .tir import (
+    Expr,
+    LocalScalar,
+    both,
+    cast,
+    clamp,
+    const,
+    dtype_of,
+    largest,
+    library,
+    multiply_when_running,
+    number,
+    raw_load,
+    select,
+    smallest,
+)
 
 
 def axes_of(work: Lowering) -> list[int]:
@@ -85,7 +105,7 @@ def mean(work: Lowering) -> None:
 
     def result(total: Expr) -> Expr:
         centred = total - const(data.zero_point * count)
-        value = multiply_by_quantised(work.function, centred, multiplier, shift) + const(output.zero_point)
+        value = multiply_when_running(work.function, centred, multiplier, shift) + const(output.zero_point)
         return clamp(value, *LIMITS[output.dtype])
 
     reduce(work, "sum", const(0), lambda total, element: total + cast(element, "int32"), result)
@@ -152,7 +172,7 @@ class _Sum:
         if self.work.plain:
             return element
         raised = (cast(element, "int32") - const(self.data.zero_point)) * const(1 << _LEFT_SHIFT)
-        return multiply_by_quantised(self.work.function, raised, *self.inwards)
+        return multiply_when_running(self.work.function, raised, *self.inwards)
 
     def begin(self, total: LocalScalar) -> None:
         """Nothing is added yet; what the reference calls zero is the term of a stored 0."""
@@ -166,7 +186,7 @@ class _Sum:
         """An element of the output."""
         if self.work.plain:
             return total.get()
-        scaled = multiply_by_quantised(self.work.function, total.get(), *self.outwards)
+        scaled = multiply_when_running(self.work.function, total.get(), *self.outwards)
         return clamp(scaled + const(self.output.zero_point), *LIMITS[self.output.dtype])
 
 
@@ -244,3 +264,59 @@ def reduce_numbers(work: Lowering) -> None:
         return total / number(math.prod(work.tensor(0).shape[a] for a in axes_of(work)), dtype)
 
     reduce(work, "total", number(start(dtype), dtype), join, result)
+
+
+@lowering("AVERAGE_POOL_2D", "MAX_POOL_2D", both=True)
+@lowering("L2_POOL_2D", plain=True)
+def pool_2d(work: Lowering) -> None:
+    """A window of `FilterHeight` x `FilterWidth` moves over each channel."""
+    options, function, kind, plain = work.options("Pool2DOptions"), work.function, work.operator.name, work.plain
+    data, output = ends(work, REAL if plain else ACTIVATION_TYPES, scaled=not plain)
+    alike = plain or (abs(data.scale - output.scale) <= 1e-6 and data.zero_point == output.zero_point)
+    require(alike, "its output has another scale or zero point than its input")
+    _, in_h, in_w, depth = shape4(data)
+    _, out_h, out_w, out_depth = shape4(output)
+    require_same_batches(data, output)
+    message = f"input {list(data.shape)} and output {list(output.shape)} have other channels"
+    require(out_depth == depth, message)
+    same = options.Padding() == 0
+    down = ImageAxis.padded(same, in_h, out_h, options.FilterHeight(), options.StrideH())
+    across = ImageAxis.padded(same, in_w, out_w, options.FilterWidth(), options.StrideW())
+
+    def join(total: Expr, element: Expr) -> Expr:
+        element = function.bind(element, "element", "float32") if plain else cast(element, "int32")
+        if kind == "MAX_POOL_2D":
+            return largest_of(function, total, element, "float32") if plain else largest(total, element)
+        return total + (element * element if kind == "L2_POOL_2D" else element)
+
+    def mean(total: Expr, places: Expr) -> Expr:
+        places = function.bind(places, "count")
+        if plain:
+            return total / cast(places, "float32")
+        half = tirx.truncdiv(places, const(2))
+        return tirx.truncdiv(total + select(total > 0, half, -half), places)
+
+    source, target = work.read(0, "input"), work.write()
+    value = function.local("value", "float32" if plain else "int32")
+    least_of_all = least("float32") if plain else LIMITS[data.dtype][0]
+    with function.grid(output.shape, "nyxc") as (n, y, x, c):
+        value.set(number(least_of_all if kind == "MAX_POOL_2D" else 0, "float32" if plain else "int32"))
+        with function.grid((down.kernel, across.kernel), ("ky", "kx")) as (ky, kx):
+            row, column = down.under(y, ky), across.under(x, kx)
+            with function.when(both(down.inside(row), across.inside(column))):
+                value.set(join(value.get(), raw_load(source, [n, row, column, c])))
+        total = value.get()
+        if kind != "MAX_POOL_2D":
+            total = mean(total, _extent_inside(y, down) * _extent_inside(x, across))
+        total = library("sqrtf", total) if kind == "L2_POOL_2D" else total
+        activation = options.FusedActivationFunction()
+        limited = (
+            activated(function, total, activation, "float32") if plain else clamp_to_range(total, activation, output)
+        )
+        function.store(target, limited, n, y, x, c)
+
+
+def _extent_inside(window: Expr, axis: ImageAxis) -> Expr:
+    """Number of window rows (or columns) that are inside the image."""
+    origin = window * axis.stride - axis.before
+    return smallest(const(axis.kernel), const(axis.size) - origin) - largest(const(0), const(0) - origin)

@@ -14,24 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ...fixed_point.functions import ROOT_HALF
-from ...fixed_point.multiplier import LIMITS, input_radius, quantise_multiplier
+from ...fixed_point import LIMITS, ROOT_HALF, input_radius, quantise_multiplier
+from .activation import store_softmax16
 from .common import EIGHT_BITS, ends, require_quantisation, require_rows, require_same_type
-from .fixed_tir import (
-    clamp_wide,
-    exp_on_negative,
-    high_mul,
-    inverse_root,
-    leading_zeros,
-    multiply_by_quantised,
-    reciprocal_one_plus,
-    rounding_shift,
-    rounding_shift_by,
-    saturating_shift_left,
-)
-from .interpolated import store_softmax16
+from .elementwise import REAL, largest_of, least
 from .operator import Lowering, lowering, require
-from .plain.numbers import REAL, largest_of, least
 from .tir import (
     Buffer,
     Expr,
@@ -39,13 +26,23 @@ from .tir import (
     LocalScalar,
     cast,
     clamp,
+    clamp_wide,
     const,
+    exp_on_negative,
+    high_mul,
+    inverse_root,
     largest,
+    leading_zeros,
     library,
     load,
+    multiply_when_running,
     raw_load,
     real,
+    reciprocal_one_plus,
+    rounding_shift,
+    rounding_shift_by,
     row_indices,
+    saturating_shift_left,
     select,
     smallest,
 )
@@ -159,7 +156,7 @@ def log_softmax(work: Lowering) -> None:
         peak, total = sum_of_row(function, source, row, differences)
         log = function.bind(_logarithm(function, total), "log")
         # Differences from here on down have the least result; above, nothing leaves int32.
-        floor = multiply_by_quantised(function, log + const(LIMITS["int32"][0]), *back)
+        floor = multiply_when_running(function, log + const(LIMITS["int32"][0]), *back)
         floor = function.bind(largest(floor, const(differences.lowest - 1)), "floor")
         with function.loop(data.shape[-1], "c") as c:
             difference = function.bind(load(source, *row_indices(row, c, data.shape)) - peak, "difference")

@@ -18,23 +18,37 @@ from ...ethosu.arch import ACCELERATORS, Language, accelerator
 from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
 from ...exactness import NOT_BY_VELA, Code
+from ...models.checks import ranged_as
 from ...models.flatbuffer import UnsupportedModelError, read_file
 from ...models.folding import folded
-from ...models.index_ranges import ranged_as
 from ...models.network import CpuOperator, Network
+from ...models.subgraphs import reads_first, starting_as
 from ...models.tflite import read_network
-from ...models.variables import reads_first, starting_as
 from ...models.vela import NpuCall
 from ...options import NO_NPU
 from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...vela.cross_call import with_cross_call_tensors
 from ...vela.lift import LiftError, arguments, lift
 from ...vela.worker import VelaError
-from ..attributes import BY_USER
-from ..host_choice import forced_operators
-from .completion import NONE, completed, external_builtins, require_made, with_constant_outputs, with_omitted_inputs
-from .described import activation_type, doubt, network_attributes, source_operators
-from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, described, float_operators, host_reason
+from ..attributes import BY_USER, forced_operators
+from .description import (
+    NONE,
+    ONLY_FLOATS,
+    activation_type,
+    check_host_operators,
+    check_on_host,
+    completed,
+    described,
+    doubt,
+    external_builtins,
+    float_operators,
+    host_reason,
+    network_attributes,
+    require_made,
+    source_operators,
+    with_constant_outputs,
+    with_omitted_inputs,
+)
 
 if TYPE_CHECKING:
     from .main_builder import MainBuilder

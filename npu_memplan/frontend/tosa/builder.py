@@ -1,11 +1,9 @@
-"""Shapes of tensors with more dimensions than layers have, and permutations in steps that layers take.
+"""Layers from TOSA's operators: shapes with more dimensions than layers have, operands, and scales of RESCALE.
 
-Invariant: a tensor in another shape here has the same elements in the same order.
-
-A layer graph of a TOSA file while it grows, one operator after another.
-
-Invariant: a tensor that operators read with several zero points is one view for each; what is built passed every limit
-of the NPU.
+Invariant: a tensor in another shape here has the same elements in the same order. A tensor that operators read with
+several zero points is one view for each; what is built passed every limit of the NPU. Nothing is assumed: what is no
+constant, or has a form that no layer takes, is a `RejectedError`. A scale is handed out only where its results are
+TOSA's: by the same formula, or because all pairs of 8-bit operands were tried.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from ...ethosu.layers.activation import Lookup
 from ...ethosu.layers.elementwise import OfTwo
 from ...ethosu.layers.movement import Concat, Reshape, Slice
 from ...ethosu.lower.layer import Layer, problem
-from ...ethosu.lower.operands import LayerTensor
+from ...ethosu.lower.operands import LayerTensor, Padding
+from ...ethosu.lower.scaling import AddScales, Scale
 from ...ethosu.reading.reader import RejectedError
 from ...models.tosa import TosaGraph, TosaOperator
 from ...names import Names
@@ -267,3 +266,260 @@ class GraphBuilder:
 
 Emitter = Callable[[GraphBuilder, TosaOperator, Clamp], None]
 """Adds the layer that makes the output of an operator, of which a CLAMP may limit the results."""
+
+
+_INT32 = (-(1 << 31), (1 << 31) - 1)
+
+_OPERAND_BITS, _HEADROOM = 19, 20  # the NPU shifts an 8-bit operand that it does not multiply; what its multiplier has
+_WORD_BITS = 14  # the same of 16 bits
+_VALUES = np.arange(256, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescaling:
+    """The numbers of a RESCALE: `(x - input_zero) * scale + output_zero`, rounded once or twice."""
+
+    scales: tuple[Scale, ...]  # one, or one for each channel
+    input_zero: int
+    output_zero: int
+    twice: bool
+
+    @property
+    def scale(self) -> Scale:
+        """The only scale; `RejectedError` where there are several."""
+        if len(self.scales) != 1:
+            raise RejectedError("a scale for each channel is of a sum with weights only")
+        return self.scales[0]
+
+    def __call__(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`values` rescaled, not yet narrowed."""
+        moved, (multiplier, shift) = values - self.input_zero, (self.scale.multiplier, self.scale.shift)
+        half = np.full_like(moved, 1 << (shift - 1))
+        if self.twice and shift > 31:
+            half += np.where(moved < 0, -(1 << 30), 1 << 30)
+        result: NDArray[np.int64] = ((moved * multiplier + half) >> shift) + self.output_zero
+        return result
+
+    @property
+    def left_shift(self) -> int | None:
+        """The bits by which it shifts to the left and does nothing else; None where it does anything else."""
+        multiplier, shift = self.scale.multiplier, self.scale.shift
+        bits = multiplier.bit_length() - 1
+        return bits - shift if multiplier == 1 << bits and bits >= shift and self.output_zero == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class TosaSum:
+    """ADD or SUB of two rescaled 8-bit operands, rescaled, with the types' least and largest values."""
+
+    first: Rescaling
+    second: Rescaling
+    output: Rescaling
+    subtract: bool
+    limits: tuple[int, int]
+
+    def npu_scales(self) -> AddScales | None:
+        """Scales with which one operation of the NPU makes the same of all pairs of operands; None: there are none."""
+        if self.limits[0] < -128:
+            return self._shifted_alike()
+        wanted = self._results(self.first(self._every(0)), self.second(self._every(1)), self.output.scale)
+        for place, (shifted, scaled) in enumerate(((self.second, self.first), (self.first, self.second)), 1):
+            by = shifted.left_shift
+            if by is None or scaled.output_zero:
+                continue
+            less = by - _OPERAND_BITS
+            ofm = Scale(self.output.scale.multiplier, self.output.scale.shift - less)
+            for operand in _operands(Scale(scaled.scale.multiplier, scaled.scale.shift + less)):
+                if not (0 <= ofm.shift < 64 and 0 <= operand.shift < 64):
+                    continue
+                made = [rescaled << _OPERAND_BITS for rescaled in (self._moved(0), self._moved(1))]
+                made[place - 1] = _by_npu(self._moved(place - 1), operand)
+                if np.array_equal(self._results(made[0], made[1], ofm), wanted):
+                    return AddScales(operand, ofm, place)
+        return None
+
+    def _shifted_alike(self) -> AddScales | None:
+        """Of 16 bits: both operands are shifted by as many bits, in TOSA and by the NPU."""
+        by = self.first.left_shift
+        if by is None or by != self.second.left_shift or by > _WORD_BITS:
+            return None
+        less = by - _WORD_BITS
+        scale = self.output.scale
+        return AddScales(Scale(1 << 30, 16), Scale(scale.multiplier, scale.shift - less), 2)
+
+    def _every(self, place: int) -> NDArray[np.int64]:
+        """All values of an operand, the second one's across."""
+        values = _VALUES + self.limits[0]
+        return values[:, None] if place == 0 else values[None, :]
+
+    def _moved(self, place: int) -> NDArray[np.int64]:
+        return self._every(place) - (self.first, self.second)[place].input_zero
+
+    def _results(self, a: NDArray[np.int64], b: NDArray[np.int64], scale: Scale) -> NDArray[Any]:
+        total = np.clip(a - b if self.subtract else a + b, *_INT32)
+        made = Rescaling((scale,), 0, self.output.output_zero, self.output.twice)(total)
+        return np.clip(made, *self.limits)
+
+
+def _operands(scale: Scale) -> list[Scale]:
+    """Scales of the NPU's multiplied operand that may do what `scale` says: rounded once where its shift allows it."""
+    multiplier, shift = scale.multiplier, scale.shift
+    found = [scale]
+    while shift + _HEADROOM > 31 and shift > 0:
+        multiplier, shift = multiplier >> 1, shift - 1
+    if (multiplier, shift) != (scale.multiplier, scale.shift):
+        found = [Scale(multiplier, shift), Scale(multiplier + 1, shift), scale]
+    return found
+
+
+def _by_npu(values: NDArray[np.int64], scale: Scale) -> NDArray[np.int64]:
+    """An operand of a sum as the NPU multiplies it: with 20 bits of headroom, rounded twice by shifts above 31."""
+    shift = min(scale.shift + _HEADROOM, 63)
+    product = values * (scale.multiplier << _HEADROOM)
+    first = min(shift, 31)
+    half = product + ((1 << first) >> 1) >> first
+    rest = shift - first
+    if not rest:
+        return half
+    made: NDArray[np.int64] = half + (1 << (rest - 1)) - (half < 0) >> rest
+    return made
+
+
+# Where these have the zero point of their input, and AVG_POOL2D that of its output.
+INPUT_ZERO = {"CONV2D": 3, "DEPTHWISE_CONV2D": 3, "TRANSPOSE_CONV2D": 3, "MATMUL": 2, "AVG_POOL2D": 1}
+_PICKS = ("MAX_POOL2D", "CLAMP", "REDUCE_MAX", "REDUCE_MIN")
+MOVES = frozenset(
+    (
+        "RESHAPE",
+        "TRANSPOSE",
+        "SLICE",
+        "CONCAT",
+        "PAD",
+        "TILE",
+        "IDENTITY",
+        "RESIZE",
+        "REVERSE",
+        "GATHER",
+        "SCATTER",
+        *_PICKS,
+    )
+)
+_DOUBLE = 3  # RoundingMode
+
+
+def rescale_numbers(builder: GraphBuilder, operator: TosaOperator) -> Rescaling:
+    """The numbers of a RESCALE of signed values."""
+    if operator.flag(3) or operator.flag(4):
+        raise RejectedError("it rescales unsigned numbers")
+    _, multipliers, shifts, before, after = operator.inputs
+    pairs = zip(builder.constant(multipliers).reshape(-1), builder.constant(shifts).reshape(-1), strict=True)
+    scales = tuple(Scale(int(m), int(s)) for m, s in pairs)
+    if not scales or any(not 0 <= s.multiplier < 1 << 31 or not 2 <= s.shift <= 62 for s in scales):
+        raise RejectedError("its multipliers or shifts are beyond 31 bits and 2..62")
+    twice = operator.number(1) == _DOUBLE and any(s.shift > 31 for s in scales)
+    return Rescaling(scales, builder.scalar(before), builder.scalar(after), twice)
+
+
+def widened(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:
+    """The tensor of 8 or 16 bits of which a RESCALE makes the 32-bit tensor `index`, and how."""
+    operator = builder.producer(index, "RESCALE")
+    source = operator.inputs[0]
+    if builder.dtype(source) not in STORED:
+        name = builder.graph.tensor(source).name
+        raise RejectedError(f"its operand {name!r} is {builder.dtype(source)}, not of 8 or 16 bits")
+    return source, rescale_numbers(builder, operator)
+
+
+def shifted(builder: GraphBuilder, index: int) -> tuple[int, int, int]:
+    """The same of a RESCALE that only shifts to the left: the tensor, its zero point, the bits."""
+    source, rescaling = widened(builder, index)
+    bits = rescaling.left_shift
+    if bits is None:
+        raise RejectedError(f"its operand {builder.graph.tensor(source).name!r} is rescaled by more than a shift")
+    return source, rescaling.input_zero, bits
+
+
+def later(scale: Scale, bits: int) -> Scale:
+    """`scale` of values that are shifted to the left by `bits` before it."""
+    if scale.shift < bits:
+        raise RejectedError(f"its scale has a shift of {scale.shift}, which has to be {bits} at least")
+    return Scale(scale.multiplier, scale.shift - bits)
+
+
+def times(scale: Scale, factor: int) -> Scale:
+    """`scale` of values that are multiplied by `factor` before it."""
+    multiplier, shift = scale.multiplier * factor, scale.shift
+    while multiplier >= 1 << 31 and multiplier % 2 == 0 and shift:
+        multiplier, shift = multiplier // 2, shift - 1
+    if not 0 <= multiplier < 1 << 31:
+        raise RejectedError(f"its scale of {scale.multiplier} times {factor} is no number of 31 bits")
+    return Scale(multiplier, shift)
+
+
+def window_padding(values: tuple[int, ...]) -> Padding:
+    """TOSA's order is top, bottom, left, right."""
+    top, bottom, left, right = values
+    return Padding(top, left, bottom, right)
+
+
+def stride_of(builder: GraphBuilder, operator: TosaOperator, values: tuple[int, ...]) -> tuple[int, int]:
+    """Strides as far as they matter: one window needs none."""
+    _, height, width, _ = builder.shape(operator.outputs[0])
+    return 1 if height == 1 else values[0], 1 if width == 1 else values[1]
+
+
+def clamp_of(builder: GraphBuilder, operator: TosaOperator) -> tuple[int, int]:
+    """The limits of a CLAMP, which its attribute has as the bytes of one number each."""
+    dtype = np.dtype(builder.dtype(operator.outputs[0]))
+    held = [operator.bytes_of(slot)[: dtype.itemsize] for slot in (0, 1)]
+    if any(len(data) < dtype.itemsize for data in held):
+        raise RejectedError("its limits have fewer bytes than a number of its type")
+    low, high = (int(np.frombuffer(data, dtype.newbyteorder("<"))[0]) for data in held)
+    return low, high
+
+
+def rounds_twice(builder: GraphBuilder) -> bool:
+    """Whether all RESCALEs round twice; `RejectedError` where only some do."""
+    every = [o for o in builder.graph.operators if o.kind == "RESCALE"]
+    found = {rescale_numbers(builder, o).twice for o in every if builder.dtype(o.outputs[0]) != "int32"}
+    if len(found) > 1:
+        raise RejectedError("some of its RESCALEs round once, others twice")
+    return found == {True}
+
+
+def zero_points_of(builder: GraphBuilder) -> dict[int, int]:
+    """The zero point of each tensor of the graph that an operator states one of, and of those it is moved to or from.
+
+    Where operators state several, the first one's.
+    """
+    group: dict[int, int] = {}
+
+    def root(index: int) -> int:
+        while group.setdefault(index, index) != index:
+            index = group[index]
+        return index
+
+    for operator in builder.graph.operators:
+        if operator.kind in MOVES:
+            moved = operator.inputs if operator.kind == "CONCAT" else operator.inputs[:1]
+            for index in moved:
+                if index not in builder.graph.constants:
+                    group[root(index)] = root(operator.outputs[0])
+    stated: dict[int, int] = {}
+    for operator in builder.graph.operators:
+        for index, zero in _stated_zero_points(builder, operator):
+            stated.setdefault(root(index), zero)
+    return {index: stated[root(index)] for index in list(group) if root(index) in stated}
+
+
+def _stated_zero_points(builder: GraphBuilder, operator: TosaOperator) -> list[tuple[int, int]]:
+    """Tensors, and the zero points with which an operator reads or makes them."""
+    ends = (operator.inputs[0], operator.outputs[0]) if operator.inputs else ()
+    if operator.kind == "RESCALE":
+        zeros = [builder.scalar(operator.inputs[i]) for i in (3, 4)]
+        return [(i, z) for i, z in zip(ends, zeros, strict=True) if builder.dtype(i) in STORED]
+    if operator.kind in INPUT_ZERO and operator.kind != "AVG_POOL2D":
+        maps = [i for i in (0, 1) if i == 0 or operator.inputs[i] not in builder.graph.constants]
+        maps = maps if operator.kind == "MATMUL" else [0]
+        return [(operator.inputs[i], builder.scalar(operator.inputs[INPUT_ZERO[operator.kind] + i])) for i in maps]
+    return []

@@ -27,7 +27,7 @@ from ...models.tosa import read_tosa, read_tosa_graph
 from ...models.vela import NpuCall
 from ...vela.compiler import VelaOptions, VelaResult, compile_tosa
 from ..attributes import SourceOperator
-from ..tflite.described import network_attributes
+from ..tflite.description import network_attributes
 from ..tflite.lifted import add_npu_call
 from ..tflite.main_builder import MainBuilder
 from .layers import build_layers

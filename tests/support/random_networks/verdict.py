@@ -31,9 +31,9 @@ from npu_memplan.checking.claims import compile_checked
 from npu_memplan.checking.judge import CheckMode, judge
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.exactness import MICRO, Claim, Exactness
-from npu_memplan.frontend.host_choice import HostOpsError
+from npu_memplan.frontend.attributes import HostOpsError
 from npu_memplan.frontend.host_ops.operator import UnsupportedOperatorError
-from npu_memplan.frontend.tflite.operators import _NotImportedError
+from npu_memplan.frontend.tflite.lowered import _NotImportedError
 from npu_memplan.models.flatbuffer import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network

@@ -1,13 +1,23 @@
-"""A TFLite network as the attributes of `main` tell it: its tensors, its operators and what runs each.
+"""A TFLite network as the attributes of `main` tell it, what it needs, and what can run each of its operators.
 
-Invariant: operators are those of the source model, in its order, whatever a compiler has made of them.
+Invariant: operators are those of the source model, in its order, whatever a compiler has made of them. An error names
+every operator concerned, its tensors and why neither side can run it. Nothing but explanations depends on Vela's
+wording; where what it printed is not understood, there is no reason. Whether the host can is decided by the very code
+that would lower the operator. Whether the NPU can depends on shapes, too, which only compiling shows: what is stated
+here is that its compilers support the operator in this type. A network without custom operators stays as it is, and
+TVM is not imported for it. Vela's compiled core drops omitted optional inputs (-1) of the operators it leaves to the
+CPU, and with them the positions that give the others their meaning: only operators whose present inputs are all
+accounted for are changed.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,13 +36,197 @@ from ...exactness import (
     claim,
     hybrid_claim,
 )
-from ...fixed_point.multiplier import LIMITS, divide_scales, multiply_by_quantised, quantise_multiplier
+from ...fixed_point import LIMITS, divide_scales, multiply_by_quantised, quantise_multiplier
+from ...models.flatbuffer import UnsupportedModelError
 from ...models.network import CpuOperator, Network, holds_intermediates, is_hybrid, without_reference
-from ...models.tensor import Tensor
+from ...models.subgraphs import DONE_BEFORE, OF_VARIABLES, subgraphs_of
+from ...models.tensor import FLOATS, Tensor
+from ...models.tflite import read_network
+from ...models.vela import NpuCall
+from ...sizes import counted
+from ...vela.worker import VelaError
 from ...vocabulary import TFLITE_RESHAPING
-from ..attributes import Quantised, SourceOperator, main_attributes
-from .branches import subgraphs_of
-from .on_host import refusals, unsupported_reason
+from ..attributes import Quantised, SourceOperator, check_known, main_attributes
+
+
+def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str], file: bytes) -> None:
+    """Refuse networks with host operators that have no exact lowering; one error for all of them.
+
+    `kept` are kinds of operators that were kept off the NPU, and why; `file` is the user's.
+    """
+    why = refusals(messages)
+    reasons = {}
+    for operator in network.cpu_operators:
+        output = network.tensors[operator.outputs[0]].name if operator.outputs else ""
+        found = kept.get(operator.name) or unsupported_reason(why, operator.name, output)
+        reasons[operator.index] = found or "Vela left it to the CPU"
+    check_on_host(network, reasons, file)
+
+
+def check_on_host(network: Network, reasons: Mapping[int, str], file: bytes) -> None:
+    """Refuse operators without an exact host lowering; `reasons` are why the NPU does not run them, by index.
+
+    The message counts them by kind and reasons; its details are all of them. Both have the numbers of the user's
+    `file`, of which constants may have been folded or Vela's result made.
+    """
+    groups: dict[tuple[str, str, str], list[_Refused]] = {}
+    for operator in network.cpu_operators:
+        if operator.index not in reasons or (reason := host_reason(network, operator)) is None:
+            continue
+        refused = _Refused(operator.name, *_as_in(file, network, operator), reasons[operator.index], reason)
+        groups.setdefault(refused.key, []).append(refused)
+    if not groups:
+        return
+    count = sum(map(len, groups.values()))
+    error = UnsupportedModelError(
+        f"{network.name} has {counted(count, 'operator')} that neither the NPU nor the host can run:\n"
+        + "\n".join(_group_text(members) for members in groups.values())
+        + "\nreplace them in the model, or quantise them in a way that one side supports; or leave them to C "
+        f"functions of your own: {_external(network, reasons)}"
+        + ("" if count == len(groups) else "; --verbose lists every operator with its tensors")
+    )
+    error.details = "\n".join(_group_text([one]) for members in groups.values() for one in members)
+    raise error
+
+
+_NUMBERS = 8  # of operators in one line
+_OF_ONE = re.compile(r"'[^']*'|\[[^\]]*\]|\b\d+\b")  # names, shapes and figures in a reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """An operator that neither side can run; `number` and `tensors` as in the user's file."""
+
+    kind: str
+    number: str
+    tensors: str
+    npu: str
+    host: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What operators refused for the same reasons share."""
+        return self.kind, _OF_ONE.sub("", self.npu), _OF_ONE.sub("", self.host)
+
+
+def _group_text(members: Sequence[_Refused]) -> str:
+    """Operators of one kind that are refused for the same reasons: their numbers, and the first one's tensors and
+    reasons."""
+    first = members[0]
+    numbers = ", ".join(refused.number for refused in members[:_NUMBERS])
+    more = f" and {len(members) - _NUMBERS} more" if len(members) > _NUMBERS else ""
+    one = len(members) == 1
+    kind = first.kind
+    heading = f"operator {numbers} {kind}" if one else f"{len(members)} x {kind}: operators {numbers}{more}"
+    tensors = f"tensors{'' if one else f' of {first.number}'}: {first.tensors}"
+    return f"  {heading}\n    {tensors}\n    NPU: {first.npu}\n    host: {first.host}"
+
+
+def _as_in(file: bytes, network: Network, operator: CpuOperator) -> tuple[str, str]:
+    """The number of an operator, and its tensors, in `file`: the operator of its kind that makes tensors of its names;
+    what is not in the file has no number."""
+    numbers = {tensor.name: tensor.index for tensor in reversed(read_network(file, network.name).tensors)}
+    made = [network.tensors[i].name for i in operator.outputs]
+    number = next(
+        (
+            str(known.index)
+            for known in read_network(file, network.name).cpu_operators
+            if known.name == operator.name and [numbers.get(name) for name in made] == list(known.outputs)
+        ),
+        "(not of the file)",
+    )
+    tensors = network.tensors_of(operator)
+    return number, "; ".join(described(replace(t, index=numbers.get(t.name, -1))) for t in tensors)
+
+
+def _external(network: Network, reasons: Mapping[int, str]) -> str:
+    """The options that leave what cannot be run to the user's own C."""
+    kinds = [o.name for o in network.cpu_operators if o.index in reasons and host_reason(network, o) is not None]
+    return " ".join(f"--external {kind}" for kind in dict.fromkeys(kinds))
+
+
+FLOATING = "it computes in floating point"
+ONLY_FLOATS = "computes in floating point throughout, so nothing of it runs on the NPU: quantise it to int8 for that"
+
+
+def float_operators(network: Network) -> dict[int, str]:
+    """Operators that no NPU runs because a tensor of theirs is a float, by index, with that reason."""
+    return {
+        operator.index: FLOATING
+        for operator in network.cpu_operators
+        if any(tensor.dtype in FLOATS for tensor in network.tensors_of(operator))
+    }
+
+
+def host_reason(network: Network, operator: CpuOperator) -> str | None:
+    """Why an operator has no exact host code; None when it has, or needs none."""
+    if operator.name in DONE_BEFORE:
+        return None
+    if operator.name in TFLITE_RESHAPING and operator.inputs:
+        source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
+        if source.dtype == target.dtype:
+            return None
+    if operator.name in ("IF", "WHILE"):
+        return _branch_reason(network, operator)
+    from ..host_ops import unsupported_reason
+
+    return unsupported_reason(network, operator)
+
+
+def _branch_reason(network: Network, operator: CpuOperator) -> str | None:
+    """Why the host cannot run one of the subgraphs of an IF or a WHILE; None when it can."""
+    try:
+        subgraphs = subgraphs_of(network, operator)
+    except UnsupportedModelError as error:
+        return str(error)
+    for number, graph in subgraphs:
+        if graph.npu_calls:
+            return f"subgraph {number} was compiled for the NPU, and branches are for the host"
+        for inner in graph.cpu_operators:
+            stands = "it stands in a branch or a loop" if inner.name in OF_VARIABLES else None
+            reason = stands or host_reason(graph, inner)
+            if reason is not None:
+                return f"operator {inner.index} {inner.name} of subgraph {number}: {reason}"
+    from ..host_ops import unsupported_reason
+
+    return unsupported_reason(network, operator) if operator.name == "WHILE" else None
+
+
+def described(tensor: Tensor) -> str:
+    """A tensor for a message."""
+    number = f"{tensor.index} " if tensor.index >= 0 else ""
+    return f"{number}{tensor.name!r} {tensor.dtype}{list(tensor.shape)}"
+
+
+_OPERATOR = re.compile(r"operator: (?P<kind>\w+), ofm: '(?P<tensor>.*)'")
+
+
+def refusals(messages: Sequence[str]) -> dict[tuple[str, str], str]:
+    """(operator kind, name of its output tensor) -> Vela's reason."""
+    found: dict[tuple[str, str], str] = {}
+    current: tuple[str, str] | None = None
+    for line in messages:
+        match = _OPERATOR.search(line)
+        if match:
+            current = match["kind"], match["tensor"]
+            found.pop(current, None)  # another operator of the same name: its reason, not both
+        elif current is not None and line.startswith(("Reason:", "- ", " ")):
+            text = line.removeprefix("Reason:").strip(" -")
+            found[current] = f"{found[current]} {text}" if current in found else text
+        elif current is not None and current in found and not line.startswith(("Warning", "Tensor", "Info")):
+            found[current] += f" {line.strip()}"
+        else:
+            current = None
+    return found
+
+
+def unsupported_reason(found: Mapping[tuple[str, str], str], kind: str, tensor: str) -> str:
+    """Vela's reason for one operator; it renames outputs with a fused activation, and repeats itself by kind."""
+    for key in ((kind, tensor), (kind, f"{tensor}_act")):
+        if key in found:
+            return found[key]
+    return next((reason for (other, _), reason in found.items() if other == kind), "")
+
 
 _SAME = 1e-5  # of a scale: files repeat one with other last bits
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
@@ -369,3 +563,143 @@ def _first(network: Network, operator: CpuOperator) -> Tensor | None:
 def _key(network: Network, operator: CpuOperator) -> tuple[str, str, tuple[int, ...]]:
     tensor = _first(network, operator)
     return operator.name, named_by(network, operator), tensor.shape if tensor else ()
+
+
+NONE: Mapping[str, int | None] = MappingProxyType({})
+
+
+def completed(network: Network, external: Mapping[str, int | None] = NONE, host_kernels: str = "") -> Network:
+    """`network` with own states of operators as tensors, and shapes that operators imply (see `host_ops.completed`).
+
+    Operators named in `external` are external C functions, with that many bytes of scratch; `host_kernels` is the
+    option of that name.
+    """
+    if host_kernels:
+        network = replace(network, host_kernels=host_kernels)
+    if external:
+        network = _marked(network, {name.casefold(): size or 0 for name, size in external.items()})
+    if not any(operator.is_custom for operator in network.cpu_operators):
+        return network
+    from ..host_ops import completed
+
+    return completed(network)
+
+
+def _marked(network: Network, external: Mapping[str, int]) -> Network:
+    operators = tuple(
+        replace(operator, external_scratch_bytes=external[operator.name.casefold()])
+        if isinstance(operator, CpuOperator) and operator.name.casefold() in external
+        else operator
+        for operator in network.operators
+    )
+    return replace(network, operators=operators)
+
+
+def external_builtins(network: Network, external: Mapping[str, int | None]) -> tuple[str, ...]:
+    """The operators of TFLite's own that `external` names, and that the NPU therefore leaves alone.
+
+    `HostOpsError` for names the network has no operator of.
+    """
+    present = {operator.name.casefold(): operator for operator in network.cpu_operators}
+    names = {name: operator.name for name, operator in present.items()}
+    names |= {name: names[name.casefold()] for name in external if name.casefold() in names}  # however it is written
+    check_known("--external", external, names, f"{network.name} has no such operator")
+    named = [present[name.casefold()] for name in external]
+    return tuple(operator.name for operator in named if not operator.is_custom)
+
+
+def with_omitted_inputs(network: Network, source: Network) -> Network:
+    """`network` with every host operator's inputs at the positions they have in `source`."""
+    originals: dict[tuple[object, ...], list[CpuOperator]] = defaultdict(list)
+    for known in reversed(source.cpu_operators):
+        originals[_key_completion(source, known)].append(known)
+    operators: list[NpuCall | CpuOperator] = []
+    for operator in network.operators:
+        if isinstance(operator, NpuCall):
+            operators.append(operator)
+            continue
+        found = originals[_key_completion(network, operator)]
+        original = found.pop().inputs if found else ()
+        present = [i for i in operator.inputs if i >= 0]
+        if -1 in original and len(present) == sum(i >= 0 for i in original):
+            rest = iter(present)
+            operators.append(replace(operator, inputs=tuple(next(rest) if i >= 0 else -1 for i in original)))
+        else:
+            operators.append(operator)
+    return replace(network, operators=tuple(operators))
+
+
+def with_constant_outputs(network: Network, source: Network) -> Network:
+    """`network` with the bytes of results that are constants in `source`: Vela leaves them without any."""
+    tensors = list(network.tensors)
+    for index, original in zip(network.outputs, source.outputs, strict=True):
+        constant = source.tensors[original]
+        if constant.data is not None and tensors[index].data is None:
+            tensors[index] = replace(tensors[index], data=constant.data, shape=constant.shape)
+    return replace(network, tensors=tuple(tensors))
+
+
+def require_made(network: Network) -> None:
+    """`VelaError` where Vela has left out what makes an output or an input of an operator (a padding that a convolution
+    took in, and that is an output of the network as well)."""
+    made = {*network.inputs, *(i for o in network.operators for i in o.outputs)}
+    for index in (*network.outputs, *(i for o in network.operators for i in o.inputs)):
+        if index < 0 or index in made:
+            continue
+        tensor = network.tensors[index]
+        if tensor.data is None and not tensor.is_variable:
+            raise VelaError(
+                f"nothing in what Vela made of {network.name} makes tensor {tensor.name!r}, which the network needs; "
+                "compile it with --npu-compiler tvm"
+            )
+
+
+def _key_completion(network: Network, operator: CpuOperator) -> tuple[object, ...]:
+    if not operator.outputs:
+        return (operator.name,)
+    tensor = network.tensors[operator.outputs[0]]
+    return operator.name, tensor.name, tensor.shape, tensor.dtype, tensor.scales
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """`count` operators of one kind and type; `refused` is why the host has no code for one of them, if it has none."""
+
+    kind: str
+    dtype: str
+    count: int
+    lifted: Claim
+    lowered: Claim
+    host: Claim
+    refused: str = ""
+
+    @property
+    def runs_on(self) -> str:
+        """Who runs it, at best."""
+        if self.lifted.exactness is not Exactness.UNPROVEN or self.lowered.exactness is not Exactness.UNPROVEN:
+            return "NPU" if self.refused else "NPU or host"
+        return "nothing" if self.refused else "host"
+
+
+def needs(network: Network) -> tuple[Need, ...]:
+    """What `network` needs, most frequent first; calls of the NPU in a compiled one count as `ethos-u`."""
+    network = completed(network)
+    groups: dict[tuple[str, str], list[CpuOperator]] = {}
+    for operator in network.operators:
+        if not isinstance(operator, NpuCall):
+            dtype = activation_type(network, operator) if operator.inputs or operator.outputs else ""
+            groups.setdefault((operator.name, dtype), []).append(operator)
+    floats = float_operators(network)
+    found = [_need(network, kind, dtype, members, floats) for (kind, dtype), members in groups.items()]
+    found.sort(key=lambda need: (-need.count, need.kind, need.dtype))
+    calls = len(network.npu_calls)
+    compiled = Claim(reason="the file was compiled already")
+    return (*((Need("ethos-u", "", calls, compiled, compiled, compiled),) if calls else ()), *found)
+
+
+def _need(network: Network, kind: str, dtype: str, members: list[CpuOperator], floats: dict[int, str]) -> Need:
+    refused = next((reason for o in members if (reason := host_reason(network, o)) is not None), "")
+    unknown = Claim()
+    on_npu = not any(operator.index in floats for operator in members)
+    lifted, lowered = (claim(code, kind, dtype) if on_npu else unknown for code in (Code.LIFTED, Code.LOWERED))
+    return Need(kind, dtype, len(members), lifted, lowered, claim(Code.HOST, kind, dtype), refused)

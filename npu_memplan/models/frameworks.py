@@ -1,11 +1,14 @@
-"""An ONNX file as its checked `ModelProto`.
+"""Files of other frameworks as these read them: an ONNX `ModelProto`, an `ExportedProgram` of torch.export.
 
-Invariant: a model that is handed on has static input shapes and no control flow.
+Invariant: a model that is handed on has static input shapes and no control flow. PyTorch is imported here and only
+when such a file is read; what is wrong with it is one typed error.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from ..names import Names, printable
 from ..process.ending import raise_outside_cause
 from .flatbuffer import UnsupportedModelError, read_file
 
-SUFFIX = ".onnx"
+ONNX_SUFFIX = ".onnx"
 
 
 class OnnxError(NpuMemplanError):
@@ -27,7 +30,7 @@ class DynamicShapeError(OnnxError):
 
 def is_onnx(path: Path) -> bool:
     """Whether a model file is taken as ONNX: by its name, because the format has no signature."""
-    return path.suffix.lower() == SUFFIX
+    return path.suffix.lower() == ONNX_SUFFIX
 
 
 def require_onnx() -> None:
@@ -100,3 +103,37 @@ def _check_static(proto: Any, name: str) -> None:
                 f"{', '.join(open_dims)} is not a positive number, and a static plan needs all; set them with "
                 "onnx.tools.update_model_dims or export the model with fixed shapes"
             )
+
+
+TORCH_SUFFIX = ".pt2"
+
+
+class TorchFileError(NpuMemplanError):
+    """A file of torch.export is damaged, or PyTorch is not installed."""
+
+
+def is_torch(path: Path) -> bool:
+    """Whether a model file is taken as one of torch.export: by its name."""
+    return path.suffix.lower() == TORCH_SUFFIX
+
+
+def read_program(path: Path) -> Any:
+    """The `ExportedProgram` in a file. Raises `TorchFileError`."""
+    try:
+        torch = importlib.import_module("torch")
+        importlib.import_module("torch.ao.quantization.fx._decomposed")  # registers the quantised operators
+    except ImportError as error:
+        raise TorchFileError(f"reading {path.name} needs PyTorch: pip install 'npu_memplan[torch]'") from error
+    read_file(path)  # complaints about the file itself
+    logger = logging.getLogger("torch.export")
+    before = logger.level
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            logger.setLevel(logging.CRITICAL)  # it prints every way that it tried
+            return torch.export.load(path)
+    except Exception as error:  # zip, pickle, JSON and PyTorch's own
+        raise_outside_cause(error)
+        raise TorchFileError(f"{path.name} is no file of torch.export.save: {describe_error(error, 0)}") from error
+    finally:
+        logger.setLevel(before)

@@ -1,14 +1,15 @@
-"""Variables as states: what VAR_HANDLE names, CALL_ONCE fills, READ_VARIABLE and ASSIGN_VARIABLE move, and Vela keeps.
+"""Variables as states, and subgraphs that run as a bool says: VAR_HANDLE, CALL_ONCE, IF and WHILE.
 
 Invariant: each variable of a network is one variable tensor, the one that its first VAR_HANDLE makes; operators that
 read or assign it name that tensor, and VAR_HANDLE and CALL_ONCE are left without tensors, as what they do is done
 before the first inference. Unassigned variables start as tflite-micro's `MicroResourceVariables` does: every byte is
-the low byte of the zero point.
+the low byte of the zero point. Such a subgraph has operators of the host alone and no state, is not inside of itself,
+and fits the operator.
 
 For Ethos-U85 Vela takes VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE into its streams: such a variable is left as an
 input of a call, or an output, or both with the same name and place, and what CALL_ONCE calls, if anything, is a stream
-too, which makes what they start with. Each of them is a variable tensor here that a READ_VARIABLE copies into the arena
-before the NPU call that reads it, and an ASSIGN_VARIABLE out of it after a call that makes it.
+too, which makes what they start with. Each of them is a variable tensor here that a READ_VARIABLE copies into the
+arena before the NPU call that reads it, and an ASSIGN_VARIABLE out of it after a call that makes it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import numpy as np
 
 from ..names import printable
 from ..sizes import counted
+from .checks import DamagedError
 from .flatbuffer import UnsupportedModelError
 from .network import CpuOperator, Network
 from .tensor import Tensor
-from .tflite_checks import DamagedError
 from .vela import NpuCall
 
 DONE_BEFORE = frozenset(("VAR_HANDLE", "CALL_ONCE"))  # nothing is left of them in an inference
@@ -278,3 +279,47 @@ def _kept_variables(network: Network, call: NpuCall) -> tuple[list[int], list[in
         return [t.index for t in found if t.name.startswith(_PREFIX) and t.data is None]
 
     return kept(call.inputs, given), kept(call.outputs, needed)
+
+
+def branches_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:
+    """Number and subgraph of both branches; `UnsupportedModelError` where they do not fit."""
+    options = operator.options("IfOptions")
+    numbers = (-1, -1) if options is None else (options.ThenSubgraphIndex(), options.ElseSubgraphIndex())
+    tensors = [network.tensors[i] for i in (*operator.inputs[1:], *operator.outputs)]
+    return [(number, _subgraph(network, number, tensors)) for number in numbers]
+
+
+def turns_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:
+    """Number and subgraph of a loop's condition and of its body; `UnsupportedModelError` where they do not fit."""
+    options = operator.options("WhileOptions")
+    numbers = (-1, -1) if options is None else (options.CondSubgraphIndex(), options.BodySubgraphIndex())
+    if len(operator.inputs) != len(operator.outputs) or -1 in operator.inputs:
+        raise UnsupportedModelError(
+            f"it has {counted(len(operator.inputs), 'input')} and {counted(len(operator.outputs), 'output')}"
+        )
+    state = [network.tensors[i] for i in operator.inputs]
+    kept = [network.tensors[i] for i in operator.outputs]
+    condition = _subgraph(network, numbers[0], state, returned=False)
+    if [condition.tensors[i].dtype for i in condition.outputs] != ["bool"]:
+        raise UnsupportedModelError(f"its condition, subgraph {numbers[0]}, does not give one bool")
+    return [(numbers[0], condition), (numbers[1], _subgraph(network, numbers[1], [*state, *kept]))]
+
+
+def subgraphs_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:
+    """Number and subgraph of all that an IF or a WHILE runs; of other operators none."""
+    if operator.name == "IF":
+        return branches_of(network, operator)
+    return turns_of(network, operator) if operator.name == "WHILE" else []
+
+
+def _subgraph(network: Network, number: int, outer: Sequence[Tensor], returned: bool = True) -> Network:
+    """Subgraph `number`, whose inputs (and outputs, if `returned`) are as `outer`; it may run others, not itself."""
+    if not 0 < number < len(network.subgraphs):
+        raise UnsupportedModelError(f"it runs subgraph {number}; there are {len(network.subgraphs)}")
+    graph = network.subgraphs[number]
+    inner = [graph.tensors[i] for i in (*graph.inputs, *(graph.outputs if returned else ()))]
+    if [(t.shape, t.dtype) for t in inner] != [(t.shape, t.dtype) for t in outer] or not graph.outputs:
+        raise UnsupportedModelError(f"subgraph {number} has other inputs or outputs than the operator")
+    within = list(network.subgraphs)
+    within[number] = replace(graph, inputs=(), outputs=(), operators=())
+    return replace(graph, subgraphs=tuple(within))
