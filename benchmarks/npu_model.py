@@ -21,7 +21,7 @@ from pathlib import Path
 from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.npu_model.spec.operations import DmaSpec
 from fvp_runner.npu_model.spec.stream import DecodedStream
-from fvp_runner.references.interpreters import Reference, invoke
+from fvp_runner.references.interpreters import Reference, invoke_once
 from npu_memplan.models.tflite import read_network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from tests.support.trial import random_inputs
@@ -50,7 +50,7 @@ def measure(path: Path, accelerator: str) -> dict[str, object]:
     interpreter = reference._interpreter
 
     actions: dict[str, Callable[[], object]] = {
-        "tflite_micro_ms": lambda: invoke(interpreter, path.stem),
+        "tflite_micro_ms": lambda: invoke_once(interpreter, path.stem),
         "checks_off_ms": lambda: models[False].run(inputs),
         "checks_on_ms": lambda: models[True].run(inputs),
     }
@@ -61,7 +61,7 @@ def measure(path: Path, accelerator: str) -> dict[str, object]:
             best[name] = min(best[name], clock(action))
         if time.perf_counter() > deadline:
             break
-    steps = [s for c in network.npu_calls for s in DecodedStream.decode(c.words, c.accelerator).steps]
+    steps = [s for c in network.npu_calls for s in DecodedStream.decode_words(c.words, c.accelerator).steps]
     macs = sum(s.spec.macs for s in steps if not isinstance(s.spec, DmaSpec))
     return {
         "network": path.stem,

@@ -65,18 +65,18 @@ _NUMBER = r"(\d{1,20})"  # of 64 bits; a line with more digits is nobody's
 _ROW = re.compile(rf"{_NUMBER} bytes={_NUMBER} crc=([0-9a-f]{{8}})")
 
 
-def parse(data: bytes) -> Transcript:
+def parse_transcript(data: bytes) -> Transcript:
     """Read the bytes of a UART (or of a simulator's output with a UART in it); never raises."""
     text = data.decode("ascii", "replace")
     result = Transcript(text)
     body, end, _ = text.partition(chr(END_OF_TRANSMISSION))
     result.ended = bool(end) or any(line.strip() == "EXITTHESIM" for line in body.splitlines())
     for line in body.splitlines():
-        _line(result, line.strip())
+        _parse_line(result, line.strip())
     return result
 
 
-def _line(t: Transcript, line: str) -> None:
+def _parse_line(t: Transcript, line: str) -> None:
     word, _, rest = line.partition(" ")
     if word.startswith("EXIT:") and re.fullmatch(r"[0-9a-f]{8}", word[5:]) and not rest:
         t.exit_code = int(word[5:], 16)
@@ -113,7 +113,9 @@ def _line(t: Transcript, line: str) -> None:
         t.errors.append(rest)
 
 
-def check(t: Transcript, artifact: Artifact, device_messages: Sequence[str] = (), steps: int = 1) -> tuple[Array, ...]:
+def check_transcript(
+    t: Transcript, artifact: Artifact, device_messages: Sequence[str] = (), steps: int = 1
+) -> tuple[Array, ...]:
     """The outputs of `steps` inferences as arrays, or an error that says what is missing or wrong.
 
     It is a `GuardError` where bytes around a pool were written, else a `FirmwareError`.
@@ -123,7 +125,7 @@ def check(t: Transcript, artifact: Artifact, device_messages: Sequence[str] = ()
     for pool, offset, count in t.guards:
         if pool < len(artifact.run_pools):
             raise GuardError(artifact, pool, offset, count)
-    reason = _objection(t, artifact, steps)
+    reason = _find_objection(t, artifact, steps)
     if reason is not None:
         lines = [f"{artifact.name}: {reason}", *(f"  firmware: {e}" for e in t.errors)]
         lines += [f"  NPU model: {m}" for m in device_messages]
@@ -137,7 +139,7 @@ def check(t: Transcript, artifact: Artifact, device_messages: Sequence[str] = ()
     )
 
 
-def _objection(t: Transcript, artifact: Artifact, steps: int) -> str | None:
+def _find_objection(t: Transcript, artifact: Artifact, steps: int) -> str | None:
     """Why the transcript proves nothing, or None when it proves a good run."""
     if not t.text.strip():
         return "nothing was printed: the firmware did not start, or its UART does not reach this program"
@@ -197,33 +199,33 @@ class Stopwatch:
 
     def __enter__(self) -> Stopwatch:
         if self._options.progress:
-            threading.Thread(target=self._tell, args=(self._options.progress,), daemon=True).start()
+            threading.Thread(target=self._report_progress, args=(self._options.progress,), daemon=True).start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._over.set()
 
-    def _tell(self, progress: Callable[[str], None]) -> None:
+    def _report_progress(self, progress: Callable[[str], None]) -> None:
         while not self._over.wait(_PROGRESS_S):
             done = f"{len(self._jobs)} NPU jobs done, " if self._jobs else ""
-            progress(f"{self._what}: {done}{self.seconds:.0f} s")
+            progress(f"{self._what}: {done}{self.limit_s:.0f} s")
 
     @property
-    def seconds(self) -> float:
+    def limit_s(self) -> float:
         return time.monotonic() - self._started
 
-    def left(self) -> float:
+    def left_s(self) -> float:
         """Seconds until the limit."""
-        return max(0.0, self._options.timeout_s - self.seconds)
+        return max(0.0, self._options.timeout_s - self.limit_s)
 
-    def check(self, text: bytes | bytearray) -> None:
+    def check_limit(self, text: bytes | bytearray) -> None:
         """`RunTimeoutError` when the limit has passed; `text` is what the firmware has printed."""
         if len(text) > self._most_bytes:
             raise RunnerError(
                 f"{self._what} printed {len(text):,} bytes and was stopped: that is more than "
                 "the firmware's lines and all outputs"
             )
-        if self.seconds >= self._options.timeout_s:
+        if self.limit_s >= self._options.timeout_s:
             lines = [line for line in text.decode("ascii", "replace").splitlines() if line.strip()]
             last = f"its last line was {lines[-1].strip()!r}" if lines else "it printed nothing"
             raise RunTimeoutError(
@@ -232,7 +234,7 @@ class Stopwatch:
             )
 
 
-def stopwatch(runner: str, artifact: Artifact, options: RunOptions, jobs: Sequence[JobOutcome] = ()) -> Stopwatch:
+def start_stopwatch(runner: str, artifact: Artifact, options: RunOptions, jobs: Sequence[JobOutcome] = ()) -> Stopwatch:
     """The watch of one run of an artifact's firmware, which may print its lines and its outputs."""
     most_bytes = _TEXT_BYTES + 4 * options.steps * sum(slot.size_bytes for slot in artifact.outputs)
     return Stopwatch(f"{artifact.name} on {runner}", options, jobs, most_bytes)
@@ -251,8 +253,8 @@ def outputs_of(
     steps: int = 1,
 ) -> RunOutputs:
     """The result that the UART's text proves, outputs step by step; `FirmwareError` when it proves none."""
-    transcript = parse(uart)
-    outputs = check(transcript, firmware.artifact, messages, steps)
+    transcript = parse_transcript(uart)
+    outputs = check_transcript(transcript, firmware.artifact, messages, steps)
     if pools is not None:
         if len(transcript.pool_rows) != len(pools):
             raise RunnerError(f"the firmware printed {len(transcript.pool_rows)} of {len(pools)} lines POOL")

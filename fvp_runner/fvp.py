@@ -23,8 +23,8 @@ from npu_memplan.target_data import Board, board_names, load_board
 
 from .base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
 from .firmware_build.build import Firmware, build, missing_compiler
-from .firmware_run import END_OF_TRANSMISSION, Stopwatch, image_with_inputs, outputs_of, stopwatch
-from .process import child, read_output
+from .firmware_run import END_OF_TRANSMISSION, Stopwatch, image_with_inputs, outputs_of, start_stopwatch
+from .process import read_output, start_child
 from .result import Array
 
 HINT = (
@@ -96,12 +96,12 @@ def command_line(binary: Path, firmware: Firmware, elf: Path, options: RunOption
 
 
 def _fill_text(text: str, values: dict[str, str], board: Board) -> str:
-    def value(match: re.Match[str]) -> str:
+    def field_value(match: re.Match[str]) -> str:
         if match[1] not in values:
             raise FvpError(f"{board.path}: {{{match[1]}}} is unknown; the FVP's text may use: {', '.join(values)}")
         return values[match[1]]
 
-    return re.sub(r"\{(\w+)\}", value, text)
+    return re.sub(r"\{(\w+)\}", field_value, text)
 
 
 class FvpRunner:
@@ -114,7 +114,7 @@ class FvpRunner:
             raise RunnerMissingError(f"board {firmware.board.name} needs {wanted}, which is not installed; {HINT}")
         self.firmware = firmware
         self.binary = binary
-        self.version = _version(binary, options.timeout_s)
+        self.version = _binary_version(binary, options.timeout_s)
         self._options = options
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
@@ -126,11 +126,11 @@ class FvpRunner:
             elf.write_bytes(image.image)
             command = command_line(self.binary, self.firmware, elf, self._options)
             with (
-                stopwatch(self.name, self.firmware.artifact, self._options) as watch,
-                child(command, folder) as process,
+                start_stopwatch(self.name, self.firmware.artifact, self._options) as watch,
+                start_child(command, folder) as process,
             ):
                 output, errors = _until_end(process, watch)
-                seconds = watch.seconds
+                seconds = watch.limit_s
         try:
             result = outputs_of(
                 self.firmware,
@@ -163,7 +163,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
     pipes = {process.stdout.fileno(): output, process.stderr.fileno(): errors}
     ended_at: float | None = None
     while pipes:
-        wait = watch.left() if ended_at is None else max(0.0, ended_at + _GRACE_S - time.monotonic())
+        wait = watch.left_s() if ended_at is None else max(0.0, ended_at + _GRACE_S - time.monotonic())
         for pipe in select.select(list(pipes), [], [], wait)[0]:
             data = os.read(pipe, 1 << 16)
             if ended_at is None or pipes[pipe] is errors:  # nothing of the firmware's comes after its end mark
@@ -174,7 +174,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
         if ended_at is None and END_OF_TRANSMISSION in output:
             ended_at = time.monotonic()
         if ended_at is None:
-            watch.check(output)
+            watch.check_limit(output)
         elif time.monotonic() >= ended_at + _GRACE_S:
             break
     if not pipes:
@@ -182,7 +182,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
     return bytes(output), bytes(errors)
 
 
-def _version(binary: Path, timeout_s: float) -> str:
+def _binary_version(binary: Path, timeout_s: float) -> str:
     """The version that the binary prints; "unknown version" when it prints none."""
     try:
         answer = read_output([binary, "--version"], min(timeout_s, _VERSION_S))

@@ -41,11 +41,11 @@ class GuardedPool:
         self._before = room[start - GUARD_BYTES : start]
         self._after = room[start + size : start + size + GUARD_BYTES]
 
-    def reset(self) -> None:
+    def fill_guards(self) -> None:
         self._before[:] = GUARD
         self._after[:] = GUARD
 
-    def check(self, artifact: Artifact, index: int) -> None:
+    def check_guards(self, artifact: Artifact, index: int) -> None:
         """`GuardError` when a guard of pool `index` has changed."""
         before, after = np.flatnonzero(self._before != GUARD), np.flatnonzero(self._after != GUARD)
         offsets = [*(before - GUARD_BYTES), *(after + self.pool.size)]

@@ -51,11 +51,11 @@ from .base import RunnerError, RunOptions, RunOutputs
 from .host.runner import LocalRunner
 from .npu_model.bound.kernels import Bound
 from .npu_model.bound.memory import Dma
-from .npu_model.network import Written, as_map, closest, same_form, seen
+from .npu_model.network import Written, as_map, closest_part, kernel_output, same_form
 from .npu_model.spec.feature_maps import Bytes
 from .npu_model.spec.stream import DecodedStep
 from .references.kernels import TFLiteReference, describe_disagreements, find_disagreements
-from .result import Array, compare, ulps_between
+from .result import Array, compare_outputs, ulps_between
 
 
 class Verdict(Enum):
@@ -108,21 +108,21 @@ class Recorder:
         self._served = [call.operators for call in self._artifact.calls if call.agent is Agent.NPU]
         self._operator_of = _host_operators(self._artifact)
 
-    def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
+    def see_npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
         if isinstance(bound, Dma):
             return
         served = self._served[launch] if launch < len(self._served) else ()
         index = step.registers.index
         operator = served[index] if index < len(served) else -1
-        self.written.append(NpuOutput(*seen(step, bound, launch), operator))
+        self.written.append(NpuOutput(*kernel_output(step, bound, launch), operator))
 
-    def host(self, number: int) -> None:
+    def see_host(self, number: int) -> None:
         call = self._artifact.calls[number]
         for name in call.writes:
             operator = self._operator_of.get(number, -1)
-            self.written.append(HostOutput(f"host call {call.function}", operator, name, self._bytes(name)))
+            self.written.append(HostOutput(f"host call {call.function}", operator, name, self._buffer_bytes(name)))
 
-    def _bytes(self, buffer: str) -> Bytes:
+    def _buffer_bytes(self, buffer: str) -> Bytes:
         artifact = self._artifact
         place = next(p for p in artifact.plan.placements if p.buffer == buffer)
         pool = [p.name for p in artifact.run_pools].index(place.pool)
@@ -167,7 +167,7 @@ class _Seen:
     where: str = ""
 
     @property
-    def wrong(self) -> Array:
+    def wrong_elements(self) -> Array:
         """Elements that were written and are not right; NaN equals NaN."""
         made, whole = self.made, self.whole
         return np.asarray(self.known & (made != whole) & ~((made != made) & (whole != whole)))
@@ -197,28 +197,28 @@ class LayerComparison:
         self._named = {name: found[0] for name, found in names.items() if len(found) == 1}
         for part in written:
             if isinstance(part, NpuOutput):
-                self._kernel(part)
+                self._see_kernel(part)
             else:
-                self._host(part)
-        self._reshapes()
+                self._see_call(part)
+        self._see_reshapes()
         for index, values in zip(network.outputs, outputs, strict=False):
             seen = self._seen.get(index)
             if seen is not None and not seen.known.all() and values.nbytes == seen.whole.nbytes:
-                self._put(seen, values.reshape(-1).view(seen.whole.dtype), None, "the output")
+                self._put_part(seen, values.reshape(-1).view(seen.whole.dtype), None, "the output")
 
-    def operators(self) -> list[OperatorResult]:
-        return [self._result(o.index, o.name, o.outputs) for o in self._network.cpu_operators]
+    def operator_results(self) -> list[OperatorResult]:
+        return [self._operator_result(o.index, o.name, o.outputs) for o in self._network.cpu_operators]
 
-    def first(self) -> OperatorResult | None:
-        return next((result for result in self.operators() if result.verdict is Verdict.DIFFERS), None)
+    def first_difference(self) -> OperatorResult | None:
+        return next((result for result in self.operator_results() if result.verdict is Verdict.DIFFERS), None)
 
-    def made(self, operator: int) -> dict[int, Array]:
+    def outputs_of(self, operator: int) -> dict[int, Array]:
         """The outputs of an operator as they were made; nothing if they were not all seen whole."""
         outputs = [i for i in self._network.operators[operator].outputs if i >= 0]
         seen = {i: self._seen[i] for i in outputs if i in self._seen and self._seen[i].known.all()}
         return {i: s.made.reshape(s.expected.shape) for i, s in seen.items()} if len(seen) == len(outputs) else {}
 
-    def tensors(self) -> Iterator[tuple[int, str, Array, Array]]:
+    def seen_tensors(self) -> Iterator[tuple[int, str, Array, Array]]:
         """(index, name, as it was made, as the reference has it) of every tensor that was seen whole."""
         for index, tensor in self._seen.items():
             if tensor.known.all():
@@ -227,7 +227,7 @@ class LayerComparison:
 
     # -- what was written -----------------------------------------------------------------------------
 
-    def _candidates(self, operator: int) -> list[int]:
+    def _candidate_tensors(self, operator: int) -> list[int]:
         """Tensors that a kernel of `operator` may have written: its own, then those of operators folded into it."""
         found: dict[int, None] = {}
         waiting = [operator] if operator >= 0 else []
@@ -240,11 +240,11 @@ class LayerComparison:
                     waiting.append(reader.index)
         return [index for index in found if index in self._seen]
 
-    def _kernel(self, part: NpuOutput) -> None:
-        own = self._candidates(part.operator)
-        best = self._best(part, own, by_zero_point=False)
+    def _see_kernel(self, part: NpuOutput) -> None:
+        own = self._candidate_tensors(part.operator)
+        best = self._best_tensor(part, own, by_zero_point=False)
         if best is None or best[0] < 1:
-            other = self._best(part, [index for index in self._seen if index not in own], by_zero_point=True)
+            other = self._best_tensor(part, [index for index in self._seen if index not in own], by_zero_point=True)
             if other is not None and other[0] == 1 and part.values.size >= DISTINCTIVE_ELEMENTS:
                 best = other
         if best is None:
@@ -255,9 +255,9 @@ class LayerComparison:
         alike = part.values.size >= DISTINCTIVE_ELEMENTS and best[0] > _ALIKE and not moving
         alone = self._kernels[part.operator] == 1 and not (moving and self._kernels[-1])
         if best[0] == 1 or alike or alone:
-            self._put(self._seen[best[1]], part.values, best[2], part.where)
+            self._put_part(self._seen[best[1]], part.values, best[2], part.where)
 
-    def _best(
+    def _best_tensor(
         self, part: NpuOutput, tensors: Sequence[int], by_zero_point: bool
     ) -> tuple[float, int, tuple[slice, ...] | None] | None:
         """The tensor that a part equals most: (share of equal elements, index, where in it).
@@ -271,21 +271,21 @@ class LayerComparison:
             zero_point = part.zero_point if by_zero_point else tensor.zero_point
             if not same_form(part.values, zero_point, seen.whole, tensor):
                 continue
-            share, box = closest(part.values, seen.whole)
+            share, box = closest_part(part.values, seen.whole)
             if best is None or share > best[0]:
                 best = share, index, box
         return best
 
-    def _host(self, part: HostOutput) -> None:
+    def _see_call(self, part: HostOutput) -> None:
         index = self._named.get(part.buffer)
         if index is None and part.operator >= 0:
             outputs = [i for i in self._network.operators[part.operator].outputs if i in self._seen]
             fitting = [i for i in outputs if self._seen[i].whole.nbytes == part.data.nbytes]
             index = fitting[0] if len(fitting) == 1 else None
         if index is not None and self._seen[index].whole.nbytes == part.data.nbytes:
-            self._put(self._seen[index], part.data.view(self._seen[index].whole.dtype), None, part.where)
+            self._put_part(self._seen[index], part.data.view(self._seen[index].whole.dtype), None, part.where)
 
-    def _reshapes(self) -> None:
+    def _see_reshapes(self) -> None:
         """A reshape that nothing computes is the bytes that it sees."""
         for operator in self._network.cpu_operators:
             if operator.name not in TFLITE_RESHAPING or operator.index not in self._folded:
@@ -294,23 +294,23 @@ class LayerComparison:
             if source is None or target is None or source.made.size != target.made.size:
                 continue
             if source.known.all() and not target.known.any():
-                self._put(target, source.made, None, source.where)
+                self._put_part(target, source.made, None, source.where)
 
-    def _put(self, seen: _Seen, values: Array, box: tuple[slice, ...] | None, where: str) -> None:
+    def _put_part(self, seen: _Seen, values: Array, box: tuple[slice, ...] | None, where: str) -> None:
         place = box if box is not None else ...
         seen.made[place] = values.reshape(seen.whole.shape) if box is None else values
         seen.known[place] = True
-        if seen.wrong[place].any():
+        if seen.wrong_elements[place].any():
             seen.where = where
 
-    def _result(self, index: int, kind: str, outputs: Sequence[int]) -> OperatorResult:
+    def _operator_result(self, index: int, kind: str, outputs: Sequence[int]) -> OperatorResult:
         found = [self._seen[t] for t in outputs if t in self._seen]
         name = self._network.tensors[outputs[0]].name if outputs else ""
         elements = sum(int(np.count_nonzero(seen.known)) for seen in found)
-        wrong = [(seen, mask) for seen in found if (mask := seen.wrong).any()]
+        wrong = [(seen, mask) for seen in found if (mask := seen.wrong_elements).any()]
         if wrong:
             count = sum(int(np.count_nonzero(mask)) for _, mask in wrong)
-            most = max(_difference(seen.made[mask], seen.whole[mask]) for seen, mask in wrong)
+            most = max(_largest_difference(seen.made[mask], seen.whole[mask]) for seen, mask in wrong)
             ulps = [ulps_between(seen.made[mask], seen.whole[mask]) for seen, mask in wrong if _is_float(seen.made)]
             apart = None if None in ulps else max((u or 0 for u in ulps), default=0)
             return OperatorResult(index, name, kind, Verdict.DIFFERS, elements, count, most, apart, wrong[0][0].where)
@@ -318,7 +318,7 @@ class LayerComparison:
         return OperatorResult(index, name, kind, Verdict.EQUAL if whole else Verdict.HIDDEN, elements)
 
 
-def _difference(made: Array, expected: Array) -> int | float:
+def _largest_difference(made: Array, expected: Array) -> int | float:
     kind = np.float64 if _is_float(made) else np.int64
     most: int | float = np.abs(made.astype(kind) - expected.astype(kind)).max().item()
     return most
@@ -338,35 +338,36 @@ def run_layers(
     ran, written = recorded_run(runner, inputs)
     expected = model.run(inputs)
     compiled = read_network(folded(model.model), model.name)  # operators as the compiler counted them
-    comparison = LayerComparison(compiled, model.layers(inputs), written, ran.outputs)
+    comparison = LayerComparison(compiled, model.layer_values(inputs), written, ran.outputs)
     names = [slot.name for slot in runner.artifact.outputs]
-    result = compare("local", names, ran.outputs, expected)
+    result = compare_outputs("local", names, ran.outputs, expected)
     if dump is not None:
-        _dump(dump, comparison)
-    rows, first = comparison.operators(), comparison.first()
+        _dump_tensors(dump, comparison)
+    rows, first = comparison.operator_results(), comparison.first_difference()
     disagreement = describe_disagreements(find_disagreements(model, inputs, expected))
     if as_json:
         click.echo(json.dumps({
             "model": runner.artifact.name, "bit_exact": result.bit_exact, "reference": model.what,
-            "first_that_differs": None if first is None else _row(first), "operators": [_row(row) for row in rows],
+            "first_that_differs": None if first is None else _json_row(first),
+            "operators": [_json_row(row) for row in rows],
             **({"references_disagree": disagreement} if disagreement else {}),
         }))  # fmt: skip
     else:
-        click.echo("\n".join(_lines(runner.artifact.name, rows, first, result.bit_exact, model.what)))
+        click.echo("\n".join(_report_lines(runner.artifact.name, rows, first, result.bit_exact, model.what)))
         if disagreement:
             click.echo(f"note: {disagreement}")
     if first is not None or not result.bit_exact:
         raise click.exceptions.Exit(1)
 
 
-def _row(row: OperatorResult) -> dict[str, Any]:
+def _json_row(row: OperatorResult) -> dict[str, Any]:
     return {
         "operator": row.index, "name": row.name, "kind": row.kind, "verdict": row.verdict.value,
         "elements": row.elements, "mismatches": row.mismatches, "max_abs_diff": row.max_abs_diff, "where": row.where,
     }  # fmt: skip
 
 
-def _lines(
+def _report_lines(
     name: str, rows: Sequence[OperatorResult], first: OperatorResult | None, right: bool, reference: str
 ) -> list[str]:
     counts = {verdict: sum(row.verdict is verdict for row in rows) for verdict in Verdict}
@@ -385,10 +386,10 @@ def _lines(
     return lines
 
 
-def _dump(folder: Path, comparison: LayerComparison) -> None:
+def _dump_tensors(folder: Path, comparison: LayerComparison) -> None:
     """Each tensor that was seen whole as `<index>_<name>.npy`, and the reference's next to it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for index, name, made, expected in comparison.tensors():
+    for index, name, made, expected in comparison.seen_tensors():
         stem = f"{index:03}_{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:80]}"
         np.save(folder / f"{stem}.npy", made)
         np.save(folder / f"{stem}.reference.npy", expected)

@@ -25,7 +25,9 @@ _LOOK_S = 0.02  # between two looks at whether the program has ended
 
 
 @contextlib.contextmanager
-def child(command: Sequence[str | Path], folder: Path, cwd: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def start_child(
+    command: Sequence[str | Path], folder: Path, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start `command` in `cwd` with stdout and stderr piped, its temporary files in `folder`; end it on leaving."""
     try:
         process = start_program(command, folder, cwd=cwd)
@@ -58,13 +60,13 @@ def read_output(command: Sequence[str | Path], timeout_s: float = 30.0) -> Proce
     `RunnerMissingError` when it does not start. What it leaves behind is not waited for, and ended too.
     """
     deadline = time.monotonic() + timeout_s
-    with scratch_folder("ask") as folder, child(command, folder) as process:
+    with scratch_folder("ask") as folder, start_child(command, folder) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         pipes = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
         opened = set(pipes)
 
-        def text() -> str:
+        def output_text() -> str:
             return b"".join(pipes.values())[:_OUTPUT_BYTES].decode("utf-8", "replace")
 
         while time.monotonic() < deadline:
@@ -76,7 +78,7 @@ def read_output(command: Sequence[str | Path], timeout_s: float = 30.0) -> Proce
                 if not data:
                     opened.remove(pipe)
             if sum(map(len, pipes.values())) > _OUTPUT_BYTES:
-                return ProcessOutput(text(), stopped=f"it printed more than {_OUTPUT_BYTES:,} bytes")
+                return ProcessOutput(output_text(), stopped=f"it printed more than {_OUTPUT_BYTES:,} bytes")
             if code is not None and not ready:
-                return ProcessOutput(text(), code)
-        return ProcessOutput(text(), stopped=f"it had not ended after {timeout_s:g} s")
+                return ProcessOutput(output_text(), code)
+        return ProcessOutput(output_text(), stopped=f"it had not ended after {timeout_s:g} s")

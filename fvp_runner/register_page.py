@@ -135,15 +135,15 @@ class EthosURegisters:
         self.irq = False  # level of the interrupt line
         self._words: dict[int, int] = {}
         self._protection = 0
-        self._reset()
+        self._reset_registers()
 
-    def read(self, offset: int) -> int:
+    def read_word(self, offset: int) -> int:
         """The 32-bit word at byte `offset` (rounded down to a word); reserved words read 0."""
-        offset = self._place(offset)
+        offset = self._word_place(offset)
         if offset in _CLEARING:
             offset -= 4
         if Reg.PID0 <= offset < Reg.PID_END:
-            return self._identification(offset)
+            return self._identification_word(offset)
         kept = self._words.get(offset, 0)
         values: dict[int, int] = {
             Reg.ID: self.accelerator.id_word,
@@ -158,14 +158,14 @@ class EthosURegisters:
         }
         return values.get(offset, kept)
 
-    def write(self, offset: int, value: int) -> None:
+    def write_word(self, offset: int, value: int) -> None:
         """Write the 32-bit word at byte `offset`; read-only and reserved words ignore it."""
-        offset = self._place(offset)
+        offset = self._word_place(offset)
         value &= 0xFFFFFFFF
         if offset == Reg.CMD:
             self._write_command(value)
         elif offset == Reg.RESET:
-            self._reset()
+            self._reset_registers()
             self._protection = value & 3
         elif offset in (Reg.QBASE, Reg.QBASE_HI, Reg.QSIZE):
             self._words[offset] = value & (0xFF if offset == Reg.QBASE_HI else 0xFFFFFFFF)
@@ -180,7 +180,7 @@ class EthosURegisters:
         elif Reg.PMCR <= offset < Reg.SHARED_BUFFER:
             self._write_pmu(offset, value)
 
-    def _place(self, offset: int) -> int:
+    def _word_place(self, offset: int) -> int:
         """Offset of the word in a page where the PMU is in no page of its own; reserved words are beyond all others."""
         base, offset = self.accelerator.pmu_base, offset & ~3
         if not base:
@@ -189,7 +189,7 @@ class EthosURegisters:
             return _RESERVED  # here the other NPUs have their PMU
         return offset - base if base + Reg.PMCR <= offset < base + Reg.SHARED_BUFFER else offset
 
-    def _reset(self) -> None:
+    def _reset_registers(self) -> None:
         """Soft reset: everything but protection and the clock/power requests goes to its reset value."""
         self._words.clear()
         self._status = Status(0)
@@ -213,9 +213,9 @@ class EthosURegisters:
             self._status &= ~Status.IRQ_RAISED
             self._drive_irq()
         if command & Command.RUN and not self._status & (FAULTS | Status.RUNNING | Status.RESET_ONGOING):
-            self._run()
+            self._run_job()
 
-    def _job(self) -> Job:
+    def _current_job(self) -> Job:
         words = self._words
         return Job(
             queue_base=words.get(Reg.QBASE, 0) | words.get(Reg.QBASE_HI, 0) << 32,
@@ -225,14 +225,14 @@ class EthosURegisters:
             ),
         )
 
-    def _run(self) -> None:
+    def _run_job(self) -> None:
         self._status |= Status.RUNNING
-        outcome = self._execute(self._job())
+        outcome = self._execute(self._current_job())
         self.jobs.append(outcome)
         if outcome.message:
             self.messages.append(outcome.message)
         self._queue_read = outcome.read_bytes
-        self._count(outcome)
+        self._count_events(outcome)
         self._status &= ~Status.RUNNING
         self._status |= Status.IRQ_RAISED | (self._reported_faults(outcome.faults) or Status.END_REACHED)
         self._history |= 1
@@ -244,7 +244,7 @@ class EthosURegisters:
             return faults & ~Status.WEIGHT_FAULT | Status.PARSE_ERROR
         return faults
 
-    def _count(self, outcome: JobOutcome) -> None:
+    def _count_events(self, outcome: JobOutcome) -> None:
         """PMU: the cycle counter and the events that a job has an amount for advance, where they are enabled."""
         enabled = self._words.get(Reg.PMCNTENSET, 0)
         if not self._words.get(Reg.PMCR, 0) & 1:
@@ -278,7 +278,7 @@ class EthosURegisters:
         else:
             words[offset] = value
 
-    def _identification(self, offset: int) -> int:
+    def _identification_word(self, offset: int) -> int:
         if offset >= 0xFF0:
             return _CID[(offset - 0xFF0) // 4]
         part = self.accelerator.part_number

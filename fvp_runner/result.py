@@ -60,7 +60,7 @@ class RunResult:
         distances = [o.max_ulps for o in self.outputs if o.mismatches]
         return None if None in distances or 0 in distances else max((d or 0 for d in distances), default=0)
 
-    def within(self, tolerance: float) -> bool:
+    def is_within(self, tolerance: float) -> bool:
         """Whether no element of any output is further than `tolerance` (units of the output) from the reference."""
         return bool(self.outputs) and all(o.max_abs_diff <= tolerance for o in self.outputs)
 
@@ -113,7 +113,7 @@ def ulps_between(actual: Array, expected: Array) -> int | None:
     return max((abs(a - b) for a, b in zip(*places, strict=True)), default=0)
 
 
-def compare(
+def compare_outputs(
     runner: str,
     names: Sequence[str],
     actual: Sequence[Array],

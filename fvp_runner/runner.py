@@ -26,7 +26,7 @@ _MODULES = {"fvp": "fvp", "qemu": "emulators.qemu", "unicorn": "emulators.unicor
 RUNNERS = tuple(_MODULES)
 
 
-def _module(name: str) -> Any:
+def _runner_module(name: str) -> Any:
     if name not in RUNNERS:
         raise RunnerError(f"unknown runner {name!r}; choose one of: {', '.join(RUNNERS)}")
     return importlib.import_module(f"fvp_runner.{_MODULES[name]}")
@@ -34,11 +34,11 @@ def _module(name: str) -> Any:
 
 def missing(name: str, options: RunOptions | None = None) -> str | None:
     """Why runner `name` cannot run here, with what to install; None when it can."""
-    reason: str | None = _module(name).missing(options or RunOptions())
+    reason: str | None = _runner_module(name).missing(options or RunOptions())
     return reason
 
 
-def choose(options: RunOptions | None = None) -> str:
+def choose_runner(options: RunOptions | None = None) -> str:
     """Name of the best runner that can run here, which is reported where a better one cannot (`process.incidents`);
     `RunnerMissingError` says why none can."""
     reasons: list[str] = []
@@ -68,19 +68,19 @@ def create(name: str | None, artifact: Path | str, options: RunOptions | None = 
     reason = missing(str(name), options)
     if reason is not None:
         raise RunnerMissingError(f"runner {name!r} cannot run here: {reason}")
-    runner: Runner = _module(str(name)).create(Path(artifact), options)
+    runner: Runner = _runner_module(str(name)).create(Path(artifact), options)
     return runner
 
 
 def _create_best(artifact: Path, options: RunOptions) -> Runner:
     """The best runner that can run here; the local one where its board is too small for the program."""
-    best = choose(options)
+    best = choose_runner(options)
     runner: Runner
     try:
-        runner = _module(best).create(artifact, options)
+        runner = _runner_module(best).create(artifact, options)
     except LayoutError as error:
         if missing("local", options) is not None:
             raise
-        runner = _module("local").create(artifact, options)
+        runner = _runner_module("local").create(artifact, options)
         fall_back(Fallback.RUNNER, f"runner local, which has no board, runs it instead of {best}: {error}")
     return runner

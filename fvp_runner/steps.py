@@ -39,7 +39,7 @@ def run_steps(runner: Runner, sequence: Sequence[Sequence[Array]]) -> RunOutputs
             "anew for each: add --on local or --on qemu"
         )
     runner.reset()
-    ran = [runner.infer(inputs) for inputs in sequence]
+    ran = [runner.run_next(inputs) for inputs in sequence]
     outputs = tuple(np.stack(step) for step in zip(*(r.outputs for r in ran), strict=True))
     notes = tuple(dict.fromkeys(note for r in ran for note in r.notes))
     return replace(ran[-1], outputs=outputs, notes=notes, seconds=sum(r.seconds for r in ran))

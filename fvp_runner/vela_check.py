@@ -35,14 +35,14 @@ from npu_memplan.problem import Agent
 from npu_memplan.sizes import format_size
 from npu_memplan.target_data import Board, BoardMemory
 
-from .npu_model.checks.footprint import extents
+from .npu_model.checks.footprint import region_extents
 from .npu_model.errors import NpuModelError
 from .npu_model.model import NpuModel
 from .npu_model.network import LayerRecorder, NetworkModel, compare_layers
 from .references.base import ReferenceRunError
 from .references.interpreters import KernelError, cut_part, open_interpreter
 from .references.kernels import TFLiteReference, describe_disagreements, find_disagreements
-from .result import Array, compare
+from .result import Array, compare_outputs
 
 
 class Level(Enum):
@@ -67,7 +67,7 @@ ALIGNMENT = 16  # of payloads, constants and tensors in the arena: bytes that th
 NPU_OPERATOR = "ethos-u"
 
 
-def accelerators(network: Network, board: Board) -> Iterator[Remark]:
+def check_accelerators(network: Network, board: Board) -> Iterator[Remark]:
     """Whether the board has the NPU that each payload is for, and what the driver compares."""
     for call in network.npu_calls:
         what, npu = f"operator {call.index}", call.accelerator
@@ -79,30 +79,31 @@ def accelerators(network: Network, board: Board) -> Iterator[Remark]:
                 f"the board: npu-memplan compile MODEL.tflite --board {board.name} --emit vela-tflite -o FILE.tflite",
             )  # fmt: skip
             continue
-        made, has = _version(call.payload.architecture_id), _version(npu.id_word)
+        made, has = _version_parts(call.payload.architecture_id), _version_parts(npu.id_word)
         if made[0] != has[0] or made[1] > has[1]:
             yield Remark(
                 Level.WRONG, "versions",
-                f"{what} is for architecture {_text(made)}, {npu.name} is {_text(has)}: the driver wants the same "
-                "major version and an NPU that is not older; compile it with the Vela of your driver's release",
+                f"{what} is for architecture {_version_text(made)}, {npu.name} is {_version_text(has)}: the driver "
+                "wants the same major version and an NPU that is not older; compile it with the Vela of your driver's "
+                "release",
             )  # fmt: skip
             continue
         yield Remark(
             Level.RIGHT, "accelerator",
-            f"{what}: {npu.name}, architecture {_text(made)}, {call.payload.container.value.decode()}",
+            f"{what}: {npu.name}, architecture {_version_text(made)}, {call.payload.container.value.decode()}",
         )  # fmt: skip
 
 
-def _version(identification: int) -> tuple[int, int, int]:
+def _version_parts(identification: int) -> tuple[int, int, int]:
     """Architecture major, minor, patch of the word ID."""
     return identification >> 28, identification >> 20 & 0xFF, identification >> 16 & 0xF
 
 
-def _text(version: tuple[int, int, int]) -> str:
+def _version_text(version: tuple[int, int, int]) -> str:
     return ".".join(map(str, version))
 
 
-def alignments(network: Network, data: bytes) -> Iterator[Remark]:
+def check_alignments(network: Network, data: bytes) -> Iterator[Remark]:
     """Whether payloads, constants and planned tensors begin where driver and NPU need them."""
     offsets = data_offsets(data)
     wrong = False
@@ -132,7 +133,9 @@ def alignments(network: Network, data: bytes) -> Iterator[Remark]:
         yield Remark(Level.RIGHT, "alignment", text)
 
 
-def operators(network: Network, data: bytes, registered: Collection[str], board: Board, path: str) -> Iterator[Remark]:
+def check_operators(
+    network: Network, data: bytes, registered: Collection[str], board: Board, path: str
+) -> Iterator[Remark]:
     """Whether the firmware's resolver has every operator: of those given, or of all that TFLite Micro has. `path` is
     the file, for a command that compiles it.
     """
@@ -156,7 +159,7 @@ def operators(network: Network, data: bytes, registered: Collection[str], board:
 
 def _without_kernel(network: Network, data: bytes) -> Iterator[Remark]:
     for operator in network.cpu_operators:
-        reason = _refusal(network, operator, data)
+        reason = _kernel_refusal(network, operator, data)
         if reason:
             yield Remark(
                 Level.WRONG, "operators",
@@ -165,7 +168,7 @@ def _without_kernel(network: Network, data: bytes) -> Iterator[Remark]:
             )  # fmt: skip
 
 
-def _refusal(network: Network, operator: CpuOperator, data: bytes) -> str:
+def _kernel_refusal(network: Network, operator: CpuOperator, data: bytes) -> str:
     """Why TFLite Micro's own kernels do not take an operator; empty when they do."""
     try:
         open_interpreter(cut_part(data, network, (operator,))[0], f"operator {operator.index}")
@@ -179,16 +182,16 @@ def _refusal(network: Network, operator: CpuOperator, data: bytes) -> str:
 _NAMES = {0: "constants", 1: "arena", 2: "fast scratch"}
 
 
-def regions(network: Network) -> Iterator[Remark]:
+def check_regions(network: Network) -> Iterator[Remark]:
     """Whether every base pointer that a stream uses is there, and holds what the stream touches."""
     for call in network.npu_calls:
         model = NpuModel(call.accelerator, checks=False)
         try:
-            reach = extents(model.prepare(call.words))
+            reach = region_extents(model.prepare_stream(call.words))
         except NpuModelError as error:
             yield Remark(Level.WRONG, "stream", f"operator {call.index}: {error}")
             continue
-        sizes = _sizes(network, call)
+        sizes = _region_sizes(network, call)
         found = list(_too_far(call, reach, sizes))
         yield from found
         if not found:
@@ -197,7 +200,7 @@ def regions(network: Network) -> Iterator[Remark]:
             yield Remark(Level.RIGHT, "regions", f"operator {call.index} touches {used}, all within what it is given")
 
 
-def _sizes(network: Network, call: NpuCall) -> dict[int, int]:
+def _region_sizes(network: Network, call: NpuCall) -> dict[int, int]:
     """Region -> bytes that the operator's tensors give it."""
     tensors = network.tensors
     sizes = {0: call.read_only.nbytes, 1: call.scratch_bytes, 2: call.scratch_fast_bytes or call.scratch_bytes}
@@ -227,7 +230,7 @@ def _too_far(call: NpuCall, reach: dict[int, int], sizes: dict[int, int]) -> Ite
             )  # fmt: skip
 
 
-def arena(network: Network, given_bytes: int | None) -> Iterator[Remark]:
+def check_arena(network: Network, given_bytes: int | None) -> Iterator[Remark]:
     """Whether planned tensors are in the arena that the NPU is given, and what of an arena is known to be needed."""
     fast = {call.scratch_fast_tensor for call in network.npu_calls}
     ends = {
@@ -265,7 +268,7 @@ def arena(network: Network, given_bytes: int | None) -> Iterator[Remark]:
         yield Remark(Level.NOTE, "arena", text)
 
 
-def fit(network: Network, file_bytes: int, board: Board) -> Iterator[Remark]:
+def check_memories(network: Network, file_bytes: int, board: Board) -> Iterator[Remark]:
     """Whether the board has a memory that holds the arena and one that holds the file, where the NPU reaches them."""
     ends = [t.arena_offset + t.size_bytes for t in network.tensors if t.arena_offset >= 0]
     needs = (("arena", max(ends, default=0), False), ("file", file_bytes, True))
@@ -305,25 +308,25 @@ def check_network(
 ) -> list[Remark]:
     """Every finding, in the order in which a firmware would meet them; `network` was read from `data`."""
     found = [
-        *accelerators(network, board),
-        *alignments(network, data),
-        *operators(network, data, requested.registered, board, requested.path),
-        *regions(network),
-        *arena(network, requested.arena_bytes),
-        *fit(network, len(data), board),
-        *_hazards(network),
+        *check_accelerators(network, board),
+        *check_alignments(network, data),
+        *check_operators(network, data, requested.registered, board, requested.path),
+        *check_regions(network),
+        *check_arena(network, requested.arena_bytes),
+        *check_memories(network, len(data), board),
+        *_check_hazards(network),
     ]
     if network.npu_calls:
-        found += _run(network, data, requested, inputs)
+        found += _check_run(network, data, requested, inputs)
     return found
 
 
-def _hazards(network: Network) -> Iterator[Remark]:
+def _check_hazards(network: Network) -> Iterator[Remark]:
     """Waits and block dependencies, which hardware does not check."""
     wrong = False
     for call in network.npu_calls:
         try:
-            NpuModel(call.accelerator).prepare(call.words)
+            NpuModel(call.accelerator).prepare_stream(call.words)
         except NpuModelError as error:
             wrong = True
             yield Remark(Level.WRONG, "hazards", f"operator {call.index}: {error}")
@@ -331,7 +334,7 @@ def _hazards(network: Network) -> Iterator[Remark]:
         yield Remark(Level.RIGHT, "hazards", "no kernel or transfer starts before what it depends on has ended")
 
 
-def _run(network: Network, data: bytes, requested: FirmwareFacts, values: Sequence[Array]) -> Iterator[Remark]:
+def _check_run(network: Network, data: bytes, requested: FirmwareFacts, values: Sequence[Array]) -> Iterator[Remark]:
     recorder = LayerRecorder()
     try:
         ran = NetworkModel(network, data).run(values, observer=recorder)
@@ -349,12 +352,12 @@ def _run(network: Network, data: bytes, requested: FirmwareFacts, values: Sequen
     if disagreement:
         yield Remark(Level.NOTE, "reference", disagreement)
     names = [network.tensors[i].name for i in network.outputs]
-    first = compare_layers(model.network, model.layers(values), recorder.written).first
+    first = compare_layers(model.network, model.layer_values(values), recorder.written).first
     where = "" if first is None else (
         f"the first layer that differs is {first.tensor!r}, made by {first.where}: {first.mismatches:,} of "
         f"{first.elements:,} elements"
     )  # fmt: skip
-    if not compare("simulator", names, ran.outputs, expected).bit_exact:
+    if not compare_outputs("simulator", names, ran.outputs, expected).bit_exact:
         text = f"{done}; its outputs are not those of {model.what}"
         yield Remark(Level.WRONG, "run", f"{text}; {where}" if where else text)
     elif first is not None and first.elements >= _DISTINCTIVE_ELEMENTS and first.mismatches < first.elements / 2:

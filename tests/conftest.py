@@ -49,14 +49,14 @@ def strict_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """No local runner builds C of ours that a compiler warns of; `edited_c` marks tests that spoil the C first."""
     if request.node.get_closest_marker("edited_c") is not None:
         return
-    build = host_runner.build
+    build = host_runner.build_library
 
     def checked(directory: Path, artifact: Artifact, *more: Any) -> Any:
         check_artifact(directory, artifact)
         return build(directory, artifact, *more)
 
-    monkeypatch.setattr(host_runner, "build", checked)
-    compiled = firmware._compile
+    monkeypatch.setattr(host_runner, "build_library", checked)
+    compiled = firmware._compile_firmware
 
     def compiled_strictly(sources: list[Path], generated: Any, cpu: str, defines: list[str], *more: Any) -> None:
         compiled(sources, generated, cpu, defines, *more)
@@ -64,7 +64,7 @@ def strict_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         flags = [f"-mcpu={cpu}", "-mfloat-abi=hard", *(f"-D{d}" for d in defines), *(f"-I{f}" for f in folders)]
         check_warnings(sources, *flags, f"-Wa,-I,{sources[-1].parent}", compilers=arm_compilers())
 
-    monkeypatch.setattr(firmware, "_compile", compiled_strictly)
+    monkeypatch.setattr(firmware, "_compile_firmware", compiled_strictly)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

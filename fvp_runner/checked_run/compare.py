@@ -44,7 +44,7 @@ from ..npu_model.network import LayerRecorder, NetworkModel, compare_layers
 from ..references.base import KeptStates, RealReference
 from ..references.kernels import continue_from, describe_disagreements, find_disagreements
 from ..references.opened import open_reference
-from ..result import Array, ComparisonError, compare
+from ..result import Array, ComparisonError, compare_outputs
 from .facts import OPERATORS, PROGRAM, REFERENCE, InputFacts, RunFacts, RunRequest
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -61,26 +61,26 @@ def open_model(
     folder = Path(request.directory)
     report_phase(REFERENCE, RunFacts())
     try:
-        _load(request.operators)
+        _load_operators_of(request.operators)
         model = open_reference(Path(request.model), request.io)
-        expected = _outputs(model, inputs, keeps_states)
+        expected = _reference_outputs(model, inputs, keeps_states)
     except NpuMemplanError as error:
         return RunFacts(refused=describe_error(error, folder))
     except Exception as error:  # of a library: its importers raise whatever comes first
         raise_outside_cause(error)
         text = f"{type(error).__name__}: {describe_error(error, folder)}"
         return RunFacts(refused=f"the reference cannot run it: {text}")
-    return RunFacts(reference=model.what, reference_version=_version(model.package)), model, expected
+    return RunFacts(reference=model.what, reference_version=_reference_version(model.package)), model, expected
 
 
-def _outputs(model: Any, inputs: Sequence[Sequence[Array]], keeps_states: bool) -> list[tuple[Array, ...]]:
+def _reference_outputs(model: Any, inputs: Sequence[Sequence[Array]], keeps_states: bool) -> list[tuple[Array, ...]]:
     if not keeps_states:
         return [model.run(values) for values in inputs]
     model.reset()
     return [model.step(values) for values in inputs]
 
 
-def _load(operators: Sequence[str]) -> None:
+def _load_operators_of(operators: Sequence[str]) -> None:
     if operators:
         from npu_memplan.frontend.host_ops.own import load_operators
 
@@ -88,7 +88,7 @@ def _load(operators: Sequence[str]) -> None:
             load_operators(path)
 
 
-def _version(package: str) -> str:
+def _reference_version(package: str) -> str:
     """Of the reference; empty where it is a program of its own."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
@@ -130,11 +130,11 @@ def compare_runs(request: RunRequest, report_phase: Callable[[str, RunFacts], No
         facts = _add_runs(facts, runs)
         if runs[-1].stopped:
             break
-        if runs[-1].differs and isinstance(model, RealReference):
+        if runs[-1].has_difference and isinstance(model, RealReference):
             report_phase(OPERATORS, facts)
-            runs[-1] = replace(runs[-1], limits=_limits(model, values, wanted))
+            runs[-1] = replace(runs[-1], limits=_output_tolerances(model, values, wanted))
             facts = _add_runs(facts, runs)
-        if runs[-1].differs and (not artifact.states or len(runs) == 1) and isinstance(model, KeptStates):
+        if runs[-1].has_difference and (not artifact.states or len(runs) == 1) and isinstance(model, KeptStates):
             report_phase(OPERATORS, facts)
             rows = compare_operators(runner, model, values)
             runs[-1] = InputFacts(text, runs[-1].outputs, operators=rows)
@@ -153,9 +153,9 @@ def _compare_outputs(
     runner: LocalRunner, text: str, values: Sequence[Array], wanted: Sequence[Array], fresh: bool
 ) -> InputFacts:
     try:
-        ran = runner.run(values) if fresh else runner.infer(values)
+        ran = runner.run(values) if fresh else runner.run_next(values)
         names = [slot.name for slot in runner.artifact.outputs]
-        return InputFacts(text, compare("local", names, ran.outputs, wanted).outputs)
+        return InputFacts(text, compare_outputs("local", names, ran.outputs, wanted).outputs)
     except RunTimeoutError:
         raise
     except (NpuModelError, RunCheckError, RunnerError, ComparisonError) as error:
@@ -166,13 +166,13 @@ def _operator_at(runner: LocalRunner, error: NpuMemplanError) -> int:
     """The operator of the source model whose NPU operation an error of the NPU model names; -1: it names none."""
     found = _OPERATION.match(str(error)) if isinstance(error, NpuModelError) else None
     calls = [call.operators for call in runner.artifact.calls if call.agent is Agent.NPU]
-    if found is None or not 0 < runner.launches <= len(calls):
+    if found is None or not 0 < runner.launch_count <= len(calls):
         return -1
-    served, number = calls[runner.launches - 1], int(found[1])
+    served, number = calls[runner.launch_count - 1], int(found[1])
     return served[number] if number < len(served) else -1
 
 
-def _limits(model: RealReference, values: Sequence[Array], wanted: Sequence[Array]) -> tuple[float, ...]:
+def _output_tolerances(model: RealReference, values: Sequence[Array], wanted: Sequence[Array]) -> tuple[float, ...]:
     """How far each output may be away; float code between quantisations differs in its last bits."""
     with suppress(Exception):  # of the library: without limits nothing is judged by them
         floors = (_FLOATS_APART * float(np.abs(one.astype(np.float64)).max(initial=0.0)) for one in wanted)
@@ -191,16 +191,16 @@ def compare_operators(runner: LocalRunner, model: KeptStates, values: Sequence[A
     with suppress(NpuMemplanError):
         ran, written = recorded_run(runner, values)
         data = folded(model.model)
-        network, layers = read_network(data, model.name), model.layers(values)
+        network, layers = read_network(data, model.name), model.layer_values(values)
         made: dict[int, Array] = {}
         while True:
             compared = LayerComparison(network, layers, written, ran.outputs)
-            rows = compared.operators()
+            rows = compared.operator_results()
             row = next((r for r in rows if r.verdict is Verdict.DIFFERS and r.index not in found), None)
             if row is None:
                 break
             found[row.index] = row
-            seen = compared.made(row.index)
+            seen = compared.outputs_of(row.index)
             if not seen or len(found) == _DIFFERENCES:
                 break
             made |= seen
@@ -228,7 +228,7 @@ def compare_file(request: RunRequest, report_phase: Callable[[str, RunFacts], No
         recorder = LayerRecorder()
         try:
             ran = network.run(values, recorder)
-            outputs = compare("npu_model", names, ran.outputs, made).outputs
+            outputs = compare_outputs("npu_model", names, ran.outputs, made).outputs
         except NpuMemplanError as error:
             runs.append(InputFacts(text, stopped=describe_error(error, None)))
         else:
@@ -243,7 +243,7 @@ def compare_file(request: RunRequest, report_phase: Callable[[str, RunFacts], No
 
 def _first_operator(model: KeptStates, values: Sequence[Any], recorder: LayerRecorder) -> tuple[OperatorResult, ...]:
     """The operator of the first tensor that the NPU wrote otherwise; nothing where none can be blamed."""
-    first = compare_layers(model.network, model.layers(values), recorder.written).first
+    first = compare_layers(model.network, model.layer_values(values), recorder.written).first
     if first is None:
         return ()
     writer = next((o for o in model.network.cpu_operators if first.index in o.outputs), None)

@@ -38,7 +38,7 @@ class InputFacts:
     operators: tuple[OperatorResult, ...] = ()  # where outputs differ and single operators can be seen
 
     @property
-    def differs(self) -> bool:
+    def has_difference(self) -> bool:
         return bool(self.stopped) or any(output.mismatches for output in self.outputs)
 
 

@@ -34,10 +34,10 @@ from npu_memplan.target_data import Board
 
 from ..base import RunnerError, RunnerMissingError, RunOptions
 from ..firmware_run import END_OF_TRANSMISSION
-from ..result import Array, RunResult, compare
+from ..result import Array, RunResult, compare_outputs
 from .fvp_command import find_models
 from .own_elf import MemoryFiles, run_elf
-from .qemu import Semihosting, version
+from .qemu import Semihosting, qemu_version
 
 _MODEL, _INPUTS, _OUTPUTS = 0x9000_0000, 0x9200_0000, 0x9300_0000
 _MODEL_BYTES = _INPUTS - _MODEL
@@ -82,7 +82,7 @@ def find_application(runtime: str, npu: Architecture, board: str = "") -> tuple[
         raise RunnerMissingError(
             f"Arm's runners for {npu.name} cannot run on {board or 'any board'} here; QEMU has: {there_are}"
         )
-    folder = _applications()
+    folder = _applications_folder()
     for place in boards.values():
         series = _SERIES.search(place.fvp.binary if place.fvp else "")
         pattern = f"inference_runner-sse-{series[1] if series else ''}-*-{runtime}-ethos-U{family[-2:]}-*/{_BINARY}"
@@ -102,7 +102,7 @@ def find_boards(npu: Architecture) -> dict[str, Board]:
     return found
 
 
-def _applications() -> Path:
+def _applications_folder() -> Path:
     if named := os.environ.get(_ENVIRONMENT):
         return Path(named)
     try:
@@ -165,20 +165,20 @@ def run_in_arm_runner(path: Path, given: Mapping[str, Any]) -> None:
         ran, result = _run_tflite(path.name, data, given, options)
     save_arrays(given["outputs"], ran.outputs)
     if given["as_json"]:
-        facts = {"runner": "arm-runner", "application": ran.runner, "version": version(), "npu_cycles": ran.cycles}
+        facts = {"runner": "arm-runner", "application": ran.runner, "version": qemu_version(), "npu_cycles": ran.cycles}
         facts |= {"memory_bytes": ran.memory_bytes, "seconds": round(ran.seconds, 3), "npu_cycles_are_estimates": True}
         click.echo(json.dumps(facts | ({} if result is None else result.to_dict() | {"runner": "arm-runner"})))
     else:
-        click.echo("\n".join(_lines(path.name, ran, result)))
+        click.echo("\n".join(_result_lines(path.name, ran, result)))
     if result is not None and not result.bit_exact:
         raise click.exceptions.Exit(1)
 
 
-def _lines(name: str, ran: ArmRun, result: RunResult | None) -> list[str]:
+def _result_lines(name: str, ran: ArmRun, result: RunResult | None) -> list[str]:
     what = "arena, with TFLite Micro's own structures" if "-tflm-" in ran.runner else "peak of temporary memory"
     verdict = "not compared" if result is None else "bit-exact" if result.bit_exact else "NOT bit-exact"
     lines = [
-        f"{name} in Arm's {ran.runner}, on {version()} and our model of the NPU: {verdict}",
+        f"{name} in Arm's {ran.runner}, on {qemu_version()} and our model of the NPU: {verdict}",
         f"as Arm's firmware printed it: {what} {ran.memory_bytes:,} bytes, NPU {ran.cycles:,} cycles (our estimate)",
         f"{ran.seconds:.1f} s",
     ]
@@ -214,7 +214,7 @@ def _run_program(
     from npu_memplan.executorch.board import memories_for
     from npu_memplan.models.executorch.delegates import npu_calls, open_program, require_npu_calls
 
-    from ..executorch.model import simulate
+    from ..executorch.model import simulate_method
 
     if given["reference"] is not None:
         raise InputError("--reference is for .tflite; a .pte is compared with its own operators run by NumPy")
@@ -223,11 +223,11 @@ def _run_program(
     first = npu_calls(program)[0]
     drawn: list[Array] = []
 
-    def draw(what: str, wanted: Any) -> list[Array]:
+    def random_arrays(what: str, wanted: Any) -> list[Array]:
         drawn[:] = read_inputs(what, wanted, given["inputs"])
         return drawn
 
-    simulated = simulate(program, first.method, draw, memories_for(first, {}), options.checks)
+    simulated = simulate_method(program, first.method, random_arrays, memories_for(first, {}), options.checks)
     if simulated.outputs is None:
         raise InputError(
             f"{name} calls {', '.join(simulated.missing)}, which are not run here, so nothing can be compared"
@@ -242,4 +242,4 @@ def _run_program(
 
 def _compare_outputs(names: Sequence[str], ran: ArmRun, wanted: Sequence[Array]) -> RunResult:
     shaped = [array.reshape(output.shape) for array, output in zip(wanted, ran.outputs, strict=True)]
-    return compare("arm-runner", names, ran.outputs, shaped)
+    return compare_outputs("arm-runner", names, ran.outputs, shaped)

@@ -21,7 +21,7 @@ from npu_memplan.target_data import Board, BoardMemory
 
 from ..base import RunOptions, RunOutputs
 from ..firmware_build.build import Elf, Firmware
-from ..firmware_run import END_OF_TRANSMISSION, Stopwatch, image_with_inputs, outputs_of, stopwatch
+from ..firmware_run import END_OF_TRANSMISSION, Stopwatch, image_with_inputs, outputs_of, start_stopwatch
 from ..npu_model.model import NpuModel
 from ..npu_model.spec.feature_maps import Bytes
 from ..register_page import EthosURegisters
@@ -36,7 +36,7 @@ def pool_spans(firmware: Firmware) -> list[tuple[int, int]]:
     """(address, size in bytes) of each planned pool in the linked image."""
     artifact = firmware.artifact
     return [
-        (firmware.elf.symbol(f"npu_memplan_pool_{index}").address + guard, artifact.pool_bytes(pool.name))
+        (firmware.elf.find_symbol(f"npu_memplan_pool_{index}").address + guard, artifact.pool_bytes(pool.name))
         for index, (pool, guard) in enumerate(zip(artifact.run_pools, firmware.layout.guards_bytes, strict=True))
     ]
 
@@ -69,10 +69,10 @@ def why_unreachable(board: Board, elf: Elf, address: int, written: bool) -> str:
     found = elf.name_of(address)
     what = f"{found} lies" if found else "that is"
     section = next((s.name for s in elf.sections if s.address <= address < s.address + s.size_bytes), "what lies there")
-    return f" ({what} in {place.name}, which the NPU cannot reach{unset}; {_advice(section, reachable)})"
+    return f" ({what} in {place.name}, which the NPU cannot reach{unset}; {_section_advice(section, reachable)})"
 
 
-def _advice(section: str, reachable: str) -> str:
+def _section_advice(section: str, reachable: str) -> str:
     """Where a section should be; one that holds other things too (.text, .bss) is not to move as a whole."""
     if section in _COMMON:
         return (
@@ -126,13 +126,13 @@ class Device:
         pools = {a: size for a, size in pool_spans(firmware) if size and reaching_memory(board, a, size)}
         return cls(board, elf, npu, known_objects(board, elf) | pools, checks, firmware.artifact.memory_map)
 
-    def start(self, memory: GuestMemory) -> EthosURegisters:
+    def attach_npu(self, memory: GuestMemory) -> EthosURegisters:
         """A reset NPU on `memory`; what was learnt of streams is kept."""
         self.jobs = JobRunner(self._model, memory, self._objects, partial(why_unreachable, self._board, self._elf))
         return EthosURegisters(self._npu, self.jobs.run)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def job_notes(self) -> tuple[str, ...]:
         """What the NPU model remarked about the jobs since `start`, each once."""
         return tuple(dict.fromkeys(self.jobs.notes))
 
@@ -151,25 +151,25 @@ class EmulatedRunner(ABC):
         """The firmware's board with `image` loaded."""
 
     @abstractmethod
-    def _version(self) -> str:
+    def _emulator_version(self) -> str:
         """Of the emulator."""
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
         """Boot, run one inference, and read what came out. See `Runner.run`."""
-        return self._run(inputs)
+        return self._run_inferences(inputs)
 
     def run_steps(self, sequence: Sequence[Sequence[Array]]) -> RunOutputs:
         """Boot and run an inference for each of `sequence`, as many as the firmware was built for; see `steps`."""
-        ran, count = self._run(*sequence), len(self.firmware.artifact.outputs)
+        ran, count = self._run_inferences(*sequence), len(self.firmware.artifact.outputs)
         return replace(ran, outputs=tuple(np.stack(ran.outputs[i::count]) for i in range(count)))
 
-    def _run(self, *sequence: Sequence[Array]) -> RunOutputs:
+    def _run_inferences(self, *sequence: Sequence[Array]) -> RunOutputs:
         """Outputs of all inferences, one after the other."""
         with self._machine(image_with_inputs(self.firmware, *sequence)) as machine:
-            npu = self._device.start(machine)
-            with stopwatch(self.name, self.firmware.artifact, self._options, npu.jobs) as watch:
+            npu = self._device.attach_npu(machine)
+            with start_stopwatch(self.name, self.firmware.artifact, self._options, npu.jobs) as watch:
                 uart = machine.run(npu, watch).uart
-                seconds = watch.seconds
+                seconds = watch.limit_s
             pools = None
             if self._options.pools_after and END_OF_TRANSMISSION in uart:
                 pools = tuple(machine.read(address, size) for address, size in pool_spans(self.firmware))
@@ -177,9 +177,9 @@ class EmulatedRunner(ABC):
                 self.firmware,
                 uart,
                 messages=npu.messages,
-                notes=self._device.notes,
+                notes=self._device.job_notes,
                 pools=pools,
-                version=self._version(),
+                version=self._emulator_version(),
                 seconds=seconds,
                 steps=len(sequence),
             )

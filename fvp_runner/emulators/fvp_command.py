@@ -24,7 +24,7 @@ from npu_memplan.target_data import Board, board_names, load_board
 from ..base import RunnerError, RunOptions, RunTimeoutError
 from ..firmware_run import END_OF_TRANSMISSION
 from .own_elf import ElfRun, MemoryFiles, run_elf
-from .qemu import Semihosting, version
+from .qemu import Semihosting, qemu_version
 
 
 def find_models() -> dict[str, tuple[Board, str]]:
@@ -40,7 +40,7 @@ def find_models() -> dict[str, tuple[Board, str]]:
     return found
 
 
-def _model(name: str) -> tuple[Board, str]:
+def _find_model(name: str) -> tuple[Board, str]:
     models = find_models()
     if name in models:
         return models[name]
@@ -81,7 +81,7 @@ class FvpOptions:
         found = [v for k, v in self.parameters.items() if k == name or k.endswith(f".{name}")]
         return found[-1] if found else None
 
-    def flag(self, name: str, default: bool) -> bool:
+    def flag_value(self, name: str, default: bool) -> bool:
         """A parameter that is 0 or 1."""
         value = self.parameter(name)
         return default if value is None else value.lower() not in ("0", "false", "")
@@ -111,7 +111,7 @@ def parse_options(arguments: Sequence[str]) -> FvpOptions:
                 if text := line.partition("#")[0].strip():
                     _add_parameter(parameters, text)
         elif option in ("-T", "--timelimit"):
-            found = replace(found, timelimit_s=min(_seconds(value), _FOREVER_S))
+            found = replace(found, timelimit_s=min(_parse_seconds(value), _FOREVER_S))
         elif option == "--data":
             found = replace(found, data=(*found.data, _parse_placed_file(value)))
         elif option == "--dump":
@@ -136,7 +136,7 @@ def _add_parameter(parameters: dict[str, str], text: str) -> None:
     parameters[name.strip()] = value.strip().strip("'\"")
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError:
@@ -148,7 +148,7 @@ def _parse_placed_file(text: str) -> tuple[Path, int]:
     name, at, address = text.rpartition("@")
     if not at or not name:
         raise FvpOptionError(f"{text!r} is no FILE@ADDRESS")
-    return Path(name.partition("=")[2] if "=" in name and not Path(name).exists() else name), _number(address)
+    return Path(name.partition("=")[2] if "=" in name and not Path(name).exists() else name), _parse_number(address)
 
 
 def _parse_dump(text: str) -> tuple[Path, int, int]:
@@ -156,10 +156,10 @@ def _parse_dump(text: str) -> tuple[Path, int, int]:
     address, comma, size = rest.partition(",")
     if not name or not comma:
         raise FvpOptionError(f"{text!r} is no FILE@ADDRESS,SIZE")
-    return Path(name), _number(address), _number(size)
+    return Path(name), _parse_number(address), _parse_number(size)
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     try:
         return int(text.rpartition(":")[2], 0)
     except ValueError:
@@ -171,33 +171,35 @@ def run_model(name: str, arguments: Sequence[str]) -> int:
 
     The program's own by semihosting, 1 where the time limit or an NPU job that failed ended it, else 0.
     """
-    board, accelerator = _model(name)
+    board, accelerator = _find_model(name)
     options = parse_options(arguments)
     if options.version:
-        sys.stdout.write(f"{_identity(name)}\n")
+        sys.stdout.write(f"{_board_identity(name)}\n")
         return 0
     if options.program is None:
         raise FvpOptionError(f"{name} was given no program; name one with -a PROGRAM.elf")
     if not options.quiet and not os.environ.get("NPU_MEMPLAN_FVP_QUIET"):
-        _tell(f"{_identity(name)}; cycles are estimates (silence this with --quiet or NPU_MEMPLAN_FVP_QUIET=1)")
+        _print_note(
+            f"{_board_identity(name)}; cycles are estimates (silence this with --quiet or NPU_MEMPLAN_FVP_QUIET=1)"
+        )
     if options.ignored:
-        _tell(f"without effect here: {' '.join(options.ignored)}")
-    return _run(name, board, _accelerator(board, accelerator, options), options, options.program)
+        _print_note(f"without effect here: {' '.join(options.ignored)}")
+    return _run_program_on(name, board, _accelerator_name(board, accelerator, options), options, options.program)
 
 
-def _identity(name: str) -> str:
+def _board_identity(name: str) -> str:
     own = metadata.version("npu_memplan")
-    return f"npu_memplan {own}'s stand-in for {name}, on {version()} and a model of the NPU: this is not Arm's FVP"
+    return f"npu_memplan {own}'s stand-in for {name}, on {qemu_version()} and a model of the NPU: this is not Arm's FVP"
 
 
-def _tell(text: str) -> None:
+def _print_note(text: str) -> None:
     sys.stderr.write(f"npu-memplan fvp: {text}\n")
     sys.stderr.flush()
 
 
-def _run(name: str, board: Board, accelerator: str, options: FvpOptions, program: Path) -> int:
+def _run_program_on(name: str, board: Board, accelerator: str, options: FvpOptions, program: Path) -> int:
     semihosting = None
-    if options.flag("cpu0.semihosting-enable", True):
+    if options.flag_value("cpu0.semihosting-enable", True):
         folder = options.parameter("cpu0.semihosting-cwd")
         if folder and not Path(folder).is_dir():
             raise FvpOptionError(f"cpu0.semihosting-cwd: there is no folder {folder}")
@@ -209,25 +211,25 @@ def _run(name: str, board: Board, accelerator: str, options: FvpOptions, program
         tuple((address, size) for _, address, size in options.dumps),
     )
     where = options.parameter("uart0.out_file") or "-"
-    with _uart(where) as uart:
+    with _open_uart(where) as uart:
         try:
             ran = run_elf(
-                program, board, RunOptions(timeout_s=options.timelimit_s), accelerator, semihosting, _writer(uart),
-                memory, _ends(options),
+                program, board, RunOptions(timeout_s=options.timelimit_s), accelerator, semihosting, _uart_writer(uart),
+                memory, _end_marks(options),
             )  # fmt: skip
         except RunTimeoutError:
-            _tell(f"stopped by --timelimit after {options.timelimit_s:g} s")
+            _print_note(f"stopped by --timelimit after {options.timelimit_s:g} s")
             return 1
     for (path, _, _), content in zip(options.dumps, ran.contents, strict=True):
         write_whole(path, content)
     for reason in ran.failed_jobs:
-        _tell(f"NPU job failed: {reason}")
+        _print_note(f"NPU job failed: {reason}")
     if options.stat:
-        sys.stdout.write(_statistics(name, ran))
+        sys.stdout.write(_statistics_text(name, ran))
     return ran.exit_code or int(bool(ran.failed_jobs))
 
 
-def _accelerator(board: Board, default: str, options: FvpOptions) -> str:
+def _accelerator_name(board: Board, default: str, options: FvpOptions) -> str:
     """The accelerator that the parameters name."""
     family, _, usual = default.rpartition("-")
     macs = options.parameter("ethosu.num_macs") or usual
@@ -237,14 +239,14 @@ def _accelerator(board: Board, default: str, options: FvpOptions) -> str:
     return f"{family}-{macs}"
 
 
-def _uart(where: str) -> BinaryIO:
+def _open_uart(where: str) -> BinaryIO:
     """What the UART is written to, byte by byte as it comes: stdout, or a file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     descriptor = os.dup(sys.stdout.fileno()) if where == "-" else os.open(where, flags, 0o666)
     return os.fdopen(descriptor, "wb", buffering=0)
 
 
-def _writer(uart: BinaryIO) -> Callable[[bytes], None]:
+def _uart_writer(uart: BinaryIO) -> Callable[[bytes], None]:
     sys.stdout.flush()
 
     def write(data: bytes) -> None:
@@ -253,13 +255,13 @@ def _writer(uart: BinaryIO) -> Callable[[bytes], None]:
     return write
 
 
-def _ends(options: FvpOptions) -> tuple[bytes, ...]:
+def _end_marks(options: FvpOptions) -> tuple[bytes, ...]:
     tag = options.parameter("uart0.shutdown_tag")
-    ends = [bytes([END_OF_TRANSMISSION])] if options.flag("uart0.shutdown_on_eot", False) else []
+    ends = [bytes([END_OF_TRANSMISSION])] if options.flag_value("uart0.shutdown_on_eot", False) else []
     return (*ends, tag.encode()) if tag else tuple(ends)
 
 
-def _statistics(name: str, ran: ElfRun) -> str:
+def _statistics_text(name: str, ran: ElfRun) -> str:
     cycles = sum(job.cycles for job in ran.jobs)
     lines = [
         f"--- statistics of the stand-in for {name}: ---",

@@ -32,9 +32,9 @@ class GdbClient:
     def __init__(self, path: Path) -> None:
         self._buffer = bytearray()
         self._running = False
-        self._socket = connect(path)
-        self._request("qSupported:multiprocess-;swbreak+;hwbreak+")
-        self._request("qXfer:features:read:target.xml:0,ffb")
+        self._socket = open_socket(path)
+        self._request_reply("qSupported:multiprocess-;swbreak+;hwbreak+")
+        self._request_reply("qXfer:features:read:target.xml:0,ffb")
 
     def close(self) -> None:
         """Drop the connection; the emulator keeps its state."""
@@ -44,7 +44,7 @@ class GdbClient:
         """For select: readable when a stop may have arrived."""
         return self._socket.fileno()
 
-    def _send(self, text: str) -> None:
+    def _send_packet(self, text: str) -> None:
         data = text.encode("ascii")
         packet = b"$" + data + b"#" + b"%02x" % (sum(data) & 0xFF)
         try:
@@ -52,7 +52,7 @@ class GdbClient:
         except OSError as error:
             raise GdbError(f"the emulator closed its debug connection: {error}") from None
 
-    def _packet(self, timeout_s: float | None) -> str | None:
+    def _read_packet(self, timeout_s: float | None) -> str | None:
         """Next packet without its frame; None when `timeout_s` passes first."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -75,40 +75,40 @@ class GdbClient:
                 raise GdbError("the emulator closed its debug connection")
             self._buffer += data
 
-    def _request(self, text: str) -> str:
+    def _request_reply(self, text: str) -> str:
         if self._running:
             raise GdbError(f"request {text[:20]!r} while the CPU runs")
-        self._send(text)
-        reply = self._packet(10.0)
+        self._send_packet(text)
+        reply = self._read_packet(10.0)
         if reply is None:
             raise RunTimeoutError(f"the emulator's debug stub did not answer {text[:20]!r} within 10 s")
         return reply
 
-    def _accepted(self, text: str) -> None:
-        reply = self._request(text)
+    def _require_ok(self, text: str) -> None:
+        reply = self._request_reply(text)
         if reply != "OK":
             raise GdbError(f"the emulator's debug stub answered {reply!r} to {text[:40]!r}")
 
-    def registers(self) -> list[int]:
+    def read_registers(self) -> list[int]:
         """r0..r15; r15 is the address of the next instruction."""
-        data = bytes.fromhex(self._request("g")[: 16 * 8])
+        data = bytes.fromhex(self._request_reply("g")[: 16 * 8])
         return [int.from_bytes(data[i : i + 4], "little") for i in range(0, 64, 4)]
 
-    def register(self, number: int) -> int:
-        reply = self._request(f"p{number:x}")
+    def read_register(self, number: int) -> int:
+        reply = self._request_reply(f"p{number:x}")
         if len(reply) != 8:
             raise GdbError(f"the emulator's debug stub answered {reply!r} for register {number}")
         return int.from_bytes(bytes.fromhex(reply), "little")
 
     def set_register(self, number: int, value: int) -> None:
-        self._accepted(f"P{number:x}={value.to_bytes(4, 'little').hex()}")
+        self._require_ok(f"P{number:x}={value.to_bytes(4, 'little').hex()}")
 
     def read(self, address: int, size_bytes: int) -> bytes:
         """Memory as the CPU sees it; `GdbError` where nothing answers."""
         result = bytearray()
         while len(result) < size_bytes:
             count = min(_MAX_MEMORY, size_bytes - len(result))
-            reply = self._request(f"m{address + len(result):x},{count:x}")
+            reply = self._request_reply(f"m{address + len(result):x},{count:x}")
             if len(reply) != 2 * count:
                 raise GdbError(f"cannot read {count} bytes at {address + len(result):#010x}: {reply!r}")
             result += bytes.fromhex(reply)
@@ -118,26 +118,26 @@ class GdbClient:
         """Write memory as the CPU sees it (not devices)."""
         for start in range(0, len(data), _MAX_MEMORY):
             part = data[start : start + _MAX_MEMORY]
-            self._accepted(f"M{address + start:x},{len(part):x}:{part.hex()}")
+            self._require_ok(f"M{address + start:x},{len(part):x}:{part.hex()}")
 
-    def watch(self, address: int, size_bytes: int) -> None:
+    def watch_range(self, address: int, size_bytes: int) -> None:
         """Stop before any access in `[address, address + size_bytes)`."""
-        self._accepted(f"Z{_WATCH_ACCESS},{address:x},{size_bytes:x}")
+        self._require_ok(f"Z{_WATCH_ACCESS},{address:x},{size_bytes:x}")
 
-    def resume(self) -> None:
+    def resume_cpu(self) -> None:
         """Let the CPU run; the next thing to call is `wait_stop`."""
-        self._send("c")
+        self._send_packet("c")
         self._running = True
 
     def wait_stop(self, timeout_s: float | None) -> str | None:
         """Reason of the next stop (`T05watch:...;`, `W00`, ...), or None when the time passes first."""
-        reply = self._packet(timeout_s)
+        reply = self._read_packet(timeout_s)
         if reply is not None:
             self._running = False
         return reply
 
 
-def connect(path: Path, timeout_s: float = 10.0, alive: Callable[[], bool] = lambda: True) -> socket.socket:
+def open_socket(path: Path, timeout_s: float = 10.0, alive: Callable[[], bool] = lambda: True) -> socket.socket:
     """The unix socket at `path`, which an emulator opens while it is `alive`."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from npu_memplan.errors import NpuMemplanError
 
-from ..npu_model.checks.footprint import extents
+from ..npu_model.checks.footprint import region_extents
 from ..npu_model.errors import MalformedStreamError, OutOfRegionError, WeightStreamError
 from ..npu_model.model import NpuModel
 from ..npu_model.spec.feature_maps import Bytes
@@ -25,13 +25,13 @@ _BRICK_BYTES = 64  # the last brick of a feature map may reach this far beyond i
 class GuestMemory(Protocol):
     """The machine's memory as the NPU sees it."""
 
-    def reaches(self, address: int, size_bytes: int) -> bool:
+    def can_access(self, address: int, size_bytes: int) -> bool:
         """Whether the NPU may access all of `[address, address + size_bytes)`."""
 
-    def fetch(self, address: int, size_bytes: int) -> Bytes:
+    def fetch_bytes(self, address: int, size_bytes: int) -> Bytes:
         """The bytes; a read-only array where writing is not allowed."""
 
-    def commit(self) -> None:
+    def commit_writes(self) -> None:
         """Make what was written to fetched arrays the machine's memory, and forget them."""
 
 
@@ -58,32 +58,32 @@ class JobRunner:
             where = f"command stream of {job.queue_bytes} bytes at {job.queue_base:#010x}"
             text = f"{where}: not whole words at a 16-byte boundary"
             return JobOutcome(Status.PARSE_ERROR, message=text)
-        if not self._memory.reaches(job.queue_base, job.queue_bytes):
+        if not self._memory.can_access(job.queue_base, job.queue_bytes):
             text = (
                 f"command stream at {job.queue_base:#010x}: {job.queue_bytes} bytes there cannot be reached by the NPU"
                 f"{self._explain(job.queue_base, False)}"
             )
             return JobOutcome(Status.BUS_ERROR, message=text)
-        words: list[int] = self._memory.fetch(job.queue_base, job.queue_bytes).view("<u4").tolist()
+        words: list[int] = self._memory.fetch_bytes(job.queue_base, job.queue_bytes).view("<u4").tolist()
         self.streams.append(tuple(words))
         try:
-            spans = self._spans(job, words)
+            spans = self._region_spans(job, words)
             missing = [
                 f"region {r} is {s} bytes at {a:#010x}{self._explain(a, r > 0)}"
                 for r, (a, s) in spans.items()
-                if not self._memory.reaches(a, s)
+                if not self._memory.can_access(a, s)
             ]
             if missing:
                 return JobOutcome(Status.BUS_ERROR, message=f"the NPU cannot reach: {', '.join(missing)}")
-            stats = self._model.run(words, self._fetch(spans))
+            stats = self._model.run(words, self._fetch_regions(spans))
             self.notes.extend((*stats.messages, *stats.timing))
             return JobOutcome(cycles=int(stats.cycles), beats=stats.beats, read_bytes=job.queue_bytes)
         except NpuMemplanError as error:
-            return JobOutcome(_faults(error), message=str(error))
+            return JobOutcome(_fault_bits(error), message=str(error))
         finally:
-            self._memory.commit()
+            self._memory.commit_writes()
 
-    def _spans(self, job: Job, words: Sequence[int]) -> dict[int, tuple[int, int]]:
+    def _region_spans(self, job: Job, words: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Region -> (address, size in bytes) for every region the stream may touch."""
         spans = {r: (a, self._objects[a]) for r, a in enumerate(job.bases) if self._objects.get(a)}
         reach: dict[int, int] | None = None
@@ -91,20 +91,20 @@ class JobRunner:
             if region in spans:
                 continue
             if reach is None:
-                reach = self._reach(words)
+                reach = self._region_ends(words)
             if reach.get(region):
                 whole = reach[region] + _BRICK_BYTES  # unless memory ends before
-                spans[region] = (base, whole if self._memory.reaches(base, whole) else reach[region])
+                spans[region] = (base, whole if self._memory.can_access(base, whole) else reach[region])
         return spans
 
-    def _reach(self, words: Sequence[int]) -> dict[int, int]:
+    def _region_ends(self, words: Sequence[int]) -> dict[int, int]:
         """Region -> end of the highest byte the stream touches in it."""
-        program = self._model.prepare(words)
+        program = self._model.prepare_stream(words)
         if not program.commands:
             raise MalformedStreamError("the command stream is empty")
-        return extents(program)
+        return region_extents(program)
 
-    def _fetch(self, spans: Mapping[int, tuple[int, int]]) -> list[Bytes | None]:
+    def _fetch_regions(self, spans: Mapping[int, tuple[int, int]]) -> list[Bytes | None]:
         """Arrays of all regions; overlapping regions are views of the same bytes."""
         regions: list[Bytes | None] = [None] * 8
         blocks: list[tuple[int, int, list[int]]] = []
@@ -115,14 +115,14 @@ class JobRunner:
             else:
                 blocks.append((start, start + size, [region]))
         for first, stop, members in blocks:
-            data = self._memory.fetch(first, stop - first)
+            data = self._memory.fetch_bytes(first, stop - first)
             for region in members:
                 start, size = spans[region]
                 regions[region] = data[start - first : start - first + size]
         return regions
 
 
-def _faults(error: NpuMemplanError) -> Status:
+def _fault_bits(error: NpuMemplanError) -> Status:
     """The STATUS bit nearest to what the model found.
 
     What hardware does not check at all (a missing wait, a read of bytes that were never written) stops the

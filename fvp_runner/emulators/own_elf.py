@@ -34,7 +34,7 @@ from ..firmware_run import END_OF_TRANSMISSION, Stopwatch
 from ..npu_model.network import trace_of
 from ..register_page import NO_FAULT, JobOutcome
 from .device import Device, known_objects
-from .qemu import Semihosting, booted, missing_emulator, no_model, version
+from .qemu import Semihosting, boot_machine, missing_emulator, no_model, qemu_version
 from .trap import RegisterAccess
 
 ENDS = (bytes([END_OF_TRANSMISSION]), b"EXITTHESIM\n", b"EXITTHESIM\r\n")
@@ -75,11 +75,11 @@ class ElfRun:
         return tuple(job.message or f"STATUS {job.faults!r}" for job in self.jobs if job.faults != NO_FAULT)
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         """Whether the program ended well and no job failed."""
         return not self.exit_code and not self.failed_jobs
 
-    def trace(self) -> str:
+    def trace_json(self) -> str:
         """The NPU's operations job by job in Chrome's format, and every access to its registers."""
         calls = [(index, words, self.accelerator) for index, words in enumerate(self.streams)]
         document: dict[str, Any] = trace_of(self.name, calls)
@@ -117,24 +117,24 @@ def run_elf(
         raise RunnerError(f"cannot read {path}: {error.strerror or error}") from None
     for address, content in memory.loads:
         elf = elf.with_segment(address, content)
-    architecture = _accelerator(elf, description, npu)
+    architecture = _elf_accelerator(elf, description, npu)
     device = Device(description, elf, architecture, known_objects(description, elf), options.checks)
-    with booted(description, elf, semihosting) as machine:
-        registers = device.start(machine)
+    with boot_machine(description, elf, semihosting) as machine:
+        registers = device.attach_npu(machine)
         with Stopwatch(f"{path.name} on QEMU", options, registers.jobs) as watch:
             end = machine.run(registers, watch, console, ends)
-            seconds = watch.seconds
+            seconds = watch.limit_s
         contents = tuple(machine.read(address, size).tobytes() for address, size in memory.reads)
         text = end.uart.decode("utf-8", "replace").replace(chr(END_OF_TRANSMISSION), "")
         code = end.exit_code if end.exit_code is not None else _printed_code(text)
         return ElfRun(
-            path.name, text, code, tuple(registers.jobs), device.notes, architecture,
+            path.name, text, code, tuple(registers.jobs), device.job_notes, architecture,
             tuple(device.jobs.streams),
-            tuple(end.accesses), seconds, version(), contents,
+            tuple(end.accesses), seconds, qemu_version(), contents,
         )  # fmt: skip
 
 
-def _accelerator(elf: Elf, board: Board, name: str) -> Architecture:
+def _elf_accelerator(elf: Elf, board: Board, name: str) -> Architecture:
     if name:
         found = accelerator(name)
         if found.name not in board.accelerators:
@@ -159,31 +159,31 @@ def run_own_elf(
 ) -> None:
     """Run `elf` and print what came of it; leaves by click's `Exit` with 1 where it failed."""
     allowed = Semihosting() if semihosting else None
-    ran = run_elf(elf, board, options, npu, allowed, None if as_json else _console)
+    ran = run_elf(elf, board, options, npu, allowed, None if as_json else _print_console)
     if trace is not None:
-        write_whole(trace, ran.trace().encode())
+        write_whole(trace, ran.trace_json().encode())
     if as_json:
-        click.echo(json.dumps(summary(ran)))
+        click.echo(json.dumps(run_summary(ran)))
     else:
         if ran.console and not ran.console.endswith("\n"):
             click.echo()
-        click.echo("\n".join(_lines(ran, board)))
-    if not ran.right:
+        click.echo("\n".join(_run_lines(ran, board)))
+    if not ran.is_right:
         raise click.exceptions.Exit(1)
 
 
-def _console(data: bytes) -> None:
+def _print_console(data: bytes) -> None:
     sys.stdout.write(data.replace(b"\x04", b"").replace(b"\r\n", b"\n").decode("utf-8", "replace"))
     sys.stdout.flush()
 
 
-def summary(ran: ElfRun) -> dict[str, Any]:
+def run_summary(ran: ElfRun) -> dict[str, Any]:
     return {
         "elf": ran.name,
         "runner": "qemu",
         "version": ran.version,
         "accelerator": ran.accelerator.name,
-        "right": ran.right,
+        "right": ran.is_right,
         "exit_code": ran.exit_code,
         "npu_jobs": len(ran.jobs),
         "failed_jobs": list(ran.failed_jobs),
@@ -195,7 +195,7 @@ def summary(ran: ElfRun) -> dict[str, Any]:
     }
 
 
-def _lines(ran: ElfRun, board: str) -> list[str]:
+def _run_lines(ran: ElfRun, board: str) -> list[str]:
     code = "ended without an exit code" if ran.exit_code is None else f"exit code {ran.exit_code}"
     lines = [
         f"-- {ran.name} on {board}, {ran.version}, {ran.accelerator.name} of our model: {code}, {ran.seconds:.1f} s"

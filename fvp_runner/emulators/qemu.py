@@ -40,10 +40,10 @@ from ..base import RunnerError, RunnerMissingError, RunOptions
 from ..firmware_build.build import Elf, Firmware, build, missing_compiler
 from ..firmware_run import END_OF_TRANSMISSION, Stopwatch
 from ..npu_model.spec.feature_maps import Bytes
-from ..process import child, read_output
+from ..process import read_output, start_child
 from ..register_page import EthosURegisters
 from .device import EmulatedRunner, End, Machine, reaching_memory
-from .gdb import GdbClient, GdbError, connect
+from .gdb import GdbClient, GdbError, open_socket
 from .trap import Trap
 
 _TIMEOUT_S = 20.0
@@ -58,11 +58,11 @@ class Qtest:
     """A connection to the unix socket at `path`, which QEMU opens while it is `alive`."""
 
     def __init__(self, path: Path, alive: Callable[[], bool]) -> None:
-        self._socket = connect(path, _TIMEOUT_S, alive)
+        self._socket = open_socket(path, _TIMEOUT_S, alive)
         self._socket.settimeout(_TIMEOUT_S)
         self._lines = self._socket.makefile("rwb")
 
-    def request(self, text: str) -> bytes:
+    def send_request(self, text: str) -> bytes:
         """One request; `QemuError` unless it is answered with OK."""
         try:
             self._lines.write(text.encode("ascii") + b"\n")
@@ -79,18 +79,18 @@ class Qtest:
     def read_memory(self, address: int, size_bytes: int) -> bytes:
         blocks = ((start, min(_BLOCK, size_bytes - start)) for start in range(0, size_bytes, _BLOCK))
         return b"".join(
-            base64.b64decode(self.request(f"b64read {address + start:#x} {count:#x}")) for start, count in blocks
+            base64.b64decode(self.send_request(f"b64read {address + start:#x} {count:#x}")) for start, count in blocks
         )
 
     def write_memory(self, address: int, data: bytes) -> None:
         for start in range(0, len(data), _BLOCK):
             part = data[start : start + _BLOCK]
             text = base64.b64encode(part).decode("ascii")
-            self.request(f"b64write {address + start:#x} {len(part):#x} {text}")
+            self.send_request(f"b64write {address + start:#x} {len(part):#x} {text}")
 
     def set_line(self, path: str, name: str, number: int, level: bool) -> None:
         """Drive input line `name`[`number`] of the device at QOM `path`."""
-        self.request(f"set_irq_in {path} {name} {number} {int(level)}")
+        self.send_request(f"set_irq_in {path} {name} {number} {int(level)}")
 
     def close(self) -> None:
         self._socket.close()
@@ -104,7 +104,7 @@ Console = Callable[[bytes], None]
 
 
 @functools.cache
-def version() -> str:
+def qemu_version() -> str:
     match = re.search(r"version (\S+)", read_output([PROGRAM, "--version"]).first_line)
     return f"QEMU {match[1] if match else 'of an unknown version'}"
 
@@ -118,14 +118,14 @@ class Semihosting:
 
 
 @contextlib.contextmanager
-def booted(board: Board, image: Elf, semihosting: Semihosting | None = None) -> Iterator[QemuMachine]:
+def boot_machine(board: Board, image: Elf, semihosting: Semihosting | None = None) -> Iterator[QemuMachine]:
     """The board with `image` loaded, its CPU at reset; gone when the context is left."""
     with scratch_folder("qemu") as folder:
         kernel = folder / "firmware.elf"
         kernel.write_bytes(_with_reset_vectors(board, image).image)
-        command = _command(board, folder, kernel, semihosting)
+        command = _qemu_command(board, folder, kernel, semihosting)
         place = semihosting.folder if semihosting else None
-        with child(command, folder, cwd=place) as process, contextlib.ExitStack() as stack:
+        with start_child(command, folder, cwd=place) as process, contextlib.ExitStack() as stack:
             try:
                 machine = QemuMachine(board, image, process, folder, stack)
             except RunnerError as error:
@@ -143,7 +143,7 @@ def _with_reset_vectors(board: Board, image: Elf) -> Elf:
     return image if first is None else image.with_segment(qemu.machine_vectors, bytes(first))
 
 
-def _command(board: Board, folder: Path, kernel: Path, semihosting: Semihosting | None) -> list[str]:
+def _qemu_command(board: Board, folder: Path, kernel: Path, semihosting: Semihosting | None) -> list[str]:
     qemu = board.qemu
     assert qemu is not None
     command = [PROGRAM, "-M", qemu.machine, "-accel", "tcg", "-nodefaults", "-display", "none", "-monitor", "none"]
@@ -183,16 +183,16 @@ class QemuMachine:
         """
         device.set_irq = self._set_irq
         trap = Trap(self._gdb, self._board, device, self._elf.read)
-        trap.arm()
+        trap.arm_watch()
         process, gdb = self._process, self._gdb
         assert process.stdout is not None
         assert process.stderr is not None
         uart, errors = bytearray(), bytearray()
         pipes = {process.stdout.fileno(): uart, process.stderr.fileno(): errors}
         debugger = gdb.fileno()
-        gdb.resume()
+        gdb.resume_cpu()
         while True:
-            ready = select.select([*pipes, debugger], [], [], watch.left())[0]
+            ready = select.select([*pipes, debugger], [], [], watch.left_s())[0]
             for pipe in [p for p in ready if p in pipes]:
                 data = os.read(pipe, 1 << 16)
                 known = len(pipes[pipe])
@@ -213,13 +213,13 @@ class QemuMachine:
             if debugger in ready:
                 reason = gdb.wait_stop(0.0)  # it may have been an acknowledgement alone
                 if reason is not None and (exited := _EXITED.match(reason)):
-                    return End(bytes(uart) + _rest(process, console), int(exited[1], 16), trap.accesses)
+                    return End(bytes(uart) + _remaining_output(process, console), int(exited[1], 16), trap.accesses)
                 if reason is not None:
                     if "watch:" not in reason:
                         raise QemuError(f"QEMU stopped the firmware: {reason}")
-                    trap.handle()
-                    gdb.resume()
-            watch.check(uart)
+                    trap.handle_access()
+                    gdb.resume_cpu()
+            watch.check_limit(uart)
 
     def _set_irq(self, level: bool) -> None:
         qemu = self._board.qemu
@@ -230,10 +230,10 @@ class QemuMachine:
         data: Bytes = np.frombuffer(self._qtest.read_memory(address, size_bytes), np.uint8)
         return data
 
-    def reaches(self, address: int, size_bytes: int) -> bool:
+    def can_access(self, address: int, size_bytes: int) -> bool:
         return reaching_memory(self._board, address, size_bytes) is not None
 
-    def fetch(self, address: int, size_bytes: int) -> Bytes:
+    def fetch_bytes(self, address: int, size_bytes: int) -> Bytes:
         """See `GuestMemory.fetch`: constants come from the ELF, everything else from the guest."""
         constant = self._elf.read_only(address, size_bytes)
         if constant is not None:
@@ -244,12 +244,12 @@ class QemuMachine:
         self._fetched.append((address, before, after))
         return after
 
-    def commit(self) -> None:
+    def commit_writes(self) -> None:
         """See `GuestMemory.commit`: only what changed is written back."""
         for address, before, after in self._fetched:
             changed = np.flatnonzero(before != after)
             if changed.size:
-                for start, stop in _runs(changed):
+                for start, stop in _index_ranges(changed):
                     self._qtest.write_memory(address + start, after[start:stop].tobytes())
         self._fetched.clear()
 
@@ -271,7 +271,7 @@ def _last_word(gdb: GdbClient) -> str:
         return ""
 
 
-def _rest(process: subprocess.Popen[bytes], console: Console | None) -> bytes:
+def _remaining_output(process: subprocess.Popen[bytes], console: Console | None) -> bytes:
     assert process.stdout is not None
     found = b""
     while select.select([process.stdout], [], [], 0.1)[0] and (data := os.read(process.stdout.fileno(), 1 << 16)):
@@ -281,7 +281,7 @@ def _rest(process: subprocess.Popen[bytes], console: Console | None) -> bytes:
     return found
 
 
-def _runs(changed: np.ndarray[tuple[int], np.dtype[np.intp]], gap: int = 4096) -> list[tuple[int, int]]:
+def _index_ranges(changed: np.ndarray[tuple[int], np.dtype[np.intp]], gap: int = 4096) -> list[tuple[int, int]]:
     """Half-open ranges that cover the ascending indices, joined over gaps of up to `gap`."""
     breaks = np.flatnonzero(np.diff(changed) > gap)
     starts = changed[np.concatenate(([0], breaks + 1))]
@@ -326,7 +326,7 @@ class QemuRunner(EmulatedRunner):
         super().__init__(firmware, options)
 
     def _machine(self, image: Elf) -> AbstractContextManager[Machine]:
-        return booted(self.firmware.board, image)
+        return boot_machine(self.firmware.board, image)
 
-    def _version(self) -> str:
-        return version()
+    def _emulator_version(self) -> str:
+        return qemu_version()

@@ -47,7 +47,7 @@ class RegisterTransfer:
     size_bytes: int
     signed: bool = False
 
-    def extend(self, value: int) -> int:
+    def extend_value(self, value: int) -> int:
         """`value` as the 32-bit register content a load leaves."""
         value &= (1 << 8 * self.size_bytes) - 1
         if self.signed and value >> 8 * self.size_bytes - 1:
@@ -80,7 +80,7 @@ def next_it_state(xpsr: int) -> int:
 
 
 @functools.cache
-def _capstone() -> tuple[Any, dict[int, int]]:
+def _load_capstone() -> tuple[Any, dict[int, int]]:
     """The disassembler, and the number of each core register by Capstone's."""
     import capstone
     from capstone import arm_const as c
@@ -91,13 +91,13 @@ def _capstone() -> tuple[Any, dict[int, int]]:
     return engine, {register: number for number, register in enumerate(core)}
 
 
-def decode(first: int, second: int, registers: Sequence[int]) -> LoadStore:
+def decode_access(first: int, second: int, registers: Sequence[int]) -> LoadStore:
     """Decode the instruction of half-words `first`, `second` with r0..r15 as they are before it.
 
     `registers[15]` is the instruction's own address. `DecodeError` for anything else than a
     load or store of core registers.
     """
-    engine, numbers = _capstone()
+    engine, numbers = _load_capstone()
     found = next(engine.disasm(struct.pack("<2H", first, second), 0, 1), None)
     access = None if found is None else _ACCESS.fullmatch(found.insn_name())
     if found is None or access is None:
@@ -148,23 +148,25 @@ class Trap:
         self._pages = tuple((base, board.npu.size_bytes) for base in (board.npu.base, *board.npu.aliases))
         self.accesses: list[RegisterAccess] = []
 
-    def arm(self) -> None:
+    def arm_watch(self) -> None:
         for base, size in self._pages:
-            self._gdb.watch(base, size)
+            self._gdb.watch_range(base, size)
 
-    def handle(self) -> None:
+    def handle_access(self) -> None:
         """Perform the access that the CPU is stopped at."""
         gdb = self._gdb
-        registers = gdb.registers()
+        registers = gdb.read_registers()
         pc = registers[_PC]
         code = self._code(pc, 4) or gdb.read(pc, 4)
-        access = decode(code[0] | code[1] << 8, code[2] | code[3] << 8, registers)
+        access = decode_access(code[0] | code[1] << 8, code[2] | code[3] << 8, registers)
         loaded: dict[int, int] = {}
         for transfer in access.transfers:
             if access.is_load:
-                loaded[transfer.register] = transfer.extend(self._read(transfer.address, transfer.size_bytes))
+                loaded[transfer.register] = transfer.extend_value(
+                    self._read_register(transfer.address, transfer.size_bytes)
+                )
             else:
-                self._write(transfer.address, transfer.size_bytes, registers[transfer.register])
+                self._write_register(transfer.address, transfer.size_bytes, registers[transfer.register])
         if access.write_back is not None and access.write_back[0] not in loaded:
             gdb.set_register(*access.write_back)
         next_pc = pc + access.length_bytes
@@ -173,30 +175,30 @@ class Trap:
                 next_pc = value & ~1
             else:
                 gdb.set_register(register, value)
-        state = gdb.register(XPSR)
+        state = gdb.read_register(XPSR)
         if next_it_state(state) != state:
             gdb.set_register(XPSR, next_it_state(state))
         gdb.set_register(_PC, next_pc)
 
-    def _offset(self, address: int) -> int | None:
+    def _register_offset(self, address: int) -> int | None:
         for base, size in self._pages:
             if base <= address < base + size:
                 return address - base
         return None
 
-    def _read(self, address: int, size: int) -> int:
-        offset = self._offset(address)
+    def _read_register(self, address: int, size: int) -> int:
+        offset = self._register_offset(address)
         if offset is None:  # one instruction may touch the page and what is next to it
             return int.from_bytes(self._gdb.read(address, size), "little")
-        value = self._device.read(offset) >> 8 * (offset & 3) & (1 << 8 * size) - 1
+        value = self._device.read_word(offset) >> 8 * (offset & 3) & (1 << 8 * size) - 1
         self.accesses.append(RegisterAccess(False, offset, value))
         return value
 
-    def _write(self, address: int, size: int, value: int) -> None:
-        offset = self._offset(address)
+    def _write_register(self, address: int, size: int, value: int) -> None:
+        offset = self._register_offset(address)
         value &= (1 << 8 * size) - 1
         if offset is None:
             self._gdb.write(address, value.to_bytes(size, "little"))
         else:  # the bus carries whole words; bytes next to the written ones read as zero
             self.accesses.append(RegisterAccess(True, offset, value))
-            self._device.write(offset, value << 8 * (offset & 3))
+            self._device.write_word(offset, value << 8 * (offset & 3))

@@ -56,7 +56,7 @@ class UnicornRunner(EmulatedRunner):
     def _machine(self, image: Elf) -> AbstractContextManager[Machine]:
         return nullcontext(_UnicornMachine(self.firmware, image))
 
-    def _version(self) -> str:
+    def _emulator_version(self) -> str:
         import unicorn
 
         return f"Unicorn {unicorn.__version__}, {CPU}"
@@ -83,7 +83,7 @@ class _UnicornMachine:
         self._memories: dict[str, Bytes] = {}
         self._buffers: list[mmap.mmap] = []
         for memory in board.memories:
-            self._map(memory)
+            self._map_memory(memory)
         self._uc.mmio_map(board.uart.base & -_PAGE, _PAGE, self._uart_read, board, self._uart_write, board)
         self._uc.mmio_map(_SYSTEM, _SYSTEM_BYTES, self._system_read, None, self._system_write, None)
         self._uc.mem_map(_RETURN, _PAGE)
@@ -95,7 +95,7 @@ class _UnicornMachine:
             if s.file_bytes:
                 self._uc.mem_write(s.physical, elf.image[s.offset : s.offset + s.file_bytes])
 
-    def _map(self, memory: BoardMemory) -> None:
+    def _map_memory(self, memory: BoardMemory) -> None:
         buffer = mmap.mmap(-1, memory.size_bytes)
         self._buffers.append(buffer)
         data: Bytes = np.frombuffer(buffer, np.uint8)
@@ -112,18 +112,18 @@ class _UnicornMachine:
         failure: list[BaseException] = []
         done = threading.Event()  # a join that is interrupted may take a running thread for ended
 
-        def work() -> None:
+        def run_cpu() -> None:
             try:
-                self._emulate(device)
+                self._emulate_cpu(device)
             except BaseException as error:  # handed to the caller's thread
                 failure.append(error)
             finally:
                 done.set()
 
-        threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=run_cpu, daemon=True).start()
         try:
             while not done.wait(_LOOK_S):
-                watch.check(self.uart)
+                watch.check_limit(self.uart)
         finally:
             while not done.is_set():  # time is up, or Ctrl-C
                 self._given_up = True
@@ -133,7 +133,7 @@ class _UnicornMachine:
             raise failure[0]
         return End(bytes(self.uart))
 
-    def _emulate(self, device: EthosURegisters) -> None:
+    def _emulate_cpu(self, device: EthosURegisters) -> None:
         uc, regs = self._uc, self._regs
         for base in (self._board.npu.base, *self._board.npu.aliases):
             uc.mmio_map(base, self._board.npu.size_bytes, self._npu_read, device, self._npu_write, device)
@@ -153,12 +153,12 @@ class _UnicornMachine:
                 pc += instruction_length(int.from_bytes(uc.mem_read(pc, 2), "little"))
                 uc.reg_write(regs.UC_ARM_REG_XPSR, next_it_state(uc.reg_read(regs.UC_ARM_REG_XPSR)))
             if pc == _RETURN and interrupted:
-                pc = self._leave(interrupted.pop())
-            if device.irq and not interrupted and self._enabled():
-                interrupted.append(self._enter(pc))
-                pc = self._vector()
+                pc = self._leave_handler(interrupted.pop())
+            if device.irq and not interrupted and self._interrupts_enabled():
+                interrupted.append(self._enter_handler(pc))
+                pc = self._handler_address()
 
-    def _enabled(self) -> bool:
+    def _interrupts_enabled(self) -> bool:
         irq = self._board.npu.irq
         word = self._system.get(_NVIC_ENABLE + 4 * (irq // 32), 0)
         return bool(word >> irq % 32 & 1) and not self._uc.reg_read(self._regs.UC_ARM_REG_PRIMASK) & 1
@@ -169,7 +169,7 @@ class _UnicornMachine:
         core += [r.UC_ARM_REG_LR, r.UC_ARM_REG_SP, r.UC_ARM_REG_XPSR, r.UC_ARM_REG_FPSCR]
         return core + [r.UC_ARM_REG_S0 + i for i in range(16)]
 
-    def _enter(self, pc: int) -> dict[int, int]:
+    def _enter_handler(self, pc: int) -> dict[int, int]:
         """What exception entry stacks; the handler returns to `_RETURN`."""
         frame = {register: self._uc.reg_read(register) for register in self._saved_registers()}
         frame[self._regs.UC_ARM_REG_PC] = pc
@@ -178,23 +178,23 @@ class _UnicornMachine:
         self._uc.reg_write(self._regs.UC_ARM_REG_XPSR, no_it_block)
         return frame
 
-    def _leave(self, frame: dict[int, int]) -> int:
+    def _leave_handler(self, frame: dict[int, int]) -> int:
         pc = frame.pop(self._regs.UC_ARM_REG_PC)
         for register, value in frame.items():
             self._uc.reg_write(register, value)
         return pc
 
-    def _vector(self) -> int:
+    def _handler_address(self) -> int:
         table = self._system.get(_VTOR, self._board.memory(self._board.firmware.code).base)
         handler = self._uc.mem_read(table + 4 * (16 + self._board.npu.irq), 4)
         return int.from_bytes(handler, "little") & ~1
 
     def _npu_read(self, _uc: Any, offset: int, size: int, device: EthosURegisters) -> int:
-        return device.read(offset) >> 8 * (offset & 3) & (1 << 8 * size) - 1
+        return device.read_word(offset) >> 8 * (offset & 3) & (1 << 8 * size) - 1
 
     def _npu_write(self, uc: Any, offset: int, size: int, value: int, device: EthosURegisters) -> None:
-        device.write(offset, (value & (1 << 8 * size) - 1) << 8 * (offset & 3))
-        if device.irq and self._enabled():
+        device.write_word(offset, (value & (1 << 8 * size) - 1) << 8 * (offset & 3))
+        if device.irq and self._interrupts_enabled():
             self._stopped_in_store = True
             uc.emu_stop()
 
@@ -219,7 +219,7 @@ class _UnicornMachine:
             value = self._system.get(offset, 0) & ~value
         self._system[offset & ~3] = value
 
-    def view(self, address: int, size_bytes: int) -> Bytes:
+    def guest_bytes(self, address: int, size_bytes: int) -> Bytes:
         """The guest's bytes themselves; `RunnerError` where the board has no memory."""
         for memory in self._board.memories:
             offset = memory.offset_of(address)
@@ -228,18 +228,18 @@ class _UnicornMachine:
         raise RunnerError(f"board {self._board.name} has no memory at {address:#010x}")
 
     def read(self, address: int, size_bytes: int) -> Bytes:
-        data: Bytes = self.view(address, size_bytes).copy()
+        data: Bytes = self.guest_bytes(address, size_bytes).copy()
         return data
 
-    def reaches(self, address: int, size_bytes: int) -> bool:
+    def can_access(self, address: int, size_bytes: int) -> bool:
         return reaching_memory(self._board, address, size_bytes) is not None
 
-    def fetch(self, address: int, size_bytes: int) -> Bytes:
+    def fetch_bytes(self, address: int, size_bytes: int) -> Bytes:
         """See `GuestMemory.fetch`: no copy is made."""
-        data = self.view(address, size_bytes)
+        data = self.guest_bytes(address, size_bytes)
         if self._elf.read_only(address, size_bytes) is not None:
             data.flags.writeable = False
         return data
 
-    def commit(self) -> None:
+    def commit_writes(self) -> None:
         """See `GuestMemory.commit`: the job wrote to the guest's memory directly."""

@@ -23,7 +23,7 @@ from .. import vela_check
 from ..npu_model.errors import NpuModelError
 from ..npu_model.model import NpuModel
 from ..vela_check import Level, Remark
-from .model import ExecutorchModel, Given, fast_scratch_bytes, method_inputs, same_outputs, simulate
+from .model import ExecutorchModel, Given, fast_scratch_bytes, method_inputs, same_outputs, simulate_method
 
 PLANNED, TEMP, FAST = "planned", "temp", "fast"  # names of the firmware's pools
 
@@ -41,22 +41,22 @@ class FirmwarePools:
 def check_program(program: ExecutorchProgram, board: Board, requested: FirmwarePools, given: Given) -> list[Remark]:
     """Every finding, in the order in which a firmware would meet them."""
     calls = npu_calls(program)
-    found = [*_backends(program), *_operators(program, requested)]
+    found = [*_check_backends(program), *_check_operators(program, requested)]
     for one in calls:
-        found += [*vela_check.accelerators(one.network, board), *_delegate(one)]
+        found += [*vela_check.check_accelerators(one.network, board), *_check_delegate(one)]
     found += [
         *_check_planned_memory(program),
-        *_pools(program, calls, requested, board),
-        *_copies(calls, requested.one_arena),
+        *_check_pools(program, calls, requested, board),
+        *_check_copies(calls, requested.one_arena),
     ]
     for method in program.methods:
         if any(one.method is method for one in calls):
             found += _in_one_arena(program, method, given) if requested.one_arena else ()
-            found += _run(program, method, board, given)
+            found += _check_run(program, method, board, given)
     return found
 
 
-def _backends(program: ExecutorchProgram) -> Iterator[Remark]:
+def _check_backends(program: ExecutorchProgram) -> Iterator[Remark]:
     names = [delegate.backend for method in program.methods for delegate in method.delegates]
     if BACKEND not in names:
         others = ", ".join(dict.fromkeys(names)) or "none"
@@ -68,7 +68,7 @@ def _backends(program: ExecutorchProgram) -> Iterator[Remark]:
     yield Remark(Level.RIGHT, "delegates", text + (f"; also {', '.join(foreign)}" if foreign else ""))
 
 
-def _operators(program: ExecutorchProgram, requested: FirmwarePools) -> Iterator[Remark]:
+def _check_operators(program: ExecutorchProgram, requested: FirmwarePools) -> Iterator[Remark]:
     names = {i.name for m in program.methods for i in m.instructions if hasattr(i, "name")}
     needed = sorted(name for name in names if not name.startswith("executorch_prim::"))
     missing = [name for name in needed if requested.registered and name not in requested.registered]
@@ -80,7 +80,7 @@ def _operators(program: ExecutorchProgram, requested: FirmwarePools) -> Iterator
         yield Remark(Level.RIGHT, "operators", f"the firmware has to register {listed}")
 
 
-def _delegate(one: EthosUCall) -> Iterator[Remark]:
+def _check_delegate(one: EthosUCall) -> Iterator[Remark]:
     """One call: where its blocks are in the file, what its stream touches, whether waits are missing."""
     data = one.method.delegates[one.delegate]
     what = f"delegate {one.delegate} of method {one.method.name!r}"
@@ -99,8 +99,8 @@ def _delegate(one: EthosUCall) -> Iterator[Remark]:
                          f"has {has:,}: {end - has:,} too few; the runtime writes over other memory")  # fmt: skip
     try:
         network = _with_fast_scratch(one)
-        yield from vela_check.regions(network)
-        NpuModel(one.call.accelerator).prepare(one.call.words)
+        yield from vela_check.check_regions(network)
+        NpuModel(one.call.accelerator).prepare_stream(one.call.words)
     except NpuModelError as error:
         yield Remark(Level.WRONG, "hazards", f"operator {one.position}: {error}")
         return
@@ -130,7 +130,9 @@ def _check_planned_memory(program: ExecutorchProgram) -> Iterator[Remark]:
                              f"at most {live[buffer]:,} are needed at one time")  # fmt: skip
 
 
-def _needs(program: ExecutorchProgram, calls: Sequence[EthosUCall], board: Board, one_arena: bool) -> list[PoolNeed]:
+def _pool_needs(
+    program: ExecutorchProgram, calls: Sequence[EthosUCall], board: Board, one_arena: bool
+) -> list[PoolNeed]:
     """The pools that a firmware needs for all methods, which share them."""
     pools, constants = _preferred_memories(calls[0], board) if calls else ((), ())
     scratch = max((c.blocks.scratch_bytes for c in calls), default=0)
@@ -158,10 +160,10 @@ def _preferred_memories(one: EthosUCall, board: Board) -> tuple[tuple[str, ...],
     return tuple(placement.pools[p][0] for p in pools if p in placement.pools), placement.constants
 
 
-def _pools(
+def _check_pools(
     program: ExecutorchProgram, calls: Sequence[EthosUCall], requested: FirmwarePools, board: Board
 ) -> Iterator[Remark]:
-    needs = _needs(program, calls, board, requested.one_arena)
+    needs = _pool_needs(program, calls, board, requested.one_arena)
     what = {TEMP: "the temporary allocator (scratch of the delegates)", FAST: "ethosu_fast_scratch", "file": "the file"}
     for need in needs:
         has = requested.sizes.get(need.name, requested.sizes.get(PLANNED) if need.name.startswith(PLANNED) else None)
@@ -192,7 +194,7 @@ def _pools(
                      "firmware itself come on top")  # fmt: skip
 
 
-def _copies(calls: Sequence[EthosUCall], one_arena: bool) -> Iterator[Remark]:
+def _check_copies(calls: Sequence[EthosUCall], one_arena: bool) -> Iterator[Remark]:
     if calls:
         inside = sum(_copied_bytes(c, c.inputs, c.call.inputs, one_arena) for c in calls)
         outside = sum(_copied_bytes(c, c.outputs, c.call.outputs, one_arena) for c in calls)
@@ -230,11 +232,11 @@ def _in_one_arena(program: ExecutorchProgram, method: Method, given: Given) -> I
                      "planned buffer 1; write it with compile --one-arena")  # fmt: skip
 
 
-def _run(program: ExecutorchProgram, method: Method, board: Board, given: Given) -> Iterator[Remark]:
+def _check_run(program: ExecutorchProgram, method: Method, board: Board, given: Given) -> Iterator[Remark]:
     one = next(c for c in npu_calls(program) if c.method is method)
     fits = one.call.accelerator.name in board.accelerators
     try:
-        ran = simulate(program, method, given, memories_for(one, {}, str(board.path) if fits else ""), True)
+        ran = simulate_method(program, method, given, memories_for(one, {}, str(board.path) if fits else ""), True)
     except NpuMemplanError as error:
         yield Remark(Level.WRONG, "run", f"{type(error).__name__.removesuffix('Error')}: {error}")
         return

@@ -50,7 +50,7 @@ from .model import (
     method_inputs,
     run_delegate,
     same_outputs,
-    simulate,
+    simulate_method,
 )
 
 
@@ -80,21 +80,23 @@ def run_program(name: str, data: bytes, options: ProgramOptions) -> None:
     names = [f"output{number}" for number in range(len(method.outputs))]
     check_outputs(name, names, options.outputs)
     where = memories_for(calls[0], options.system)
-    ran = simulate(program, method, lambda n, wanted: read_inputs(n, wanted, options.inputs), where, options.checks)
+    ran = simulate_method(
+        program, method, lambda n, wanted: read_inputs(n, wanted, options.inputs), where, options.checks
+    )
     if ran.outputs is None and (options.outputs or options.whole):
         raise MissingKernelError(
             f"{name}: method {method.name!r} calls {', '.join(ran.missing)}, which are not run here; simulate it "
             "without --output, or run it in ExecuTorch's runtime"
         )
     save_arrays(options.outputs, ran.outputs or ())
-    document = _document(program, ran) | {"npu_clock_hz": where.clock_hz, "checks": options.checks}
+    document = _json_document(program, ran) | {"npu_clock_hz": where.clock_hz, "checks": options.checks}
     if options.as_json:
         click.echo(json.dumps(document))
     else:
-        click.echo("\n".join(_lines(document, ran)))
+        click.echo("\n".join(_text_lines(document, ran)))
 
 
-def _document(program: ExecutorchProgram, ran: Simulated) -> dict[str, Any]:
+def _json_document(program: ExecutorchProgram, ran: Simulated) -> dict[str, Any]:
     copied_in, copied_out = ran.copied_bytes
     return {
         "network": program.name,
@@ -105,7 +107,7 @@ def _document(program: ExecutorchProgram, ran: Simulated) -> dict[str, Any]:
         "npu_operations": sum(stats.operations for stats in ran.stats),
         "npu_cycles": sum(stats.cycles for stats in ran.stats),
         "npu_cycles_are_estimates": True,
-        "cpu_operators": ran.operators,
+        "cpu_operators": ran.operator_names,
         "not_run": list(ran.missing),
         "planned_bytes": {str(memory): size for memory, size in ran.method.planned_bytes.items()},
         "scratch_bytes": ran.scratch_bytes,
@@ -116,7 +118,7 @@ def _document(program: ExecutorchProgram, ran: Simulated) -> dict[str, Any]:
     }
 
 
-def _lines(facts: Mapping[str, Any], ran: Simulated) -> list[str]:
+def _text_lines(facts: Mapping[str, Any], ran: Simulated) -> list[str]:
     cycles, clock = facts["npu_cycles"], facts["npu_clock_hz"]
     lines = [
         f"{facts['network']}, method {facts['method']}, on the NPU model of {facts['accelerator']}: "
@@ -130,8 +132,10 @@ def _lines(facts: Mapping[str, Any], ran: Simulated) -> list[str]:
     if ran.missing:
         names = ", ".join(ran.missing)
         lines.append(f"note: {names} are not run here, so each delegate was given inputs of its own")
-    elif ran.operators:
-        lines.append(f"CPU operators, run by NumPy: {len(ran.operators)} ({', '.join(dict.fromkeys(ran.operators))})")
+    elif ran.operator_names:
+        lines.append(
+            f"CPU operators, run by NumPy: {len(ran.operator_names)} ({', '.join(dict.fromkeys(ran.operator_names))})"
+        )
     lines += [f"warning: {message}" for message in facts["relies_on_timing"]]
     if facts["checks"]:
         lines.append("checks: registers, regions, uninitialised reads, weights, accumulators, waits, BLOCKDEP: clean")
@@ -297,10 +301,10 @@ def compare_programs(
     """Run every method of both on the NPU model; `InternalError` where an output differs, or, with `same_kernels`,
     what a kernel of the NPU writes.
     """
-    return [_compare(old, new, number, one_arena, same_kernels) for number in range(len(old.methods))]
+    return [_compare_method(old, new, number, one_arena, same_kernels) for number in range(len(old.methods))]
 
 
-def _compare(
+def _compare_method(
     old: ExecutorchProgram, new: ExecutorchProgram, number: int, one_arena: bool, same_kernels: bool
 ) -> MethodRow:
     """Run method `number` of both; `InternalError` where an output differs."""
@@ -355,7 +359,7 @@ def _run_delegates(
     for before, after in zip(*pairs, strict=True):
         models = [NpuModel(one.call.accelerator, where=memories_for(one, {})) for one in (before, after)]
         for seed in _SEEDS:
-            given = _inputs(before, seed)
+            given = _method_inputs(before, seed)
             kernels: tuple[list[int], list[int]] = ([], [])
             ran = [
                 run_delegate(one, model, given, None, seen)
@@ -369,7 +373,7 @@ def _run_delegates(
     return spent[0], spent[1]
 
 
-def _inputs(one: EthosUCall, seed: int) -> Sequence[Any]:
+def _method_inputs(one: EthosUCall, seed: int) -> Sequence[Any]:
     generator = np.random.default_rng(seed)
     values = [random_array(wanted, generator) for wanted in delegate_inputs(one)]
     return [np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in values]

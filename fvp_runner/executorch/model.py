@@ -55,7 +55,7 @@ from npu_memplan.models.tensor import Tensor
 from ..base import POISON
 from ..npu_model.bound.kernels import Bound
 from ..npu_model.bound.memory import Dma
-from ..npu_model.checks.footprint import extents
+from ..npu_model.checks.footprint import region_extents
 from ..npu_model.errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from ..npu_model.model import NpuModel, RunStats
 from ..npu_model.spec.feature_maps import Bytes
@@ -85,17 +85,17 @@ def method_inputs(method: Method, calls: Sequence[EthosUCall]) -> list[MethodInp
         if tensor is None or tensor.dtype in ("bfloat16", "complex32"):
             what = "no tensor" if tensor is None else f"of {tensor.dtype}"
             raise MissingKernelError(f"input {number} of method {method.name!r} is {what}, which is not run here")
-        found.append(_input(f"input{number}", tensor.dtype, tensor.shape, rows))
+        found.append(_method_input(f"input{number}", tensor.dtype, tensor.shape, rows))
     return found
 
 
 def delegate_inputs(one: EthosUCall) -> list[MethodInput]:
     """The tensors that a delegate takes."""
     tensors, rows = [one.network.tensors[index] for index in one.call.inputs], _indexed_rows([one])
-    return [_input(tensor.name, tensor.dtype, tensor.shape, rows) for tensor in tensors]
+    return [_method_input(tensor.name, tensor.dtype, tensor.shape, rows) for tensor in tensors]
 
 
-def _input(name: str, dtype: str, shape: tuple[int, ...], rows: int) -> MethodInput:
+def _method_input(name: str, dtype: str, shape: tuple[int, ...], rows: int) -> MethodInput:
     kind = np.dtype(dtype)
     is_index = rows and kind.kind in "iu" and kind.itemsize >= _INDEX_BYTES
     return MethodInput(name, dtype, shape, (0, rows) if is_index else None)
@@ -117,7 +117,7 @@ Kernel: TypeAlias = Callable[[list[Any]], NDArray[Any]]
 _TINY = np.float32
 
 
-def _quantize(given: list[Any]) -> NDArray[Any]:
+def _quantize_input(given: list[Any]) -> NDArray[Any]:
     values, scale, zero_point, least, most = given[:5]
     inverse = _TINY(1.0) / _TINY(scale)
     steps = np.rint(values.astype(_TINY) * inverse).astype(np.int64) + int(zero_point)
@@ -125,7 +125,7 @@ def _quantize(given: list[Any]) -> NDArray[Any]:
     return found
 
 
-def _dequantize(given: list[Any]) -> NDArray[Any]:
+def _dequantize_input(given: list[Any]) -> NDArray[Any]:
     values, scale, zero_point = given[:3]
     found: NDArray[Any] = (values.astype(np.int32) - int(zero_point)).astype(_TINY) * _TINY(scale)
     return found
@@ -147,8 +147,8 @@ def _permute_value(given: list[Any]) -> NDArray[Any]:
 
 
 KERNELS: Mapping[str, Kernel] = {
-    "quantized_decomposed::quantize_per_tensor.out": _quantize,
-    "quantized_decomposed::dequantize_per_tensor.out": _dequantize,
+    "quantized_decomposed::quantize_per_tensor.out": _quantize_input,
+    "quantized_decomposed::dequantize_per_tensor.out": _dequantize_input,
     "aten::clone.out": _copy_value,
     "aten::alias_copy.out": _copy_value,
     "dim_order_ops::_clone_dim_order.out": _copy_value,
@@ -181,7 +181,7 @@ class TensorMemory:
     defined: NDArray[np.bool_]
 
 
-def _backends(method: Method) -> set[str]:
+def _delegate_backends(method: Method) -> set[str]:
     return {delegate.backend for delegate in method.delegates}
 
 
@@ -210,7 +210,7 @@ class ExecutorchModel:
         one_arena: bool = False,
         stand_ins: bool = False,
     ) -> None:
-        missing = [name for name in missing_kernels(method) if not stand_ins or name in _backends(method)]
+        missing = [name for name in missing_kernels(method) if not stand_ins or name in _delegate_backends(method)]
         if missing:
             raise MissingKernelError(
                 f"{program.name}: method {method.name!r} calls {', '.join(missing)}, not run here; only the delegates "
@@ -232,59 +232,59 @@ class ExecutorchModel:
         self._stats: list[RunStats] = []
         self._kernels: list[int] = []
         for index, value in zip(method.inputs, inputs, strict=True):
-            self._write(index, np.asarray(value))
+            self._write_tensor(index, np.asarray(value))
         at = steps = 0
         while at < len(method.instructions):
-            at = self._step(at)
+            at = self._run_step(at)
             steps += 1
             if steps > _MOST_STEPS:
                 raise NpuModelError(f"method {method.name!r} has not ended after {_MOST_STEPS:,} instructions")
-        outputs = tuple(self._output(index) for index in method.outputs)
+        outputs = tuple(self._output_value(index) for index in method.outputs)
         return MethodRun(outputs, tuple(self._stats), tuple(self._kernels))
 
-    def _output(self, index: int) -> NDArray[Any]:
+    def _output_value(self, index: int) -> NDArray[Any]:
         """A tensor, or a number that the file has: of methods that say how inputs are quantised."""
         value = self.method.values[index]
         if isinstance(value, (int, float)):
             return np.asarray(value)
-        return self._read(index, "the method's output is")
+        return self._read_tensor(index, "the method's output is")
 
     # -- instructions -------------------------------------------------------------------------------
 
-    def _step(self, at: int) -> int:
+    def _run_step(self, at: int) -> int:
         instruction = self.method.instructions[at]
         if isinstance(instruction, DelegateCall):
-            self._delegate(self.calls[at])
+            self._run_call(self.calls[at])
         elif isinstance(instruction, KernelCall):
-            self._kernel(instruction, at)
+            self._run_kernel(instruction, at)
         elif isinstance(instruction, MoveCall):
-            self._held[instruction.target] = self._hold(instruction.source)
+            self._held[instruction.target] = self._hold_tensor(instruction.source)
         elif isinstance(instruction, JumpFalseCall):
-            if not np.any(np.asarray(self._argument(instruction.condition, f"instruction {at} reads"))):
+            if not np.any(np.asarray(self._argument_value(instruction.condition, f"instruction {at} reads"))):
                 return instruction.destination
         else:
             assert isinstance(instruction, FreeCall)
         return at + 1
 
-    def _kernel(self, call: KernelCall, at: int) -> None:
+    def _run_kernel(self, call: KernelCall, at: int) -> None:
         if len(call.arguments) < 2:
             raise NpuModelError(f"instruction {at} gives {call.name} {len(call.arguments)} arguments")
         target = call.arguments[-1]
         if call.name == VIEW:
-            self._held[target] = self._hold(call.arguments[0])
+            self._held[target] = self._hold_tensor(call.arguments[0])
             return
         who = f"instruction {at} ({call.name}) reads"
         if call.name not in KERNELS:
             self._stand_in(call, who)
             return
-        given = [self._argument(index, who) for index in call.arguments[:-2]]
+        given = [self._argument_value(index, who) for index in call.arguments[:-2]]
         out = self.method.tensor(target)
         if out is None:
             raise NpuModelError(f"instruction {at} ({call.name}) writes value {target}, which is no tensor")
         self._check_apart(call, at)
         try:
             made = KERNELS[call.name]([*given, np.empty(out.shape, out.dtype)])
-            self._write(target, np.broadcast_to(made, out.shape).astype(out.dtype))
+            self._write_tensor(target, np.broadcast_to(made, out.shape).astype(out.dtype))
         except (ValueError, TypeError, IndexError, ArithmeticError, AttributeError) as error:
             raise NpuModelError(f"instruction {at} ({call.name}) cannot run on its arguments: {error}") from None
 
@@ -296,20 +296,20 @@ class ExecutorchModel:
         read = [index for index in named if index not in made or index in in_place]
         seeds = [zlib.crc32(call.name.encode())]
         for index in read:
-            self._check_written(index, self._hold(index), who)
-            seeds.append(zlib.crc32(self._hold(index).data.tobytes()))
+            self._check_written(index, self._hold_tensor(index), who)
+            seeds.append(zlib.crc32(self._hold_tensor(index).data.tobytes()))
         generator = np.random.default_rng(seeds)
         for index in made:
             tensor = self.method.tensor(index)
             assert tensor is not None
-            self._write(index, random_array(MethodInput("", tensor.dtype, tensor.shape), generator))
+            self._write_tensor(index, random_array(MethodInput("", tensor.dtype, tensor.shape), generator))
 
     def _check_apart(self, call: KernelCall, at: int) -> None:
         """Kernels go element by element: an output over part of an input would change what is still to be read."""
-        out = self._hold(call.arguments[-1]).data
+        out = self._hold_tensor(call.arguments[-1]).data
         for value in call.arguments[:-2]:
             for index in self.method.tensors_in(value):
-                data = self._hold(index).data
+                data = self._hold_tensor(index).data
                 same = data.ctypes.data == out.ctypes.data and len(data) == len(out)
                 if not same and np.may_share_memory(data, out):
                     raise NpuModelError(
@@ -317,19 +317,19 @@ class ExecutorchModel:
                         "it reads: they share bytes of a planned buffer"
                     )
 
-    def _delegate(self, one: EthosUCall) -> None:
+    def _run_call(self, one: EthosUCall) -> None:
         name, tensors = one.call.accelerator.name, one.network.tensors
         model = self._models.setdefault(name, NpuModel(one.call.accelerator, self.checks, self.where))
         given = []
         for index, number in zip(one.inputs, one.call.inputs, strict=True):
-            held = self._hold(index)
+            held = self._hold_tensor(index)
             self._check_written(index, held, f"the delegate at instruction {one.position} reads")
             _check_copy(len(held.data), tensors[number], one)
             given.append(held.data)
         stats, made = run_delegate(one, model, given, self._pools[1] if self.one_arena else None, self._kernels)
         self._stats.append(stats)
         for index, (data, defined) in zip(one.outputs, made, strict=True):
-            target = self._hold(index)
+            target = self._hold_tensor(index)
             _check_copy(len(target.data), tensors[one.call.outputs[one.outputs.index(index)]], one)
             if not target.data.flags.writeable:
                 raise NpuModelError(f"value {index} of method {self.method.name!r} is written, but is a constant")
@@ -337,19 +337,19 @@ class ExecutorchModel:
 
     # -- values -------------------------------------------------------------------------------------
 
-    def _argument(self, index: int, who: str) -> Any:
+    def _argument_value(self, index: int, who: str) -> Any:
         value = self.method.values[index]
         if isinstance(value, ValueList):
-            return [None if item < 0 else self._argument(item, who) for item in value.items]
-        return self._read(index, who) if isinstance(value, ValueTensor) else value
+            return [None if item < 0 else self._argument_value(item, who) for item in value.items]
+        return self._read_tensor(index, who) if isinstance(value, ValueTensor) else value
 
-    def _hold(self, index: int) -> TensorMemory:
+    def _hold_tensor(self, index: int) -> TensorMemory:
         found = self._held.get(index)
         if found is None:
-            found = self._held[index] = self._placed(index)
+            found = self._held[index] = self._planned_tensor(index)
         return found
 
-    def _placed(self, index: int) -> TensorMemory:
+    def _planned_tensor(self, index: int) -> TensorMemory:
         tensor = self.method.tensor(index)
         if tensor is None:
             raise NpuModelError(f"value {index} of method {self.method.name!r} is used as a tensor, but is none")
@@ -380,19 +380,19 @@ class ExecutorchModel:
                 f"offset {int(np.argmin(held.defined)):#x}"
             )
 
-    def _read(self, index: int, who: str) -> NDArray[Any]:
-        held, tensor = self._hold(index), self.method.tensor(index)
+    def _read_tensor(self, index: int, who: str) -> NDArray[Any]:
+        held, tensor = self._hold_tensor(index), self.method.tensor(index)
         assert tensor is not None
         self._check_written(index, held, who)
-        found: NDArray[Any] = shaped(held.data, tensor).copy()
+        found: NDArray[Any] = shape_bytes(held.data, tensor).copy()
         return found
 
-    def _write(self, index: int, value: NDArray[Any]) -> None:
-        held, tensor = self._hold(index), self.method.tensor(index)
+    def _write_tensor(self, index: int, value: NDArray[Any]) -> None:
+        held, tensor = self._hold_tensor(index), self.method.tensor(index)
         assert tensor is not None
         if not held.data.flags.writeable:
             raise NpuModelError(f"value {index} of method {self.method.name!r} is written, but is a constant")
-        shaped(held.data, tensor)[...] = value.reshape(tensor.shape)
+        shape_bytes(held.data, tensor)[...] = value.reshape(tensor.shape)
         held.defined[:] = True
 
 
@@ -402,7 +402,7 @@ def same_outputs(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) ->
     return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
 
 
-def shaped(data: Bytes, tensor: ValueTensor) -> NDArray[Any]:
+def shape_bytes(data: Bytes, tensor: ValueTensor) -> NDArray[Any]:
     """The bytes of a tensor in its own shape, whatever the order of its dimensions in memory."""
     order = tensor.dim_order or tuple(range(len(tensor.shape)))
     if len(data) != math.prod(tensor.shape) * tensor.element_bytes:
@@ -425,28 +425,28 @@ def run_delegate(
     `kernels` gets a checksum of what each kernel wrote.
     """
     call, tensors = one.call, one.network.tensors
-    size = extents(model.prepare(call.words)).get(2, 0) if one.uses_fast_scratch else 0
+    size = region_extents(model.prepare_stream(call.words)).get(2, 0) if one.uses_fast_scratch else 0
     memory = [np.full(n, POISON, np.uint8) for n in (call.scratch_bytes, size)]
     if arena is not None:
         memory[0] = _scratch_in(arena, one)
     defined = [np.zeros(len(data), np.bool_) for data in memory]
     for number, data in zip(call.inputs, given, strict=True):
-        part = _slot(tensors[number], one)
+        part = _tensor_slice(tensors[number], one)
         memory[0][part], defined[0][part] = data, True
     copied, before = defined[0].copy(), memory[0].copy()
     regions = [np.ascontiguousarray(call.read_only), *memory]
     shadows = [np.ones(call.read_only.size, np.bool_), *defined]
 
-    def keep(_: object, bound: Bound) -> None:
+    def keep_output(_: object, bound: Bound) -> None:
         if kernels is not None and not isinstance(bound, Dma):
             kernels.append(zlib.crc32(bound.output.map.array.tobytes()))
 
-    stats = model.run(call.words, regions, shadows if model.checks else None, observer=keep)
+    stats = model.run(call.words, regions, shadows if model.checks else None, observer=keep_output)
     if not model.checks:
         defined[0][:] = True
     if arena is not None:
         arena.defined[: len(copied)] &= np.where(copied, memory[0] == before, ~defined[0])
-    parts = [_slot(tensors[number], one) for number in call.outputs]
+    parts = [_tensor_slice(tensors[number], one) for number in call.outputs]
     return stats, [(memory[0][part].copy(), defined[0][part].copy()) for part in parts]
 
 
@@ -460,7 +460,7 @@ def _scratch_in(arena: TensorMemory, one: EthosUCall) -> Bytes:
     return arena.data[:size]
 
 
-def _slot(tensor: Tensor, one: EthosUCall) -> slice:
+def _tensor_slice(tensor: Tensor, one: EthosUCall) -> slice:
     end, has = tensor.arena_offset + tensor.size_bytes, one.call.scratch_bytes
     if end > has:
         raise OutOfRegionError(
@@ -492,7 +492,7 @@ class Simulated:
     missing: tuple[str, ...]  # operators that are not run here
 
     @property
-    def operators(self) -> list[str]:
+    def operator_names(self) -> list[str]:
         """The method's own operators, in its order."""
         return [i.name for i in self.method.instructions if isinstance(i, KernelCall)]
 
@@ -511,7 +511,9 @@ class Simulated:
         return max((c.blocks.scratch_bytes for c in self.calls), default=0)
 
 
-def simulate(program: ExecutorchProgram, method: Method, given: Given, where: MemoryMap, checks: bool) -> Simulated:
+def simulate_method(
+    program: ExecutorchProgram, method: Method, given: Given, where: MemoryMap, checks: bool
+) -> Simulated:
     """Run `method` on what `given` makes for its inputs; errors of `NpuModel.run`."""
     calls = tuple(one for one in npu_calls(program) if one.method is method)
     missing = tuple(missing_kernels(method))
@@ -532,4 +534,4 @@ def fast_scratch_bytes(one: EthosUCall) -> int:
     """Bytes that the stream touches behind base pointer 2, which the firmware has to give."""
     if not one.uses_fast_scratch:
         return 0
-    return extents(NpuModel(one.call.accelerator, checks=False).prepare(one.call.words)).get(2, 0)
+    return region_extents(NpuModel(one.call.accelerator, checks=False).prepare_stream(one.call.words)).get(2, 0)

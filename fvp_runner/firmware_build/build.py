@@ -41,7 +41,7 @@ from npu_memplan.target_data import Board, accelerator_system, load_board
 
 from ..base import RunnerError, RunnerMissingError, RunOptions, load_artifact
 from ..process import read_output
-from .sources import BoardLayout, LayoutError, board_header, linker_script, place, program_header
+from .sources import BoardLayout, LayoutError, board_header, lay_out, linker_script, program_header
 
 
 class ElfError(RunnerError):
@@ -109,11 +109,11 @@ class Elf:
                 Segment(s["p_offset"], s["p_vaddr"], s["p_paddr"], s["p_filesz"], bool(s["p_flags"] & 2))
                 for s in file.iter_segments("PT_LOAD")
             )
-            return cls(image, file["e_entry"], segments, _symbols(file), _sections(file))
+            return cls(image, file["e_entry"], segments, _read_symbols(file), _read_sections(file))
         except (ELFError, ELFParseError, ValueError, KeyError, AttributeError, OverflowError, MemoryError) as error:
             raise ElfError(f"{where} is a damaged ELF file: {error}") from None
 
-    def symbol(self, name: str) -> Symbol:
+    def find_symbol(self, name: str) -> Symbol:
         """The symbol called `name`; `ElfError` when it was not linked in."""
         try:
             return self.symbols[name]
@@ -122,7 +122,7 @@ class Elf:
 
     def read(self, address: int, size_bytes: int) -> memoryview | None:
         """The file's bytes for `[address, address + size_bytes)` if one segment holds them all."""
-        offset = self._offset(address, size_bytes)
+        offset = self._file_offset(address, size_bytes)
         return None if offset is None else memoryview(self.image)[offset : offset + size_bytes]
 
     def read_only(self, address: int, size_bytes: int) -> memoryview | None:
@@ -134,8 +134,8 @@ class Elf:
 
     def with_data(self, name: str, data: bytes) -> Elf:
         """The same executable with `data` at the start of symbol `name`."""
-        symbol = self.symbol(name)
-        offset = self._offset(symbol.address, symbol.size_bytes)
+        symbol = self.find_symbol(name)
+        offset = self._file_offset(symbol.address, symbol.size_bytes)
         if offset is None or len(data) > symbol.size_bytes:
             raise ElfError(f"symbol {name!r} holds {symbol.size_bytes} bytes in the file, not {len(data)}")
         image = bytearray(self.image)
@@ -165,7 +165,7 @@ class Elf:
         sections = [s.name for s in self.sections if s.address <= address < s.address + s.size_bytes]
         return " in ".join([*(name for _, name in sorted(held)[:1]), *sections[:1]])
 
-    def _offset(self, address: int, size_bytes: int) -> int | None:
+    def _file_offset(self, address: int, size_bytes: int) -> int | None:
         for s in self.segments:
             if s.virtual <= address and address + size_bytes <= s.virtual + s.file_bytes:
                 return s.offset + address - s.virtual
@@ -175,7 +175,7 @@ class Elf:
 _ALLOCATED = 2  # SHF_ALLOC
 
 
-def _sections(file: Any) -> tuple[Section, ...]:
+def _read_sections(file: Any) -> tuple[Section, ...]:
     return tuple(
         Section(s.name, s["sh_addr"], s["sh_size"])
         for s in file.iter_sections()
@@ -183,7 +183,7 @@ def _sections(file: Any) -> tuple[Section, ...]:
     )
 
 
-def _symbols(file: Any) -> dict[str, Symbol]:
+def _read_symbols(file: Any) -> dict[str, Symbol]:
     return {
         # the address of a function carries the Thumb bit
         symbol.name: Symbol(
@@ -270,7 +270,7 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     """
     artifact = load_artifact(directory, options)
     board = board_of(artifact, options)
-    layout = place(artifact, board, options.steps)
+    layout = lay_out(artifact, board, options.steps)
     reason = missing_compiler()
     if reason is not None:
         raise RunnerMissingError(reason)
@@ -285,21 +285,21 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
         defines.append("ETHOSU_USE_INTERRUPT=1")
     if options.steps > 1:
         defines.append(f"INPUT_STEPS={options.steps}")
-    sources = [*_sources(directory, artifact), *options.external_sources]
-    key = _key(sources, generated, cpu, defines)
+    sources = [*_c_sources(directory, artifact), *options.external_sources]
+    key = _build_key(sources, generated, cpu, defines)
     root = options.build_folder or _default_root(directory)
     steps = f"-{options.steps}" if options.steps > 1 else ""
     folder = root / f"{board.name}-{cpu}{'-irq' if options.interrupt else ''}{steps}"
     elf_path = folder / f"{identifier(artifact.name)}.elf"
-    if not (elf_path.is_file() and _stamp(folder) == key):
+    if not (elf_path.is_file() and _folder_stamp(folder) == key):
         if options.progress:
             options.progress(f"building {elf_path.name} for {board.name}, {cpu}")
         try:
             with staged_directory(folder, force=True, kind=BUILT) as staging:
-                _compile(sources, generated, cpu, defines, staging, elf_path.name)
+                _compile_firmware(sources, generated, cpu, defines, staging, elf_path.name)
                 (staging / "stamp").write_text(key, encoding="ascii")
         except TakenError:  # another run builds here too: the same, or it is an error
-            if _stamp(folder) != key:
+            if _folder_stamp(folder) != key:
                 raise
     return Firmware(artifact, layout, cpu, elf_path, Elf.load(elf_path))
 
@@ -313,14 +313,14 @@ def _default_root(directory: Path) -> Path:
     return cache / "npu_memplan" / "firmware" / name
 
 
-def _stamp(folder: Path) -> str:
+def _folder_stamp(folder: Path) -> str:
     try:
         return read_text(folder / "stamp", 1 << 10, "ascii")
     except (OSError, ValueError):
         return ""
 
 
-def _sources(directory: Path, artifact: Artifact) -> list[Path]:
+def _c_sources(directory: Path, artifact: Artifact) -> list[Path]:
     """The firmware's and the artifact's C files; `BuildError` when the artifact has none."""
     generated = [directory / "src" / name for name in c_files(artifact)]
     absent = [p for p in generated if not p.is_file()]
@@ -329,7 +329,7 @@ def _sources(directory: Path, artifact: Artifact) -> list[Path]:
     return [FIRMWARE / f"{module}.c" for module in MODULES] + generated
 
 
-def _key(sources: list[Path], generated: dict[str, str], cpu: str, defines: list[str]) -> str:
+def _build_key(sources: list[Path], generated: dict[str, str], cpu: str, defines: list[str]) -> str:
     digest = hashlib.sha256(
         repr((_query_compiler("--version"), cpu, defines, _COMPILE, _LINK, sorted(generated.items()))).encode()
     )
@@ -339,7 +339,7 @@ def _key(sources: list[Path], generated: dict[str, str], cpu: str, defines: list
     return digest.hexdigest()
 
 
-def _compile(
+def _compile_firmware(
     sources: list[Path], generated: dict[str, str], cpu: str, defines: list[str], folder: Path, elf_name: str
 ) -> None:
     for file_name, text in generated.items():
@@ -348,21 +348,21 @@ def _compile(
     includes = [f"-I{folder}", f"-I{FIRMWARE}", f"-I{generated_here}", f"-Wa,-I,{generated_here}"]
     objects = [folder / f"{source.stem}.o" for source in sources]
 
-    def one(source: Path, target: Path) -> None:
+    def compile_one(source: Path, target: Path) -> None:
         flags = [f"-mcpu={cpu}", *_COMPILE, *(f"-D{d}" for d in defines), *includes]
-        _run([COMPILER, *flags, "-c", str(source), "-o", str(target)], folder, f"compiling {source.name}")
+        _run_tool([COMPILER, *flags, "-c", str(source), "-o", str(target)], folder, f"compiling {source.name}")
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        for done in [pool.submit(one, s, t) for s, t in zip(sources, objects, strict=True)]:
+        for done in [pool.submit(compile_one, s, t) for s, t in zip(sources, objects, strict=True)]:
             done.result()
     script, map_file = folder / "firmware.ld", folder / "firmware.map"
     link = [COMPILER, f"-mcpu={cpu}", *_LINK, f"-Wl,-T,{script}", f"-Wl,-Map,{map_file}", *map(str, objects)]
-    _run([*link, "-lm", "-lc", "-lgcc", "-o", str(folder / elf_name)], folder, "linking the firmware")
+    _run_tool([*link, "-lm", "-lc", "-lgcc", "-o", str(folder / elf_name)], folder, "linking the firmware")
     for path in objects:
         path.unlink()
 
 
-def _run(command: list[str], folder: Path, doing: str) -> None:
+def _run_tool(command: list[str], folder: Path, doing: str) -> None:
     try:
         done = run_program(command, folder, _TIMEOUT_S)
     except subprocess.TimeoutExpired:

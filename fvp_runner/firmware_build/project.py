@@ -28,7 +28,7 @@ from npu_memplan.target_data import Board, BoardMemory, board_names
 
 from ..base import RunnerError
 from .build import FIRMWARE
-from .sources import BoardLayout, board_header, memory_lines, place
+from .sources import BoardLayout, board_header, lay_out, memory_lines
 
 VENDOR = "NpuMemplan"
 _CLASS = "Machine Learning"
@@ -48,8 +48,8 @@ def write_pack(folder: Path, layout: BoardLayout, artifact: Artifact) -> Path:
     texts = {
         f"{_FOLDER}/model.h": _model_header(name),
         f"{_FOLDER}/firmware.ld": _linker_script(folder / "linker", layout, artifact),
-        f"{_FOLDER}/{name}.clayer.yml": _layer(name),
-        description.name: _description(folder, layout, artifact, name),
+        f"{_FOLDER}/{name}.clayer.yml": _software_layer(name),
+        description.name: _pack_description(folder, layout, artifact, name),
     }
     (folder / _FOLDER).mkdir()
     for path, text in texts.items():
@@ -70,15 +70,17 @@ def _model_header(name: str) -> str:
 def _linker_script(linker: Path, layout: BoardLayout, artifact: Artifact) -> str:
     """firmware.ld with what it includes, the memories of constants and pools, and the size of the stack."""
 
-    def included(match: re.Match[str]) -> str:
+    def included_text(match: re.Match[str]) -> str:
         path = linker / match[1]
-        return path.read_text(encoding="utf-8") if path.is_file() else _regions(layout, artifact)
+        return path.read_text(encoding="utf-8") if path.is_file() else _region_defines(layout, artifact)
 
-    text = re.sub(r"^ *INCLUDE (\S+).*\n", included, (linker / "firmware.ld").read_text(encoding="utf-8"), flags=re.M)
+    text = re.sub(
+        r"^ *INCLUDE (\S+).*\n", included_text, (linker / "firmware.ld").read_text(encoding="utf-8"), flags=re.M
+    )
     return f"{text}__stack_bytes = {layout.board.firmware.stack_bytes:#x};\n"
 
 
-def _regions(layout: BoardLayout, artifact: Artifact) -> str:
+def _region_defines(layout: BoardLayout, artifact: Artifact) -> str:
     """Which memory holds the constants, and which each pool: the first pool's region has no name behind it."""
     names = [f"NPU_POOLS_{identifier(pool.name).upper()}" for pool in artifact.run_pools]
     places = {"NPU_CONSTANTS": layout.constants.name}
@@ -87,9 +89,9 @@ def _regions(layout: BoardLayout, artifact: Artifact) -> str:
     return "".join(f'REGION_ALIAS("{region}", {memory})\n' for region, memory in places.items())
 
 
-def _layer(name: str) -> str:
+def _software_layer(name: str) -> str:
     """A software layer for csolution: the components, and the flags that results depend on, which no pack can set."""
-    listed = "\n".join(f"    - component: {VENDOR}::{':'.join(parts)}" for parts in _components(name))
+    listed = "\n".join(f"    - component: {VENDOR}::{':'.join(parts)}" for parts in _project_components(name))
     return f"""# For a csolution whose device has the board's core. The pack has no device: take that of its vendor.
 layer:
   description: {name} on an Ethos-U, with driver, startup and linker script
@@ -104,7 +106,7 @@ layer:
 """
 
 
-def _components(name: str) -> tuple[tuple[str, str, str], ...]:
+def _project_components(name: str) -> tuple[tuple[str, str, str], ...]:
     """Class, group and sub-group of each: model, driver, startup, program."""
     return (
         (_CLASS, "Model", name),
@@ -114,10 +116,10 @@ def _components(name: str) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def _description(folder: Path, layout: BoardLayout, artifact: Artifact, name: str) -> str:
+def _pack_description(folder: Path, layout: BoardLayout, artifact: Artifact, name: str) -> str:
     """Text of the .pdsc."""
     board = layout.board
-    model, driver, startup, program = _components(name)
+    model, driver, startup, program = _project_components(name)
     core = board.cpu.capitalize().replace("-m", "-M")
     parts = (
         (model, f"{name}: streams, weights and C of npu-memplan compile", "Core", _model_files(folder, artifact)),
@@ -125,7 +127,7 @@ def _description(folder: Path, layout: BoardLayout, artifact: Artifact, name: st
         (startup, f"Start-up, UART and linker script for {board.name}", "Core", _startup_files(folder)),
         (program, "main.c: one inference", "Program", _program_files()),
     )
-    components = "".join(_component(*part, region_config(artifact)) for part in parts)
+    components = "".join(_component_text(*part, region_config(artifact)) for part in parts)
     return f"""<?xml version="1.0" encoding="UTF-8"?>
 <package schemaVersion="1.7.36" xmlns:xs="http://www.w3.org/2001/XMLSchema-instance" xs:noNamespaceSchemaLocation="https://raw.githubusercontent.com/Open-CMSIS-Pack/Open-CMSIS-Pack-Spec/v1.7.36/schema/PACK.xsd">
   <name>{name}</name>
@@ -142,12 +144,12 @@ def _description(folder: Path, layout: BoardLayout, artifact: Artifact, name: st
     </condition>
     <condition id="Model">
       <require condition="Core"/>
-      {_requirement(model)}
+      {_component_requirement(model)}
     </condition>
     <condition id="Program">
       <require condition="Model"/>
-      {_requirement(driver)}
-      {_requirement(startup)}
+      {_component_requirement(driver)}
+      {_component_requirement(startup)}
     </condition>
   </conditions>
   <csolution>
@@ -159,12 +161,12 @@ def _description(folder: Path, layout: BoardLayout, artifact: Artifact, name: st
 """
 
 
-def _requirement(parts: tuple[str, str, str]) -> str:
+def _component_requirement(parts: tuple[str, str, str]) -> str:
     kind, group, sub = (quoteattr(part) for part in parts)
     return f"<require Cclass={kind} Cgroup={group} Csub={sub}/>"
 
 
-def _component(
+def _component_text(
     parts: tuple[str, str, str], text: str, condition: str, files: list[tuple[str, str, str]], regions: int
 ) -> str:
     """One component: (category, path, further attributes) of each file. The driver's has REGIONCFG, for all sources."""
@@ -240,7 +242,7 @@ def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
     artifact = Artifact.load(folder / "model")
     if artifact.stream is not None:
         raise RunnerError(f"main.c of a project gives {artifact.name} whole inputs; leave out --stream-input")
-    layout = place(artifact, board)
+    layout = lay_out(artifact, board)
     example = example_folder()
     for name in ("CMakeLists.txt", "cmake", "linker", "src"):
         source = example / name
@@ -253,12 +255,12 @@ def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
     fragment = folder / "linker" / "npu_memplan.ld"
     texts = {
         toolchain: toolchain.read_text(encoding="utf-8").replace("cortex-m55", board.cpu),
-        fragment: _fragment(fragment.read_text(encoding="utf-8"), artifact),
-        folder / "board.cmake": _settings(layout, artifact),
-        folder / "linker" / "board_memories.ld": _memories(board),
+        fragment: _pool_sections(fragment.read_text(encoding="utf-8"), artifact),
+        folder / "board.cmake": _board_settings(layout, artifact),
+        folder / "linker" / "board_memories.ld": _memory_script(board),
         folder / "src" / "board.h": board_header(board, artifact, with_regions=False),
-        folder / "src" / "pools.h": _pools(artifact),
-        folder / "README.md": _readme(board, artifact),
+        folder / "src" / "pools.h": _pools_header(artifact),
+        folder / "README.md": _readme_text(board, artifact),
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
@@ -271,7 +273,7 @@ def _pool_names(artifact: Artifact) -> list[str]:
     return [identifier(pool.name) for pool in artifact.run_pools]
 
 
-def _settings(layout: BoardLayout, artifact: Artifact) -> str:
+def _board_settings(layout: BoardLayout, artifact: Artifact) -> str:
     """Text of board.cmake."""
     board = layout.board
     names = _pool_names(artifact)
@@ -282,25 +284,25 @@ def _settings(layout: BoardLayout, artifact: Artifact) -> str:
     ]
     for index, (pool, name, memory) in enumerate(zip(artifact.run_pools, names, layout.pools, strict=True)):
         variable = f"NPU_POOLS_{name.upper()}" if index else "NPU_POOLS"
-        reached = ", ".join(m.name for m in board.memories if _holds(m))
+        reached = ", ".join(m.name for m in board.memories if _holds_sections(m))
         lines.append(f'set({variable} {memory.name} CACHE STRING "Memory of pool {pool.name}: {reached}")')
     lines.append(f"set(NPU_MORE_POOLS {' '.join(name.upper() for name in names[1:])})")
     lines.append(f"set(BOARD_STACK_BYTES {board.firmware.stack_bytes:#x})")
     return "\n".join(lines) + "\n"
 
 
-def _holds(memory: BoardMemory) -> bool:
+def _holds_sections(memory: BoardMemory) -> bool:
     return not memory.read_only and Agent.NPU in memory.agents and Agent.HOST in memory.agents
 
 
-def _memories(board: Board) -> str:
+def _memory_script(board: Board) -> str:
     """Text of board_memories.ld."""
     aliases = {"CODE": board.firmware.code, "DATA": board.firmware.data}
     named = "".join(f'REGION_ALIAS("{alias}", {name})\n' for alias, name in aliases.items())
     return f"/* {board.name}: {board.description}. */\nMEMORY\n{{\n{memory_lines(board)}}}\n{named}"
 
 
-def _fragment(text: str, artifact: Artifact) -> str:
+def _pool_sections(text: str, artifact: Artifact) -> str:
     """npu_memplan.ld with an output section for each pool, so that each can be in another memory."""
     begin = text.index(f"{_POOLS} (NOLOAD)")
     head, block = text[:begin], text[begin:]
@@ -312,7 +314,7 @@ def _fragment(text: str, artifact: Artifact) -> str:
     return head + "".join(more) + block  # the last one takes what no other took
 
 
-def _pools(artifact: Artifact) -> str:
+def _pools_header(artifact: Artifact) -> str:
     """Text of pools.h."""
     lines = [
         "/* The planned pools, in their order, for main.c. The sizes are the model's; the checks are for arrays of",
@@ -337,7 +339,7 @@ def _board_argument(board: Board) -> str:
     return board.name if board.name in board_names() else str(board.path.resolve())
 
 
-def commands(board: Board) -> tuple[str, ...]:
+def build_commands(board: Board) -> tuple[str, ...]:
     """What builds the project and runs it, in its folder."""
     run = f"npu-memplan run --elf build/firmware.elf --board {_board_argument(board)}"
     return (
@@ -347,8 +349,8 @@ def commands(board: Board) -> tuple[str, ...]:
     )
 
 
-def _readme(board: Board, artifact: Artifact) -> str:
-    listed = "\n".join(commands(board))
+def _readme_text(board: Board, artifact: Artifact) -> str:
+    listed = "\n".join(build_commands(board))
     where = (
         "" if board.qemu else f"\nNo emulator here runs {board.name}: load `build/firmware.elf` with your debugger.\n"
     )

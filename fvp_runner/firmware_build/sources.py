@@ -57,7 +57,7 @@ def input_bytes(artifact: Artifact) -> int:
     return found + stream.rows * stream.row_bytes - artifact.inputs[index].size_bytes
 
 
-def place(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
+def lay_out(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
     """Lay out `artifact`, with inputs for `steps` inferences, on `board`; `LayoutError` says what does not fit, and by
     how much.
     """
@@ -91,21 +91,23 @@ def place(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
             )
         what = f"pool {pool.name!r} of {artifact.name}"
         hint = f"compile with a smaller pool, e.g. --pool {pool.name}={usable[0].size_bytes}"
-        pools.append(_take(what, size, usable, free, board, hint))
+        pools.append(_take_memory(what, size, usable, free, board, hint))
     size = artifact.constants_bytes + artifact.stream_bytes
     candidates = [board.memory(n) for n in placement.constants]
     usable = [m for m in candidates if Agent.NPU in m.agents]
     what = f"the constants of {artifact.name}"
-    constants = _take(what, size, usable, free, board, "choose a memory mode with constants in a bigger memory")
+    constants = _take_memory(what, size, usable, free, board, "choose a memory mode with constants in a bigger memory")
     notes: tuple[str, ...] = ()
     if usable and constants is not usable[0]:
         notes = (
             f"constants: {format_size(size)} do not fit {usable[0].name} of {board.name}, they are in {constants.name}",
         )
-    return BoardLayout(board, tuple(pools), constants, _guards(artifact, pools, free, board), notes)
+    return BoardLayout(board, tuple(pools), constants, _guard_bytes(artifact, pools, free, board), notes)
 
 
-def _guards(artifact: Artifact, memories: Sequence[BoardMemory], free: dict[str, int], board: Board) -> tuple[int, ...]:
+def _guard_bytes(
+    artifact: Artifact, memories: Sequence[BoardMemory], free: dict[str, int], board: Board
+) -> tuple[int, ...]:
     """Guard bytes on either side of each pool: of what is left when everything else has its place."""
     guards = []
     for pool, memory in zip(artifact.run_pools, memories, strict=True):
@@ -121,7 +123,7 @@ def _pad_size(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
-def _take(
+def _take_memory(
     what: str, size: int, usable: Sequence[BoardMemory], free: dict[str, int], board: Board, hint: str
 ) -> BoardMemory:
     for memory in usable:
@@ -186,11 +188,11 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     asserts, pools, sizes = _pools_of(upper, artifact, layout)
     starts = [f"npu_memplan_pool_{i} + {guard}" for i, guard in enumerate(layout.guards_bytes)]
     streamed = -1 if artifact.stream is None else artifact.stream[0]
-    inputs = [_slot(upper, "INPUT", i, i == streamed) for i in range(len(artifact.inputs))]
-    outputs = [_slot(upper, "OUTPUT", i) for i in range(len(artifact.outputs))]
+    inputs = [_slot_row(upper, "INPUT", i, i == streamed) for i in range(len(artifact.inputs))]
+    outputs = [_slot_row(upper, "OUTPUT", i) for i in range(len(artifact.outputs))]
     npu = npu_target(artifact)
     config = 0 if npu is None else npu.config
-    adapters = _adapters(layout.board, artifact)
+    adapters = _adapter_settings(layout.board, artifact)
     lines = [
         f"/* Generated: what main.c needs to know of {name}. */",
         "#ifndef NPU_MEMPLAN_PROGRAM_H",
@@ -222,12 +224,12 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         "  uint32_t pool, offset, bytes;",
         "};",
         *pools,
-        _table("uint8_t *const pools", starts, "0"),
-        _table("const uint32_t pool_bytes", sizes, "0"),
-        _table("const uint32_t guard_bytes", [str(guard) for guard in layout.guards_bytes], "0"),
-        _table("const struct slot inputs", inputs, "{0, 0, 0}"),
-        _table("const struct slot outputs", outputs, "{0, 0, 0}"),
-        *([_table("const struct adapter adapters", adapters, "")] if adapters else []),
+        _c_table("uint8_t *const pools", starts, "0"),
+        _c_table("const uint32_t pool_bytes", sizes, "0"),
+        _c_table("const uint32_t guard_bytes", [str(guard) for guard in layout.guards_bytes], "0"),
+        _c_table("const struct slot inputs", inputs, "{0, 0, 0}"),
+        _c_table("const struct slot outputs", outputs, "{0, 0, 0}"),
+        *([_c_table("const struct adapter adapters", adapters, "")] if adapters else []),
         "static const uint8_t *streamed_rows; /* where they are, and what chunks they come in */",
         "static uint32_t streamed_seed;",
         *([] if streamed < 0 else [_FEED_ROWS.format(name=name, prefix=f"{upper}_INPUT_{streamed}")]),
@@ -239,7 +241,7 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     return "\n".join(lines)
 
 
-def _adapters(board: Board, artifact: Artifact) -> list[str]:
+def _adapter_settings(board: Board, artifact: Artifact) -> list[str]:
     """Base and settings of each timing adapter, where the system configuration says what an FVP's are set to.
 
     Arm's evaluation kit gives both adapters the speed of SRAM where constants are there too.
@@ -303,12 +305,12 @@ static int32_t feed_rows(uint8_t *const pools[]) {{
 }}"""
 
 
-def _slot(upper: str, kind: str, index: int, streamed: bool = False) -> str:
+def _slot_row(upper: str, kind: str, index: int, streamed: bool = False) -> str:
     prefix = f"{upper}_{kind}_{index}"
     size = f"{prefix}_ROWS * {prefix}_ROW_BYTES" if streamed else f"{prefix}_BYTES"
     return f"{{{prefix}_POOL, {prefix}_OFFSET, {size}}}"
 
 
-def _table(declaration: str, rows: list[str], empty: str) -> str:
+def _c_table(declaration: str, rows: list[str], empty: str) -> str:
     """A C array of `rows`; an empty one gets a row that the counts keep from being read."""
     return f"static {declaration}[] = {{{', '.join(rows or [empty])}}};"

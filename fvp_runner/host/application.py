@@ -98,16 +98,16 @@ class ApplicationRunner:
         while done.total() < count:
             number = done.total()
             name = names[number] if number < len(names) else order.choice(names)  # each once, then any
-            others = self._beside(name) if names[-1] in done and number + 1 < count else []
+            others = self._partner_names(name) if names[-1] in done and number + 1 < count else []
             other = order.choice(others) if others and order.random() < _OVERLAPPED else ""
             where = f"run {number + 1} of {count}, of {name}" + (f", with {other} during it" if other else "")
             at = order.randrange(self._events[name])
-            both = self._run(name, generator, self._passing, where, other, at) > at and bool(other)
+            both = self._run_network(name, generator, self._passing, where, other, at) > at and bool(other)
             done.update([name, other] if both else [name])
             overlapped += both
         return ApplicationResult(dict(done), overlapped)
 
-    def _input(self, name: str, slot: TensorSlot, generator: np.random.Generator, where: str) -> Array:
+    def _input_array(self, name: str, slot: TensorSlot, generator: np.random.Generator, where: str) -> Array:
         """A random array; or what another network has made, which is still there."""
         buffer = tensor_buffers(self._shared[name].artifact, BufferKind.INPUT).get(slot.name, "")
         output = next((one for one, given in self.application.connected if given == named(name, buffer)), "")
@@ -124,35 +124,35 @@ class ApplicationRunner:
         found: Array = there.copy().view(slot.dtype).reshape(slot.shape)
         return found
 
-    def _beside(self, name: str) -> list[str]:
+    def _partner_names(self, name: str) -> list[str]:
         """Networks that may run together with `name`."""
         pairs = self.application.together
         return sorted({other for pair in pairs if name in pair for other in pair if other != name})
 
-    def _run(
+    def _run_network(
         self, name: str, generator: np.random.Generator, poisoned: _Flags, where: str, other: str = "", at: int = 0
     ) -> int:
         """One run of `name`, with a run of `other` at its event `at`; how many events there were."""
         shared, events = self._shared[name], 0
 
-        def between() -> None:
+        def at_event() -> None:
             nonlocal events
             if other and events == at:
-                self._run(other, generator, self._own[other], f"{where}: {other}")
+                self._run_network(other, generator, self._own[other], f"{where}: {other}")
             events += 1
 
-        inputs: list[Array] = [self._input(name, slot, generator, where) for slot in shared.artifact.inputs]
+        inputs: list[Array] = [self._input_array(name, slot, generator, where) for slot in shared.artifact.inputs]
         for guarded, flags in zip(self._guarded, poisoned, strict=True):
             guarded.pool[flags] = POISON
-        shared.forget()
-        shared.between = between
-        found = shared.infer(inputs).outputs
+        shared.forget_pools()
+        shared.between = at_event
+        found = shared.run_next(inputs).outputs
         self._events[name] = max(1, events)
         buffers = tensor_buffers(shared.artifact, BufferKind.OUTPUT)
         for slot, made in zip(shared.artifact.outputs, found, strict=True):
             if slot.name in buffers:
                 self._made[named(name, buffers[slot.name])] = made
-        wanted = self._alone[name].infer(inputs).outputs
+        wanted = self._alone[name].run_next(inputs).outputs
         for slot, one, wants in zip(shared.artifact.outputs, found, wanted, strict=True):
             bytes_of = (np.frombuffer(values.tobytes(), np.uint8) for values in (one, wants))
             differ = int(np.count_nonzero(np.not_equal(*bytes_of)))

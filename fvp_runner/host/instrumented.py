@@ -50,7 +50,7 @@ class Instrumented:
 
 
 @functools.cache
-def flags(command: tuple[str, ...]) -> tuple[str, ...]:
+def instrumentation_flags(command: tuple[str, ...]) -> tuple[str, ...]:
     """Options with which the compiler `command` instruments C; `RunnerMissingError` where it cannot."""
     with scratch_folder("host") as folder:
         source, target = folder / "probe.c", folder / "probe.o"
@@ -67,7 +67,7 @@ def flags(command: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @functools.cache
-def _runtime(command: tuple[str, ...], plain: tuple[str, ...]) -> bytes:
+def _runtime_object(command: tuple[str, ...], plain: tuple[str, ...]) -> bytes:
     """The object file of `sanitizer.c`, which is the same for every artifact: compiled once a process."""
     with scratch_folder("host") as folder:
         target = folder / "sanitizer.o"
@@ -77,7 +77,7 @@ def _runtime(command: tuple[str, ...], plain: tuple[str, ...]) -> bytes:
         return target.read_bytes()
 
 
-def instrumented(
+def instrument_sources(
     command: Sequence[str], name: str, sources: Sequence[Path], folder: Path, plain: Sequence[str]
 ) -> Instrumented:
     """`sources` are the artifact's and those that users add; `plain` are options for what is not instrumented.
@@ -90,8 +90,8 @@ def instrumented(
     numbered.write_bytes(encode_c(_number_calls(read_c(place / f"{name}.c"), name)))
     host.write_bytes(encode_c(_with_files(place / f"{name}_host.c", place)))
     runtime = folder / "sanitizer.o"
-    options, lines, inputs = flags(tuple(command)), [], [runtime]
-    runtime.write_bytes(_runtime(tuple(command), tuple(plain)))
+    options, lines, inputs = instrumentation_flags(tuple(command)), [], [runtime]
+    runtime.write_bytes(_runtime_object(tuple(command), tuple(plain)))
     for number, source in enumerate(sources):
         if source == place / f"{name}_npu.c":
             inputs.append(source)

@@ -39,7 +39,7 @@ from ..npu_model.spec.stream import DecodedStep
 from ..result import Array
 from .sanitizer import Sanitizer
 from .shadow import PoolShadows
-from .shared_object import SharedObject, build, compiler_version, step_symbols
+from .shared_object import SharedObject, build_library, compiler_version, step_symbols
 
 """Where an input comes row by row, a run feeds it in chunks of so many rows."""
 
@@ -60,15 +60,15 @@ class StreamedRows:
         self._random = random.Random(_SEED)
         self._held: tuple[Array, Any] | None = None  # what C reads
 
-    def begin(self, values: Array) -> tuple[int, Any]:
+    def begin_run(self, values: Array) -> tuple[int, Any]:
         """The address of a run's rows, and how many come at a time: at random, another way in each run."""
-        counts = self.chunks(self._stream.rows)
+        counts = self.chunk_rows(self._stream.rows)
         chunks = (ctypes.c_int32 * len(counts))(*counts)
         data = np.ascontiguousarray(values)
         self._held = data, chunks
         return int(data.ctypes.data), chunks
 
-    def chunks(self, rows: int) -> list[int]:
+    def chunk_rows(self, rows: int) -> list[int]:
         """How many of `rows` rows come at a time."""
         found: list[int] = []
         most = self._random.choice((1, 2, 3, rows // 3 + 1, rows))
@@ -81,7 +81,7 @@ class StreamedRows:
         """Whether launch number `launch` of a run goes on with the call of the launch before."""
         return 0 < launch < len(self._due) - 1
 
-    def come(self, launch: int) -> Iterator[TensorSlot]:
+    def arriving_rows(self, launch: int) -> Iterator[TensorSlot]:
         """The places of the rows that were written since the launch before."""
         if self.slot is None or launch >= len(self._due) - 1:
             return
@@ -114,10 +114,10 @@ def create(artifact: Any, options: RunOptions) -> LocalRunner:
 class Watch(Protocol):
     """Is called with what a run does; see `LocalRunner.watch`."""
 
-    def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
+    def see_npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
         """An operation of NPU launch number `launch` has ended; `bound` is its memory."""
 
-    def host(self, number: int) -> None:
+    def see_host(self, number: int) -> None:
         """Call number `number` of the program, one of the host's, has ended."""
 
 
@@ -138,14 +138,16 @@ class LocalRunner:
         self._directory = Path(directory)
         brought = self.options.external_sources
         limits = self.options.sanitize, max(self.options.timeout_s, _LEAST_BUILD_S)
-        self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought, *limits)
+        self._library: SharedObject = build_library(
+            self._directory, self.artifact, self.options.progress, brought, *limits
+        )
         self.watch: Watch | None = None
         self.between: Callable[[], None] | None = (
             None  # called before each NPU launch, and after each of its operations
         )
         self._launches = 0
         self._fed = StreamedRows(self.artifact)
-        self._launch_callback = _LAUNCH(self._launch)
+        self._launch_callback = _LAUNCH(self._launch_npu)
         self._library.set_launch(self._launch_callback)
         self._model: NpuModel | None = None
         if self.artifact.target.accelerator != "none":
@@ -159,7 +161,7 @@ class LocalRunner:
         )
         self.pools = tuple(guarded.pool for guarded in self._guarded)
         self._shadow = PoolShadows(self.artifact, self.pools)
-        self._sanitizer = self._sanitized(bool(brought)) if self.options.sanitize else None
+        self._sanitizer = self._open_sanitizer(bool(brought)) if self.options.sanitize else None
         self._streams: dict[int, list[int]] = {}  # by address: they are constants
         self._error: BaseException | None = None
         self._ended = threading.Event()  # the last run
@@ -176,53 +178,53 @@ class LocalRunner:
         checks raise, `RunTimeoutError`.
         """
         self.reset()
-        return self.infer(inputs)
+        return self.run_next(inputs)
 
     def reset(self) -> None:
         """Poison all pools; let the program load its resident constants and set its states to what they start with."""
         self._check_free()
-        written = self._init(POISON ^ 0xFF) if self.artifact.has_init else []
+        written = self._init_constants(POISON ^ 0xFF) if self.artifact.has_init else []
         for guarded in self._guarded:
             guarded.pool[:] = POISON
-            guarded.reset()
+            guarded.fill_guards()
         self._shadow.reset()
         if self._sanitizer is not None:
-            self._sanitizer.reset()
+            self._sanitizer.clear_writers()
         if written:
-            again = self._init(POISON)
-            self._shadow.initialised([one | other for one, other in zip(written, again, strict=True)])
+            again = self._init_constants(POISON)
+            self._shadow.define_constants([one | other for one, other in zip(written, again, strict=True)])
         self._reset_states()
         self._define_kept()
 
     def start(self) -> None:
         """What `reset` does, but for the poison: in pools that others have started in."""
         self._check_free()
-        if self.artifact.has_init and (status := self._library.init(self._pointers())) != 0:
+        if self.artifact.has_init and (status := self._library.init_constants(self._pool_pointers())) != 0:
             raise RunnerError(f"{self.artifact.name}_init returned {status}; 0 is success")
         self._reset_states()
-        self.forget()
+        self.forget_pools()
 
-    def forget(self) -> None:
+    def forget_pools(self) -> None:
         """Nothing but states and resident constants is defined any more: others have used the pools."""
         self._shadow.reset()
         if self._sanitizer is not None:
-            self._sanitizer.reset()
+            self._sanitizer.clear_writers()
         if self.artifact.has_init:
-            self._shadow.initialised([np.ones(pool.size, np.bool_) for pool in self.pools])
+            self._shadow.define_constants([np.ones(pool.size, np.bool_) for pool in self.pools])
         self._define_kept()
 
     def _reset_states(self) -> None:
         if self.artifact.states:
-            self._library.reset(self._pointers())
+            self._library.reset(self._pool_pointers())
 
-    def _init(self, poison: int) -> list[npt.NDArray[np.bool_]]:
+    def _init_constants(self, poison: int) -> list[npt.NDArray[np.bool_]]:
         """Let the program load its resident constants into pools full of `poison`; which bytes are not that any more.
 
         A byte that was written differs from one of two poisons.
         """
         for pool in self.pools:
             pool[:] = poison
-        status = self._library.init(self._pointers())
+        status = self._library.init_constants(self._pool_pointers())
         if self._sanitizer is not None:
             self._sanitizer.raise_fault()
         if status != 0:
@@ -232,15 +234,15 @@ class LocalRunner:
     def _define_kept(self) -> None:
         """States and resident constants are there."""
         for slot in self.artifact.states:
-            self._define(slot)
+            self._define_slot(slot)
         if self._sanitizer is None:
             return
         sizes = {b.name: b.size_bytes for b in self.artifact.problem.buffers if b.kind is BufferKind.RESIDENT}
         for placement in self.artifact.plan.placements:
             if placement.buffer in sizes:
-                self._sanitizer.define(placement.pool, placement.offset_bytes, sizes[placement.buffer])
+                self._sanitizer.define_bytes(placement.pool, placement.offset_bytes, sizes[placement.buffer])
 
-    def infer(self, inputs: Sequence[Array]) -> RunOutputs:
+    def run_next(self, inputs: Sequence[Array]) -> RunOutputs:
         """The next inference: pools and states are as the last one has left them."""
         self._check_free()
         started = time.perf_counter()
@@ -248,25 +250,25 @@ class LocalRunner:
         self._error, self._cycles, self._beats, self._notes, self._launches = None, 0, (0, 0, 0, 0), [], 0
         for slot, values in zip(self.artifact.inputs, fitting_inputs(self.artifact, inputs), strict=True):
             if slot is self._fed.slot:
-                self._library.set_rows(*self._fed.begin(values))
+                self._library.set_rows(*self._fed.begin_run(values))
                 continue
-            self._slot(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-            self._define(slot)
-        self._shadow.begin()
-        status = self._call(self._pointers())
+            self._slot_bytes(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+            self._define_slot(slot)
+        self._shadow.begin_run()
+        status = self._call_c(self._pool_pointers())
         if self._sanitizer is not None:
             self._sanitizer.raise_fault()
         for index, guarded in enumerate(self._guarded):
-            guarded.check(self.artifact, index)
+            guarded.check_guards(self.artifact, index)
         if self._error is not None:
             raise self._error
         if status != 0:
             raise RunnerError(f"{self.artifact.name}_run returned {status}; 0 is success")
         if self.options.checks:
-            self._shadow.finish()
+            self._shadow.finish_run()
         return RunOutputs(
             outputs=tuple(
-                self._slot(slot).copy().view(slot.dtype).reshape(slot.shape) for slot in self.artifact.outputs
+                self._slot_bytes(slot).copy().view(slot.dtype).reshape(slot.shape) for slot in self.artifact.outputs
             ),
             pools_after=tuple(pool.copy() for pool in self.pools) if self.options.pools_after else None,
             npu_cycles=self._cycles if self._model is not None else None,
@@ -276,26 +278,26 @@ class LocalRunner:
             notes=tuple(self._notes),
         )
 
-    def _sanitized(self, foreign: bool) -> Sanitizer:
+    def _open_sanitizer(self, foreign: bool) -> Sanitizer:
         pools = {pool.name: memory for pool, memory in zip(self.artifact.run_pools, self.pools, strict=True)}
         problem, plan, calls = self.artifact.problem, self.artifact.plan, self.artifact.calls
-        return Sanitizer(self._library.sanitized(), pools, problem, plan, calls, foreign)
+        return Sanitizer(self._library.sanitizer_functions(), pools, problem, plan, calls, foreign)
 
-    def _define(self, slot: TensorSlot) -> None:
+    def _define_slot(self, slot: TensorSlot) -> None:
         """The caller has written a graph input or a state."""
-        self._shadow.define(slot)
+        self._shadow.define_slot(slot)
         if self._sanitizer is not None:
-            self._sanitizer.define(slot.pool, slot.offset_bytes, slot.size_bytes)
+            self._sanitizer.define_bytes(slot.pool, slot.offset_bytes, slot.size_bytes)
 
     @property
-    def launches(self) -> int:
+    def launch_count(self) -> int:
         """NPU launches that the last run has begun."""
         return self._launches
 
-    def _pointers(self) -> Any:
+    def _pool_pointers(self) -> Any:
         return (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
 
-    def _call(self, pointers: Any) -> int:
+    def _call_c(self, pointers: Any) -> int:
         """Run the C in a thread of its own: this one keeps the time and hears Ctrl-C.
 
         C that hangs cannot be stopped: it stays until the process ends, and this runner runs nothing any more.
@@ -304,26 +306,26 @@ class LocalRunner:
         symbols = None if self.watch is None else step_symbols(self._directory, self.artifact)
         ended = self._ended = threading.Event()
 
-        def work() -> None:
+        def call_in_thread() -> None:
             try:
-                status.append(self._library.run(pointers) if symbols is None else self._steps(symbols, pointers))
+                status.append(self._library.run(pointers) if symbols is None else self._run_steps(symbols, pointers))
             except BaseException as error:  # of the observer
                 self._error = error
                 status.append(_FAILED)
             ended.set()
 
-        threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=call_in_thread, daemon=True).start()
         if not ended.wait(max(0.0, self._deadline - time.perf_counter())):
             raise self._too_long()
         return status[0]
 
-    def _steps(self, symbols: Sequence[str], pointers: Any) -> int:
+    def _run_steps(self, symbols: Sequence[str], pointers: Any) -> int:
         for number, (symbol, call) in enumerate(zip(symbols, self.artifact.calls, strict=True)):
-            status = self._library.step(symbol, pointers, number)
+            status = self._library.run_step(symbol, pointers, number)
             if status != 0:
                 return status
             if self.watch is not None and call.agent is Agent.HOST:
-                self.watch.host(number)
+                self.watch.see_host(number)
         return 0
 
     def _check_free(self) -> None:
@@ -336,12 +338,12 @@ class LocalRunner:
             "give more time with --timeout"
         )
 
-    def _slot(self, slot: TensorSlot) -> npt.NDArray[np.uint8]:
+    def _slot_bytes(self, slot: TensorSlot) -> npt.NDArray[np.uint8]:
         """The planned bytes of a tensor: a view, not a copy."""
         index = [pool.name for pool in self.artifact.run_pools].index(slot.pool)
         return self.pools[index][slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
 
-    def _launch(self, stream: int, stream_bytes: int, bases: Any, base_bytes: Any, count: int) -> int:
+    def _launch_npu(self, stream: int, stream_bytes: int, bases: Any, base_bytes: Any, count: int) -> int:
         """What npu_memplan_npu_launch does here; an exception is kept for `infer` to raise."""
         try:
             if time.perf_counter() > self._deadline:
@@ -354,19 +356,19 @@ class LocalRunner:
             regions: list[npt.NDArray[np.uint8] | None] = []
             defined: list[npt.NDArray[np.bool_] | None] = []
             for region in range(count):
-                memory, shadow = self._region(region, bases[region], base_bytes[region])
+                memory, shadow = self._region_memory(region, bases[region], base_bytes[region])
                 regions.append(memory)
                 defined.append(shadow)
             if not self._fed.goes_on(self._launches):
                 self._shadow.before_launch(self.options.checks)
-            for row in self._fed.come(self._launches):
-                self._shadow.define(row)
+            for row in self._fed.arriving_rows(self._launches):
+                self._shadow.define_slot(row)
             launch = self._launches
             self._launches += 1
             if self.between is not None:
                 self.between()
             observed = self.watch is not None or self.between is not None
-            observer = partial(self._observe, launch) if observed else None
+            observer = partial(self._observe_step, launch) if observed else None
             stats = self._model.run(words, regions, defined if self.options.checks else None, observer=observer)
             if not self._fed.goes_on(self._launches):
                 self._shadow.after_launch()
@@ -380,13 +382,13 @@ class LocalRunner:
             return _FAILED
         return 0
 
-    def _observe(self, launch: int, step: DecodedStep, bound: Bound) -> None:
+    def _observe_step(self, launch: int, step: DecodedStep, bound: Bound) -> None:
         if self.watch is not None:
-            self.watch.npu(launch, step, bound)
+            self.watch.see_npu(launch, step, bound)
         if self.between is not None:
             self.between()
 
-    def _region(
+    def _region_memory(
         self, region: int, base: int | None, size: int
     ) -> tuple[npt.NDArray[np.uint8] | None, npt.NDArray[np.bool_] | None]:
         """The memory behind one base pointer: a pool itself, or the constants inside the C code."""

@@ -67,7 +67,7 @@ class Sanitizer:
         self._flags = [np.zeros(pool.size, np.uint8) for pool in self._pools]
         self._places = {p.buffer: p for p in plan.placements if p.pool in pools}
         self._buffers = {b.name: b for b in problem.buffers if b.name in self._places}
-        self._enter_callback = _ENTER(self._enter)
+        self._enter_callback = _ENTER(self._enter_call)
         self._error: Exception | None = None  # of ours, in a call from C
         rows = [
             _Pool(pool.ctypes.data, pool.size, flags.ctypes.data)
@@ -78,12 +78,12 @@ class Sanitizer:
             (_Pool * max(len(rows), 1))(*rows), len(rows), foreign, self._enter_callback
         )
 
-    def reset(self) -> None:
+    def clear_writers(self) -> None:
         """Nobody has written anything."""
         for flags in self._flags:
             flags[:] = 0
 
-    def define(self, pool: str, offset_bytes: int, size_bytes: int) -> None:
+    def define_bytes(self, pool: str, offset_bytes: int, size_bytes: int) -> None:
         """The caller has written a graph input or a state."""
         self._flags[self._names.index(pool)][offset_bytes : offset_bytes + size_bytes] |= WRITTEN
 
@@ -100,33 +100,33 @@ class Sanitizer:
         if pointer:
             raise SanitizerError(self._describe_finding(pointer.contents))
 
-    def _enter(self, number: int) -> None:
+    def _enter_call(self, number: int) -> None:
         try:
-            self._poison(number)
+            self._poison_others(number)
         except Exception as error:  # C cannot hand it on
             self._error = error
 
-    def _poison(self, number: int) -> None:
+    def _poison_others(self, number: int) -> None:
         """Call `number` of the program begins: what is not its own is poisoned."""
         for flags in self._flags:
             flags &= WRITTEN
         if number >= 0 and not self._calls:  # the owners of buffers are not known
             for name in self._places:
-                self._bytes(name)[:] |= READABLE | WRITABLE
+                self._buffer_bytes(name)[:] |= READABLE | WRITABLE
         if number == INIT:
             for name, buffer in self._buffers.items():
                 if buffer.kind is BufferKind.RESIDENT:
-                    self._bytes(name)[:] |= WRITABLE
+                    self._buffer_bytes(name)[:] |= WRITABLE
         if not 0 <= number < len(self._calls) or self._calls[number].agent is not Agent.HOST:
             return
         call = self._calls[number]
-        own = self._own(call)
+        own = self._own_buffers(call)
         for name, allowed in own.items():
-            self._bytes(name)[:] |= allowed
+            self._buffer_bytes(name)[:] |= allowed
         for name in own.keys() - set(call.reads):
-            self._forget(name, call)
+            self._forget_buffer(name, call)
 
-    def _own(self, call: Call) -> dict[str, int]:
+    def _own_buffers(self, call: Call) -> dict[str, int]:
         """Buffers that a call may access, and how."""
         found = dict.fromkeys(call.reads, READABLE) | dict.fromkeys(call.writes, READABLE | WRITABLE)
         first, last = call.points
@@ -136,7 +136,7 @@ class Sanitizer:
                 found[buffer.name] = READABLE | WRITABLE
         return {name: allowed for name, allowed in found.items() if name in self._places}
 
-    def _forget(self, name: str, call: Call) -> None:
+    def _forget_buffer(self, name: str, call: Call) -> None:
         """The content of a buffer that begins to live in this call is undefined, but where others live in its bytes."""
         first, last = call.points
         buffer, place = self._buffers[name], self._places[name]
@@ -149,9 +149,9 @@ class Sanitizer:
             if there.pool == place.pool and (other.name in call.reads or _lives_before(other, first)):
                 low, high = max(there.offset_bytes, start), min(there.offset_bytes + other.size_bytes, stop)
                 fresh[max(low - start, 0) : max(high - start, 0)] = False
-        self._bytes(name)[fresh] &= ~WRITTEN & 0xFF
+        self._buffer_bytes(name)[fresh] &= ~WRITTEN & 0xFF
 
-    def _bytes(self, name: str) -> npt.NDArray[np.uint8]:
+    def _buffer_bytes(self, name: str) -> npt.NDArray[np.uint8]:
         place = self._places[name]
         first = place.offset_bytes
         return self._flags[self._names.index(place.pool)][first : first + self._buffers[name].size_bytes]
@@ -162,18 +162,18 @@ class Sanitizer:
         text = (finding.text or b"").decode(errors="replace")
         if finding.kind == _UNDEFINED:
             return f"{who}: {text}, which C leaves undefined ({_source_line(finding)})"
-        does = f"{'writes' if finding.is_write else 'reads'} {_bytes(finding.size)}"
+        does = f"{'writes' if finding.is_write else 'reads'} {_bytes_text(finding.size)}"
         for index, pool in enumerate(self._pools):
             offset = finding.address - pool.ctypes.data
             if -len(pool) - 4096 < offset < 2 * len(pool) + 4096:
                 where = f"byte {offset} of pool {self._names[index]}"
                 if finding.kind == _UNWRITTEN:
-                    return f"{who} {does} at {where} that was never written: {self._whose(index, offset, call)}"
-                return f"{who} {does} at {where}, which it may not: {self._whose(index, offset, call)}"
+                    return f"{who} {does} at {where} that was never written: {self._owners_text(index, offset, call)}"
+                return f"{who} {does} at {where}, which it may not: {self._owners_text(index, offset, call)}"
         behind = f" behind constant {text}" if text else ""
         return f"{who} {does} at address {finding.address:#x}{behind}, outside of all pools and constants"
 
-    def _whose(self, index: int, offset: int, call: Call | None) -> str:
+    def _owners_text(self, index: int, offset: int, call: Call | None) -> str:
         """Buffers that the byte is of, and the step's buffers next to it."""
         pool = self._names[index]
         point = call.points[0] if call is not None else 0
@@ -184,15 +184,15 @@ class Sanitizer:
                 continue
             if start <= offset < start + size and self._buffers[name].lives_at(point):
                 here.append(f"byte {offset - start} of {name}")
-            elif call is not None and name in self._own(call):
+            elif call is not None and name in self._own_buffers(call):
                 distance = offset - start - size + 1 if offset >= start else start - offset
                 near.append((distance, name, "behind" if offset >= start else "before"))
         near.sort()
-        own = f"{_bytes(near[0][0])} {near[0][2]} its own {near[0][1]}" if near else "none of its own is near"
+        own = f"{_bytes_text(near[0][0])} {near[0][2]} its own {near[0][1]}" if near else "none of its own is near"
         return f"it is {' and '.join(here) or 'of no live buffer'}; {own}"
 
 
-def _bytes(count: int) -> str:
+def _bytes_text(count: int) -> str:
     return "1 byte" if count == 1 else f"{count} bytes"
 
 

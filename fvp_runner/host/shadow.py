@@ -66,15 +66,15 @@ class PoolShadows:
         for flags, writers in zip(self.defined, self._writers, strict=True):
             flags[:], writers[:] = False, 0
 
-    def begin(self) -> None:
+    def begin_run(self) -> None:
         self._next = 0
-        self._remember()
+        self._remember_writers()
 
-    def define(self, slot: TensorSlot) -> None:
+    def define_slot(self, slot: TensorSlot) -> None:
         """The caller has written a graph input or a state."""
-        self._define(self._index[slot.pool], slot.offset_bytes, slot.offset_bytes + slot.size_bytes)
+        self._define_bytes(self._index[slot.pool], slot.offset_bytes, slot.offset_bytes + slot.size_bytes)
 
-    def initialised(self, written: Sequence[npt.NDArray[np.bool_]]) -> None:
+    def define_constants(self, written: Sequence[npt.NDArray[np.bool_]]) -> None:
         """The bytes that `<name>_init` has written; `UnwrittenInputError` where resident constants are not whole."""
         for name, (pool, start, stop) in self._where.items():
             if self._buffers[name].kind is not BufferKind.RESIDENT:
@@ -83,13 +83,13 @@ class PoolShadows:
             if unknown.size:
                 raise UnwrittenInputError(
                     f"{self._artifact.name}_init leaves {unknown.size} of {stop - start} bytes of the resident "
-                    f"constants {name} unwritten; {self._first(pool, start, int(unknown[0]))}"
+                    f"constants {name} unwritten; {self._first_byte_text(pool, start, int(unknown[0]))}"
                 )
-            self._define(pool, start, stop)
+            self._define_bytes(pool, start, stop)
 
-    def _define(self, pool: int, start: int, stop: int) -> None:
+    def _define_bytes(self, pool: int, start: int, stop: int) -> None:
         self.defined[pool][start:stop] = True
-        self._writers[pool][start:stop] = self._given.get((pool, start), 0)
+        self._writers[pool][start:stop] = self._caller_slots.get((pool, start), 0)
 
     def before_launch(self, checks: bool) -> None:
         """Account for the host operators that ran since the last NPU call."""
@@ -99,7 +99,7 @@ class PoolShadows:
             self._host_call(self._next, checks)
             ran_on_host = True
             self._next += 1
-        for flags, fresh in zip(self.defined, self._fresh(self._next), strict=True):
+        for flags, fresh in zip(self.defined, self._fresh_spans(self._next), strict=True):
             for start, stop in fresh:
                 flags[start:stop] = False
         self._next += 1
@@ -111,12 +111,12 @@ class PoolShadows:
         """The NPU is done; from here on a changed byte is the host's doing."""
         calls = self._artifact.calls
         if self._next <= len(calls):
-            for _, writes in self._steps[self._next - 1]:
-                self._mark(writes)
+            for _, writes in self._step_accesses[self._next - 1]:
+                self._mark_writes(writes)
         if not calls or (self._next < len(calls) and calls[self._next].agent is Agent.HOST):
-            self._remember()
+            self._remember_writers()
 
-    def finish(self) -> None:
+    def finish_run(self) -> None:
         """Account for the host operators after the last NPU call, and for the caller, which reads the outputs."""
         while self._next < len(self._artifact.calls):
             call = self._artifact.calls[self._next]
@@ -131,13 +131,13 @@ class PoolShadows:
                     self._check_writer("the caller", known.buffer, access)
 
     @cached_property
-    def _given(self) -> dict[tuple[int, int], int]:
+    def _caller_slots(self) -> dict[tuple[int, int], int]:
         """The numbers of inputs and states, by pool and offset."""
         given = (name for name in self._where if self._buffers[name].kind in _GIVEN)
         return {self._where[name][:2]: self._number[name] for name in given}
 
     @cached_property
-    def _steps(self) -> list[list[tuple[list[_Named], list[_Named]]]]:
+    def _step_accesses(self) -> list[list[tuple[list[_Named], list[_Named]]]]:
         """Of each call, what its steps read and write in pools."""
         points: dict[int, tuple[list[_Named], list[_Named]]] = {}
         for known in self._artifact.problem.accesses:
@@ -154,10 +154,10 @@ class PoolShadows:
             # What a call also writes (scratch, states) it may write before it reads.
             if name not in call.writes and name in self._where:
                 self._check_read(call, name)
-        for reads, writes in self._steps[number]:
+        for reads, writes in self._step_accesses[number]:
             for name, access in reads if checks else ():
                 self._check_writer(f"host operator {call.function}", name, access)
-            self._mark(writes)
+            self._mark_writes(writes)
         for name in call.writes:
             if name in self._where:
                 pool, start, stop = self._where[name]
@@ -169,13 +169,13 @@ class PoolShadows:
         if unknown.size:
             raise UnwrittenInputError(
                 f"host operator {call.function} reads {unknown.size} of {stop - start} bytes of buffer {name} that "
-                f"nothing wrote; {self._first(pool, start, int(unknown[0]))}"
+                f"nothing wrote; {self._first_byte_text(pool, start, int(unknown[0]))}"
             )
 
     def _check_writer(self, reader: str, name: str, access: BufferAccess) -> None:
         """`UnwrittenInputError` unless the buffer itself, or one of its alias group, wrote these bytes last."""
         pool, start, _ = self._where[name]
-        for view, first, stride in self._views(name, access):
+        for view, first, stride in self._access_views(name, access):
             wrong = view != self._number[name]
             if not wrong.any():
                 continue
@@ -184,22 +184,22 @@ class PoolShadows:
             whose = f"that buffer {writer} wrote last" if writer else "that nothing wrote"
             raise UnwrittenInputError(
                 f"{reader} reads {int(np.count_nonzero(wrong))} of {view.size} bytes of buffer {name} {whose}; "
-                f"{self._first(pool, start, first + row * stride + column - start)}"
+                f"{self._first_byte_text(pool, start, first + row * stride + column - start)}"
             )
 
-    def _first(self, pool: int, start: int, byte: int) -> str:
+    def _first_byte_text(self, pool: int, start: int, byte: int) -> str:
         """Where a wrong byte of the buffer at `start` is, and what to do."""
         return (
             f"the first is its byte {byte}, byte {start + byte} of pool {self._artifact.run_pools[pool].name}; "
             "check plan.json with npu-memplan verify, and compile the model again"
         )
 
-    def _mark(self, writes: Sequence[_Named]) -> None:
+    def _mark_writes(self, writes: Sequence[_Named]) -> None:
         for name, access in writes:
-            for view, _, _ in self._views(name, access):
+            for view, _, _ in self._access_views(name, access):
                 view[...] = self._number[name]
 
-    def _views(self, name: str, access: BufferAccess) -> Iterator[tuple[npt.NDArray[np.int32], int, int]]:
+    def _access_views(self, name: str, access: BufferAccess) -> Iterator[tuple[npt.NDArray[np.int32], int, int]]:
         """The writers of an access, run by run: [pieces, bytes], the first byte in the pool, from piece to piece."""
         pool, start, stop = self._where[name]
         writers = self._writers[pool]
@@ -212,7 +212,7 @@ class PoolShadows:
                 stride,
             )
 
-    def _fresh(self, number: int) -> Sequence[Spans]:
+    def _fresh_spans(self, number: int) -> Sequence[Spans]:
         """By pool, the bytes of what begins to live in an NPU call, but for those in which something was before."""
         if not self._artifact.problem.accesses:
             return ((),) * len(self._pools)  # a plan by hand does not say what is written where
@@ -233,7 +233,7 @@ class PoolShadows:
             self._fresh_of[number] = [subtract(merged(born), merged(old)) for born, old in both]
         return self._fresh_of[number]
 
-    def _remember(self) -> None:
+    def _remember_writers(self) -> None:
         for before, pool in zip(self._before, self._pools, strict=True):
             before[:] = pool
 

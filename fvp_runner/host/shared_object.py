@@ -25,7 +25,7 @@ from npu_memplan.process.programs import run_program
 
 from ..base import RunnerError, RunnerMissingError
 from ..process import read_output
-from .instrumented import instrumented
+from .instrumented import instrument_sources
 
 # Warnings are errors: the C that users put into their own builds has to be clean.
 # No fused multiply-add: host and target must round alike. Pools hold values of many types.
@@ -102,7 +102,7 @@ class SharedObject:
         """`<name>_reset`, which programs with states have."""
         self._library[f"{self._name}_reset"](pointers)
 
-    def init(self, pointers: Any) -> int:
+    def init_constants(self, pointers: Any) -> int:
         """`<name>_init`, which programs with resident constants have."""
         try:
             function = self._library[f"{self._name}_init"]
@@ -114,13 +114,13 @@ class SharedObject:
         function.restype = ctypes.c_int32
         return int(function(pointers) if self._guard is None else self._guard(function, pointers, INIT))
 
-    def sanitized(self) -> Any:
+    def sanitizer_functions(self) -> Any:
         """The functions of `sanitizer.c`, with which it was built; runs and steps go through them from here on."""
         self._guard = self._library.npu_memplan_sanitizer_run
         self._guard.restype = ctypes.c_int32
         return self._library
 
-    def step(self, symbol: str, pointers: Any, number: int) -> int:
+    def run_step(self, symbol: str, pointers: Any, number: int) -> int:
         """One of the functions that `<name>_run` calls, its call `number`."""
         function = self._library[symbol]
         function.restype = ctypes.c_int32
@@ -162,7 +162,7 @@ def compiler_version() -> str:
     return "" if command is None else read_output([*command, "--version"]).first_line or command[0]
 
 
-def build(
+def build_library(
     directory: Path,
     artifact: Artifact,
     progress: Callable[[str], None] | None = None,
@@ -194,17 +194,17 @@ def build(
         included = [f"-Wa,-I,{folder}"] if any(folder.glob("*.bin")) else []
         if sanitize:
             plain = [flag for flag in FLAGS if flag != "-shared"]
-            made = instrumented(command, name, sources, temporary, plain)
+            made = instrument_sources(command, name, sources, temporary, plain)
             for one in made.lines:
-                _compile(one, directory, temporary, timeout_s)
+                _run_compiler(one, directory, temporary, timeout_s)
             sources = list(made.inputs)
         line = [*command, *FLAGS, f"-I{folder}", *included, *map(str, sources), str(forward), "-o", str(target), "-lm"]
-        _compile(line, directory, temporary, timeout_s)
+        _run_compiler(line, directory, temporary, timeout_s)
         # A loaded object stays valid when its file goes.
         return SharedObject(target, name)
 
 
-def _compile(line: Sequence[str], directory: Path, temporary: Path, timeout_s: float) -> None:
+def _run_compiler(line: Sequence[str], directory: Path, temporary: Path, timeout_s: float) -> None:
     try:
         done = run_program(line, temporary, timeout_s)
     except subprocess.TimeoutExpired:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.time import MemoryMap
 
-from .bound.kernels import Bound, DecodedConstants, bind
+from .bound.kernels import Bound, DecodedConstants, bind_step
 from .bound.memory import Dma, FeatureMapAccess, RegionMemory, Shadow
 from .checks import hazards
 from .checks.hazards import Schedule
@@ -70,14 +70,14 @@ class NpuModel:
         self.accelerator = accelerator
         self._where = where
         self.checks = checks
-        self._decoded = lru_cache(_REMEMBERED)(self._decode)
+        self._decoded = lru_cache(_REMEMBERED)(self._decode_stream)
         self._latest: tuple[Sequence[int], _Prepared] | None = None
 
-    def prepare(self, words: Sequence[int]) -> DecodedStream:
+    def prepare_stream(self, words: Sequence[int]) -> DecodedStream:
         """Decode and check a stream (without its container); remembered by content."""
-        return self._prepare(words).program
+        return self._prepare_words(words).program
 
-    def _prepare(self, words: Sequence[int]) -> _Prepared:
+    def _prepare_words(self, words: Sequence[int]) -> _Prepared:
         if self._latest is not None and self._latest[0] is words and isinstance(words, tuple):
             return self._latest[1]
         try:
@@ -88,19 +88,19 @@ class NpuModel:
         self._latest = (words, prepared)
         return prepared
 
-    def _decode(self, stream: bytes) -> _Prepared:
+    def _decode_stream(self, stream: bytes) -> _Prepared:
         try:
-            program = DecodedStream.decode(np.frombuffer(stream, np.uint32).tolist(), self.accelerator)
+            program = DecodedStream.decode_words(np.frombuffer(stream, np.uint32).tolist(), self.accelerator)
             timing: tuple[str, ...] = ()
             if self.checks:
                 hazards.check_in_place(program)
                 hazards.check_waits(program)
                 timing = hazards.check_blockdep(program)
-            spent = program.estimate(self._where)
+            spent = program.estimate_time(self._where)
             beats = (spent.beats(0, False), spent.beats(0, True), spent.beats(1, False), spent.beats(1, True))
             return _Prepared(program, RunStats(spent.total, len(program.steps), beats, program.messages, timing), {})
         except _FAULTS as error:
-            raise _fault(error) from error
+            raise _model_fault(error) from error
 
     def run(
         self,
@@ -117,8 +117,10 @@ class NpuModel:
         uninitialised reads and marks what it writes. `observer` is called after each operation.
         Raises subclasses of `NpuModelError`.
         """
-        prepared = self._prepare(words)
-        self._execute(self._bind(prepared, regions, defined), prepared.program, None, self.checks, observer)
+        prepared = self._prepare_words(words)
+        self._execute_program(
+            self._bind_steps(prepared, regions, defined), prepared.program, None, self.checks, observer
+        )
         return prepared.stats
 
     def fuzz_schedule(
@@ -136,13 +138,13 @@ class NpuModel:
         before = [r.copy() for r in writable]
         stats = self.run(words, regions, defined)
         after = [r.copy() for r in writable]
-        prepared = self._prepare(words)
-        program, binding = prepared.program, self._bind(prepared, regions, defined)
+        prepared = self._prepare_words(words)
+        program, binding = prepared.program, self._bind_steps(prepared, regions, defined)
         try:
-            for schedule in Schedule.adversarial(count):
+            for schedule in Schedule.adversarial_schedules(count):
                 for region, content in zip(writable, before, strict=True):
                     region[:] = content
-                self._execute(binding, program, schedule, False, None)
+                self._execute_program(binding, program, schedule, False, None)
                 for region, content in zip(writable, after, strict=True):
                     if not np.array_equal(region, content):
                         at = int(np.argmax(region != content))
@@ -157,25 +159,25 @@ class NpuModel:
                 region[:] = content
         return stats
 
-    def _bind(
+    def _bind_steps(
         self, prepared: _Prepared, regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None
     ) -> _Binding:
-        key = (tuple(map(_identity, regions)), None if defined is None else tuple(map(_identity, defined)))
+        key = (tuple(map(_array_identity, regions)), None if defined is None else tuple(map(_array_identity, defined)))
         binding = prepared.binding
         if binding is None or binding.key != key:
             _check_regions(regions, defined)
             memory = RegionMemory(self.accelerator, regions, defined)
             try:
                 bound = {
-                    index: bind(step, memory, self.checks, prepared.constants.setdefault(index, []))
+                    index: bind_step(step, memory, self.checks, prepared.constants.setdefault(index, []))
                     for index, step in enumerate(prepared.program.steps)
                 }
             except _FAULTS as error:
-                raise _fault(error) from error
+                raise _model_fault(error) from error
             binding = prepared.binding = _Binding(key, memory, bound, (*regions, *(defined or ())))
         return binding
 
-    def _execute(
+    def _execute_program(
         self,
         binding: _Binding,
         program: DecodedStream,
@@ -185,7 +187,7 @@ class NpuModel:
     ) -> None:
         memory, bound, result = binding.memory, binding.bound, _Result()
         memory.reset()
-        order = program.path(result) if schedule is None else schedule.order(program, result)
+        order = program.executed_commands(result) if schedule is None else schedule.ordered_steps(program, result)
         for step in order:
             if not isinstance(step, DecodedStep):
                 continue
@@ -196,7 +198,7 @@ class NpuModel:
                     hazards.overwrite_tables(memory, step)
                 operation.run()
             except _FAULTS as error:
-                raise _fault(error) from error
+                raise _model_fault(error) from error
             if isinstance(operation, Dma):
                 operation.mark_defined()
             else:
@@ -218,14 +220,14 @@ class _Result:
         return bool(self.kernel.array.any())
 
 
-def _fault(error: BaseException) -> ModelFaultError:
+def _model_fault(error: BaseException) -> ModelFaultError:
     """No stream may surface an error of numpy or Python: what slips through is a fault of the model."""
     return ModelFaultError(
         f"the NPU model failed on this stream ({type(error).__name__}: {error}); please report it with the stream"
     )
 
 
-def _identity(array: NDArray[Any] | None) -> Any:
+def _array_identity(array: NDArray[Any] | None) -> Any:
     return None if array is None else (array.__array_interface__["data"], array.size)
 
 

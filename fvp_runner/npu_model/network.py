@@ -116,11 +116,11 @@ class NetworkModel:
         # Per call: inputs and outputs (tensor, region, offset) that are outside the arena and are copied.
         self._pooled: dict[int, tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]] = {}
         for call in network.npu_calls:
-            self._bind(call)
+            self._bind_call(call)
         self._starts = dict(self._made_once())
         self.reset()
 
-    def _place(self, index: int) -> _Place:
+    def _tensor_place(self, index: int) -> _Place:
         place = self._places.get(index)
         if place is None:
             tensor = self.network.tensors[index]
@@ -136,7 +136,7 @@ class NetworkModel:
             self._places[index] = place
         return place
 
-    def _bind(self, call: NpuCall) -> None:
+    def _bind_call(self, call: NpuCall) -> None:
         constants = np.ascontiguousarray(call.read_only)
         arena, arena_shadow = self.arena[: call.scratch_bytes], self._arena_shadow[: call.scratch_bytes]
         regions: list[Bytes | None] = [constants, arena, arena]
@@ -179,11 +179,11 @@ class NetworkModel:
                 self._places[index] = _Place(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
                 self._pooled[call.index][direction].append((index, region, offset))
 
-    def _exchange(self, call: NpuCall, direction: int) -> None:
+    def _copy_tensors(self, call: NpuCall, direction: int) -> None:
         """Copy inputs (0) into the regions of their own, or outputs (1) out of them."""
         regions, shadows = self._regions[call.index]
         for index, region, offset in self._pooled[call.index][direction]:
-            place, data, shadow = self._place(index), regions[region], shadows[region]
+            place, data, shadow = self._tensor_place(index), regions[region], shadows[region]
             assert data is not None
             assert shadow is not None
             there = slice(offset, offset + place.data.size)
@@ -195,7 +195,7 @@ class NetworkModel:
     def reset(self) -> None:
         """State tensors back to what they start with, host operators to their initial state."""
         for index in self.network.states:
-            tensor, place = self.network.tensors[index], self._place(index)
+            tensor, place = self.network.tensors[index], self._tensor_place(index)
             place.data[:] = self._starts.get(index, tensor.start())
             place.shadow[:] = True
         for host in self._hosts.values():
@@ -216,14 +216,14 @@ class NetworkModel:
                         tensor = self.network.tensors[read[state]]
                         yield state, arena[tensor.arena_offset : tensor.arena_offset + tensor.size_bytes]
 
-    def value(self, index: int) -> NDArray[Any]:
+    def tensor_value(self, index: int) -> NDArray[Any]:
         """What tensor `index` holds now, as a copy in its own type and shape."""
         tensor = self.network.tensors[index]
-        value: NDArray[Any] = self._place(index).data.copy().view(tensor.dtype).reshape(tensor.shape)
+        value: NDArray[Any] = self._tensor_place(index).data.copy().view(tensor.dtype).reshape(tensor.shape)
         return value
 
-    def _set(self, index: int, value: NDArray[Any]) -> None:
-        place = self._place(index)
+    def _set_tensor(self, index: int, value: NDArray[Any]) -> None:
+        place = self._tensor_place(index)
         if value.nbytes != place.data.size:
             name, kind = self.network.tensors[index].name, f"{value.dtype}{list(value.shape)}"
             raise NpuModelError(
@@ -242,37 +242,37 @@ class NetworkModel:
         Raises `NetworkInputError` for inputs that do not fit, and all errors of `NpuModel.run`.
         """
         network = self.network
-        states = {i: self.value(i) for i in network.states}
+        states = {i: self.tensor_value(i) for i in network.states}
         if self.checks:
-            self._forget()
+            self._forget_tensors()
             for index, value in states.items():
-                self._set(index, value)
-        for index, value in zip(network.inputs, self._fitting(inputs), strict=True):
-            self._set(index, value)
+                self._set_tensor(index, value)
+        for index, value in zip(network.inputs, self._fit_inputs(inputs), strict=True):
+            self._set_tensor(index, value)
         stats = []
         for operator in network.operators:
             if isinstance(operator, CpuOperator) and operator.name in OF_VARIABLES:
                 for source, target in moved(operator):
                     self._check_defined(source, f"CPU operator {operator.index} ({operator.name}) reads")
-                    self._set(target, self.value(source))
+                    self._set_tensor(target, self.tensor_value(source))
                 continue
             if isinstance(operator, CpuOperator):
                 host = self._hosts[operator.index]
                 for index in host.network.inputs:
                     self._check_defined(index, f"CPU operator {operator.index} ({operator.name}) reads")
-                made = host.step([self.value(i) for i in host.network.inputs])
+                made = host.step([self.tensor_value(i) for i in host.network.inputs])
                 for index, value in zip(host.network.outputs, made, strict=True):
-                    self._set(index, value)
+                    self._set_tensor(index, value)
                 continue
-            stats.append(self._call(operator, observer, fuzz_schedules))
+            stats.append(self._run_call(operator, observer, fuzz_schedules))
         for index in network.outputs:
             self._check_defined(index, "the network's output is")
         kernels = sorted({host.what for host in self._hosts.values()}, reverse=True)
-        return NetworkRun(tuple(self.value(i) for i in network.outputs), tuple(stats), tuple(kernels))
+        return NetworkRun(tuple(self.tensor_value(i) for i in network.outputs), tuple(stats), tuple(kernels))
 
     def _check_defined(self, index: int, user: str) -> None:
         """`UninitialisedReadError` when tensor `index` has bytes that were never written."""
-        shadow = self._place(index).shadow
+        shadow = self._tensor_place(index).shadow
         if self.checks and not shadow.all():
             name, missing = self.network.tensors[index].name, int(np.count_nonzero(~shadow))
             raise UninitialisedReadError(
@@ -280,7 +280,7 @@ class NetworkModel:
                 f"the first at offset {int(np.argmin(shadow)):#x}"
             )
 
-    def _forget(self) -> None:
+    def _forget_tensors(self) -> None:
         """Nothing but constants is defined when an inference starts."""
         self._arena_shadow[:] = False
         for call in self.network.npu_calls:
@@ -289,21 +289,21 @@ class NetworkModel:
                 if shadow is not None and region not in constant:
                     shadow[:] = False
 
-    def _call(self, call: NpuCall, observer: CallObserver | None, fuzz_schedules: int) -> RunStats:
+    def _run_call(self, call: NpuCall, observer: CallObserver | None, fuzz_schedules: int) -> RunStats:
         name = call.accelerator.name
         model = self._models.setdefault(name, NpuModel(call.accelerator, self.checks, self._where))
         regions, shadows = self._regions[call.index]
         given = shadows if self.checks else None
-        self._exchange(call, 0)
+        self._copy_tensors(call, 0)
         if fuzz_schedules:
             stats = model.fuzz_schedule(call.words, regions, fuzz_schedules, given)
         else:
             watch = None if observer is None else partial(observer, call)
             stats = model.run(call.words, regions, given, observer=watch)
-        self._exchange(call, 1)
+        self._copy_tensors(call, 1)
         return stats
 
-    def _fitting(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def _fit_inputs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         expected = [self.network.tensors[i] for i in self.network.inputs]
         if len(inputs) != len(expected):
             names = ", ".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in expected)
@@ -365,12 +365,12 @@ class LayerRecorder:
     def __call__(self, call: NpuCall, step: DecodedStep, bound: Bound) -> None:
         if isinstance(bound, Dma):
             return
-        self.written.append(Written(*seen(step, bound, call.index)))
+        self.written.append(Written(*kernel_output(step, bound, call.index)))
 
 
-def seen(step: DecodedStep, bound: Kernel, call: int) -> tuple[str, Array, int]:
+def kernel_output(step: DecodedStep, bound: Kernel, call: int) -> tuple[str, Array, int]:
     """Name, output and zero point of a kernel of NPU call number `call` that has ended, for `Written`."""
-    where = step.registers.where + (f" of NPU call {call}" if call else "")
+    where = step.registers.op_text + (f" of NPU call {call}" if call else "")
     return where, np.array(bound.output.map.array), bound.output.spec.layout.zero_point
 
 
@@ -392,7 +392,7 @@ def compare_layers(
             if part.values.size == whole.size and np.array_equal(part.values.reshape(-1), whole.reshape(-1)):
                 seen[index][...] = matched = True
                 continue
-            box = _place(part.values, whole)
+            box = _find_part(part.values, whole)
             if box is not None:
                 seen[index][box] = matched = True
         if matched or not blame:
@@ -400,7 +400,7 @@ def compare_layers(
         for index, whole in wholes.items():
             if not same_form(part.values, part.zero_point, whole, network.tensors[index]):
                 continue
-            share, box = closest(part.values, whole)
+            share, box = closest_part(part.values, whole)
             if share == 1.0:
                 seen[index][box if box is not None else ...] = True
                 claims.pop(position, None)
@@ -412,7 +412,7 @@ def compare_layers(
     blamed = {index: position for position, (_, index, _) in reversed(claims.items())}
     for index, values in layers.items():
         if index in blamed and index not in equal:
-            first = _difference(network.tensors[index], values, written[blamed[index]], claims[blamed[index]][2])
+            first = _layer_difference(network.tensors[index], values, written[blamed[index]], claims[blamed[index]][2])
             break
     return LayerReport(len(layers), len(equal), first)
 
@@ -432,7 +432,7 @@ def same_form(values: Array, zero_point: int, whole: Array, tensor: Tensor) -> b
     )
 
 
-def _place(part: Array, whole: Array) -> tuple[slice, slice, slice] | None:
+def _find_part(part: Array, whole: Array) -> tuple[slice, slice, slice] | None:
     """Where `part` occurs in `whole`; None when nowhere."""
     room = [n - m + 1 for n, m in zip(whole.shape, part.shape, strict=True)]
     if min(room) < 1 or part.size < 2:
@@ -449,7 +449,7 @@ def _place(part: Array, whole: Array) -> tuple[slice, slice, slice] | None:
     return None
 
 
-def closest(part: Array, whole: Array) -> tuple[float, tuple[slice, slice, slice] | None]:
+def closest_part(part: Array, whole: Array) -> tuple[float, tuple[slice, slice, slice] | None]:
     """(largest share of equal elements of `part` in `whole`, where); None: element by element in memory order."""
     if part.size == whole.size:
         return float(np.mean(part.reshape(-1) == whole.reshape(-1))), None
@@ -468,7 +468,7 @@ def _align_sizes(total: int, size: int) -> list[int]:
     return sorted({*range(0, total - size + 1, size), total - size})
 
 
-def _difference(tensor: Tensor, values: Array, part: Written, box: Any) -> LayerDifference:
+def _layer_difference(tensor: Tensor, values: Array, part: Written, box: Any) -> LayerDifference:
     whole = as_map(values)
     got = part.values.reshape(whole.shape) if box is None else part.values
     expected = whole if box is None else whole[box]
@@ -490,7 +490,7 @@ def _difference(tensor: Tensor, values: Array, part: Written, box: Any) -> Layer
     )
 
 
-def title(step: DecodedStep) -> str:
+def step_title(step: DecodedStep) -> str:
     """A short name: what the operation does, and its output."""
     spec = step.spec
     if isinstance(spec, DmaSpec):
@@ -507,7 +507,7 @@ def title(step: DecodedStep) -> str:
     return f"{'DEPTHWISE' if spec.depthwise else 'CONV'} {kernel} {shape}"
 
 
-def details(step: DecodedStep, call: int) -> dict[str, Any]:
+def step_details(step: DecodedStep, call: int) -> dict[str, Any]:
     spec = step.spec
     found: dict[str, Any] = {
         "call": call,
@@ -528,7 +528,7 @@ def details(step: DecodedStep, call: int) -> dict[str, Any]:
     return found
 
 
-def trace(network: Network, where: MemoryMap | None = None) -> str:
+def trace_json(network: Network, where: MemoryMap | None = None) -> str:
     """The whole network as JSON text; `where`: the memories (None: those of the accelerator's default system)."""
     calls = [(call.index, call.words, call.accelerator) for call in network.npu_calls]
     return json.dumps(trace_of(network.name, calls, where))
@@ -539,10 +539,17 @@ def trace_of(
 ) -> dict[str, Any]:
     """(index, command stream, NPU) of each call, one after the other."""
 
-    def launches() -> Iterator[tuple[Estimate, Described]]:
+    def described_launches() -> Iterator[tuple[Estimate, Described]]:
         for index, words, accelerator in calls:
-            program = DecodedStream.decode(words, accelerator)
-            yield program.estimate(where), [(title(step), details(step, index)) for step in program.steps]
+            program = DecodedStream.decode_words(words, accelerator)
+            yield (
+                program.estimate_time(where),
+                [(step_title(step), step_details(step, index)) for step in program.steps],
+            )
 
     unit = "one microsecond is one estimated NPU cycle"
-    return {"traceEvents": [*lanes(name, launches(), 1)], "displayTimeUnit": "ms", "otherData": {"time": unit}}
+    return {
+        "traceEvents": [*lanes(name, described_launches(), 1)],
+        "displayTimeUnit": "ms",
+        "otherData": {"time": unit},
+    }

@@ -48,7 +48,7 @@ class KeptStates(ABC):
         """Outputs for `inputs`, in the network's order and types, with states as the last inference left them."""
 
     @abstractmethod
-    def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
+    def layer_values(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
         """Tensor index -> value, of every tensor an operator of the network makes."""
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
@@ -62,10 +62,10 @@ class Interpreted(KeptStates):
 
     def __init__(self, model: bytes, network: Network) -> None:
         super().__init__(model, network)
-        self._interpreter = self._opened()
+        self._interpreter = self._open_interpreter()
 
     @abstractmethod
-    def _opened(self, preserve: bool = False) -> Any:
+    def _open_interpreter(self, preserve: bool = False) -> Any:
         """A fresh interpreter; with `preserve` every tensor can be read after it ran."""
 
     @abstractmethod
@@ -73,27 +73,27 @@ class Interpreted(KeptStates):
         """The interpreter's own reset, which covers variable tensors only."""
 
     @abstractmethod
-    def _invoke(self, interpreter: Any, inputs: list[NDArray[Any]]) -> list[Any]:
+    def _invoke_interpreter(self, interpreter: Any, inputs: list[NDArray[Any]]) -> list[Any]:
         """The outputs for inputs that fit."""
 
     @abstractmethod
-    def _tensor(self, interpreter: Any, index: int) -> Any:
+    def _read_tensor(self, interpreter: Any, index: int) -> Any:
         """Any tensor of one that preserves them."""
 
     def reset(self) -> None:
         if any(o.is_custom or o.name in DONE_BEFORE for o in self.network.cpu_operators):
-            self._interpreter = self._opened()
+            self._interpreter = self._open_interpreter()
         else:
             self._reset_variables()
 
     def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        return tuple(map(np.array, self._invoke(self._interpreter, fitting_inputs(self.network, inputs))))
+        return tuple(map(np.array, self._invoke_interpreter(self._interpreter, fitting_inputs(self.network, inputs))))
 
-    def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
-        interpreter = self._opened(preserve=True)
-        self._invoke(interpreter, fitting_inputs(self.network, inputs))
+    def layer_values(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
+        interpreter = self._open_interpreter(preserve=True)
+        self._invoke_interpreter(interpreter, fitting_inputs(self.network, inputs))
         made = [index for operator in self.network.operators for index in operator.outputs if index >= 0]
-        return {index: np.array(self._tensor(interpreter, index)) for index in made}
+        return {index: np.array(self._read_tensor(interpreter, index)) for index in made}
 
 
 def tflite_source(model: bytes, name: str) -> Network:
@@ -135,7 +135,7 @@ class FrameworkReference(ABC):
         self._inputs = tuple(inputs)
 
     @abstractmethod
-    def _compute(self, inputs: Sequence[NDArray[Any]]) -> Any:
+    def _compute_outputs(self, inputs: Sequence[NDArray[Any]]) -> Any:
         """One result, or a sequence of them, of inputs that fit; each has `numpy()`."""
 
     def reset(self) -> None:
@@ -155,7 +155,7 @@ class FrameworkReference(ABC):
                 raise ReferenceRunError(
                     f"input {name} of {self.name} must be {dtype}{list(shape)}, but is {value.dtype}{list(value.shape)}"
                 )
-        found = self._compute([np.ascontiguousarray(value) for value in inputs])
+        found = self._compute_outputs([np.ascontiguousarray(value) for value in inputs])
         results = [found] if hasattr(found, "numpy") else list(found)
         return tuple(np.array(r.numpy()) for r in results)
 

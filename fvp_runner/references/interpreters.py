@@ -70,7 +70,7 @@ def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
         raise KernelError(f"tflite-micro cannot run {name}: {messages() or failure}") from failure
 
 
-def invoke(interpreter: Any, name: str) -> None:
+def invoke_once(interpreter: Any, name: str) -> None:
     """Run once; `KernelError` when a kernel refuses."""
     with _captured_messages() as messages:
         try:
@@ -120,7 +120,7 @@ class Reference(Interpreted):
     def __init__(self, model: bytes, name: str = "reference", network: Network | None = None) -> None:
         super().__init__(model, network or tflite_source(model, name))
 
-    def _opened(self, preserve: bool = False) -> Any:
+    def _open_interpreter(self, preserve: bool = False) -> Any:
         for operator in self.network.cpu_operators:
             position = _ENDS_THE_PROCESS.get(operator.name, len(operator.inputs))
             if position < len(operator.inputs) and operator.inputs[position] < 0:
@@ -130,13 +130,13 @@ class Reference(Interpreted):
     def _reset_variables(self) -> None:
         self._interpreter.reset()
 
-    def _invoke(self, interpreter: Any, inputs: list[NDArray[Any]]) -> list[Any]:
+    def _invoke_interpreter(self, interpreter: Any, inputs: list[NDArray[Any]]) -> list[Any]:
         for position, value in enumerate(inputs):
             interpreter.set_input(value, position)
-        invoke(interpreter, self.name)
+        invoke_once(interpreter, self.name)
         return [interpreter.get_output(i) for i in range(len(self.network.outputs))]
 
-    def _tensor(self, interpreter: Any, index: int) -> Any:
+    def _read_tensor(self, interpreter: Any, index: int) -> Any:
         return interpreter.GetTensor(index, 0)["tensor_data"]
 
 
@@ -185,7 +185,7 @@ class LiteRTReference(Interpreted):
     what = LITERT_NAME
     package = "ai-edge-litert"
 
-    def _opened(self, preserve: bool = False) -> Any:
+    def _open_interpreter(self, preserve: bool = False) -> Any:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
@@ -238,7 +238,7 @@ class LiteRTReference(Interpreted):
     def _reset_variables(self) -> None:
         self._interpreter.reset_all_variables()
 
-    def _invoke(self, interpreter: Any, inputs: list[NDArray[Any]]) -> list[Any]:
+    def _invoke_interpreter(self, interpreter: Any, inputs: list[NDArray[Any]]) -> list[Any]:
         for index, value in zip(self.network.inputs, inputs, strict=True):
             interpreter.set_tensor(index, value)
         try:
@@ -247,7 +247,7 @@ class LiteRTReference(Interpreted):
             raise ReferenceRunError(f"{LITERT_NAME} cannot run {self.name}: {error}") from error
         return [interpreter.get_tensor(index) for index in self.network.outputs]
 
-    def _tensor(self, interpreter: Any, index: int) -> Any:
+    def _read_tensor(self, interpreter: Any, index: int) -> Any:
         return interpreter.get_tensor(index)
 
 
@@ -276,19 +276,19 @@ class OwnReference(KeptStates):
         return
 
     def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        values = self.layers(inputs)
+        values = self.layer_values(inputs)
         return tuple(values[index] for index in self.network.outputs)
 
-    def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
+    def layer_values(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
         tensors = self.network.tensors
         values = {i: tensor.array() for i, tensor in enumerate(tensors) if tensor.data is not None}
         values |= dict(zip(self.network.inputs, fitting_inputs(self.network, inputs), strict=True))
         for operator in self.network.cpu_operators:
-            made = self._run(operator, [values[i] for i in operator.inputs if i >= 0])
+            made = self._run_operator(operator, [values[i] for i in operator.inputs if i >= 0])
             values |= dict(zip(operator.outputs, made, strict=True))
         return {i: values[i] for o in self.network.operators for i in o.outputs}
 
-    def _run(self, operator: CpuOperator, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    def _run_operator(self, operator: CpuOperator, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
         reference = own_reference(operator)
         assert reference is not None
         try:
@@ -325,7 +325,7 @@ def cut_part(data: bytes, network: Network, operators: Sequence[CpuOperator]) ->
     """
     import tflite
 
-    inputs, outputs = _boundary(network, operators)
+    inputs, outputs = _boundary_tensors(network, operators)
     patched = bytearray(data)
     patched += bytes(-len(patched) % 4)
     model = tflite.Model.GetRootAsModel(data, 0)
@@ -365,7 +365,7 @@ def _operator_names(network: Network, operators: Sequence[CpuOperator]) -> str:
     return f"a part of {counted(len(operators), 'operator')} from {operators[0].index} ({operators[0].name}) on"
 
 
-def _boundary(network: Network, operators: Sequence[CpuOperator]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _boundary_tensors(network: Network, operators: Sequence[CpuOperator]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     tensors, indices = network.tensors, {o.index for o in operators}
     made = dict.fromkeys(i for o in operators for i in o.outputs if i >= 0)
     read = dict.fromkeys(i for o in operators for i in o.inputs if i >= 0)

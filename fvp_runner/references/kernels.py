@@ -89,14 +89,14 @@ class KernelsReference(KeptStates):
             part.reset()
 
     def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        values = self._computed(inputs, _outputs)
+        values = self._compute_values(inputs, _part_outputs)
         return tuple(values[index] for index in self.network.outputs)
 
-    def layers(self, inputs: Sequence[NDArray[Any]]) -> _Values:
-        values = self._computed(inputs, lambda part, given: part.layers(given))
+    def layer_values(self, inputs: Sequence[NDArray[Any]]) -> _Values:
+        values = self._compute_values(inputs, lambda part, given: part.layer_values(given))
         return {i: values[i] for o in self.network.operators for i in o.outputs if i >= 0}
 
-    def _computed(
+    def _compute_values(
         self, inputs: Sequence[NDArray[Any]], run: Callable[[KeptStates, list[NDArray[Any]]], _Values]
     ) -> _Values:
         """Inputs, constants, and what `run` gives of each part."""
@@ -110,7 +110,7 @@ class KernelsReference(KeptStates):
                 values |= run(part, [values[i] for i in part.network.inputs])
                 place += 1
             except KernelError:  # of the first run: tflite-micro refuses every time or never
-                self._parts[place : place + 1] = self._halves(part.network.cpu_operators)
+                self._parts[place : place + 1] = self._open_halves(part.network.cpu_operators)
         return values
 
     # -- which reference ------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ class KernelsReference(KeptStates):
         if operators and not shares_states(self.network):
             with suppress(CutError):
                 return list(self._open(operators))
-        return [self._whole()]
+        return [self._open_whole()]
 
-    def _whole(self) -> KeptStates:
+    def _open_whole(self) -> KeptStates:
         if not any(_beyond_micro(self.network, operator) for operator in self.network.cpu_operators):
             with suppress(KernelError):
                 return Reference(self.model, network=self.network)
@@ -134,13 +134,13 @@ class KernelsReference(KeptStates):
             if other is None:
                 yield from (part for part in found if isinstance(part, Reference))
             else:
-                yield other(*self._cut([part for part in found if isinstance(part, CpuOperator)]))
+                yield other(*self._cut_network([part for part in found if isinstance(part, CpuOperator)]))
 
     def _by_micro(self, operators: Sequence[CpuOperator]) -> Iterator[Reference | CpuOperator]:
         """tflite-micro for operators that it has kernels of, and the others."""
         if not any(_beyond_micro(self.network, operator) for operator in operators):
             with suppress(KernelError):
-                model, network = self._cut(operators)
+                model, network = self._cut_network(operators)
                 yield Reference(model, network=network)
                 return
         if len(operators) == 1:
@@ -150,22 +150,22 @@ class KernelsReference(KeptStates):
         yield from self._by_micro(operators[:middle])
         yield from self._by_micro(operators[middle:])
 
-    def _halves(self, operators: Sequence[CpuOperator]) -> list[KeptStates]:
+    def _open_halves(self, operators: Sequence[CpuOperator]) -> list[KeptStates]:
         """References of operators of which tflite-micro has refused one while it ran."""
         if len(operators) == 1 or shares_states(self.network):
-            return [LiteRTReference(*self._cut(operators))]
+            return [LiteRTReference(*self._cut_network(operators))]
         middle = len(operators) // 2
         try:
             return [*self._open(operators[:middle]), *self._open(operators[middle:])]
         except CutError:
-            return [LiteRTReference(*self._cut(operators))]
+            return [LiteRTReference(*self._cut_network(operators))]
 
-    def _cut(self, operators: Sequence[CpuOperator]) -> tuple[bytes, Network]:
+    def _cut_network(self, operators: Sequence[CpuOperator]) -> tuple[bytes, Network]:
         whole = len(operators) == len(self.network.operators)
         return (self.model, self.network) if whole else cut_part(self.model, self.network, operators)
 
 
-def _outputs(part: KeptStates, inputs: list[NDArray[Any]]) -> _Values:
+def _part_outputs(part: KeptStates, inputs: list[NDArray[Any]]) -> _Values:
     return dict(zip(part.network.outputs, part.step(inputs), strict=True))
 
 
@@ -224,7 +224,7 @@ def find_disagreements(
         pairs = zip(others, expected, strict=True)
         if not any(compare_output("", other.reshape(one.shape), one).mismatches for other, one in pairs):
             return ()
-        return compare_operators(reference, inputs, reference.layers(inputs))
+        return compare_operators(reference, inputs, reference.layer_values(inputs))
     return ()
 
 

@@ -56,13 +56,13 @@ class OnnxReference(RealReference):
         from tvm import relax
 
         self._proto = read_onnx(model, name)
-        module = imported("ONNX", name, lambda: _import(self._proto))
+        module = imported("ONNX", name, lambda: _import_graph(self._proto))
         parameters = module["main"].params
         super().__init__(name, [(p.name, tuple(map(int, p.ty.shape)), str(p.ty.dtype)) for p in parameters])
         self._tensor = tvm.runtime.tensor
         self._machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
 
-    def _compute(self, inputs: Sequence[NDArray[Any]]) -> Any:
+    def _compute_outputs(self, inputs: Sequence[NDArray[Any]]) -> Any:
         return self._machine["main"](*(self._tensor(value) for value in inputs))
 
     def _with_steps(self) -> Callable[[Sequence[NDArray[Any]], np.random.Generator], Any]:
@@ -70,14 +70,14 @@ class OnnxReference(RealReference):
         from tvm import relax
 
         proto, places = _with_steps(self._proto)
-        module = imported("ONNX", self.name, lambda: _import(proto))
+        module = imported("ONNX", self.name, lambda: _import_graph(proto))
         machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
 
-        def compute(inputs: Sequence[NDArray[Any]], rng: np.random.Generator) -> Any:
+        def compute_step(inputs: Sequence[NDArray[Any]], rng: np.random.Generator) -> Any:
             steps = [np.asarray(rng.choice((-scale, scale), shape), np.float32) for scale, shape in places]
             return machine["main"](*(self._tensor(value) for value in (*inputs, *steps)))
 
-        return compute
+        return compute_step
 
 
 def _with_steps(proto: Any) -> tuple[Any, list[tuple[float, tuple[int, ...]]]]:
@@ -107,7 +107,7 @@ def _with_steps(proto: Any) -> tuple[Any, list[tuple[float, tuple[int, ...]]]]:
     return made, places
 
 
-def _import(proto: Any) -> Any:
+def _import_graph(proto: Any) -> Any:
     """TVM's import as it is."""
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
@@ -137,7 +137,7 @@ class TorchReference(RealReference):
         self._torch = importlib.import_module("torch")
         self._module = program.module()
 
-    def _compute(self, inputs: Sequence[NDArray[Any]]) -> Any:
+    def _compute_outputs(self, inputs: Sequence[NDArray[Any]]) -> Any:
         with self._torch.no_grad():
             return self._module(*(self._torch.from_numpy(value) for value in inputs))
 
@@ -156,18 +156,18 @@ class TorchReference(RealReference):
                 steps = self.rng.choice(np.array((-1, 1), np.float32) * np.float32(scale), tuple(value.shape))
                 return node.target(value + torch.from_numpy(np.asarray(steps)), scale, *more, **keywords)
 
-        def compute(inputs: Sequence[NDArray[Any]], rng: np.random.Generator) -> Any:
+        def compute_step(inputs: Sequence[NDArray[Any]], rng: np.random.Generator) -> Any:
             with torch.no_grad():
                 return MovedByStep(rng).run(*(torch.from_numpy(value) for value in inputs))
 
-        return compute
+        return compute_step
 
 
 VARIABLE = "NPU_MEMPLAN_TOSA_TOOLS"  # a folder with the programs of tosa-tools
 _TIMEOUT_S = 600
 
 
-def tool(name: str) -> Path | None:
+def find_tool(name: str) -> Path | None:
     """A program of tosa-tools: in $NPU_MEMPLAN_TOSA_TOOLS, next to this Python, in its `tosa-tools`, or on PATH."""
     own = Path(sys.prefix)
     folders = [os.environ.get(VARIABLE, ""), str(own / "bin"), str(own / "tosa-tools" / "bin")]
@@ -186,7 +186,7 @@ class TosaReference(FrameworkReference):
         self._network, self._model = read_tosa(model, name), model
         tensors = self._network.tensors
         super().__init__(name, [(t.name, t.shape, t.dtype) for t in (tensors[i] for i in self._network.inputs)])
-        program = tool("tosa_reference_model")
+        program = find_tool("tosa_reference_model")
         if program is None:
             raise ReferenceRunError(
                 f"{TOSA}, which {name} is compared with, is not installed: pip install 'npu_memplan[tosa]', or "
@@ -200,7 +200,7 @@ class TosaReference(FrameworkReference):
         fitted = [v.reshape(()) if s == () and v.shape == (1,) else v for v, s in zip(inputs, shapes, strict=False)]
         return tuple(value.reshape(value.shape or (1,)) for value in super().run([*fitted, *inputs[len(fitted) :]]))
 
-    def _compute(self, inputs: Sequence[NDArray[Any]]) -> list[_Array]:
+    def _compute_outputs(self, inputs: Sequence[NDArray[Any]]) -> list[_Array]:
         tensors = self._network.tensors
         given = [tensors[i].name for i in self._network.inputs]
         made = [tensors[i] for i in self._network.outputs]
@@ -218,10 +218,10 @@ class TosaReference(FrameworkReference):
             (folder / "desc.json").write_text(json.dumps(description), encoding="utf-8")
             for place, value in enumerate(inputs):
                 np.save(folder / f"input{place}.npy", value)
-            self._run(folder)
+            self._run_model(folder)
             return [_Array(np.load(folder / file), t.dtype) for file, t in zip(files, made, strict=True)]
 
-    def _run(self, folder: Path) -> None:
+    def _run_model(self, folder: Path) -> None:
         command = [str(self._program), "--test_desc", str(folder / "desc.json"), "--output_dir", str(folder)]
         try:
             done = run_program(command, folder, _TIMEOUT_S)

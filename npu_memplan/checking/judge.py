@@ -180,7 +180,7 @@ def judge_program(program: Judged, facts: RunFacts) -> CheckResult:
         unit=program.unit,
         references_disagree=facts.references_disagree,
     )
-    found = [_verdict(program, run) for run in facts.runs if run.differs]
+    found = [_verdict(program, run) for run in facts.runs if run.has_difference]
     reported = next((one for one in found if one[0] is CheckVerdict.DIFFERS), found[0] if found else None)
     return result if reported is None else replace(result, verdict=reported[0], first=reported[1])
 

@@ -36,7 +36,7 @@ def command(network: Path, external: tuple[Path, ...], number: int | None, all_r
     if as_json:
         click.echo(json.dumps({"network": network.name, "calls": [_document(c, all_registers) for c in calls]}))
         return
-    from fvp_runner.npu_model.spec.u85 import unconfirmed
+    from fvp_runner.npu_model.spec.u85 import unconfirmed_features
 
     for call in calls:
         words = len(call.words)
@@ -48,7 +48,7 @@ def command(network: Path, external: tuple[Path, ...], number: int | None, all_r
         for line in describe(call.words, call.accelerator, all_registers):
             for text in _text(line):
                 click.echo(text)
-        for note in unconfirmed(decode(call.words, call.accelerator.language)):
+        for note in unconfirmed_features(decode(call.words, call.accelerator.language)):
             click.echo(f"; note: {note}")
 
 

@@ -23,7 +23,7 @@ from ..command_line import PLACE
 @click.option("--cmsis-pack", is_flag=True, help="Describe the project as a CMSIS-Pack too.")
 def command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -> None:
     from fvp_runner.firmware_build.build import runnable_board
-    from fvp_runner.firmware_build.project import commands, write_project
+    from fvp_runner.firmware_build.project import build_commands, write_project
 
     from ..api import compile
     from ..artifact import Artifact
@@ -42,7 +42,7 @@ def command(directory: Path, board: str, model: Path | None, cmsis_pack: bool) -
         artifact = write_project(folder, found, cmsis_pack)
     click.echo(f"{directory}: firmware of {artifact.name} for {found.name}; build and run it with:")
     click.echo(f"  cd {directory}")
-    for line in commands(found):
+    for line in build_commands(found):
         click.echo(f"  {line}")
     if not found.qemu:
         click.echo(f"no emulator here runs {found.name}: load build/firmware.elf with your debugger")

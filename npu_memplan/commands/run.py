@@ -178,7 +178,7 @@ def command(
             _print_table(artifact, chosen.name, ran, result)
         if disagreement:
             click.echo(f"note: {disagreement}")
-    if result is not None and not result.within(tolerance):
+    if result is not None and not result.is_within(tolerance):
         raise click.exceptions.Exit(1)
 
 
@@ -323,12 +323,12 @@ def _compare(
 ) -> tuple[RunResult, str]:
     """The comparison, and where references of the first inference disagree."""
     from fvp_runner.references.kernels import describe_disagreements, find_disagreements
-    from fvp_runner.result import compare
+    from fvp_runner.result import compare_outputs
     from fvp_runner.steps import reference_steps
 
     expected = reference_steps(model, sequence) if several else model.run(sequence[0])
     names = [slot.name for slot in artifact.outputs]
-    result = compare(
+    result = compare_outputs(
         name, names, ran.outputs, expected,
         runner_version=ran.version, npu_cycles=ran.npu_cycles, cycles_are_estimates=ran.cycles_are_estimates,
     )  # fmt: skip
@@ -342,7 +342,7 @@ def _document(
     if result is not None:
         document = result.to_dict()
         if tolerance:
-            document |= {"tolerance": tolerance, "within_tolerance": result.within(tolerance)}
+            document |= {"tolerance": tolerance, "within_tolerance": result.is_within(tolerance)}
     else:  # nothing was compared: neither right nor wrong
         nothing = {"mismatches": None, "max_abs_diff": None}
         rows = zip(artifact.outputs, ran.outputs, strict=True)
@@ -360,7 +360,7 @@ def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, ref
         return f"not compared with any reference: give --reference MODEL{suffix}"
     verdict = "bit-exact" if result.bit_exact else "NOT bit-exact" + _ulps(artifact, result)
     if tolerance and not result.bit_exact:
-        verdict += f", {'within' if result.within(tolerance) else 'not within'} the tolerance of {tolerance:g}"
+        verdict += f", {'within' if result.is_within(tolerance) else 'not within'} the tolerance of {tolerance:g}"
     return f"against {reference}: {verdict}"
 
 

@@ -72,7 +72,7 @@ def command(
     **system: Any,
 ) -> None:
     from fvp_runner.executorch.commands import ProgramOptions, run_program
-    from fvp_runner.npu_model.network import LayerRecorder, NetworkModel, trace
+    from fvp_runner.npu_model.network import LayerRecorder, NetworkModel, trace_json
 
     from ..options import CompileOptions
 
@@ -103,7 +103,7 @@ def command(
         result, layers, named = _compare(parsed, ran, reference, values, recorder)
     save_arrays(outputs, ran.outputs)
     if trace_file is not None:
-        write_whole(trace_file, trace(parsed, where).encode())
+        write_whole(trace_file, trace_json(parsed, where).encode())
     spent = Timing(where.clock_hz, bounds_of(parsed, where))
     document = (
         _document(parsed, ran, result, layers) | named | {"npu_clock_hz": spent.clock_hz, "npu_bounds": spent.bounds}
@@ -150,20 +150,20 @@ def _compare(
     from fvp_runner.npu_model.network import compare_layers
     from fvp_runner.references.kernels import TFLiteReference, describe_disagreements, find_disagreements
     from fvp_runner.references.opened import open_reference
-    from fvp_runner.result import compare
+    from fvp_runner.result import compare_outputs
 
     reference = open_reference(path)
     expected = reference.run(values)
     names = [network.tensors[i].name for i in network.outputs]
     cycles = sum(stats.cycles for stats in ran.stats)
     outputs = [_like(got, want) for got, want in zip(ran.outputs, expected, strict=False)]
-    result = compare("npu_model", names, outputs, expected, npu_cycles=cycles)
+    result = compare_outputs("npu_model", names, outputs, expected, npu_cycles=cycles)
     named = {"reference": reference.what}
     if disagreement := describe_disagreements(find_disagreements(reference, values, expected)):
         named["references_disagree"] = disagreement
     if recorder is None or not isinstance(reference, TFLiteReference):
         return result, None, named
-    layers = compare_layers(reference.network, reference.layers(values), recorder.written, not result.bit_exact)
+    layers = compare_layers(reference.network, reference.layer_values(values), recorder.written, not result.bit_exact)
     return result, layers, named
 
 

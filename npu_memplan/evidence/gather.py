@@ -190,13 +190,13 @@ def _describe_run(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramR
 def _judge_run(
     row: ProgramRun, network: ListedNetwork, artifact: Artifact, ran: RunOutputs, values: Sequence[Array]
 ) -> ProgramRun:
-    from fvp_runner.result import compare
+    from fvp_runner.result import compare_outputs
 
     expected = _expected_outputs(network, values)
     names = [slot.name for slot in artifact.outputs]
     found: list[int | None] = [None] * len(names)
     if expected is not None:
-        found = [o.mismatches for o in compare("evidence", names, ran.outputs, expected).outputs]
+        found = [o.mismatches for o in compare_outputs("evidence", names, ran.outputs, expected).outputs]
     digests = [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in ran.outputs]
     sizes = [int(array.size) for array in ran.outputs]
     assert row.hazards is not None

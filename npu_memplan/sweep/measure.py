@@ -135,7 +135,7 @@ def _runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -> Runs:
     from fvp_runner.base import RunCheckError, RunOptions, RunTimeoutError
     from fvp_runner.npu_model.errors import NpuModelError
     from fvp_runner.references.opened import open_reference
-    from fvp_runner.result import compare
+    from fvp_runner.result import compare_outputs
 
     from ..files.arrays import read_inputs
 
@@ -151,7 +151,7 @@ def _runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -> Runs:
         for seed in range(requested.seeds):
             values = read_inputs(artifact.name, artifact.inputs, [f"random:{seed}"])
             names = [slot.name for slot in artifact.outputs]
-            verdict = compare(requested.runner, names, runner.run(values).outputs, reference.run(values))
+            verdict = compare_outputs(requested.runner, names, runner.run(values).outputs, reference.run(values))
             exact += verdict.bit_exact
             largest = max([largest, *(float(output.max_abs_diff) for output in verdict.outputs)])
     except (NpuModelError, RunCheckError, RunTimeoutError) as error:

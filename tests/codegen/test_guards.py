@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from fvp_runner.base import PlanRefusedError, RunOptions
-from fvp_runner.firmware_build.sources import place
+from fvp_runner.firmware_build.sources import lay_out
 from fvp_runner.guards import GUARD_BYTES, GuardError
 from fvp_runner.host import runner as host
 from fvp_runner.runner import RUNNERS, create
@@ -100,7 +100,7 @@ def test_guards_take_only_room_that_is_left() -> None:
             for m in board.memories
         )
         artifact = plain_artifact("toy", "ethos-u55-128", pool_bytes, (IN,), (OUT,))
-        return place(artifact, structs.replace(board, memories=memories)).guards_bytes[0]
+        return lay_out(artifact, structs.replace(board, memories=memories)).guards_bytes[0]
 
     assert guard(67) == GUARD_BYTES
     assert guard(0x200000) == 0, "a pool may have all of its memory"

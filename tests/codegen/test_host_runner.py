@@ -171,7 +171,7 @@ def test_a_c_compiler_that_hangs_is_ended(hanging, tmp_path, monkeypatch):
     script.chmod(0o755)
     monkeypatch.setenv("CC", str(script))
     with pytest.raises(runner.RunnerError, match=r"cc took longer than 0\.2 s for the C of"):
-        shared_object.build(hanging, Artifact.load(hanging), timeout_s=0.2)
+        shared_object.build_library(hanging, Artifact.load(hanging), timeout_s=0.2)
 
 
 @pytest.mark.parametrize(("how", "words"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
@@ -232,5 +232,5 @@ def test_states_start_at_their_zero_point_and_are_kept(shared_model, tmp_path):
     for values in inputs:
         interpreter.set_input(values[0], 0)
         interpreter.invoke()
-        np.testing.assert_array_equal(runs.infer(values).outputs[0], np.array(interpreter.get_output(0)))
+        np.testing.assert_array_equal(runs.run_next(values).outputs[0], np.array(interpreter.get_output(0)))
     np.testing.assert_array_equal(runs.run(inputs[0]).outputs[0], runs.run(inputs[0]).outputs[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fvp_runner.emulators.trap import DecodeError, decode, instruction_length, next_it_state
+from fvp_runner.emulators.trap import DecodeError, decode_access, instruction_length, next_it_state
 
 BASE, SIZE, CODE, MIDDLE = 0x20000000, 0x4000, 0x1000, 0x20002000
 
@@ -75,7 +75,9 @@ def test_agrees_with_the_cpu(text: str, seed: int, machine_code: dict[str, bytes
         uc.reg_write(number, value)
     uc.emu_start(CODE | 1, CODE + len(code), count=1)
 
-    access = decode(int.from_bytes(code[:2], "little"), int.from_bytes(code[2:4] or b"\0\0", "little"), registers)
+    access = decode_access(
+        int.from_bytes(code[:2], "little"), int.from_bytes(code[2:4] or b"\0\0", "little"), registers
+    )
     after, memory = list(registers), bytearray(content)
     if access.write_back is not None:
         after[access.write_back[0]] = access.write_back[1]
@@ -83,7 +85,7 @@ def test_agrees_with_the_cpu(text: str, seed: int, machine_code: dict[str, bytes
         inside = BASE <= t.address < BASE + SIZE
         if access.is_load:
             store, start = (memory, t.address - BASE) if inside else (code_page, t.address - CODE)
-            after[t.register] = t.extend(int.from_bytes(store[start : start + t.size_bytes], "little"))
+            after[t.register] = t.extend_value(int.from_bytes(store[start : start + t.size_bytes], "little"))
         else:
             value = registers[t.register].to_bytes(4, "little")[: t.size_bytes]
             memory[t.address - BASE : t.address - BASE + t.size_bytes] = value
@@ -98,7 +100,7 @@ def test_agrees_with_the_cpu(text: str, seed: int, machine_code: dict[str, bytes
 def test_refuses_what_is_no_plain_access(first: int, second: int) -> None:
     """add, nop, vldr, ldrex, pld, msr."""
     with pytest.raises(DecodeError, match=r"no load or store of core registers"):
-        decode(first, second, [0] * 16)
+        decode_access(first, second, [0] * 16)
 
 
 def test_it_state_moves_through_a_block() -> None:

@@ -61,7 +61,7 @@ def test_options_of_other_peoples_scripts_are_understood() -> None:
     assert found.data == ((Path("net.tflite"), 0x9000_0000),)
     assert found.parameter("ethosu.num_macs") == "256"
     assert found.parameter("uart0.out_file") == "-"
-    assert (found.flag("uart0.shutdown_on_eot", False), found.stat, found.ignored) == (True, True, ())
+    assert (found.flag_value("uart0.shutdown_on_eot", False), found.stat, found.ignored) == (True, True, ())
     executorch = [
         "-C", "mps4_board.subsystem.ethosu.num_macs=256", "-C", "mps4_board.subsystem.ethosu.extra_args='--fast'",
         "-C", "mps4_board.subsystem.cpu0.semihosting-enable=1", "-C", "mps4_board.subsystem.cpu0.semihosting-cwd=out",

@@ -13,7 +13,7 @@ import pytest
 from fvp_runner.base import RunnerError, RunOptions
 from fvp_runner.emulators.device import pool_spans
 from fvp_runner.firmware_build.build import FIRMWARE, BuildError, Elf, ElfError, build
-from fvp_runner.firmware_build.sources import LayoutError, linker_script, place, program_header
+from fvp_runner.firmware_build.sources import LayoutError, lay_out, linker_script, program_header
 from fvp_runner.firmware_run import image_with_inputs
 from fvp_runner.guards import GUARD_BYTES
 from npu_memplan.artifact import Artifact
@@ -53,20 +53,20 @@ def test_a_pool_bigger_than_its_memory_is_refused_before_the_build(tmp_path: Pat
 def test_constants_go_to_the_first_memory_that_holds_them() -> None:
     board = load_board("corstone-300-u55")
     small = replace(toy(constants_bytes=1 << 20), target=replace(toy().target, memory_mode="Sram_Only"))
-    assert place(small, board).constants.name == "SRAM"
+    assert lay_out(small, board).constants.name == "SRAM"
     big = replace(small, constants_bytes=(1 << 20) + 1)
-    layout = place(big, board)
+    layout = lay_out(big, board)
     assert layout.constants.name == "ISRAM"
     assert "do not fit SRAM of corstone-300-u55, they are in ISRAM" in layout.notes[0]
     with pytest.raises(LayoutError, match=r"the constants of toy needs? .*SRAM has .* DDR has .* left on board"):
-        place(replace(small, constants_bytes=1 << 30), board)
+        lay_out(replace(small, constants_bytes=1 << 30), board)
 
 
 def test_an_npu_that_the_board_does_not_have_is_refused() -> None:
     with pytest.raises(
         LayoutError, match=r"toy is compiled for ethos-u65-256, but board corstone-300-u55 has ethos-u55"
     ):
-        place(toy(accelerator="ethos-u65-256"), load_board("corstone-300-u55"))
+        lay_out(toy(accelerator="ethos-u65-256"), load_board("corstone-300-u55"))
 
 
 def test_a_pool_the_board_does_not_know_is_refused() -> None:
@@ -74,7 +74,7 @@ def test_a_pool_the_board_does_not_know_is_refused() -> None:
     problem = replace(artifact.problem, pools=(Pool("turbo"),))
     usage = (PoolUsage("turbo", 64, 64),)
     with pytest.raises(LayoutError, match=r"does not say where pool 'turbo' lies in memory mode Shared_Sram.*: sram\."):
-        place(
+        lay_out(
             replace(artifact, problem=problem, plan=replace(artifact.plan, usage=usage)), load_board("corstone-300-u55")
         )
 
@@ -94,7 +94,7 @@ def dedicated() -> Artifact:
 
 
 def test_each_pool_lies_in_the_memory_the_board_names() -> None:
-    layout = place(dedicated(), load_board("corstone-300-u65"))
+    layout = lay_out(dedicated(), load_board("corstone-300-u65"))
     assert [m.name for m in layout.pools] == ["DDR", "ISRAM"]
     script = linker_script(dedicated(), layout)
     assert "*(.bss.npu_memplan_pool_0) } > DDR :NONE" in script
@@ -110,7 +110,7 @@ def test_an_off_chip_pool_of_a_u65_uses_the_second_port_and_a_u55_never_does() -
 
 
 def test_generated_files_are_what_they_were(golden: Any) -> None:
-    layout = place(toy(), load_board("corstone-300-u55"))
+    layout = lay_out(toy(), load_board("corstone-300-u55"))
     golden("corstone_program.h", program_header(toy(), layout))
     golden("corstone_firmware.ld", linker_script(toy(), layout))
 
@@ -124,7 +124,7 @@ def test_the_image_holds_pools_and_inputs_where_they_belong(tmp_path: Path, arm_
     assert pool_spans(firmware) == [(0x21000000 + GUARD_BYTES, 64)]
     values = np.arange(16, dtype=np.int8).reshape(1, 16)
     image = image_with_inputs(firmware, [values])
-    symbol = image.symbol("npu_memplan_inputs")
+    symbol = image.find_symbol("npu_memplan_inputs")
     assert symbol.address >= 0x60000000
     assert bytes(image.read(symbol.address + 16, 16) or b"") == values.tobytes()
     assert Elf.parse(image.image) == image

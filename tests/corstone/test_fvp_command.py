@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from fvp_runner.base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunTimeoutError
 from fvp_runner.emulators.unicorn import UnicornRunner
 from fvp_runner.firmware_build.build import Elf, Firmware, build
-from fvp_runner.firmware_build.sources import place
+from fvp_runner.firmware_build.sources import lay_out
 from fvp_runner.fvp import FvpError, FvpRunner, command_line, find_binary
 from fvp_runner.runner import create
 from npu_memplan.artifact.model import TensorSlot
@@ -71,7 +71,7 @@ def options(path: Path, **more: Any) -> RunOptions:
 ])  # fmt: skip
 def test_the_command_line_is_what_it_was(board: str, accelerator: str, cycles: bool, golden: Any) -> None:
     artifact = plain_artifact("toy", accelerator, 64, (IN,), (OUT,))
-    layout = place(artifact, load_board(board))
+    layout = lay_out(artifact, load_board(board))
     firmware = Firmware(artifact, layout, "cortex-m55", Path("toy.elf"), Elf(b"", 0, (), {}))
     binary = Path("/opt/fvp") / (layout.board.fvp.binary if layout.board.fvp else "")
     line = command_line(binary, firmware, Path("toy.elf"), RunOptions(timeout_s=600, npu_cycles=cycles))

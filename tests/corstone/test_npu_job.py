@@ -29,14 +29,14 @@ class Flat:
         self.fetched: list[tuple[int, int]] = []
         self.commits = 0
 
-    def reaches(self, address: int, size_bytes: int) -> bool:
+    def can_access(self, address: int, size_bytes: int) -> bool:
         return address >= BASE and address + size_bytes <= BASE + SIZE
 
-    def fetch(self, address: int, size_bytes: int) -> Any:
+    def fetch_bytes(self, address: int, size_bytes: int) -> Any:
         self.fetched.append((address, size_bytes))
         return self.data[address - BASE : address - BASE + size_bytes]
 
-    def commit(self) -> None:
+    def commit_writes(self) -> None:
         self.commits += 1
 
     def put(self, address: int, data: Any) -> None:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from fvp_runner import runner
 from fvp_runner.base import RunnerError, RunnerMissingError, RunOptions
 from fvp_runner.fvp import HINT as FVP_HINT
-from fvp_runner.result import ComparisonError, RunResult, compare, compare_output
+from fvp_runner.result import ComparisonError, RunResult, compare_output, compare_outputs
 from fvp_runner.runner import RUNNERS
 from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.cli import cli
@@ -28,13 +28,15 @@ A = np.array([[1, -2, 3]], np.int8)
 
 def test_the_json_form_is_the_contract() -> None:
     wrong = np.array([[1, 127, 3]], np.int8)
-    result = compare("qemu", ["scores"], [wrong], [A])
+    result = compare_outputs("qemu", ["scores"], [wrong], [A])
     assert json.loads(result.to_json()) == {
         "runner": "qemu",
         "bit_exact": False,
         "outputs": [{"name": "scores", "elements": 3, "mismatches": 1, "max_abs_diff": 129}],
     }
-    exact = compare("fvp", ["scores"], [A], [A], runner_version="11.27", npu_cycles=5, cycles_are_estimates=False)
+    exact = compare_outputs(
+        "fvp", ["scores"], [A], [A], runner_version="11.27", npu_cycles=5, cycles_are_estimates=False
+    )
     document = exact.to_dict()
     assert document["bit_exact"] is True
     assert document["runner_version"] == "11.27"
@@ -64,9 +66,9 @@ def test_floats_are_compared_exactly_and_nan_only_equals_nan() -> None:
 @pytest.mark.parametrize("other", [A.astype(np.uint8), A.reshape(3)])
 def test_shape_and_type_must_agree(other: np.ndarray) -> None:  # type: ignore[type-arg]
     with pytest.raises(ComparisonError, match=r"output 'x' is int8\[1, 3\], the reference"):
-        compare("local", ["x"], [A], [other])
+        compare_outputs("local", ["x"], [A], [other])
     with pytest.raises(ComparisonError, match="local gave 1 output, the reference 0, the model names 1"):
-        compare("local", ["x"], [A], [])
+        compare_outputs("local", ["x"], [A], [])
 
 
 @pytest.fixture
@@ -169,13 +171,13 @@ def test_the_best_runner_is_chosen_in_a_fixed_order(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(runner, "missing", lambda name, options=None: None if name in able else f"no {name}")
     for name in ("fvp", "qemu", "unicorn", "local"):
         with gathering() as told:
-            assert runner.choose() == name
+            assert runner.choose_runner() == name
         passed = ", ".join(runner.RUNNERS[: runner.RUNNERS.index(name)])
         line = f"runner {name} was taken: {passed} cannot run here (npu-memplan doctor says why)"
         assert told.fallbacks == ([line] if passed else [])
         able.remove(name)
     with pytest.raises(RunnerMissingError, match=r"(?s)no runner can run here:\n  fvp: no fvp\n  qemu: no qemu"):
-        runner.choose()
+        runner.choose_runner()
 
 
 def test_the_local_runner_is_chosen_where_the_board_is_too_small(tmp_path: Path) -> None:

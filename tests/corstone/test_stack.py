@@ -51,7 +51,7 @@ def test_the_paint_shows_how_deep_the_stack_pointer_went(
     monkeypatch.setattr(runner._UnicornMachine, "__init__", watched)
     machine: Any = create("unicorn", toy(tmp_path, local_bytes), RunOptions())
     result = machine.run([np.arange(16, dtype=np.int8).reshape(1, 16)])
-    depth = machine.firmware.elf.symbol("__stack_top").address - min(sp for sp in lowest if sp)
+    depth = machine.firmware.elf.find_symbol("__stack_top").address - min(sp for sp in lowest if sp)
     used, there = result.stack
     assert there == machine.firmware.board.firmware.stack_bytes
     assert local_bytes < depth < local_bytes + 256

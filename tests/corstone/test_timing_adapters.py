@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import RunOptions
-from fvp_runner.firmware_build.sources import place, program_header
+from fvp_runner.firmware_build.sources import lay_out, program_header
 from fvp_runner.runner import create
 from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.target_data import load_board
@@ -29,7 +29,7 @@ def header(accelerator: str, system: str, mode: str) -> str:
     artifact = plain_artifact("toy", accelerator, 4096, (slot,), (slot,))
     artifact = replace(artifact, target=replace(artifact.target, system_config=system, memory_mode=mode))
     board = load_board("corstone-300-u65" if "u65" in accelerator else "corstone-300-u55")
-    return program_header(artifact, place(artifact, board))
+    return program_header(artifact, lay_out(artifact, board))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.base import FirmwareError
-from fvp_runner.firmware_run import check, parse
+from fvp_runner.firmware_run import check_transcript, parse_transcript
 from fvp_runner.guards import GuardError
 from npu_memplan.artifact.model import TensorSlot
 from tests.support.plain_artifacts import plain_artifact
@@ -62,8 +62,8 @@ Info: /OSCI/SystemC: Simulation stopped by user.
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_a_good_run_gives_its_outputs(newline: str) -> None:
-    transcript = parse(good().replace("\n", newline).encode())
-    first, second = check(transcript, artifact())
+    transcript = parse_transcript(good().replace("\n", newline).encode())
+    first, second = check_transcript(transcript, artifact())
     np.testing.assert_array_equal(first, OUTPUT)
     np.testing.assert_array_equal(second, SECOND)
     assert (transcript.calls, transcript.cycles) == (1, 4711)
@@ -99,13 +99,13 @@ def test_each_lie_is_refused(pattern: str, new: str, reason: str) -> None:
     text, count = re.subn(pattern, new, good(), count=1)
     assert count == 1
     with pytest.raises(FirmwareError, match=re.escape(reason)):
-        check(parse(text.encode()), artifact())
+        check_transcript(parse_transcript(text.encode()), artifact())
 
 
 def test_the_model_of_the_npu_explains_an_error() -> None:
     text = good().replace("RUN\n", "RUN\nERROR npu 7 status=00010012: parse error\n")
     with pytest.raises(FirmwareError, match=r"(?s)firmware: npu 7 .*NPU model: word 3 is no command"):
-        check(parse(text.encode()), artifact(), ["word 3 is no command"])
+        check_transcript(parse_transcript(text.encode()), artifact(), ["word 3 is no command"])
 
 
 _ODD = (
@@ -154,7 +154,7 @@ def test_a_damaged_transcript_proves_the_outputs_or_nothing() -> None:
     rng, right = random.Random(1), 0
     for _ in range(2000):
         try:
-            outputs = check(parse(damaged(rng)), artifact())
+            outputs = check_transcript(parse_transcript(damaged(rng)), artifact())
         except (FirmwareError, GuardError):
             continue
         right += 1

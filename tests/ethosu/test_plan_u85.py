@@ -51,7 +51,7 @@ def test_streams_at_velas_addresses_do_what_velas_do(compiled: Callable[..., Net
     program = lift(network, call)
     words = again(program)
     assert effective(words) == effective(call.words)
-    NpuModel(call.accelerator).prepare(words)  # with all checks
+    NpuModel(call.accelerator).prepare_stream(words)  # with all checks
     waits = [sum(isinstance(c, Wait) for c in decode(w, U85.language)) for w in (words, call.words)]
     assert waits[0] <= waits[1]
     assert from_primfunc(to_primfunc(program)) == program
@@ -85,7 +85,7 @@ def test_streams_at_velas_addresses_are_velas(
                 one = one.with_registers({Register.BLOCKDEP: distance})
             assert all(other.registers.get(register) == value for register, value in one.registers.items())
         as_velas.append(one)
-    NpuModel(call.accelerator).prepare(words)
+    NpuModel(call.accelerator).prepare_stream(words)
     if not any(goes_on(c) for c in velas if isinstance(c, Operation)):
         assert encode(as_velas) == encode(velas)
 

@@ -322,10 +322,10 @@ def test_the_npu_model_takes_the_largest_safe_value_and_none_above_it(pair: tupl
         given = [previous.with_registers({Register.BLOCKDEP: 0}), op.with_registers({Register.BLOCKDEP: value})]
         words = encode([*given, Marker(Op.STOP, 0xFFFF)])
         if value <= safe:
-            NpuModel(U55).prepare(words)
+            NpuModel(U55).prepare_stream(words)
         else:
             with pytest.raises(BlockDependencyError, match=f"has BLOCKDEP {value}: its block"):
-                NpuModel(U55).prepare(words)
+                NpuModel(U55).prepare_stream(words)
 
 
 def test_no_block_runs_ahead_into_a_kernel_whose_table_lies_under_its_accumulators() -> None:
@@ -341,9 +341,9 @@ def test_no_block_runs_ahead_into_a_kernel_whose_table_lies_under_its_accumulato
         assert [c[Register.BLOCKDEP] for c in commands if isinstance(c, Operation) and c.op.is_kernel] == [0, expected]
     spoilt = [c.with_registers({Register.BLOCKDEP: 1}) if isinstance(c, Operation) and c.op is Op.CONV else c
               for c in schedule([*start, add, other], small)]  # fmt: skip
-    NpuModel(small).prepare(encode(schedule([*start, add, other], small)))
+    NpuModel(small).prepare_stream(encode(schedule([*start, add, other], small)))
     with pytest.raises(BlockDependencyError, match="its working memory lies over the look-up table in slot 1, which"):
-        NpuModel(small).prepare(encode(spoilt))
+        NpuModel(small).prepare_stream(encode(spoilt))
 
 
 def test_blockdep_without_a_shared_byte_is_three_and_on_one_block_is_zero() -> None:

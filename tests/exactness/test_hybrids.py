@@ -146,7 +146,7 @@ def test_the_state_of_an_svdf(seed: int, tmp_path: Path) -> None:
     shape = runner.artifact.inputs[0].shape
     for step in range(12):
         values = (rng.standard_normal(shape) * float(10.0 ** rng.integers(-3, 4))).astype(np.float32) * (step != 5)
-        np.testing.assert_array_equal(runner.infer([values]).outputs[0], reference.step([values])[0])
+        np.testing.assert_array_equal(runner.run_next([values]).outputs[0], reference.step([values])[0])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -162,7 +162,7 @@ def test_the_states_of_an_lstm(seed: int, tmp_path: Path) -> None:
     for step in range(6):
         values = rng.standard_normal(runner.artifact.inputs[0].shape) * 10.0 ** rng.integers(-2, 3)
         values = values.astype(np.float32) * (step != 3)
-        found = runner.infer([values]).outputs[0]
+        found = runner.run_next([values]).outputs[0]
         np.testing.assert_allclose(found, reference.step([values])[0], rtol=0, atol=1e-6)
         assert np.ptp(found) > 0.1
     assert reference.what == "LiteRT's reference kernels"

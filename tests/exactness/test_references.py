@@ -74,7 +74,7 @@ def test_operators_run_in_parts_of_one_reference(kinds: tuple[str, ...], parts: 
     assert [len(part.network.operators) for part in reference._parts] == parts
     named = [reference.reference_of(index) for index in range(len(kinds))]
     assert named == [LITERT if kind == "EXP" else "tflite-micro" for kind in kinds]
-    values = reference.layers(inputs())
+    values = reference.layer_values(inputs())
     network, tensors = read_network(model), dict(zip((0,), inputs(), strict=True)) | dict(values)
     for operator in network.cpu_operators:
         alone = ReferenceOperator(model, network, operator)
@@ -87,8 +87,8 @@ def test_an_operator_has_its_reference_whatever_is_beside_it() -> None:
     """LiteRT multiplies otherwise where units have scales: for an EXP beside it, it was the reference of all."""
     model, mixed = layers("FC", seed=3), layers("FC", "EXP", seed=3)
     micro, whole = Reference(model).run(inputs())[0], KernelsReference(mixed, read_network(mixed))
-    assert np.array_equal(whole.layers(inputs())[2], micro)
-    other = LiteRTReference(mixed, read_network(mixed)).layers(inputs())[2]
+    assert np.array_equal(whole.layer_values(inputs())[2], micro)
+    other = LiteRTReference(mixed, read_network(mixed)).layer_values(inputs())[2]
     assert np.count_nonzero(other != micro)
 
 

@@ -15,11 +15,11 @@ pytest.importorskip("executorch.runtime")
 pytest.importorskip("ethosu.vela")
 
 from benchmarks.executorch_programs import FORMS, measure_exported  # noqa: E402
-from fvp_runner.references.other_formats import tool  # noqa: E402
+from fvp_runner.references.other_formats import find_tool  # noqa: E402
 from tests.support.executorch_bench.runtime import RuntimeBench  # noqa: E402
 from tests.support.executorch_networks import UNet, quantise  # noqa: E402
 
-pytestmark = pytest.mark.skipif(tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
+pytestmark = pytest.mark.skipif(find_tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
 
 
 @pytest.fixture(scope="module")

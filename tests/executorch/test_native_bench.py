@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("executorch.runtime")
 
 from fvp_runner.executorch.commands import compile_program
-from fvp_runner.references.other_formats import TosaReference, tool
+from fvp_runner.references.other_formats import TosaReference, find_tool
 from npu_memplan.executorch.replanning import ScratchGoal
 from npu_memplan.executorch_lowering.partitioner import plan_blocks
 from tests.executorch.test_native import vela_blocks
@@ -24,7 +24,7 @@ GRAPH = (Path(__file__).resolve().parents[1] / "models" / "attention.tosa").read
 SHAPE = (1, 16, 32)  # of its input and of its output
 MODES = {"ethos-u55-256": "Shared_Sram", "ethos-u65-256": "Dedicated_Sram_384KB", "ethos-u85-256": "Sram_Only"}
 
-pytestmark = pytest.mark.skipif(tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
+pytestmark = pytest.mark.skipif(find_tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_the_artifact_runs_with_arms_driver(
     """Its own sources, its interrupt, its semaphores; the output is the reference's."""
     elf = linked(program, "ethos-u55-256", artifact, driver, tmp_path)
     ran = run_elf(elf, BOARD, RunOptions(timeout_s=60.0))
-    assert ran.right, (ran.console, ran.failed_jobs)
+    assert ran.is_right, (ran.console, ran.failed_jobs)
     assert expected_line() in ran.console
     version = re.findall(r"ETHOSU_DRIVER_VERSION_\w+ (\d+)", (driver / "include" / "ethosu_driver.h").read_text())
     print(f"Arm's driver {'.'.join(version)}")
@@ -89,5 +89,5 @@ def test_ethos_u85_answers_arms_driver_too(program: Callable[..., Path], driver:
     )
     elf = linked(program, npu, tmp_path / "kws", driver, tmp_path)
     ran = run_elf(elf, str(ethos_u85_board(tmp_path)), RunOptions(timeout_s=60.0))
-    assert ran.right, (ran.console, ran.failed_jobs)
+    assert ran.is_right, (ran.console, ran.failed_jobs)
     assert expected_line() in ran.console

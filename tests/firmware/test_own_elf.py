@@ -159,7 +159,7 @@ def test_the_glue_is_what_arms_driver_takes(
     assert any(source.endswith("npu_memplan_arm_driver.c") for source in sources)
     more = [f"-I{tmp_path}", f"-I{artifact / 'src'}", f"-DHANDLE={handle}", str(tmp_path / "arm.c")]
     ran = run_elf(program(f"arm{release}", ARM_MAIN, *more, *sources), BOARD, OPTIONS)
-    assert ran.right, ran.console
+    assert ran.is_right, ran.console
     assert expected_line() in ran.console
     assert ran.accelerator.name == "ethos-u55-256"  # of the payload's configuration
 
@@ -182,9 +182,9 @@ def test_every_way_to_end(program: Callable[..., Path]) -> None:
     with pytest.raises(RunTimeoutError, match=r"endless.elf on QEMU did not end within 2 s and was stopped"):
         run_elf(program("endless", ENDLESS), BOARD, RunOptions(timeout_s=2.0))
     seven = run_elf(program("seven", CODE_7), BOARD, OPTIONS)
-    assert (seven.exit_code, seven.right, seven.jobs) == (7, False, ())
+    assert (seven.exit_code, seven.is_right, seven.jobs) == (7, False, ())
     hosted = run_elf(program("hosted", SEMIHOSTING), BOARD, OPTIONS, semihosting=Semihosting())
-    assert (hosted.exit_code, hosted.right) == (42, False)
+    assert (hosted.exit_code, hosted.is_right) == (42, False)
     done = command("--elf", str(program("seven", CODE_7)), "--board", BOARD)
     assert done.exit_code == 1
     assert "NPU: no job was started" in done.output

@@ -52,7 +52,7 @@ class Compiled:
             rng.integers(i.min, i.max + 1, s.shape).astype(s.dtype) for s, i in zip(slots, limits, strict=True)
         ]
         reference = TFLiteReference(real_model(name).read_bytes(), name)
-        self.network, self.layers = reference.network, reference.layers(self.inputs)
+        self.network, self.layers = reference.network, reference.layer_values(self.inputs)
 
     def compared(self, tamper: Any = None) -> tuple[LayerComparison, list[Any]]:
         recorder = Recorder(self.runner) if tamper is None else Tampering(self.runner, tamper)
@@ -69,11 +69,11 @@ class Tampering(Recorder):
         super().__init__(runner)
         self.tamper, self.kernels = tamper, 0
 
-    def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
+    def see_npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
         if not isinstance(bound, Dma):
             self.tamper(self.kernels, step, bound)
             self.kernels += 1
-        super().npu(launch, step, bound)
+        super().see_npu(launch, step, bound)
 
 
 @cache
@@ -89,8 +89,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name, way", VISIBLE)
 def test_a_right_program_is_right_operator_by_operator(name: str, way: str, folder: Path) -> None:
     comparison, _ = compiled(name, way, folder).compared()
-    results = comparison.operators()
-    assert comparison.first() is None
+    results = comparison.operator_results()
+    assert comparison.first_difference() is None
     assert not [r for r in results if r.verdict is Verdict.DIFFERS]
     assert (sum(r.verdict is Verdict.EQUAL for r in results), len(results)) == VISIBLE[name, way]
 
@@ -98,7 +98,7 @@ def test_a_right_program_is_right_operator_by_operator(name: str, way: str, fold
 def kernels_of_layers(model: Compiled) -> list[tuple[int, int]]:
     """(kernel, operator) of every kernel that alone made an operator's tensor, of those large enough to be told."""
     comparison, written = model.compared()
-    equal = {r.index for r in comparison.operators() if r.verdict is Verdict.EQUAL}
+    equal = {r.index for r in comparison.operator_results() if r.verdict is Verdict.EQUAL}
     kernels = [part for part in written if isinstance(part, NpuOutput)]
     owners = [part.operator for part in kernels]
     sizes = {o.index: model.network.tensors[o.outputs[0]].size_bytes for o in model.network.cpu_operators}
@@ -127,7 +127,7 @@ def test_a_value_changed_in_layer_k_is_found_at_layer_k(way: str, folder: Path) 
                 place = tuple(int(rng.integers(extent)) for extent in values.shape)  # noqa: B023
                 values[place] ^= 1 << int(rng.integers(7))  # noqa: B023
 
-        first = model.compared(tamper)[0].first()
+        first = model.compared(tamper)[0].first_difference()
         assert first is not None
         assert (first.index, first.mismatches) == (operator, 1), f"seed {seed}: {first}"
 
@@ -140,7 +140,7 @@ def test_a_layer_that_is_wrong_everywhere_is_found_too(folder: Path) -> None:
         if number == kernel:
             bound.output.map.array[...] ^= 3
 
-    first = model.compared(tamper)[0].first()
+    first = model.compared(tamper)[0].first_difference()
     assert isinstance(first, OperatorResult)
     assert (first.index, first.mismatches, first.elements) == (operator, 8000, 8000)
 

@@ -145,7 +145,7 @@ def test_nothing_is_said_to_be_unconfirmed() -> None:
     module = partition_for_ethosu(import_relax(gather((3, 9, 5), (3, 4), 1, 1).finish()), NPUS[1])
     npu = accelerator(NPUS[1])
     placed = lower(only_graph(module), npu).program.place(0, lambda name: (1, 0))
-    assert NpuModel(npu, checks=False).prepare(encode([placed, Marker(Op.STOP, 0xFFFF)])).messages == ()
+    assert NpuModel(npu, checks=False).prepare_stream(encode([placed, Marker(Op.STOP, 0xFFFF)])).messages == ()
 
 
 def test_constant_indices_of_several_dimensions() -> None:

@@ -38,7 +38,7 @@ SCALES = st.tuples(st.integers(0, (1 << 32) - 1), st.integers(0, 63))
 @given(st.integers(-(1 << 39), 1 << 39), SCALES, st.sampled_from(list(Rounding)))
 def test_exact_rescaling(value: int, scale: tuple[int, int], rounding: Rounding) -> None:
     want = max(min(oracle(value, *scale, rounding), 1 << 62), -(1 << 62))
-    assert int(Scale.of(*scale, rounding).exact(np.array([value]))[0]) == want
+    assert int(Scale.single_scale(*scale, rounding).rescale_exact(np.array([value]))[0]) == want
 
 
 @settings(max_examples=300)
@@ -73,7 +73,7 @@ def test_clamped_output_is_exact_whatever_way_it_is_computed(
     tiled = Clamped(scale, biases, zero, -128, 127, reach)
     if tiled.exact:
         flat = sums.reshape(1, -1).astype(np.float64)
-        again = tiled.tiled(len(values))(flat, np.empty(flat.shape))
+        again = tiled.repeat_pixels(len(values))(flat, np.empty(flat.shape))
         assert np.array_equal(again.reshape(sums.shape), tiled(sums.astype(np.float64), np.empty(sums.shape)))
 
 
@@ -104,7 +104,7 @@ def test_interpolated_look_up() -> None:
         b + math.floor(Fraction(int(s) * int(r), 128) + Fraction(1, 2))
         for b, s, r in zip(base[index], slope[index], rest, strict=True)
     ]
-    assert rescale.lut16(table, value).tolist() == want
+    assert rescale.look_up_16(table, value).tolist() == want
 
 
 SHAPE = (2, 3, 4)

@@ -61,10 +61,10 @@ def test_the_traversal_says_how_deep_a_job_is(
         words = behind_three_blocks(op, dtype, part_kernel_first, dependency)
         words = (*Assembler().set(PARALLEL_MODE=0).words, *words) if npu.parallel else words
         if dependency <= largest:
-            NpuModel(npu).prepare(words)
+            NpuModel(npu).prepare_stream(words)
         else:
             with pytest.raises(BlockDependencyError, match=f"has BLOCKDEP {dependency}: its block"):
-                NpuModel(npu).prepare(words)
+                NpuModel(npu).prepare_stream(words)
 
 
 def after_a_copy(*between: str) -> tuple[int, ...]:
@@ -83,13 +83,13 @@ def after_a_copy(*between: str) -> tuple[int, ...]:
 )
 def test_what_takes_no_time_is_no_order_and_no_excuse(between: tuple[str, ...]) -> None:
     with pytest.raises(BlockDependencyError, match="BLOCKDEP must be lower"):
-        NpuModel(U55).prepare(after_a_copy(*between))
+        NpuModel(U55).prepare_stream(after_a_copy(*between))
 
 
 def test_a_wait_for_a_transfer_that_started_before_the_kernel_is_no_excuse_either() -> None:
     early = Assembler().dma(0, 0x40, 16).words
     with pytest.raises(BlockDependencyError):
-        NpuModel(U55).prepare((*early, *after_a_copy("DMA_WAIT 0")))
+        NpuModel(U55).prepare_stream((*early, *after_a_copy("DMA_WAIT 0")))
 
 
 def test_a_wait_for_a_transfer_relies_on_timing_and_is_reported() -> None:
@@ -133,6 +133,6 @@ def test_raising_any_blockdep_too_far_is_reported(config: str) -> None:
                     continue
                 again = [*commands[:place], op.with_registers({Register.BLOCKDEP: limit + 1}), *commands[place + 1 :]]
                 with pytest.raises(BlockDependencyError):
-                    NpuModel(call.accelerator).prepare(encode(again))
+                    NpuModel(call.accelerator).prepare_stream(encode(again))
                 raised += 1
     assert raised >= 25

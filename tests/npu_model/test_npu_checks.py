@@ -284,22 +284,22 @@ def test_in_place_is_judged_by_element(kind: str, allowed: bool) -> None:
     model = NpuModel(U55)
     for by in (-1, 0, 1):
         if allowed and by == 0:
-            model.prepare(in_place(kind, by))
+            model.prepare_stream(in_place(kind, by))
             continue
         with pytest.raises(SelfOverwriteError, match="writes its OFM over its own IFM at byte"):
-            model.prepare(in_place(kind, by))
-    model.prepare(in_place(kind, 24))
+            model.prepare_stream(in_place(kind, by))
+    model.prepare_stream(in_place(kind, 24))
 
 
 def test_in_place_with_the_same_bytes_in_another_order() -> None:
     """Rows and columns change places: the same bytes, but not the same elements."""
     square = Assembler().feature_map("IFM", (3, 3, 1), 0).feature_map("OFM", (3, 3, 1), 0, more_precision=256)
     square.kernel().common().set(OFM_SCALE=1)
-    NpuModel(U55).prepare(Assembler(square.words).op(Op.POOL, 1).stop())
+    NpuModel(U55).prepare_stream(Assembler(square.words).op(Op.POOL, 1).stop())
     with pytest.raises(SelfOverwriteError):
-        NpuModel(U55).prepare(Assembler(square.words).set(OFM_STRIDE_X=3, OFM_STRIDE_Y=1).op(Op.POOL, 1).stop())
+        NpuModel(U55).prepare_stream(Assembler(square.words).set(OFM_STRIDE_X=3, OFM_STRIDE_Y=1).op(Op.POOL, 1).stop())
     tiled = {"OFM_WIDTH0_M1": 0, "OFM_HEIGHT1_M1": 2, "OFM_BASE1": 1}  # two tiles, but each element where it was
-    NpuModel(U55).prepare(Assembler(square.words).set(**tiled).op(Op.POOL, 1).stop())
+    NpuModel(U55).prepare_stream(Assembler(square.words).set(**tiled).op(Op.POOL, 1).stop())
 
 
 @pytest.mark.parametrize(

@@ -79,15 +79,15 @@ def test_reading_and_writing_follow_the_address_formula(drawn: tuple[MapLayout, 
     shadow = np.zeros(count, np.bool_)
     npu = RegionMemory(accelerator("ethos-u55-256"), [memory], [shadow])
     access = FeatureMapAccess(npu, REGS, layout, shape, is_write=False)
-    access.load()
+    access.load_values()
     assert np.array_equal(access.array, expected)
 
     other = np.random.default_rng(1).integers(-100, 100, shape).astype(layout.dtype)
     before = memory.copy()
     access = FeatureMapAccess(npu, REGS, layout, shape, is_write=True)
-    access.load()
+    access.load_values()
     access.array[...] = other
-    access.store()
+    access.store_values()
     access.mark_defined()
     touched = np.unique(where[..., None] + np.arange(size))
     assert np.array_equal(
@@ -106,7 +106,7 @@ def test_footprints_of_boxes_are_exact(drawn: tuple[MapLayout, tuple[int, int, i
     for n in shape:
         first = data.draw(st.integers(0, n - 1))
         spans.append((first, data.draw(st.integers(first + 1, n))))
-    access = of_pieces("IFM", 0, layout.block(spans[0], spans[1], spans[2]), layout.dtype.itemsize)
+    access = of_pieces("IFM", 0, layout.box_pieces(spans[0], spans[1], spans[2]), layout.dtype.itemsize)
     found = {a + i for grid in access.grids for a in grid.starts().tolist() for i in range(grid.run)}
     (y0, y1), (x0, x1), (c0, c1) = spans
     size = layout.dtype.itemsize

@@ -238,7 +238,7 @@ def test_the_first_layer_that_differs_is_found(chain_model: bytes) -> None:
     net = read_network(result.network)
     reference = Reference(chain_model)
     inputs = random_inputs(net)
-    layers = reference.layers(inputs)
+    layers = reference.layer_values(inputs)
     recorder = LayerRecorder()
     NetworkModel(net, result.network).run(inputs, recorder)
     report = compare_layers(reference.network, layers, recorder.written)
@@ -265,10 +265,10 @@ def test_the_first_layer_that_differs_is_found(chain_model: bytes) -> None:
 def test_every_schedule_is_a_legal_order_of_all_steps(accelerator: str) -> None:
     net = network("bilinear_half", accelerator)
     (call,) = net.npu_calls
-    program = DecodedStream.decode(call.words, call.accelerator)
+    program = DecodedStream.decode_words(call.words, call.accelerator)
     orders = set()
-    for schedule in Schedule.adversarial(12):
-        order = [step.registers.index for step in schedule.order(program, bool)]
+    for schedule in Schedule.adversarial_schedules(12):
+        order = [step.registers.index for step in schedule.ordered_steps(program, bool)]
         assert sorted(order) == list(range(len(program.steps)))
         kernels = [i for i in order if not program.steps[i].is_dma]
         assert kernels == sorted(kernels)

@@ -125,13 +125,13 @@ def test_removing_any_one_wait_is_reported() -> None:
         for call in network(name, config).npu_calls:
             commands = decode(call.words)
             model = NpuModel(call.accelerator)
-            model.prepare(call.words)
+            model.prepare_stream(call.words)
             places = [i for i, c in enumerate(commands) if isinstance(c, Wait)]
             streams += bool(places)
             for place in places:
                 waits += 1
                 with pytest.raises(MissingWaitError):
-                    model.prepare(encode(commands[:place] + commands[place + 1 :]))
+                    model.prepare_stream(encode(commands[:place] + commands[place + 1 :]))
     assert streams >= 20
     assert waits >= streams
 

@@ -61,11 +61,11 @@ def test_states_are_kept_between_inferences_and_reset_to_their_zero_points(share
     npu = NetworkModel(network, result.network)
     reference = Reference(model)
     inputs = random_inputs(reference, 3)
-    initial = [npu.value(i) for i in network.states]
+    initial = [npu.tensor_value(i) for i in network.states]
     assert initial
     assert all((value == network.tensors[i].zero_point).all() for i, value in zip(network.states, initial, strict=True))
     npu.run(inputs)
-    assert any((npu.value(i) != before).any() for i, before in zip(network.states, initial, strict=True))
+    assert any((npu.tensor_value(i) != before).any() for i, before in zip(network.states, initial, strict=True))
     npu.reset()
     for got, want in zip(npu.run(inputs).outputs, reference.run(inputs), strict=True):
         assert np.array_equal(got, want)

@@ -75,7 +75,7 @@ def test_what_vela_encodes_is_decoded_into_place(
         *kernel, *dilation, inputs, depths[1], block, bits, part_kernel, depthwise, target.ofm_micro.depth,
         16 if part_kernel or bits == 16 else 32,
     )  # fmt: skip
-    assert np.array_equal(order.arrange([decode_mlw(stream)], "test"), weights.transpose(1, 2, 3, 0))
+    assert np.array_equal(order.arrange_weights([decode_mlw(stream)], "test"), weights.transpose(1, 2, 3, 0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,15 +118,15 @@ def test_random_bytes_never_do_anything_but_decode_or_raise() -> None:
 
 def test_padding_that_is_not_zero_is_noticed() -> None:
     order = WeightOrder(1, 1, 1, 1, 3, 5, 8, 8, False, False, 8, 32)
-    stream = np.zeros(order.count, np.int16)
-    assert not order.arrange([stream], "test").any()
+    stream = np.zeros(order.weight_count, np.int16)
+    assert not order.arrange_weights([stream], "test").any()
     stream[7] = 1  # input channel 7 of 3
     with pytest.raises(WeightStreamError, match="1 weights that stand outside the kernel are not zero"):
-        order.arrange([stream], "test")
+        order.arrange_weights([stream], "test")
     with pytest.raises(WeightStreamLongError):
-        order.arrange([np.zeros(order.count + 1, np.int16)], "test")
+        order.arrange_weights([np.zeros(order.weight_count + 1, np.int16)], "test")
     with pytest.raises(WeightStreamShortError):
-        order.arrange([np.zeros(order.count - 1, np.int16)], "test")
+        order.arrange_weights([np.zeros(order.weight_count - 1, np.int16)], "test")
 
 
 @given(
@@ -138,7 +138,9 @@ def test_padding_that_is_not_zero_is_noticed() -> None:
 )
 def test_scale_tables_are_read_back(channels: list[tuple[int, int, int]]) -> None:
     biases, scales, shifts = zip(*channels, strict=True)
-    table = ScaleTable.parse(np.frombuffer(encode_scales(biases, scales, shifts), np.uint8), len(channels), "test")
+    table = ScaleTable.parse_records(
+        np.frombuffer(encode_scales(biases, scales, shifts), np.uint8), len(channels), "test"
+    )
     assert table.bias.tolist() == list(biases)
     assert table.scale.tolist() == list(scales)
     assert table.shift.tolist() == list(shifts)
@@ -149,6 +151,6 @@ def test_tables_of_two_cores_interleave() -> None:
         array = np.array(values, np.int64)
         return ScaleTable(array, array + 100, array + 200)
 
-    merged = ScaleTable.interleave([part([0, 2, 4]), part([1, 3])])
+    merged = ScaleTable.interleave_cores([part([0, 2, 4]), part([1, 3])])
     assert merged.bias.tolist() == [0, 1, 2, 3, 4]
     assert merged.shift.tolist() == [200, 201, 202, 203, 204]

@@ -35,7 +35,7 @@ def is_clean(npu: Architecture, before: Sequence[Operation], after: Sequence[Ope
     first = after[0].with_registers({Register.BLOCKDEP: value})
     stream = encode([*before, first, *after[1:], Marker(Op.STOP, 0xFFFF)])
     try:
-        return check.check_blockdep(DecodedStream.decode(stream, npu)) == ()
+        return check.check_blockdep(DecodedStream.decode_words(stream, npu)) == ()
     except BlockDependencyError:
         return False
 

@@ -26,7 +26,7 @@ from fvp_runner.npu_model.errors import (
 from fvp_runner.npu_model.model import NpuModel
 from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.npu_model.spec.stream import DecodedStep
-from fvp_runner.npu_model.spec.u85 import CONFIRMED, divides, unconfirmed
+from fvp_runner.npu_model.spec.u85 import CONFIRMED, divides_average, unconfirmed_features
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
@@ -96,7 +96,7 @@ def test_an_average_divides_once_whichever_vela_wrote_its_scale(name: str) -> No
         network = read_network(data, name)
         (got,) = NetworkModel(network, data).run(inputs).outputs
         assert np.array_equal(got.reshape(-1), expected.reshape(-1))
-        assert unconfirmed(decode(network.npu_calls[0].words, Language.U85)) == ()
+        assert unconfirmed_features(decode(network.npu_calls[0].words, Language.U85)) == ()
 
 
 @lru_cache(maxsize=8)
@@ -147,7 +147,7 @@ def test_every_wait_that_is_removed_is_missed() -> None:
     assert len(waits) > 15
     for place in waits:
         with pytest.raises(MissingWaitError):
-            NpuModel(call.accelerator).prepare(encode(commands[:place] + commands[place + 1 :]))
+            NpuModel(call.accelerator).prepare_stream(encode(commands[:place] + commands[place + 1 :]))
 
 
 def test_a_kernel_that_runs_too_far_ahead_is_reported() -> None:
@@ -157,7 +157,7 @@ def test_a_kernel_that_runs_too_far_ahead_is_reported() -> None:
         if isinstance(command, Operation) and command.op.is_kernel and command[Register.BLOCKDEP] < 7:
             changed = command.with_registers({Register.BLOCKDEP: 7})
             try:
-                NpuModel(call.accelerator).prepare(encode([*commands[:place], changed, *commands[place + 1 :]]))
+                NpuModel(call.accelerator).prepare_stream(encode([*commands[:place], changed, *commands[place + 1 :]]))
             except BlockDependencyError:
                 found += 1
     assert found >= 14  # where the input is what the kernel before wrote, unlike where Vela gives up
@@ -214,7 +214,7 @@ def test_registers_that_mean_nothing_are_refused(register: Register, value: int,
     place = next(i for i, c in enumerate(commands) if isinstance(c, Operation) and c.op is Op.CONV)
     changed = commands[place].with_registers({register: value})
     with pytest.raises(IllegalValueError, match=message):
-        NpuModel(call.accelerator).prepare(encode([*commands[:place], changed, *commands[place + 1 :]]))
+        NpuModel(call.accelerator).prepare_stream(encode([*commands[:place], changed, *commands[place + 1 :]]))
 
 
 def test_damaged_streams_finish_or_say_why_not() -> None:
@@ -266,15 +266,15 @@ def test_fast_weights() -> None:
 )
 def test_roundings_of_the_output(rounding: ScaleRounding, expected: list[int]) -> None:
     values = np.arange(-3, 4)
-    assert Scale.of(1, 1, rounding).exact(values).tolist() == expected
+    assert Scale.single_scale(1, 1, rounding).rescale_exact(values).tolist() == expected
     wide = values.astype(np.int64) << 40  # products that do not fit 64 bits
     if rounding is not ScaleRounding.DOUBLE_ASYMMETRIC:  # which rounds twice where 31 bits and more go
-        assert Scale.of(1 << 22, 63, rounding).exact(wide).tolist() == expected
+        assert Scale.single_scale(1 << 22, 63, rounding).rescale_exact(wide).tolist() == expected
 
 
 def test_what_no_reference_confirms_is_reported() -> None:
     call, commands = _call()
-    assert unconfirmed(commands) == ()
+    assert unconfirmed_features(commands) == ()
     place = next(i for i, c in enumerate(commands) if isinstance(c, Operation) and c.op is Op.ELEMENTWISE)
     other = commands[place]
     changed = [
@@ -283,11 +283,11 @@ def test_what_no_reference_confirms_is_reported() -> None:
         *commands[place + 1 :],
     ]
     at = f"(first at ELEMENTWISE at stream offset {other.offset_bytes:#x})"
-    assert unconfirmed(changed) == (
+    assert unconfirmed_features(changed) == (
         f"look-up U8_U8 is unconfirmed: modelled from its description, no reference confirms it {at}",
         f"rounding TRUNCATE_TO_ZERO is unconfirmed: modelled from its description, no reference confirms it {at}",
     )
-    assert set(NpuModel(call.accelerator).prepare(call.words).messages) == set()
+    assert set(NpuModel(call.accelerator).prepare_stream(call.words).messages) == set()
 
 
 @pytest.mark.parametrize(
@@ -300,8 +300,8 @@ def test_averages_whose_scale_may_divide_too_are_marked_unconfirmed(scale: int, 
     window = {Register.KERNEL_HEIGHT_M1: 7, Register.KERNEL_WIDTH_M1: 7}
     registers = {**window, Register.OFM_PRECISION: 0x101, Register.OFM_SCALE: scale | 1 << 45}
     operation = Operation(Op.POOL, PoolMode.AVERAGE, registers, language=Language.U85)
-    assert divides(scale | 1 << 45, 64) == is_known
-    assert any("POOL AVERAGE" in text for text in unconfirmed([operation])) == is_said
+    assert divides_average(scale | 1 << 45, 64) == is_known
+    assert any("POOL AVERAGE" in text for text in unconfirmed_features([operation])) == is_said
 
 
 @pytest.mark.parametrize("name", sorted({f.split()[-1] for f in CONFIRMED if f.startswith("ELEMENTWISE")}))
@@ -316,8 +316,8 @@ def test_streams_that_jump_are_executed_and_not_lifted() -> None:
     call, _ = _call()
     words = (_ALWAYS, 8, *call.words)
     assert next(describe(words, call.accelerator)).operation.startswith("BRANCH")
-    program = NpuModel(call.accelerator).prepare(words)
-    assert [step for step in program.path(bool) if isinstance(step, DecodedStep)] == list(program.steps)
+    program = NpuModel(call.accelerator).prepare_stream(words)
+    assert [step for step in program.executed_commands(bool) if isinstance(step, DecodedStep)] == list(program.steps)
     assert program.messages[-1] == "the stream jumps: the estimate of time takes each operation once"
     network = read_network(_compiled("kws_ref_model", "ethos-u85-256", "Performance"), "kws")
     with pytest.raises(StreamError, match="BRANCH at stream offset 0x0 goes on at offset 0x8: streams that jump "):
@@ -329,11 +329,11 @@ def test_jumps_that_lead_nowhere_never_end_or_do_not_wait_are_found() -> None:
     model, end = NpuModel(call.accelerator), 4 * len(call.words)
     for target in (6, end + 8, 1 << 31):
         with pytest.raises(MalformedStreamError, match=f"goes on at offset {target:#x}: no command is there"):
-            model.prepare((_ALWAYS, target, *call.words))
+            model.prepare_stream((_ALWAYS, target, *call.words))
     with pytest.raises(NpuModelError, match="BRANCH at stream offset 0x0 goes back after 16384 commands of loops"):
         model.run((_ALWAYS, 0, *call.words[-1:]), [])
     with pytest.raises(NpuModelError, match="a BRANCH needs a result where the last kernel made no single element"):
         model.run((_IF_TRUE, 0, *call.words[-1:]), [])
     start = next(c.offset_bytes for c in commands if isinstance(c, Operation)) // 4 + 1
     with pytest.raises(MissingWaitError, match="put KERNEL_WAIT 0 and DMA_WAIT 0 before it"):
-        model.prepare((*call.words[:start], _ALWAYS, 4 * start + 8, *call.words[start:]))
+        model.prepare_stream((*call.words[:start], _ALWAYS, 4 * start + 8, *call.words[start:]))

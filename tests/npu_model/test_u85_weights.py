@@ -29,7 +29,7 @@ NPUS = [a.name for a in ETHOS_U85]
 
 def unpacked(stream: bytes, order: StreamOrder) -> list[np.ndarray[Any, Any]]:
     """The weights of each core in a stream of the fast format."""
-    whole = decode_fast(stream, order.count * order.cores).reshape(-1, order.cores, order.interleaved)
+    whole = decode_fast(stream, order.weight_count * order.cores).reshape(-1, order.cores, order.interleaved_count)
     return [np.ascontiguousarray(whole[:, core]).reshape(-1) for core in range(order.cores)]
 
 
@@ -81,11 +81,11 @@ def test_weights_are_read_back_in_their_places(
         *kernel, *dilation, weights.shape[3], depths[1], block, bits, part, depthwise, depth, slice_depth,
         cores=target.cores, stride_y=stride[0], stride_x=stride[1], sparse=sparse, macs=target.macs,
     )  # fmt: skip
-    found = read.arrange([decode_mlw(stream) for stream in encoded], "test")
+    found = read.arrange_weights([decode_mlw(stream) for stream in encoded], "test")
     assert np.array_equal(found, weights.transpose(1, 2, 3, 0))
     if not depthwise and np.ptp(weights) <= 255:
         fast = encode_fast(weights, target, how)
-        assert np.array_equal(read.arrange(unpacked(fast, read), "test"), found)
+        assert np.array_equal(read.arrange_weights(unpacked(fast, read), "test"), found)
 
 
 @pytest.mark.parametrize("npu", ["ethos-u85-128", "ethos-u85-256", "ethos-u85-512", "ethos-u85-2048"])
@@ -107,7 +107,7 @@ def test_weights_stand_where_vela_puts_them(name: str, npu: str) -> None:
         written = [call.read_only[s.start : s.start + s.length].tobytes() for s in spec.weights]
         assert all(s.region == 0 for s in spec.weights)
         decoded = unpacked(written[0], order) if spec.fast else [decode_mlw(stream) for stream in written]
-        weights = np.ascontiguousarray(order.arrange(decoded, "test").transpose(3, 0, 1, 2))
+        weights = np.ascontiguousarray(order.arrange_weights(decoded, "test").transpose(3, 0, 1, 2))
         how = WeightArrangement(
             order.block_depth, order.micro_depth, order.slice_depth, order.ifm_bits, order.depthwise,
             order.part_kernel_first, order.sparse, (order.stride_y, order.stride_x),

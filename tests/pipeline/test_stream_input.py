@@ -52,10 +52,10 @@ def test_every_chunk_size_gives_the_same(streamed: Path) -> None:
     values = np.random.default_rng(2).integers(-128, 128, (1, 16, 16, 1), dtype=np.int8)
     found = set()
     for count in range(1, 17):
-        runner._fed.chunks = lambda rows, count=count: [min(count, rows - at) for at in range(0, rows, count)]
+        runner._fed.chunk_rows = lambda rows, count=count: [min(count, rows - at) for at in range(0, rows, count)]
         found.add(runner.run([values]).outputs[0].tobytes())
     assert len(found) == 1
-    runner._fed.chunks = lambda rows: [rows + 1]
+    runner._fed.chunk_rows = lambda rows: [rows + 1]
     with pytest.raises(RunnerError, match="digits_run returned -1"):
         runner.run([values])
 

@@ -128,7 +128,7 @@ def test_states_outlive_a_run(shared_model: Callable[[str], Path], tmp_path: Pat
         (values,) = load_inputs(artifact, [f"random:{seed}"])
         wanted.set_input(values, 0)
         wanted.invoke()
-        assert np.array_equal(machine.infer([values]).outputs[0], wanted.get_output(0))
+        assert np.array_equal(machine.run_next([values]).outputs[0], wanted.get_output(0))
 
 
 def test_states_are_parameters_as_in_every_import(shared_model: Callable[[str], Path], tmp_path: Path) -> None:

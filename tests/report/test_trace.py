@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fvp_runner.npu_model.network import trace as simulation_trace
+from fvp_runner.npu_model.network import trace_json as simulation_trace
 from npu_memplan.artifact import Artifact
 from npu_memplan.models.tflite import read_network
 from npu_memplan.report.files import trace_json

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fvp_runner.host.instrumented import instrumented
+from fvp_runner.host.instrumented import instrument_sources
 from fvp_runner.host.sanitizer import Sanitizer
 from npu_memplan.c_compiler import compiler
 from npu_memplan.codegen.description import calls_of
@@ -36,7 +36,7 @@ class Program:
         sources += folder.glob(f"{name}_cmsis_nn.c")  # not our own: what compilers say of it is not asked
         command = compiler()
         assert command is not None
-        made = instrumented(command, name, sources, folder, PLAIN)
+        made = instrument_sources(command, name, sources, folder, PLAIN)
         lines = [*made.lines, [*command, *PLAIN, "-shared", *map(str, made.inputs), "-o", f"{folder / name}.so", "-lm"]]
         for line in lines:
             subprocess.run(line, check=True)
@@ -48,7 +48,7 @@ class Program:
 
     def define(self, pool: str, offset_bytes: int, size_bytes: int) -> None:
         """The caller has written these bytes."""
-        self._sanitizer.define(pool, offset_bytes, size_bytes)
+        self._sanitizer.define_bytes(pool, offset_bytes, size_bytes)
 
     def run(self) -> None:
         """One inference."""

@@ -34,19 +34,19 @@ class SabotagedRegisters(EthosURegisters):
         if fault in OUTCOMES:
             self._execute = lambda job: OUTCOMES[fault]
 
-    def read(self, offset: int) -> int:
-        return super().read(offset) + (self.fault is Sabotage.OTHER_NPU and offset == Reg.CONFIG)
+    def read_word(self, offset: int) -> int:
+        return super().read_word(offset) + (self.fault is Sabotage.OTHER_NPU and offset == Reg.CONFIG)
 
-    def write(self, offset: int, value: int) -> None:
+    def write_word(self, offset: int, value: int) -> None:
         before = self._protection
-        super().write(offset, value)
+        super().write_word(offset, value)
         if self.fault is Sabotage.REFUSE_RESET:
             self._protection = before
         if self.fault is Sabotage.RESET_NEVER_ENDS and offset == Reg.RESET:
             self._status |= Status.RESET_ONGOING
 
-    def _run(self) -> None:
+    def _run_job(self) -> None:
         if self.fault is Sabotage.NEVER_ENDS:
             self._status |= Status.RUNNING
         else:
-            super()._run()
+            super()._run_job()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.npu_model.network import NetworkModel
-from fvp_runner.npu_model.spec.u85 import features
+from fvp_runner.npu_model.spec.u85 import operation_features
 from fvp_runner.references.other_formats import TosaReference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Language
@@ -37,7 +37,7 @@ class TosaTrial:
     kinds: frozenset[str]  # all types that the operator itself has, constants included
     outcome: str
     why: str = ""
-    features: frozenset[str] = frozenset()  # of Ethos-U85's language that its stream uses
+    operation_features: frozenset[str] = frozenset()  # of Ethos-U85's language that its stream uses
 
 
 def try_case(folder: Path, accelerator: str, largest: int = 0) -> TosaTrial:
@@ -54,7 +54,7 @@ def try_case(folder: Path, accelerator: str, largest: int = 0) -> TosaTrial:
         network = compile_tosa(data, VelaOptions(accelerator), folder.name).parsed
     except VelaError as error:
         return TosaTrial(*said, REFUSED, str(error))
-    used = frozenset(f for c in _operations(network) if c.language is Language.U85 for f in features(c))
+    used = frozenset(f for c in _operations(network) if c.language is Language.U85 for f in operation_features(c))
     try:
         inputs = case_inputs(folder, source)
         expected = TosaReference(data, folder.name).run(inputs)

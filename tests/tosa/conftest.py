@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fvp_runner.references.other_formats import tool
+from fvp_runner.references.other_formats import find_tool
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 
 # A few of each operator would be too many to run here; `benchmarks.tosa_conformance` runs the large set.
@@ -42,8 +42,8 @@ def u85_of(configuration: int) -> Callable[[str, int], str]:
 @pytest.fixture(scope="session")
 def conformance(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of generated tests: `<operator>/<test>` of small tensors of three axes."""
-    generator = tool("tosa_verif_build_tests")
-    if generator is None or tool("tosa_reference_model") is None:
+    generator = find_tool("tosa_verif_build_tests")
+    if generator is None or find_tool("tosa_reference_model") is None:
         pytest.skip("tosa-tools is not installed; `make test` installs it into .venv/tosa-tools")
     folder = tmp_path_factory.mktemp("tosa")
     command = [str(generator), "-o", str(folder), "--tosa-version", "1.0.2", "--seed", "7", "--test-type", "positive"]

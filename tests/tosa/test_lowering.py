@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.references.other_formats import TosaReference, tool
+from fvp_runner.references.other_formats import TosaReference, find_tool
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
@@ -26,7 +26,7 @@ SEEDS = 6
 OLDER = ("ethos-u55-128", "ethos-u65-512")
 NETWORKS = Path(__file__).resolve().parents[1] / "models"
 
-needs_reference = pytest.mark.skipif(tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
+needs_reference = pytest.mark.skipif(find_tool("tosa_reference_model") is None, reason="tosa-tools is not installed")
 
 
 @needs_reference

@@ -191,7 +191,7 @@ def matrices(program: NpuProgram, data: bytes) -> list[NDArray[np.int16]]:
             )  # fmt: skip
             at = operation.addresses[Register.WEIGHT_BASE][1]
             stream = weights.decode_mlw(data[at : at + registers[Register.WEIGHT_LENGTH]])
-            found.append(order.arrange([stream], str(index)))
+            found.append(order.arrange_weights([stream], str(index)))
     return found
 
 

@@ -49,7 +49,7 @@ class Scale:
     first: int = _FIRST  # bits of the first of two roundings
 
     @staticmethod
-    def of(
+    def single_scale(
         multiplier: int, shift: int, rounding: Rounding | ScaleRounding = Rounding.TFL, first: int = _FIRST
     ) -> Scale:
         """One scale for all channels."""
@@ -59,39 +59,39 @@ class Scale:
     def is_identity(self) -> bool:
         return bool(np.all(self.multiplier == 1) and np.all(self.shift == 0))
 
-    def exact(self, value: Any) -> Int64:
+    def rescale_exact(self, value: Any) -> Int64:
         """`value` (integers, channels last) rescaled, for any magnitude; clipped to 62 bits."""
         v = np.asarray(value, np.int64)
         m, n = np.broadcast_arrays(self.multiplier, self.shift)
         result: Int64
         if int(np.abs(v).max(initial=0)) * int(m.max(initial=0)) < 1 << 62:
-            result = self._shifted(v * m, n)
+            result = self._shift_product(v * m, n)
         else:
-            exact = self._shifted(v.astype(object) * m.astype(object), n.astype(object))  # Python's integers
+            exact = self._shift_product(v.astype(object) * m.astype(object), n.astype(object))  # Python's integers
             result = np.clip(exact, -(1 << 62), 1 << 62).astype(np.int64)
         return result
 
-    def _shifted(self, product: Any, n: Any) -> Any:
+    def _shift_product(self, product: Any, n: Any) -> Any:
         """`product` / 2**n, rounded."""
         if self.rounding is Rounding.TRUNCATE:
             return np.where(product < 0, -(-product >> n), product >> n)
         if self.rounding is Rounding.NATURAL:
-            return (product + _half(n)) >> n
+            return (product + _half_unit(n)) >> n
         if isinstance(self.rounding, ScaleRounding):
-            return (product + self._half(product, n)) >> n
+            return (product + self._rounding_term(product, n)) >> n
         first = np.minimum(n, self.first)
-        result = (product + _half(first)) >> first
+        result = (product + _half_unit(first)) >> first
         rest = n - first
         if not rest.any():
             return result
         # halves away from zero: lower the half for negative values
-        return (result + _half(rest) - ((result < 0) & (rest > 0))) >> rest
+        return (result + _half_unit(rest) - ((result < 0) & (rest > 0))) >> rest
 
-    def _half(self, product: Any, n: Any) -> Any:
+    def _rounding_term(self, product: Any, n: Any) -> Any:
         """What the roundings of Ethos-U85 alone add before the shift."""
         if self.rounding is ScaleRounding.TRUNCATE_TO_LOWER:
             return np.zeros_like(product)
-        half = _half(n)
+        half = _half_unit(n)
         if self.rounding is ScaleRounding.SYMMETRIC:  # halves away from zero
             return half - ((product < 0) & (n > 0))
         # Double, asymmetric: a first rounding to 31 bits that the sign moves, the rest up.
@@ -99,7 +99,7 @@ class Scale:
         return half + np.where(product < 0, -early, early)
 
 
-def _half(bits: Any) -> Any:
+def _half_unit(bits: Any) -> Any:
     """2**(bits-1), and 0 for no bits."""
     return np.where(bits > 0, np.ones_like(bits) << np.maximum(bits - 1, 0), 0)
 
@@ -152,7 +152,7 @@ class Clamped:
             else:
                 self._offset = bias.astype(np.float64)
 
-    def tiled(self, times: int) -> Clamped:
+    def repeat_pixels(self, times: int) -> Clamped:
         """The same for rows of `times` pixels at once."""
         if times == 1:
             return self
@@ -169,7 +169,7 @@ class Clamped:
             total = sums.astype(np.int64)
             if self.bias is not None:
                 total = total + self.bias
-            value = total if self._identity else self.scale.exact(total)
+            value = total if self._identity else self.scale.rescale_exact(total)
             return np.clip(value + self.zero_point, self.low, self.high)
         if self._offset is not None:
             np.add(sums, self._offset, out=out)
@@ -206,7 +206,7 @@ def sigmoid_table() -> Int64:
     return np.array([*entries, 65535], np.int64)
 
 
-def _interpolate(magnitude: Int64, bits: int, saturated: int) -> Int64:
+def _interpolate_slope(magnitude: Int64, bits: int, saturated: int) -> Int64:
     table = sigmoid_table()
     index = np.minimum(magnitude >> bits, _LAST)
     low = table[index]
@@ -217,24 +217,24 @@ def _interpolate(magnitude: Int64, bits: int, saturated: int) -> Int64:
 
 def sigmoid(value: Int64) -> Int64:
     """Sigmoid of `value` / (3 * 4096) as a Q15 number."""
-    result = _interpolate(np.abs(value), 9, 0x7FFF << 10)
+    result = _interpolate_slope(np.abs(value), 9, 0x7FFF << 10)
     return np.where(value >= 0, result + (1 << 9), (1 << 25) - result + (1 << 9) - 1) >> 10
 
 
 def tanh(value: Int64) -> Int64:
     """Hyperbolic tangent of `value` / (3 * 4096) as a Q15 number."""
-    result = _interpolate(np.abs(value), 8, 0xFFFF << 8)
+    result = _interpolate_slope(np.abs(value), 8, 0xFFFF << 8)
     half, rounding = 1 << 23, 1 << 7
     return np.where(value >= 0, result - half + rounding, half - result + rounding - 1) >> 8
 
 
-def lut16(table: Int64, value: Int64) -> Int64:
+def look_up_16(table: Int64, value: Int64) -> Int64:
     """512 words `slope << 16 | base` (both signed), interpolated at a 16-bit `value`."""
-    result: Int64 = (_line16(table, value) + 64) >> 7
+    result: Int64 = (_interpolate_16(table, value) + 64) >> 7
     return result
 
 
-def _line16(table: Int64, value: Int64) -> Int64:
+def _interpolate_16(table: Int64, value: Int64) -> Int64:
     """The same with 7 bits of fraction: int32 results, as TOSA's TABLE of int16 has them."""
     entry = table[(value + 32768) >> 7]
     base = ((entry & 0xFFFF) ^ 0x8000) - 0x8000
@@ -252,10 +252,10 @@ def look_up(kind: TableKind, table: NDArray[np.uint8], value: Int64) -> Int64:
         return found
     words = table.view("<i4").astype(np.int64)
     if kind is TableKind.S16_S16:
-        return lut16(words, value)
+        return look_up_16(words, value)
     if kind is TableKind.S16_S32:
-        return _line16(words, value)
-    return _curve(words, value, kind is TableKind.SIGMOID)
+        return _interpolate_16(words, value)
+    return _look_up_curve(words, value, kind is TableKind.SIGMOID)
 
 
 _ENTRIES: dict[TableKind, np.dtype[Any]] = {
@@ -265,7 +265,7 @@ _ENTRIES: dict[TableKind, np.dtype[Any]] = {
 }
 
 
-def _curve(words: Int64, value: Int64, is_sigmoid: bool) -> Int64:
+def _look_up_curve(words: Int64, value: Int64, is_sigmoid: bool) -> Int64:
     """Sigmoid or tanh from 512 words `slope << 16 | base`, steps of which are 2**9 or 2**8 wide; results in Q15."""
     bits = 9 if is_sigmoid else 8
     entry = words[np.clip(value >> bits, -256, 255) + 256]

@@ -84,7 +84,7 @@ def decode_mlw(stream: bytes) -> NDArray[np.int16]:
     Raises `WeightStreamShortError` when the stream ends inside a slice and `WeightStreamError`
     when it uses a code that is reserved.
     """
-    return _Decoder(stream).run()
+    return _Decoder(stream).decode_all()
 
 
 class _Decoder:
@@ -95,43 +95,43 @@ class _Decoder:
         self.position = 0
         self.total = 0
 
-    def take(self, count: int) -> int:
+    def take_bits(self, count: int) -> int:
         start = self.position
         self.position = start + count
         if self.position > self.size_bits:
-            raise self.short()
+            raise self.short_error()
         return (int.from_bytes(self.data[start >> 3 : (start >> 3) + 4], "little") >> (start & 7)) & ((1 << count) - 1)
 
-    def short(self) -> WeightStreamShortError:
+    def short_error(self) -> WeightStreamShortError:
         return WeightStreamShortError(
             f"the weight stream of {self.size_bits // 8} bytes ends inside a slice, after {self.total} weights: "
             "it is too short or damaged; check WEIGHT_BASE and WEIGHT_LENGTH"
         )
 
-    def run(self) -> NDArray[np.int16]:
+    def decode_all(self) -> NDArray[np.int16]:
         parts: list[NDArray[np.int16]] = []
         palette: _Palette | None = None
         while self.position + 8 <= self.size_bits or self.position % 8:
-            zero_div = self.take(3)
+            zero_div = self.take_bits(3)
             if zero_div == _END_OF_STREAM:
                 self.position = (self.position + 7) // 8 * 8
                 palette = None
                 continue
             if zero_div > 3 and zero_div != _NO_ZERO_RUNS:
                 raise WeightStreamError(f"weight stream: ZDIV {zero_div} at bit {self.position - 3} is reserved")
-            palette = self.slice(zero_div, palette, parts)
+            palette = self.slice_header(zero_div, palette, parts)
         return np.concatenate(parts) if parts else np.zeros(0, np.int16)
 
-    def slice(self, zero_div: int, palette: _Palette | None, parts: list[NDArray[np.int16]]) -> _Palette:
+    def slice_header(self, zero_div: int, palette: _Palette | None, parts: list[NDArray[np.int16]]) -> _Palette:
         at = self.position
-        count, weight_div = self.take(15) + 1, self.take(3)
-        truncated, new_palette = bool(self.take(1)), bool(self.take(1))
+        count, weight_div = self.take_bits(15) + 1, self.take_bits(3)
+        truncated, new_palette = bool(self.take_bits(1)), bool(self.take_bits(1))
         zero_runs = zero_div != _NO_ZERO_RUNS
         if new_palette:
-            direct_offset, size, bits = self.take(5), self.take(5), 0
+            direct_offset, size, bits = self.take_bits(5), self.take_bits(5), 0
             size += size > 0
-            bits = self.take(3) + 2
-            values = np.array([self.take(bits) for _ in range(size)], np.int64)
+            bits = self.take_bits(3) + 2
+            values = np.array([self.take_bits(bits) for _ in range(size)], np.int64)
             palette = _Palette(zero_runs, values, bits, direct_offset)
         elif palette is None or palette.zero_runs != zero_runs:
             raise WeightStreamError(f"weight stream: the slice at bit {at} uses a palette that was not defined")
@@ -142,9 +142,9 @@ class _Decoder:
         elif weight_div > 5:
             raise WeightStreamError(f"weight stream: WDIV {weight_div} at bit {at} is reserved")
         runs = count + new_palette if zero_runs else 0
-        weights, zeros = self.walk(count, runs, weight_div, zero_div, uncompressed, truncated)
+        weights, zeros = self.walk_chunks(count, runs, weight_div, zero_div, uncompressed, truncated)
         if self.position > self.size_bits:
-            raise self.short()
+            raise self.short_error()
         symbols = self.weight_symbols(weights, count, weight_div, uncompressed, truncated)
         if symbols.max(initial=0) > 511:
             raise WeightStreamError(f"weight stream: a symbol of the slice at bit {at} does not fit 9 bits")
@@ -168,7 +168,7 @@ class _Decoder:
         parts.append(out)
         return palette
 
-    def walk(
+    def walk_chunks(
         self, count: int, runs: int, weight_div: int, zero_div: int, uncompressed: bool, truncated: bool
     ) -> tuple[_Chunks, _Chunks]:
         """Find where the chunks of one slice are; leaves `position` after the slice."""
@@ -253,21 +253,21 @@ class _Decoder:
         self.position = position + (previous - max(seen - count, 0)) * weight_div
         return _Chunks(unary_at, [at + 12 for at in unary_at], remain_at[1:], counts)
 
-    def field(self, starts: Int64, width: int) -> Int64:
+    def bit_fields(self, starts: Int64, width: int) -> Int64:
         """`width`-bit numbers at bit positions `starts`."""
         value = np.zeros(len(starts), np.int64)
         for bit in range(width):
             value |= self.bits[starts + bit].astype(np.int64) << bit
         return value
 
-    def remainders(self, chunks: _Chunks, count: int, width: int) -> Int64:
+    def decode_remainders(self, chunks: _Chunks, count: int, width: int) -> Int64:
         counts = np.array(chunks.counts, np.int64)
         first = np.cumsum(counts) - counts
         starts = np.repeat(np.array(chunks.remain, np.int64) - first * width, counts)[:count]
-        return self.field(starts + np.arange(len(starts)) * width, width)
+        return self.bit_fields(starts + np.arange(len(starts)) * width, width)
 
     def weight_symbols(self, chunks: _Chunks, count: int, width: int, uncompressed: bool, truncated: bool) -> Int64:
-        remainders = self.remainders(chunks, count, width)
+        remainders = self.decode_remainders(chunks, count, width)
         if uncompressed:
             return remainders
         codes = self.bits[np.array(chunks.unary, np.int64)[:, None] + np.arange(12)].astype(np.int64)
@@ -289,7 +289,7 @@ class _Decoder:
         ones = self.bits[np.array(chunks.unary, np.int64)[:, None] + np.arange(unary)].ravel()
         ends = np.flatnonzero(ones == 0)[:count]
         quotients = np.diff(ends, prepend=-1) - 1
-        values: Int64 = (quotients << width) + self.remainders(chunks, count, width)
+        values: Int64 = (quotients << width) + self.decode_remainders(chunks, count, width)
         return values
 
 
@@ -360,63 +360,63 @@ class WeightOrder:
         return 1 if self.depthwise else _IFM_UBLOCK if self.part_kernel_first else self.slice_depth
 
     @property
-    def _inner(self) -> int:
+    def _inner_channels(self) -> int:
         """Input channels in a row."""
         return 1 if self.depthwise else _IFM_UBLOCK
 
     @property
-    def _round(self) -> int:
+    def _element_multiple(self) -> int:
         """Elements of a sub-kernel are filled up to a multiple of this."""
         if self.depthwise:
             return 4
         return (4 if self.ifm_bits == 8 else 2) if self.part_kernel_first else 1
 
-    def _elements(self, height: int, width: int) -> list[Element]:
+    def _subkernel_elements(self, height: int, width: int) -> list[Element]:
         """Rows and columns of a sub-kernel's elements in order, `FILLING` included."""
-        return [*product(range(height), range(width)), *[FILLING] * (-height * width % self._round)]
+        return [*product(range(height), range(width)), *[FILLING] * (-height * width % self._element_multiple)]
 
-    def _slices(self, block: int) -> Sequence[int]:
+    def _slice_channels(self, block: int) -> Sequence[int]:
         """First input channels of the slices of output block number `block`, in order."""
         return range(0, self.ifm_depth, self.slice_depth)
 
-    def _subkernels(self) -> list[Element]:
+    def _subkernel_origins(self) -> list[Element]:
         """Row and column of the first elements of all sub-kernels, in order."""
         rows = range(0, self.kernel_height, SUBKERNEL // self.dilation_y)
         return list(product(rows, range(0, self.kernel_width, SUBKERNEL // self.dilation_x)))
 
-    def _runs(self) -> Iterator[tuple[Element, slice, slice, tuple[int, ...], list[Element]]]:
+    def _weight_runs(self) -> Iterator[tuple[Element, slice, slice, tuple[int, ...], list[Element]]]:
         """(first element of the sub-kernel, input channels, output channels, padded shape, elements) of each run.
 
         Shape: micro-blocks, elements, groups of input channels, groups of this core, output channels, input channels.
         """
         step_y, step_x = SUBKERNEL // self.dilation_y, SUBKERNEL // self.dilation_x
         elements = {
-            (y, x): self._elements(min(step_y, self.kernel_height - y), min(step_x, self.kernel_width - x))
-            for y, x in self._subkernels()
+            (y, x): self._subkernel_elements(min(step_y, self.kernel_height - y), min(step_x, self.kernel_width - x))
+            for y, x in self._subkernel_origins()
         }
-        groups = self._group_depth // self._inner, self.micro_depth // (_GROUP * self.cores)
+        groups = self._group_depth // self._inner_channels, self.micro_depth // (_GROUP * self.cores)
         for block, o in enumerate(range(0, self.ofm_depth, self.block_depth)):
             outputs = slice(o, min(o + self.block_depth, self.ofm_depth))
             blocks = -(-(outputs.stop - o) // self.micro_depth)
-            for i in self._slices(block):
+            for i in self._slice_channels(block):
                 stop = 1 if self.depthwise else min(i + self.slice_depth, self.ifm_depth)
                 for first, inner in elements.items():
-                    shape = (blocks, len(inner), *groups, _GROUP, self._inner)
+                    shape = (blocks, len(inner), *groups, _GROUP, self._inner_channels)
                     for start in range(i, stop, self._group_depth):
                         inputs = slice(start, min(start + self._group_depth, self.ifm_depth))
                         yield first, inputs, outputs, shape, inner
 
     @property
-    def count(self) -> int:
+    def weight_count(self) -> int:
         """Weights in each stream, padding included."""
-        return sum(math.prod(shape) for *_, shape, _ in self._runs())
+        return sum(math.prod(shape) for *_, shape, _ in self._weight_runs())
 
     @property
-    def interleaved(self) -> int:
+    def interleaved_count(self) -> int:
         """Weights of one core in a row where one stream serves all cores."""
-        return self.micro_depth * self._group_depth * self._round // self.cores
+        return self.micro_depth * self._group_depth * self._element_multiple // self.cores
 
-    def arrange(self, streams: Sequence[NDArray[np.int16]], where: str) -> NDArray[np.int16]:
+    def arrange_weights(self, streams: Sequence[NDArray[np.int16]], where: str) -> NDArray[np.int16]:
         """The weights as [kernel height, kernel width, input channels, output channels]; a stream for each core.
 
         Raises `WeightStreamShortError`, `WeightStreamLongError`, or `WeightStreamError` when padding is not zero.
@@ -425,7 +425,7 @@ class WeightOrder:
             self._check_count(len(stream), where)
         out = np.zeros((self.kernel_height, self.kernel_width, self.ifm_depth, self.ofm_depth), np.int16)
         position = 0
-        for (y, x), inputs, outputs, shape, elements in self._runs():
+        for (y, x), inputs, outputs, shape, elements in self._weight_runs():
             size = math.prod(shape)
             parts = np.stack([stream[position : position + size].reshape(shape) for stream in streams])
             position += size
@@ -450,7 +450,7 @@ class WeightOrder:
         """
         least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth // (4 * self.cores)
         bounded = least > found
-        expected = least if bounded else self.count
+        expected = least if bounded else self.weight_count
         if found == expected:
             return
         kind, error = ("short", WeightStreamShortError) if found < expected else ("long", WeightStreamLongError)
@@ -470,7 +470,7 @@ class ScaleTable:
     shift: NDArray[np.int64]
 
     @staticmethod
-    def parse(
+    def parse_records(
         data: NDArray[np.uint8], channels: int, where: str, bias_bytes: int = 5, scale_bits: int = 32
     ) -> ScaleTable:
         """The table in `data`, records of bias, scale and shift; `WeightStreamShortError` when it ends too early."""
@@ -488,7 +488,7 @@ class ScaleTable:
         return ScaleTable(bias, scale, table[:, end] & 0x3F)
 
     @staticmethod
-    def interleave(parts: list[ScaleTable]) -> ScaleTable:
+    def interleave_cores(parts: list[ScaleTable]) -> ScaleTable:
         """Tables of cores 0 and 1, which hold even and odd channels, as one."""
         if len(parts) == 1:
             return parts[0]
@@ -510,7 +510,7 @@ class StreamOrder(WeightOrder):
     macs: int
 
     @property
-    def _round(self) -> int:
+    def _element_multiple(self) -> int:
         if self.depthwise:
             return 10
         if not self.part_kernel_first:
@@ -524,20 +524,20 @@ class StreamOrder(WeightOrder):
         return 8 if self.part_kernel_first and self.ifm_bits == 16 and not self.sparse else self.slice_depth
 
     @property
-    def _inner(self) -> int:
+    def _inner_channels(self) -> int:
         return 1 if self.depthwise else 16 if self.sparse else 8
 
     @property
-    def _lead(self) -> int:
+    def _leading_zeros(self) -> int:
         """Zeros a core's channel gets after each ten elements of a depthwise kernel."""
         if not self.depthwise or (self.ifm_bits != 16 and self.macs <= 256):
             return 0
         return 2 if self.macs <= 512 else 6
 
-    def _elements(self, height: int, width: int) -> list[Element]:
+    def _subkernel_elements(self, height: int, width: int) -> list[Element]:
         strides = (self.stride_y, self.stride_x) if self.part_kernel_first or self.depthwise else (1, 1)
         found: list[Element] = []
-        left = -(-height * width // self._round) * self._round
+        left = -(-height * width // self._element_multiple) * self._element_multiple
         for sy in range(strides[0]):
             rows = (height + strides[0] - 1 - sy) // strides[0]
             for sx in range(strides[1]):
@@ -546,13 +546,13 @@ class StreamOrder(WeightOrder):
                     for x in range(columns) if y % 2 == 0 else reversed(range(columns)):
                         found.append((sy + y * strides[0], sx + x * strides[1]))
                         left -= 1
-                        if self.depthwise and left % self._round == 0:
-                            found += [FILLING] * self._lead
-        return found + [FILLING] * (left + self._lead if left else 0)
+                        if self.depthwise and left % self._element_multiple == 0:
+                            found += [FILLING] * self._leading_zeros
+        return found + [FILLING] * (left + self._leading_zeros if left else 0)
 
-    def _slices(self, block: int) -> Sequence[int]:
+    def _slice_channels(self, block: int) -> Sequence[int]:
         return range(0, self.ifm_depth, self.slice_depth)[:: -1 if block % 2 else 1]
 
-    def _subkernels(self) -> list[Element]:
+    def _subkernel_origins(self) -> list[Element]:
         columns = range(0, self.kernel_width, SUBKERNEL // self.dilation_x)
         return [(y, x) for x in columns for y in range(0, self.kernel_height, SUBKERNEL // self.dilation_y)]

@@ -73,20 +73,20 @@ class OutputPath:
     def __init__(self, spec: OutputSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
         self.shape = (spec.height, spec.width, spec.depth)
-        self.map = FeatureMapAccess(memory, regs, spec.layout, spec.stored, is_write=True)
+        self.map = FeatureMapAccess(memory, regs, spec.layout, spec.stored_shape, is_write=True)
         self.target = self.map.array.transpose(np.argsort(spec.axes))  # in the order in which results come
         if spec.reverse >= 0:
             self.target = np.flip(self.target, spec.reverse)
         self._row = spec.width * spec.depth
         self.rows_per_block = max(1, min(spec.height, BLOCK_ELEMENTS // self._row))
         self._work: NDArray[np.float64] = np.empty(0)
-        self.rescale(Scale.of(1, 0), None, math.inf)
+        self.set_rescale(Scale.single_scale(1, 0), None, math.inf)
         self._lut: NDArray[np.uint8] | None = None
         if spec.activation is Activation.LUT:
             start = memory.accelerator.lut_address + 256 * spec.lut_slot
             self._lut = memory.shram[start : start + spec.lut_bytes]
 
-    def rescale(self, scale: Scale, bias: Int64 | None, reach: float) -> None:
+    def set_rescale(self, scale: Scale, bias: Int64 | None, reach: float) -> None:
         """Set how sums become values, which they are without it; `reach` bounds |sum + bias|."""
         spec = self.spec
         low, high, zero = spec.low, spec.high, spec.zero_point
@@ -97,12 +97,12 @@ class OutputPath:
         clamp = Clamped(scale, bias, zero, low, high, reach)
         # Short rows of channels make numpy loop in small steps: handle a row of pixels as one.
         times = spec.width if clamp.exact and spec.depth < 64 and spec.width * spec.depth <= 4096 else 1
-        self._clamp = clamp.tiled(times)
+        self._clamp = clamp.repeat_pixels(times)
         self._rows = (times * spec.depth,)
         if clamp.exact:
             self._work = np.empty(self.rows_per_block * self._row)
 
-    def put(self, first: int, sums: NDArray[Any]) -> None:
+    def put_sums(self, first: int, sums: NDArray[Any]) -> None:
         """Sums of rows [first, first + n): [n, width, depth] or any shape with as many elements, channels last."""
         spec = self.spec
         count = sums.size // self._row
@@ -113,24 +113,24 @@ class OutputPath:
         if spec.activation is Activation.NONE:
             np.copyto(target, values, casting="unsafe")
         else:
-            target[...] = self._activate(values.astype(np.int64))
+            target[...] = self._activate_values(values.astype(np.int64))
 
-    def _activate(self, values: Int64) -> Int64:
+    def _activate_values(self, values: Int64) -> Int64:
         spec = self.spec
         if spec.activation is Activation.LUT:
             assert self._lut is not None
             if spec.table is not TableKind.NONE:
                 return rescale.look_up(spec.table, self._lut, values)
             if spec.dtype.itemsize == 2:
-                return rescale.lut16(self._lut.view("<i4").astype(np.int64), np.clip(values, -32768, 32767))
+                return rescale.look_up_16(self._lut.view("<i4").astype(np.int64), np.clip(values, -32768, 32767))
             index = values if spec.dtype == np.uint8 else values + 128
             table = self._lut.view(spec.dtype)
             return table[np.clip(index, 0, len(table) - 1)].astype(np.int64)
         result = rescale.tanh(values) if spec.activation is Activation.TANH else rescale.sigmoid(values)
         return np.clip(result + spec.zero_point, spec.low, spec.high)
 
-    def finish(self) -> None:
-        self.map.store()
+    def store_values(self) -> None:
+        self.map.store_values()
 
 
 class WindowKernel:
@@ -148,19 +148,19 @@ class WindowKernel:
         self._input = FeatureMapAccess(memory, regs, spec.input.map, spec.input.shape, is_write=False)
         extents = (spec.window.padded_height, spec.window.padded_width, spec.input.shape[2])
         self.padded: NDArray[Any] = np.full(extents, fill, dtype)
-        self._parts = list(self._unpadded())
+        self._parts = list(self._input_parts())
         self.maps = [] if spec.ignores_input else [self._input]
-        self._loaded, self._matrix = (self._second(found) for found in (spec.loaded, spec.matrix))
-        self._spans = [memory.span(span, regs) for span in spec.weights + spec.scales]
+        self._loaded, self._matrix = (self._second_input(found) for found in (spec.loaded, spec.matrix))
+        self._spans = [memory.span_bytes(span, regs) for span in spec.weights + spec.scales]
         self._shadows = [memory.span_shadow(span) for span in spec.weights + spec.scales]
         self._continues = spec.start is AccumulatorInput.KEEP
         # Sums start from nothing and go to the output at once.
         self.plain = not (self._continues or spec.output.kept or spec.loaded)
         self._limit = 1 << (spec.accumulator_bits - 1)
 
-    def _unpadded(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def _input_parts(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Parts of the padded input that are in memory, and where: neither padding nor left out by upscaling."""
-        window, inner = self.spec.window, self.padded[self.spec.window.inner]
+        window, inner = self.spec.window, self.padded[self.spec.window.unpadded_slices]
         if window.upscale is Upscale.NONE:
             yield inner, self._input.array
             return
@@ -170,20 +170,20 @@ class WindowKernel:
             if target.size:
                 yield target, self._input.array[: target.shape[0], : target.shape[1]]
 
-    def _load(self) -> None:
+    def _load_input(self) -> None:
         """Bring the input from memory; what is not there never changes."""
-        self._input.load()
+        self._input.load_values()
         for target, source in self._parts:
             np.copyto(target, source, casting="unsafe")
 
-    def _second(self, found: InputSpec | None) -> FeatureMapAccess | None:
+    def _second_input(self, found: InputSpec | None) -> FeatureMapAccess | None:
         """IFM2, if it is this."""
         if found is None:
             return None
         self.maps.append(FeatureMapAccess(self._memory, self.regs, found.map, found.shape, is_write=False))
         return self.maps[-1]
 
-    def constants(self) -> Iterator[tuple[Span, NDArray[np.bool_]]]:
+    def constant_shadows(self) -> Iterator[tuple[Span, NDArray[np.bool_]]]:
         """Weight streams and scale tables, with the shadows of the bytes that are used; none without shadows."""
         used = [None] * len(self.spec.weights) + [count * SCALE_BYTES for count in self._table_channels()]
         for span, shadow, count in zip(self.spec.weights + self.spec.scales, self._shadows, used, strict=True):
@@ -195,31 +195,35 @@ class WindowKernel:
         count = len(self.spec.scales)
         return [-(-(self.spec.output.depth - table) // count) for table in range(count)]
 
-    def _table(self, source: list[bytes]) -> ScaleTable:
+    def _read_scales(self, source: list[bytes]) -> ScaleTable:
         """Biases and scales of all channels, in the bytes of the tables."""
         spec = self.spec
         if not spec.scales:
             return ScaleTable(*(np.zeros(spec.output.depth, np.int64) for _ in range(3)))
         parts = zip(source, self._table_channels(), spec.scales, strict=True)
-        return ScaleTable.interleave([
-            ScaleTable.parse(np.frombuffer(data, np.uint8), channels, f"{self.regs.where}, {span.name}", *spec.record)
+        return ScaleTable.interleave_cores([
+            ScaleTable.parse_records(
+                np.frombuffer(data, np.uint8), channels, f"{self.regs.op_text}, {span.name}", *spec.record
+            )
             for data, channels, span in parts
         ])  # fmt: skip
 
-    def _scale(self, table: ScaleTable) -> Scale:
+    def _channel_scale(self, table: ScaleTable) -> Scale:
         whole, for_all = self.spec.scale, self.spec.output.global_scale or not self.spec.scales
         return whole if for_all else Scale(table.scale, table.shift, whole.rounding)
 
-    def _start(self) -> Int64 | None:
+    def _initial_sums(self) -> Int64 | None:
         """What the sums start from; None: zero."""
         if self._loaded is not None:
-            self._loaded.load()
+            self._loaded.load_values()
             return self._loaded.array.astype(np.int64)
         if not self._continues:
             return None
         found = self._memory.accumulators
         if found is None or found.shape != self.spec.output.shape:
-            self.regs.illegal("ACC_FORMAT keeps the accumulators, but no operation before left them in this shape")
+            self.regs.raise_illegal(
+                "ACC_FORMAT keeps the accumulators, but no operation before left them in this shape"
+            )
         return found
 
     def _put_all(self, sums: NDArray[Any]) -> None:
@@ -228,14 +232,14 @@ class WindowKernel:
             self._memory.accumulators = sums.astype(np.int64)
             return
         for row in range(0, len(sums), self.output.rows_per_block):
-            self.output.put(row, sums[row : row + self.output.rows_per_block])
+            self.output.put_sums(row, sums[row : row + self.output.rows_per_block])
 
-    def _check(self, sums: NDArray[Any]) -> None:
+    def _check_sums(self, sums: NDArray[Any]) -> None:
         """`AccumulatorOverflowError` for a sum, zero points and bias taken in, that an accumulator cannot hold."""
         low, high = int(sums.min(initial=0)), int(sums.max(initial=0))
         if low < -self._limit or high >= self._limit:
             raise AccumulatorOverflowError(
-                f"{self.regs.where}: a sum reaches {max(-low, high)}, beyond the accumulator's {self._limit} "
+                f"{self.regs.op_text}: a sum reaches {max(-low, high)}, beyond the accumulator's {self._limit} "
                 f"(ACC_FORMAT INT{self.spec.accumulator_bits}); what hardware does then is not defined"
             )
 
@@ -269,23 +273,23 @@ class Convolution(WindowKernel):
         self.memo = memo
         self._constants: DecodedConstants | None = None
 
-    def _prepare(self) -> DecodedConstants:
+    def _prepare_constants(self) -> DecodedConstants:
         """Decode weights and scales, unless they are those of the last run."""
         source = [span.tobytes() for span in self._spans]
         if self._matrix is not None:
-            self._matrix.load()
+            self._matrix.load_values()
             source.append(self._matrix.array.tobytes())
         if self._constants is None or source != self._constants.source:
             if not self.memo or source != self.memo[0].source:
-                self.memo[:] = [self._decode(source)]
+                self.memo[:] = [self._decode_constants(source)]
             found = self._constants = self.memo[0]
             if self.plain:
-                self.output.rescale(found.scale, found.bias + found.zeros, found.reach)
+                self.output.set_rescale(found.scale, found.bias + found.zeros, found.reach)
             else:  # the zero point's part is in the sums
-                self.output.rescale(found.scale, found.bias, math.inf)
+                self.output.set_rescale(found.scale, found.bias, math.inf)
         return self._constants
 
-    def _decode(self, source: list[bytes]) -> DecodedConstants:
+    def _decode_constants(self, source: list[bytes]) -> DecodedConstants:
         spec, streams = self.spec, len(self.spec.weights)
         if self._matrix is not None:  # a row of input channels for each output channel
             assert spec.matrix is not None
@@ -294,19 +298,23 @@ class Convolution(WindowKernel):
         else:
             shape = (spec.window.height, spec.window.width, spec.orders[0].ifm_depth, spec.output.depth)
             weights, cores = np.zeros(shape, np.int64), len(spec.orders)
-            decoded = self._interleaved(source[0]) if spec.fast else [decode_mlw(stream) for stream in source[:streams]]
+            decoded = (
+                self._core_streams(source[0]) if spec.fast else [decode_mlw(stream) for stream in source[:streams]]
+            )
             for core, order in enumerate(spec.orders):
-                name = f"{self.regs.where}, {spec.weights[core].name}"
-                weights[..., core::cores] = order.arrange(decoded[core::cores], name)
-        return self._arranged(source, weights, self._table(source[streams : streams + len(spec.scales)]))
+                name = f"{self.regs.op_text}, {spec.weights[core].name}"
+                weights[..., core::cores] = order.arrange_weights(decoded[core::cores], name)
+        return self._arrange_constants(source, weights, self._read_scales(source[streams : streams + len(spec.scales)]))
 
-    def _interleaved(self, stream: bytes) -> list[NDArray[np.int16]]:
+    def _core_streams(self, stream: bytes) -> list[NDArray[np.int16]]:
         """The streams of all cores in one of the fast format."""
         order = self.spec.orders[0]
-        whole = decode_fast(stream, order.count * order.cores).reshape(-1, order.cores, order.interleaved)
+        whole = decode_fast(stream, order.weight_count * order.cores).reshape(-1, order.cores, order.interleaved_count)
         return [np.ascontiguousarray(whole[:, core]).reshape(-1) for core in range(order.cores)]
 
-    def _arranged(self, source: list[bytes], weights: NDArray[np.int64], table: ScaleTable) -> DecodedConstants:
+    def _arrange_constants(
+        self, source: list[bytes], weights: NDArray[np.int64], table: ScaleTable
+    ) -> DecodedConstants:
         spec, dtype = self.spec, self.padded.dtype
         info = np.iinfo(spec.input.dtype)
         largest, zero = max(abs(int(info.min)), int(info.max)), spec.input.zero_point
@@ -330,34 +338,36 @@ class Convolution(WindowKernel):
                 chunks.append((part, np.ascontiguousarray(matrix[part], dtype)))
         reach = float(sums + biggest_bias + int(np.abs(table.bias + zeros).max(initial=0)))
         may_overflow = sums + biggest_bias >= self._limit
-        return DecodedConstants(source, tuple(chunks), taps, table.bias, zeros, self._scale(table), reach, may_overflow)
+        return DecodedConstants(
+            source, tuple(chunks), taps, table.bias, zeros, self._channel_scale(table), reach, may_overflow
+        )
 
     def run(self) -> None:
-        constants = self._prepare()
-        self._load()
-        blocks = (self._depthwise if self.spec.depthwise else self._convolve)(constants)
+        constants = self._prepare_constants()
+        self._load_input()
+        blocks = (self._depthwise_blocks if self.spec.depthwise else self._convolve_blocks)(constants)
         whole = np.zeros(self.spec.output.shape if not self.plain else 0, np.int64)
         for first, sums in blocks:
             if self.checks and constants.may_overflow:
-                self._check(sums + (constants.bias + constants.zeros))
+                self._check_sums(sums + (constants.bias + constants.zeros))
             if self.plain:
-                self.output.put(first, sums)
+                self.output.put_sums(first, sums)
             else:
                 rows = sums.reshape(-1, *whole.shape[1:])
                 whole[first : first + len(rows)] = rows
         if not self.plain:
-            start = self._start()
+            start = self._initial_sums()
             whole += constants.zeros
             self._put_all(whole if start is None else whole + start)
-        self.output.finish()
+        self.output.store_values()
 
-    def _convolve(self, constants: DecodedConstants) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _convolve_blocks(self, constants: DecodedConstants) -> Iterator[tuple[int, NDArray[Any]]]:
         """First row and sums of each block."""
         spec, window, padded = self.spec, self.spec.window, self.padded
         out, height, width = spec.output, spec.output.height, spec.output.width
         taps = window.height * window.width * spec.input.shape[2]
         rows = min(self.output.rows_per_block, max(1, _PATCH_BYTES // (width * taps * padded.itemsize)))
-        patches = window.patches(padded, height, width)
+        patches = window.window_patches(padded, height, width)
         plain = window.height == window.width == window.stride_x == window.stride_y == 1 and not window.is_padded
         for first in range(0, height, rows):
             last = min(first + rows, height)
@@ -370,15 +380,15 @@ class Convolution(WindowKernel):
                     sums += matrix[:, part] @ chunk
             yield first, sums
 
-    def _depthwise(self, constants: DecodedConstants) -> Iterator[tuple[int, NDArray[Any]]]:
+    def _depthwise_blocks(self, constants: DecodedConstants) -> Iterator[tuple[int, NDArray[Any]]]:
         window, out, padded = self.spec.window, self.spec.output, self.padded
         taps = constants.taps
         for first in range(0, out.height, self.output.rows_per_block):
             rows = range(first, min(first + self.output.rows_per_block, out.height))
             sums = np.zeros((len(rows), out.width, out.depth), taps.dtype)
             product = np.empty_like(sums)
-            for y, x in window.taps:
-                np.multiply(window.tap(padded, y, x, rows, out.width), taps[y, x], out=product)
+            for y, x in window.kernel_taps:
+                np.multiply(window.tap_view(padded, y, x, rows, out.width), taps[y, x], out=product)
                 np.add(sums, product, out=sums)
             yield first, sums
 
@@ -403,25 +413,25 @@ class Pooling(WindowKernel):
             dtype = np.float32 if largest * taps < 1 << 24 else np.float64 if largest * taps < 1 << 52 else np.int64
             fill = zero
         super().__init__(spec, memory, regs, checks, dtype, fill)
-        self._inside = self._counts() if self.pool is PoolMode.AVERAGE else None
+        self._inside = self._window_counts() if self.pool is PoolMode.AVERAGE else None
         # What the input's zero point adds to all that the windows give.
         self._zeros = 0 if self.pool.is_argmax or self._inside is not None else zero * taps
         self._reach = 2.0 * largest * taps if self.plain else math.inf
         self._may_overflow = not self.plain or largest * taps >= self._limit
         if not spec.scales:
-            self._rescale()
+            self._set_output_scale()
 
-    def _rescale(self) -> None:
-        table = self._table([span.tobytes() for span in self._spans])
+    def _set_output_scale(self) -> None:
+        table = self._read_scales([span.tobytes() for span in self._spans])
         bias = table.bias - self._zeros if self.plain else table.bias
         reach = self._reach + float(np.abs(bias).max(initial=0))
-        self.output.rescale(self._scale(table), bias if bias.any() else None, reach)
+        self.output.set_rescale(self._channel_scale(table), bias if bias.any() else None, reach)
 
-    def _counts(self) -> Int64:
+    def _window_counts(self) -> Int64:
         """Elements inside the input for each output position: [height, width, 1]."""
         window, out = self.spec.window, self.spec.output
         inside = np.zeros((window.padded_height, window.padded_width, 1), np.int64)
-        inside[window.inner] = 1
+        inside[window.unpadded_slices] = 1
         counts: Int64 = np.maximum(self._over_windows(inside, np.add), 1)
         return counts.reshape(out.height, out.width, 1)
 
@@ -433,9 +443,9 @@ class Pooling(WindowKernel):
             result: NDArray[Any] = combine.reduce(combine.reduce(padded, axis=0), axis=0)
             return result.reshape(1, 1, -1)
         columns = window.padded_width
-        high = np.array(self._rows(padded, 0, rows, columns))
+        high = np.array(self._window_rows(padded, 0, rows, columns))
         for y in range(1, window.height):
-            combine(high, self._rows(padded, y, rows, columns), out=high)
+            combine(high, self._window_rows(padded, y, rows, columns), out=high)
         stop = (out.width - 1) * window.stride_x + 1
         wide = np.array(high[:, 0 : stop : window.stride_x])
         for x in range(1, window.width):
@@ -443,53 +453,55 @@ class Pooling(WindowKernel):
             combine(wide, high[:, left : left + stop : window.stride_x], out=wide)
         return wide
 
-    def _rows(self, padded: NDArray[Any], y: int, rows: range, columns: int) -> NDArray[Any]:
+    def _window_rows(self, padded: NDArray[Any], y: int, rows: range, columns: int) -> NDArray[Any]:
         window = self.spec.window
         top = y * window.dilation_y
         return padded[top : top + (len(rows) - 1) * window.stride_y + 1 : window.stride_y, :columns]
 
     def run(self) -> None:
-        sums = self._pooled() if self.plain else self._accumulated()
+        sums = self._pooled_values() if self.plain else self._accumulated_sums()
         if self.checks and self._may_overflow:
-            self._check(sums.astype(np.int64) - self._zeros if self.plain else sums)
+            self._check_sums(sums.astype(np.int64) - self._zeros if self.plain else sums)
         if self.spec.scales and not self.spec.output.kept:
-            self._rescale()
+            self._set_output_scale()
         self._put_all(sums)
-        self.output.finish()
+        self.output.store_values()
 
-    def _accumulated(self) -> Int64:
+    def _accumulated_sums(self) -> Int64:
         """Of what was kept and what is new, without the input's zero point."""
-        start = self._start()
+        start = self._initial_sums()
         if start is not None and self.spec.ignores_input:
             return start
-        new = self._pooled().astype(np.int64) - self._zeros
+        new = self._pooled_values().astype(np.int64) - self._zeros
         joined: Int64 = new if start is None else _JOINED.get(self.pool, np.add)(start, new)
         return joined
 
-    def _pooled(self) -> NDArray[Any]:
+    def _pooled_values(self) -> NDArray[Any]:
         """What the windows give: [height, width, depth]."""
-        self._load()
+        self._load_input()
         padded, window = self.padded, self.spec.window
         if self.pool.is_argmax:
-            return self._places(padded)
+            return self._maximum_places(padded)
         if self.pool is PoolMode.REDUCE_SUM:
             padded = padded.sum(axis=2, keepdims=True)
         sums = self._over_windows(padded, _EXTREMES.get(self.pool, np.add))
         if self._inside is None:
             return sums
-        return _average(sums.astype(np.int64) - self.spec.input.zero_point * window.height * window.width, self._inside)
+        return _divide_rounded(
+            sums.astype(np.int64) - self.spec.input.zero_point * window.height * window.width, self._inside
+        )
 
-    def _places(self, padded: NDArray[Any]) -> Int64:
+    def _maximum_places(self, padded: NDArray[Any]) -> Int64:
         """The first place of each window's maximum, above 16 bits of the value: OFM_SCALE shifts the value out."""
         window, out = self.spec.window, self.spec.output
-        values = np.stack([window.tap(padded, y, x, range(out.height), out.width) for y, x in window.taps])
+        values = np.stack([window.tap_view(padded, y, x, range(out.height), out.width) for y, x in window.kernel_taps])
         place = np.argmax(values, axis=0).astype(np.int64)
         value = np.take_along_axis(values, place[None], 0)[0].astype(np.int64)
         found: Int64 = (place << 16) | (value & 0xFFFF)
         return found
 
 
-def _average(sums: Int64, count: Int64) -> Int64:
+def _divide_rounded(sums: Int64, count: Int64) -> Int64:
     """`sums` / `count`, halves away from zero."""
     half = count // 2
     return np.where(sums < 0, -((half - sums) // count), (sums + half) // count)
@@ -518,23 +530,23 @@ class Elementwise:
     def __init__(self, spec: ElementwiseSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
         self.maps: list[FeatureMapAccess] = []
-        self._inputs = [self._bound(found, memory, regs) for found in spec.inputs]
+        self._inputs = [self._bind_operand(found, memory, regs) for found in spec.inputs]
         self.output = OutputPath(spec.output, memory, regs)
         a, b = spec.first, spec.second or spec.first
         if spec.swap:
             a, b = b, a
         self._a, self._b = _Operand(a, spec.first_scale), _Operand(b, spec.second_scale)
-        self._plain = _Operand(a, Scale.of(1, 0))
+        self._plain = _Operand(a, Scale.single_scale(1, 0))
         if not spec.scale.is_identity:
-            self.output.rescale(spec.scale, None, self._reach())
+            self.output.set_rescale(spec.scale, None, self._value_bound())
 
-    def _bound(self, found: InputSpec, memory: RegionMemory, regs: Registers) -> NDArray[Any]:
+    def _bind_operand(self, found: InputSpec, memory: RegionMemory, regs: Registers) -> NDArray[Any]:
         if found.layout is None:
             return np.full((1, 1, 1), found.scalar, np.int64)
         self.maps.append(FeatureMapAccess(memory, regs, found.layout, found.shape, is_write=False))
         return self.maps[-1].array
 
-    def _reach(self) -> float:
+    def _value_bound(self) -> float:
         """Bounds what is rescaled."""
         if self.spec.kind is Kind.MUL:
             return self._a.reach * self._b.reach
@@ -543,7 +555,7 @@ class Elementwise:
     def run(self) -> None:
         spec, output = self.spec, self.output
         for found in self.maps:
-            found.load()
+            found.load_values()
         inputs, (height, width, depth), step = self._inputs, spec.output.shape, output.rows_per_block
         if step < height and not output.map.is_scratch:  # what is put is in memory at once
             inputs = [values.copy() for values in inputs]
@@ -551,12 +563,16 @@ class Elementwise:
             rows = [values[row : row + step] if values.shape[0] > 1 else values for values in inputs]
             if spec.swap:
                 rows.reverse()
-            value = self._unary(rows[0]) if spec.second is None else self._binary(self._a(rows[0]), self._b(rows[1]))
+            value = (
+                self._unary_values(rows[0])
+                if spec.second is None
+                else self._binary_values(self._a(rows[0]), self._b(rows[1]))
+            )
             shape = (min(step, height - row), width, depth)
-            output.put(row, value if value.shape == shape else np.broadcast_to(value, shape))
-        output.finish()
+            output.put_sums(row, value if value.shape == shape else np.broadcast_to(value, shape))
+        output.store_values()
 
-    def _unary(self, raw: NDArray[Any]) -> Int64:
+    def _unary_values(self, raw: NDArray[Any]) -> Int64:
         a, kind = self._a(raw), self.spec.kind
         if kind is Kind.ABS:
             return np.abs(a)
@@ -566,7 +582,7 @@ class Elementwise:
             return _leading_zeros(a)
         return np.where(self._plain(raw) < 0, self._b(raw), a)  # LRELU
 
-    def _binary(self, a: Int64, b: Int64) -> Int64:
+    def _binary_values(self, a: Int64, b: Int64) -> Int64:
         kind = self.spec.kind
         if kind in _BINARY:
             value: Int64 = _BINARY[kind](a, b)
@@ -593,14 +609,14 @@ class _Operand:
         info = np.iinfo(source.dtype)
         if source.dtype.itemsize == 1:
             every = np.arange(256, dtype=np.uint8).view(source.dtype)
-            self._table = self._exact(every.astype(np.int64) - self._zero)
+            self._table = self._exact_value(every.astype(np.int64) - self._zero)
         ends = [source.scalar] * 2 if source.layout is None else [int(info.min), int(info.max)]
         self.reach = math.inf  # bounds the magnitude
         if source.dtype.itemsize < 8:
-            self.reach = float(np.abs(self._exact(np.array(ends, np.int64) - self._zero)).max())
+            self.reach = float(np.abs(self._exact_value(np.array(ends, np.int64) - self._zero)).max())
 
-    def _exact(self, value: Int64) -> Int64:
-        return value if self._scale is None else self._scale.exact(value)
+    def _exact_value(self, value: Int64) -> Int64:
+        return value if self._scale is None else self._scale.rescale_exact(value)
 
     def __call__(self, raw: NDArray[Any]) -> Int64:
         if self._table is not None and raw.itemsize == 1:
@@ -608,7 +624,7 @@ class _Operand:
         value = raw.astype(np.int64)
         if self._zero:
             value -= self._zero
-        return self._exact(value)
+        return self._exact_value(value)
 
 
 def _shifted_right(value: Int64, by: Int64, rounding: Rounding | ScaleRounding) -> Int64:
@@ -640,13 +656,13 @@ class Resizing:
 
     def run(self) -> None:
         spec = self.spec
-        self._input.load()
+        self._input.load_values()
         values = self._input.array.astype(np.int64) - spec.input.zero_point
-        top, down = _places(spec.y, spec.output.height)
-        left, right = _places(spec.x, spec.output.width)
+        top, down = _input_places(spec.y, spec.output.height)
+        left, right = _input_places(spec.x, spec.output.width)
         if spec.kind is ResizeKind.BILINEAR:
-            rows = [_clip(top + step, values.shape[0]) for step in (0, 1)]
-            columns = [_clip(left + step, values.shape[1]) for step in (0, 1)]
+            rows = [_clip_places(top + step, values.shape[0]) for step in (0, 1)]
+            columns = [_clip_places(left + step, values.shape[1]) for step in (0, 1)]
             shares = (spec.y.numerator - down, down), (spec.x.numerator - right, right)
             sums = np.zeros(spec.output.shape, np.int64)
             for i in (0, 1):
@@ -656,20 +672,20 @@ class Resizing:
             result = sums << _FRACTION  # OFM_SCALE takes these out, and the product of both numerators
         else:
             nearest = spec.kind is ResizeKind.NEAREST
-            rows0 = _clip(top + (nearest & (2 * down >= spec.y.numerator)), values.shape[0])
-            columns0 = _clip(left + (nearest & (2 * right >= spec.x.numerator)), values.shape[1])
+            rows0 = _clip_places(top + (nearest & (2 * down >= spec.y.numerator)), values.shape[0])
+            columns0 = _clip_places(left + (nearest & (2 * right >= spec.x.numerator)), values.shape[1])
             result = values[rows0][:, columns0] << _FRACTION
-        self.output.put(0, spec.scale.exact(result))
-        self.output.finish()
+        self.output.put_sums(0, spec.scale.rescale_exact(result))
+        self.output.store_values()
 
 
-def _places(axis: ResizeAxis, count: int) -> tuple[Int64, Int64]:
+def _input_places(axis: ResizeAxis, count: int) -> tuple[Int64, Int64]:
     """Input place and the rest of the way to the next, in parts of the numerator."""
     at = np.arange(count, dtype=np.int64) * axis.step + axis.offset
     return at // axis.numerator, at % axis.numerator
 
 
-def _clip(places: Int64, extent: int) -> Int64:
+def _clip_places(places: Int64, extent: int) -> Int64:
     found: Int64 = np.clip(places, 0, extent - 1)
     return found
 
@@ -678,7 +694,7 @@ Kernel = Convolution | Pooling | Elementwise | Resizing
 Bound = Kernel | Dma
 
 
-def bind(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[DecodedConstants]) -> Bound:
+def bind_step(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[DecodedConstants]) -> Bound:
     """The operation on real memory; `memo` keeps its decoded weights (at most one set) for the next binding."""
     registers, spec = step.registers, step.spec
     if isinstance(spec, ElementwiseSpec):

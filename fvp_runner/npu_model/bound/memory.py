@@ -48,33 +48,33 @@ class RegionMemory:
         """What the LUT memory held is lost between two streams."""
         self.shram_shadow[:] = False
 
-    def region(self, number: int, start: int, stop: int, regs: Registers, what: str) -> Bytes:
+    def checked_region(self, number: int, start: int, stop: int, regs: Registers, what: str) -> Bytes:
         """The whole region, after checking that bytes [start, stop) are inside it."""
         memory = self.regions[number] if number < len(self.regions) else None
         if memory is None:
             raise OutOfRegionError(
-                f"{regs.where}: {what} is in region {number}, which has no memory; give the model a region {number}"
+                f"{regs.op_text}: {what} is in region {number}, which has no memory; give the model a region {number}"
             )
         if start < 0 or stop > memory.size:
             raise OutOfRegionError(
-                f"{regs.where}: {what} covers bytes {start:#x} to {stop:#x} of region {number}, "
+                f"{regs.op_text}: {what} covers bytes {start:#x} to {stop:#x} of region {number}, "
                 f"which has only {memory.size:#x} bytes: {max(stop - memory.size, 0):#x} bytes too far"
             )
         return memory
 
-    def span(self, span: Span, regs: Registers) -> Bytes:
+    def span_bytes(self, span: Span, regs: Registers) -> Bytes:
         """Constants that an operation reads."""
         stop = span.start + span.length
-        return self.region(span.region, span.start, stop, regs, span.name)[span.start : stop]
+        return self.checked_region(span.region, span.start, stop, regs, span.name)[span.start : stop]
 
     def span_shadow(self, span: Span) -> Shadow | None:
         shadow = self.shadows[span.region] if span.region < len(self.shadows) else None
         return None if shadow is None else shadow[span.start : span.start + span.length]
 
-    def writable(self, memory: Bytes, number: int, regs: Registers, what: str) -> None:
+    def require_writable(self, memory: Bytes, number: int, regs: Registers, what: str) -> None:
         """`OutOfRegionError` when the region may only be read."""
         if not memory.flags.writeable:
-            raise OutOfRegionError(f"{regs.where}: {what} writes to region {number}, which is read-only")
+            raise OutOfRegionError(f"{regs.op_text}: {what} writes to region {number}, which is read-only")
 
 
 def element_view(memory: Bytes, piece: Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -114,16 +114,16 @@ class FeatureMapAccess:
         height, width, depth = shape
         self.layout, self.regs = layout, regs
         self._moves: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        pieces = layout.pieces(height, width, depth)
+        pieces = layout.map_pieces(height, width, depth)
         if not pieces:
             self._shadow: Any = None
             self._shadows: list[Shadow] = []
             self.array: NDArray[Any] = _chained_map(memory, regs, layout, shape, is_write)
             return
         start, stop = min(p.start for p in pieces), max(p.stop for p in pieces)
-        region = memory.region(layout.region, start, stop, regs, layout.name)
+        region = memory.checked_region(layout.region, start, stop, regs, layout.name)
         if is_write:
-            memory.writable(region, layout.region, regs, layout.name)
+            memory.require_writable(region, layout.region, regs, layout.name)
         element = layout.dtype.itemsize
         if len(pieces) == 1 and not layout.brick:
             self.array = element_view(region, pieces[0], layout.dtype)
@@ -135,12 +135,12 @@ class FeatureMapAccess:
                 if len(piece.shape) == 4:
                     shape4 = (*piece.shape[:3], element)
                     outside = np.ndarray(shape4, _WORD, region.data, piece.start, (*piece.strides[:3], 16))
-                    inner = piece.inner(scratch)
+                    inner = piece.inner_view(scratch)
                     inside = np.lib.stride_tricks.as_strided(
                         inner[..., : 16 // element].view(_WORD), shape4, (*inner.strides[:3], 16)
                     )
                 else:
-                    outside, inside = element_view(region, piece, layout.dtype), piece.inner(scratch)
+                    outside, inside = element_view(region, piece, layout.dtype), piece.inner_view(scratch)
                 self._moves.append((inside, outside))
         shadow = memory.shadows[layout.region]
         self._shadow = shadow
@@ -150,11 +150,11 @@ class FeatureMapAccess:
     def is_scratch(self) -> bool:
         return bool(self._moves)
 
-    def load(self) -> None:
+    def load_values(self) -> None:
         for inside, outside in self._moves:
             np.copyto(inside, outside)
 
-    def store(self) -> None:
+    def store_values(self) -> None:
         for inside, outside in self._moves:
             np.copyto(outside, inside)
 
@@ -162,7 +162,7 @@ class FeatureMapAccess:
         """`UninitialisedReadError` when a byte of the map was never written."""
         for view in self._shadows:
             if not view.all():
-                raise unwritten(self.regs, self.layout, view, _first_undefined(view, self._shadow))
+                raise unwritten_error(self.regs, self.layout, view, _first_undefined(view, self._shadow))
 
     def mark_defined(self) -> None:
         for view in self._shadows:
@@ -180,17 +180,17 @@ def _chained_map(
         return made
     found = memory.chains.get(layout.chain)
     if found is None or found.shape != shape or found.itemsize != layout.dtype.itemsize:
-        regs.illegal(
+        regs.raise_illegal(
             f"{layout.name} is chaining buffer {layout.chain}, in which no operation before leaves "
             f"{shape[0]} x {shape[1]} x {shape[2]} elements of {layout.dtype.itemsize} bytes"
         )
     return found.view(layout.dtype)
 
 
-def unwritten(regs: Registers, read: Span | MapLayout, shadow: Shadow, first: int) -> UninitialisedReadError:
+def unwritten_error(regs: Registers, read: Span | MapLayout, shadow: Shadow, first: int) -> UninitialisedReadError:
     """The error of a read whose `shadow` is not all there, for the first time at address `first`."""
     return UninitialisedReadError(
-        f"{regs.where}: {read.name} reads {int(np.count_nonzero(~shadow))} bytes of region {read.region} that were "
+        f"{regs.op_text}: {read.name} reads {int(np.count_nonzero(~shadow))} bytes of region {read.region} that were "
         f"never written, the first at address {first:#x}"
     )
 
@@ -205,41 +205,41 @@ def _first_undefined(view: Shadow, whole: Shadow) -> int:
 class Dma:
     def __init__(self, spec: DmaSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec, self.regs = spec, regs
-        self._from, self._from_shadow = self._views(spec.source, memory)
-        self._to, self._to_shadow = self._views(spec.destination, memory)
-        self._index, self._index_shadow = self._numbers(memory)
+        self._from, self._from_shadow = self._side_views(spec.source, memory)
+        self._to, self._to_shadow = self._side_views(spec.destination, memory)
+        self._index, self._index_shadow = self._index_numbers(memory)
         if not spec.destination.internal:
-            memory.writable(self._to, spec.destination.region, regs, spec.destination.name)
+            memory.require_writable(self._to, spec.destination.region, regs, spec.destination.name)
 
-    def _views(self, side: Side, memory: RegionMemory) -> tuple[Bytes, Shadow | None]:
-        shape, stop = side.reach(self.spec.shape), side.stop(self.spec.shape)
+    def _side_views(self, side: Side, memory: RegionMemory) -> tuple[Bytes, Shadow | None]:
+        shape, stop = side.touched_extent(self.spec.shape), side.stop_address(self.spec.shape)
         shadow: Shadow | None
         if side.internal:
             if stop > memory.shram.size:
                 raise OutOfRegionError(
-                    f"{self.regs.where}: {side.name} covers bytes {side.start:#x} to {stop:#x} of the NPU's internal "
+                    f"{self.regs.op_text}: {side.name} covers bytes {side.start:#x} to {stop:#x} of the NPU's internal "
                     f"memory, which has only {memory.shram.size:#x} bytes"
                 )
             whole, shadow = memory.shram, memory.shram_shadow
         else:
-            whole = memory.region(side.region, side.start, stop, self.regs, side.name)
+            whole = memory.checked_region(side.region, side.start, stop, self.regs, side.name)
             shadow = memory.shadows[side.region]
         strides = (*side.strides, 1)
 
-        def view(array: NDArray[Any]) -> NDArray[Any]:
+        def strided_view(array: NDArray[Any]) -> NDArray[Any]:
             result: NDArray[Any] = np.ndarray(shape, array.dtype, array.data, side.start, strides)
             return result
 
-        return view(whole), None if shadow is None else view(shadow)
+        return strided_view(whole), None if shadow is None else strided_view(shadow)
 
-    def _numbers(self, memory: RegionMemory) -> tuple[NDArray[np.int32] | None, Shadow | None]:
+    def _index_numbers(self, memory: RegionMemory) -> tuple[NDArray[np.int32] | None, Shadow | None]:
         """Which rows an index chooses: [planes, rows], and the shadow of these bytes."""
         index = self.spec.index
         if index is None:
             return None, None
         planes, rows, _ = self.spec.shape
         stop = index.start + (planes - 1) * index.plane_stride + 4 * rows
-        whole = memory.region(index.region, index.start, stop, self.regs, "DMA0_IDX")
+        whole = memory.checked_region(index.region, index.start, stop, self.regs, "DMA0_IDX")
         shadow = memory.shadows[index.region]
         strides = (index.plane_stride, 4)
         numbers: NDArray[np.int32] = np.ndarray((planes, rows), "<i4", whole.data, index.start, strides)
@@ -250,19 +250,19 @@ class Dma:
     def check_defined(self) -> None:
         """`UninitialisedReadError` when a number of a row was never written."""
         if self._index_shadow is not None and not self._index_shadow.all():
-            raise UninitialisedReadError(f"{self.regs.where}: DMA0_IDX reads numbers of rows that were never written")
+            raise UninitialisedReadError(f"{self.regs.op_text}: DMA0_IDX reads numbers of rows that were never written")
 
     def run(self) -> None:
-        self._move(self._to, self._from)
+        self._move_rows(self._to, self._from)
 
-    def _move(self, to: NDArray[Any], source: NDArray[Any]) -> None:
+    def _move_rows(self, to: NDArray[Any], source: NDArray[Any]) -> None:
         index = self.spec.index
         if index is None or self._index is None:
             np.copyto(to, source)
             return
         chosen = self._index.astype(np.int64)
         if chosen.min() < 0 or chosen.max() > index.largest:
-            self.regs.illegal(
+            self.regs.raise_illegal(
                 f"DMA0_IDX holds row {int(chosen.max() if chosen.max() > index.largest else chosen.min())}, "
                 f"but DMA0_IDX_MAX allows 0 to {index.largest}"
             )
@@ -276,4 +276,4 @@ class Dma:
         """Note of the destination what is known of the source: a byte that was never written stays one."""
         if self._to_shadow is not None:
             known: Any = self._from_shadow
-            self._move(self._to_shadow, np.broadcast_to(True, self._from.shape) if known is None else known)
+            self._move_rows(self._to_shadow, np.broadcast_to(True, self._from.shape) if known is None else known)

@@ -30,7 +30,7 @@ from ..spec.u85 import ResizeSpec
 Kernel = SumSpec | ElementwiseSpec | ResizeSpec
 
 
-def operands(spec: Kernel) -> Iterator[InputSpec]:
+def input_specs(spec: Kernel) -> Iterator[InputSpec]:
     return (found for found in spec.inputs if found.layout is not None and found.layout.chain < 0)
 
 
@@ -44,7 +44,7 @@ def is_continued(step: DecodedStep) -> bool:
     return not isinstance(step.spec, DmaSpec) and step.spec.output.layout.chain >= 0
 
 
-def groups(steps: Iterable[DecodedStep]) -> Iterator[list[DecodedStep]]:
+def chain_groups(steps: Iterable[DecodedStep]) -> Iterator[list[DecodedStep]]:
     """Kernels and transfers, those of a chain together."""
     group: list[DecodedStep] = []
     for step in steps:
@@ -82,7 +82,7 @@ class Grid:
         return address
 
     @staticmethod
-    def of(start: int, shape: Sequence[int], strides: Sequence[int], element: int) -> Grid:
+    def merge_axes(start: int, shape: Sequence[int], strides: Sequence[int], element: int) -> Grid:
         """Merge contiguous inner axes."""
         run = element
         axes = list(zip(shape, strides, strict=True))
@@ -100,18 +100,18 @@ class Access:
     grids: tuple[Grid, ...]
 
     @property
-    def bounds(self) -> tuple[int, int]:
+    def byte_bounds(self) -> tuple[int, int]:
         return min(g.start for g in self.grids), max(g.stop for g in self.grids)
 
     def first_common(self, other: Access) -> int | None:
         """The lowest byte both touch, None when there is none."""
         if self.region != other.region or not self.grids or not other.grids:
             return None
-        (a0, a1), (b0, b1) = self.bounds, other.bounds
+        (a0, a1), (b0, b1) = self.byte_bounds, other.byte_bounds
         low, high = max(a0, b0), min(a1, b1)
         if low >= high:
             return None
-        (mine_start, mine_stop), (start, stop) = self._intervals(low, high), other._intervals(low, high)
+        (mine_start, mine_stop), (start, stop) = self._touched_intervals(low, high), other._touched_intervals(low, high)
         # The first of the other's intervals that ends after the start of each of mine.
         candidate = np.searchsorted(stop, mine_start, side="right")
         inside = candidate < len(start)
@@ -121,7 +121,7 @@ class Access:
             return None
         return int(np.maximum(mine_start, start[candidate])[meets].min())
 
-    def _intervals(self, low: int, high: int) -> tuple[Int64, Int64]:
+    def _touched_intervals(self, low: int, high: int) -> tuple[Int64, Int64]:
         """Starts and stops of what is touched within [low, high): ascending, disjoint, not empty."""
         starts = [grid.starts() for grid in self.grids]
         begin = np.concatenate(starts)
@@ -137,7 +137,7 @@ class Access:
 
 
 def of_pieces(name: str, region: int, pieces: Iterable[Piece], element: int) -> Access:
-    return Access(name, region, tuple(Grid.of(p.start, p.shape, p.strides, element) for p in pieces))
+    return Access(name, region, tuple(Grid.merge_axes(p.start, p.shape, p.strides, element) for p in pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Footprint:
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
 
-    def conflict(self, later: Footprint) -> tuple[str, Access, Access, int] | None:
+    def find_conflict(self, later: Footprint) -> tuple[str, Access, Access, int] | None:
         """How `later` depends on this one being finished: (kind, mine, its, first common byte)."""
         for kind, mine, its in (
             ("reads what it writes", self.writes, later.reads),
@@ -160,44 +160,46 @@ class Footprint:
         return None
 
 
-def footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
+def step_footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
     spec = step.spec
     if isinstance(spec, DmaSpec):
         sides = []
         for side in (spec.source, spec.destination):
-            grid = Grid.of(side.start, side.reach(spec.shape), (*side.strides, 1), 1)
+            grid = Grid.merge_axes(side.start, side.touched_extent(spec.shape), (*side.strides, 1), 1)
             sides.append((Access(side.name, INTERNAL if side.internal else side.region, (grid,)),))
-        return Footprint(sides[0] + _numbers(spec), sides[1])
+        return Footprint(sides[0] + _index_accesses(spec), sides[1])
     output = spec.output
-    reads = [of_pieces(o.name, o.map.region, o.map.pieces(*o.shape), o.dtype.itemsize) for o in operands(spec)]
+    reads = [of_pieces(o.name, o.map.region, o.map.map_pieces(*o.shape), o.dtype.itemsize) for o in input_specs(spec)]
     if isinstance(spec, SumSpec):
         spans = [span for span in spec.weights + spec.scales if span.length]
         reads += [Access(span.name, span.region, (Grid(span.start, span.length, ()),)) for span in spans]
-    written = of_pieces("OFM", output.layout.region, output.layout.pieces(*output.stored), output.dtype.itemsize)
+    written = of_pieces(
+        "OFM", output.layout.region, output.layout.map_pieces(*output.stored_shape), output.dtype.itemsize
+    )
     writes = [written]
     scratch = internal_scratch(step, accelerator)
     if scratch is not None:
         writes.append(Access("working memory", INTERNAL, (Grid(scratch[0], scratch[1] - scratch[0], ()),)))
-    lookup = table(output, accelerator)
+    lookup = table_bytes(output, accelerator)
     if lookup is not None:
         reads.append(Access("LUT", INTERNAL, (Grid(lookup[0], lookup[1] - lookup[0], ()),)))
     return Footprint(tuple(reads), tuple(writes))
 
 
-def _numbers(spec: DmaSpec) -> tuple[Access, ...]:
+def _index_accesses(spec: DmaSpec) -> tuple[Access, ...]:
     index, (planes, rows, _) = spec.index, spec.shape
     if index is None:
         return ()
-    grid = Grid.of(index.start, (planes, 4 * rows), (index.plane_stride, 1), 1)
+    grid = Grid.merge_axes(index.start, (planes, 4 * rows), (index.plane_stride, 1), 1)
     return (Access("DMA0_IDX", index.region, (grid,)),)
 
 
-def together(first: Footprint, second: Footprint) -> Footprint:
+def join_footprints(first: Footprint, second: Footprint) -> Footprint:
     """Everything that two operations, which run as one, read and write."""
     return Footprint(first.reads + second.reads, first.writes + second.writes)
 
 
-def table(output: OutputSpec, accelerator: Architecture) -> tuple[int, int] | None:
+def table_bytes(output: OutputSpec, accelerator: Architecture) -> tuple[int, int] | None:
     """Internal bytes [start, stop) of the look-up table that a kernel reads."""
     if not output.lut_bytes:
         return None
@@ -218,17 +220,17 @@ def internal_scratch(step: DecodedStep, accelerator: Architecture) -> tuple[int,
         if spec.second is None or spec.second.layout is None:
             return None
         register = Register.IFM2_IB_START
-    start = max(step.registers.raw(register) * 1024, accelerator.lut_address)
+    start = max(step.registers.raw_value(register) * 1024, accelerator.lut_address)
     stop = accelerator.shram_kib * 1024
     return (start, stop) if start < stop else None
 
 
-def extents(program: DecodedStream) -> dict[int, int]:
+def region_extents(program: DecodedStream) -> dict[int, int]:
     """Region (0 to 7) -> one past the highest byte that the stream touches in it."""
     found: dict[int, int] = {}
     for step in program.steps:
-        mine = footprint(step, program.accelerator)
+        mine = step_footprint(step, program.accelerator)
         for access in (*mine.reads, *mine.writes):
             if access.region != INTERNAL and access.grids:
-                found[access.region] = max(found.get(access.region, 0), access.bounds[1])
+                found[access.region] = max(found.get(access.region, 0), access.byte_bounds[1])
     return found

@@ -51,7 +51,7 @@ from npu_memplan.ethosu.stream.decode import Wait
 from npu_memplan.ethosu.stream.isa import Op, Register, Upscale
 
 from ..bound.kernels import Bound, WindowKernel
-from ..bound.memory import Dma, RegionMemory, unwritten
+from ..bound.memory import Dma, RegionMemory, unwritten_error
 from ..errors import BlockDependencyError, MissingWaitError, SelfOverwriteError, UninitialisedReadError
 from ..spec.feature_maps import InputSpec, Interval, MapLayout, OutputSpec, Window
 from ..spec.operations import DmaSpec, SumSpec
@@ -61,15 +61,15 @@ from .footprint import (
     INTERNAL,
     Access,
     Footprint,
-    footprint,
-    groups,
+    chain_groups,
+    input_specs,
     internal_scratch,
     is_by_element,
     is_continued,
+    join_footprints,
     of_pieces,
-    operands,
-    table,
-    together,
+    step_footprint,
+    table_bytes,
 )
 
 MAX_KERNELS = 2  # started and unfinished at once, on U55 and U65
@@ -89,7 +89,7 @@ class Schedule:
     dma: Policy
     seed: int = 0
 
-    def order(self, program: DecodedStream, flag: Callable[[], bool]) -> Iterator[DecodedStep]:
+    def ordered_steps(self, program: DecodedStream, flag: Callable[[], bool]) -> Iterator[DecodedStep]:
         """All steps in the order in which they take effect; `flag` as of `DecodedStream.path`."""
         chance = random.Random(self.seed)
         kernels: deque[DecodedStep] = deque()
@@ -99,15 +99,15 @@ class Schedule:
             (transfers, self.dma, program.accelerator.max_outstanding_dma),
         )
 
-        def idle() -> Iterator[DecodedStep]:
+        def idle_steps() -> Iterator[DecodedStep]:
             for queue, policy, _ in queues:
                 while queue and (policy is Policy.EAGER or (policy is Policy.RANDOM and chance.random() < 0.4)):
                     if queue is transfers and policy is Policy.RANDOM:
                         queue.rotate(-chance.randrange(len(queue)))  # at most two: swaps them or not
                     yield queue.popleft()
 
-        for command in program.path(flag):
-            yield from idle()
+        for command in program.executed_commands(flag):
+            yield from idle_steps()
             if isinstance(command, DecodedStep):
                 queue, _, limit = queues[command.is_dma]
                 while len(queue) >= limit:
@@ -122,7 +122,7 @@ class Schedule:
             yield chance.choice(pick).popleft()
 
     @staticmethod
-    def adversarial(count: int) -> Iterator[Schedule]:
+    def adversarial_schedules(count: int) -> Iterator[Schedule]:
         """`count` schedules: the extremes first, then random ones."""
         extremes = (
             Schedule(Policy.LAZY, Policy.EAGER),
@@ -144,14 +144,14 @@ def check_waits(program: DecodedStream) -> None:
             queue = transfers if command.op is Op.DMA_WAIT else kernels
             del queue[: max(len(queue) - command.outstanding, 0)]
         elif isinstance(command, DecodedStep):
-            mine = footprint(command, program.accelerator)
+            mine = step_footprint(command, program.accelerator)
             own, others = (transfers, kernels) if command.is_dma else (kernels, transfers)
             unordered = command.is_dma and program.accelerator.max_outstanding_dma > 1
             for queue in (others, own) if unordered else (others,):
                 for position, (earlier, its) in enumerate(queue):
-                    _compare(earlier, its, command, mine, len(queue) - 1 - position)
+                    _require_order(earlier, its, command, mine, len(queue) - 1 - position)
             if continued and own is kernels and own:
-                own[-1] = (command, together(own[-1][1], mine))
+                own[-1] = (command, join_footprints(own[-1][1], mine))
             else:
                 own.append((command, mine))
             if not command.is_dma:
@@ -165,15 +165,15 @@ def check_waits(program: DecodedStream) -> None:
             )
 
 
-def _compare(earlier: DecodedStep, its: Footprint, later: DecodedStep, mine: Footprint, outstanding: int) -> None:
-    found = its.conflict(mine)
+def _require_order(earlier: DecodedStep, its: Footprint, later: DecodedStep, mine: Footprint, outstanding: int) -> None:
+    found = its.find_conflict(mine)
     if found is None:
         return
     kind, first, second, at = found
     where = "the NPU's internal memory" if first.region == INTERNAL else f"region {first.region}"
     wait = "DMA_WAIT" if earlier.is_dma else "KERNEL_WAIT"
     raise MissingWaitError(
-        f"{later.registers.where} may start before {earlier.registers.where} has finished, and {kind}: "
+        f"{later.registers.op_text} may start before {earlier.registers.op_text} has finished, and {kind}: "
         f"{second.name} meets its {first.name} at byte {at:#x} of {where}; "
         f"put {wait} {outstanding} before it"
     )
@@ -204,14 +204,17 @@ def check_blockdep(program: DecodedStream) -> tuple[str, ...]:
         elif isinstance(command, DecodedStep) and command.is_dma:
             younger.append(command)
         elif isinstance(command, DecodedStep):
-            fault = None if previous is None else _fault(previous, command, program.accelerator, begun or command)
+            fault = (
+                None if previous is None else _blockdep_fault(previous, command, program.accelerator, begun or command)
+            )
             if fault is not None and delay is None:
                 raise BlockDependencyError(f"{fault}; BLOCKDEP must be lower")
             if fault is not None and delay is not None:
                 assert isinstance(delay.spec, DmaSpec)
                 found.append(
-                    f"relies on timing: {fault}, unless that ends during the wait for {delay.registers.where} between "
-                    f"them ({delay.spec.size_bytes:,} bytes); nothing but time orders the two: BLOCKDEP should be lower"
+                    f"relies on timing: {fault}, unless that ends during the wait for {delay.registers.op_text} "
+                    f"between them ({delay.spec.size_bytes:,} bytes); nothing but time orders the two: "
+                    "BLOCKDEP should be lower"
                 )
             begun = (begun or command) if is_continued(command) else None
             if begun is None:
@@ -219,9 +222,11 @@ def check_blockdep(program: DecodedStream) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture, first: DecodedStep) -> str | None:
+def _blockdep_fault(
+    previous: DecodedStep, step: DecodedStep, accelerator: Architecture, first: DecodedStep
+) -> str | None:
     """What the BLOCKDEP of `first`, the kernel that a chain begins with, lets `step` do wrong after `previous`."""
-    dependency = first.registers.raw(Register.BLOCKDEP)
+    dependency = first.registers.raw_value(Register.BLOCKDEP)
     if not dependency:
         return None
     written, spec = previous.spec, step.spec
@@ -229,17 +234,17 @@ def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture, 
     assert not isinstance(spec, DmaSpec)
     output = written.output
     scratch = internal_scratch(step, accelerator)
-    lookup = table(output, accelerator)
+    lookup = table_bytes(output, accelerator)
     if lookup is not None and scratch is not None and scratch[0] < lookup[1] and lookup[0] < scratch[1]:
         return (
-            f"{step.registers.where} has BLOCKDEP {dependency}: its working memory lies over the look-up table in slot "
-            f"{output.lut_slot}, which {previous.registers.where} may still read"
+            f"{step.registers.op_text} has BLOCKDEP {dependency}: its working memory lies over the look-up table in "
+            f"slot {output.lut_slot}, which {previous.registers.op_text} may still read"
         )
     whole = _output_access(output, ((0, output.height), (0, output.width), (0, output.depth)))
-    if output.kept or not any(operand.map.region == output.layout.region for operand in operands(spec)):
+    if output.kept or not any(operand.map.region == output.layout.region for operand in input_specs(spec)):
         return None
     last = [_output_access(output, box) for box in _last_blocks(previous, dependency)]
-    for job, reads in enumerate(islice(_jobs(step), dependency)):
+    for job, reads in enumerate(islice(_job_reads(step), dependency)):
         for read in reads:
             if read.first_common(whole) is None:
                 continue
@@ -247,72 +252,74 @@ def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture, 
                 at = read.first_common(block)
                 if at is not None:
                     return (
-                        f"{step.registers.where} has BLOCKDEP {dependency}: its block {job} may read byte {at:#x} of "
-                        f"region {read.region} ({read.name}) before {previous.registers.where} has written it"
+                        f"{step.registers.op_text} has BLOCKDEP {dependency}: its block {job} may read byte {at:#x} of "
+                        f"region {read.region} ({read.name}) before {previous.registers.op_text} has written it"
                     )
     return None
 
 
 def _output_access(output: OutputSpec, box: Box) -> Access:
     rows, columns, channels = output.stored_box(box)
-    return of_pieces("OFM", output.layout.region, output.layout.block(rows, columns, channels), output.dtype.itemsize)
+    return of_pieces(
+        "OFM", output.layout.region, output.layout.box_pieces(rows, columns, channels), output.dtype.itemsize
+    )
 
 
-def _steps(total: int, step: int) -> list[Interval]:
+def _step_intervals(total: int, step: int) -> list[Interval]:
     return [(start, min(start + step, total)) for start in range(0, total, step)]
 
 
-def _grid(step: DecodedStep) -> tuple[list[Interval], list[Interval], list[Interval]]:
+def _block_grid(step: DecodedStep) -> tuple[list[Interval], list[Interval], list[Interval]]:
     """Block boundaries along rows, columns, channels."""
     registers = (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
     extents = step.spec.output.shape  # type: ignore[union-attr]
-    y, x, c = (_steps(n, step.registers.raw(r) + 1) for n, r in zip(extents, registers, strict=True))
+    y, x, c = (_step_intervals(n, step.registers.raw_value(r) + 1) for n, r in zip(extents, registers, strict=True))
     return y, x, c
 
 
 def _last_blocks(step: DecodedStep, count: int) -> list[Box]:
     """The last `count` output blocks, the very last first."""
-    y, x, c = _grid(step)
+    y, x, c = _block_grid(step)
     return list(islice(product(y[::-1], x[::-1], c[::-1]), count))
 
 
-def _jobs(step: DecodedStep) -> Iterator[list[Access]]:
+def _job_reads(step: DecodedStep) -> Iterator[list[Access]]:
     """What each job reads of the feature maps, in order."""
     spec = step.spec
     assert not isinstance(spec, DmaSpec)
-    for box in product(*_grid(step)):
+    for box in product(*_block_grid(step)):
         if isinstance(spec, SumSpec):
             yield from _window_jobs(spec, box)
         elif isinstance(spec, ResizeSpec):
             yield [_resize_access(spec, box)]
         else:
-            yield [_by_element(operand, box) for operand in operands(spec)]
+            yield [_by_element(operand, box) for operand in input_specs(spec)]
 
 
-def _access(name: str, layout: MapLayout, box: Box) -> Access:
+def _box_access(name: str, layout: MapLayout, box: Box) -> Access:
     empty = any(start >= stop for start, stop in box)
-    return of_pieces(name, layout.region, () if empty else layout.block(*box), layout.dtype.itemsize)
+    return of_pieces(name, layout.region, () if empty else layout.box_pieces(*box), layout.dtype.itemsize)
 
 
 def _by_element(operand: InputSpec, box: Box) -> Access:
     spans = [(0, 1) if n == 1 else span for n, span in zip(operand.shape, box, strict=True)]
-    return _access(operand.name, operand.map, (spans[0], spans[1], spans[2]))
+    return _box_access(operand.name, operand.map, (spans[0], spans[1], spans[2]))
 
 
 def _window_jobs(spec: SumSpec, box: Box) -> Iterator[list[Access]]:
     """Jobs of one block of a kernel with a window."""
     y, x, c = box
     area = _input_rows(spec.window, y, False), _input_rows(spec.window, x, True)
-    depths = _steps(spec.input.shape[2], spec.slice_depth) if spec.sums_channels else [c]
+    depths = _step_intervals(spec.input.shape[2], spec.slice_depth) if spec.sums_channels else [c]
     for depth in depths:
         reads = []
-        for operand in operands(spec):
+        for operand in input_specs(spec):
             if is_by_element(spec, operand):
                 reads.append(_by_element(operand, box))
             elif operand.name == "IFM2":  # a matrix: rows of input channels for each output channel
-                reads.append(_access("IFM2", operand.map, ((0, 1), c, depth)))
+                reads.append(_box_access("IFM2", operand.map, ((0, 1), c, depth)))
             else:
-                reads.append(_access("IFM", operand.map, (*area, depth)))
+                reads.append(_box_access("IFM", operand.map, (*area, depth)))
         yield reads
 
 
@@ -323,7 +330,7 @@ def _resize_access(spec: ResizeSpec, box: Box) -> Access:
         first = (span[0] * axis.step + axis.offset) // axis.numerator
         last = ((span[1] - 1) * axis.step + axis.offset) // axis.numerator + 2
         spans.append((min(max(first, 0), extent - 1), min(max(last, 1), extent)))
-    return _access("IFM", spec.input.map, (spans[0], spans[1], box[2]))
+    return _box_access("IFM", spec.input.map, (spans[0], spans[1], box[2]))
 
 
 def _input_rows(window: Window, span: Interval, columns: bool) -> Interval:
@@ -343,17 +350,17 @@ def _input_rows(window: Window, span: Interval, columns: bool) -> Interval:
 
 def check_in_place(program: DecodedStream) -> None:
     """`SelfOverwriteError` for the first operation whose output covers bytes of its own input."""
-    for group in groups(program.steps):
-        found = [(step, footprint(step, program.accelerator)) for step in group]
+    for group in chain_groups(program.steps):
+        found = [(step, step_footprint(step, program.accelerator)) for step in group]
         for writer, its in found:
             for write in its.writes:
                 for step, mine in found:
                     for read in mine.reads:
                         at = read.first_common(write)
                         if at is not None and not _element_by_element(step, writer, read):
-                            whose = "its own" if step is writer else f"the chained {step.registers.where}'s"
+                            whose = "its own" if step is writer else f"the chained {step.registers.op_text}'s"
                             raise SelfOverwriteError(
-                                f"{writer.registers.where} writes its {write.name} over {whose} "
+                                f"{writer.registers.op_text} writes its {write.name} over {whose} "
                                 f"{read.name} at byte {at:#x} of region {read.region} while it still reads it; "
                                 "place the two apart"
                             )
@@ -367,7 +374,7 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
     if output is None or output.axes != (0, 1, 2) or output.reverse >= 0:
         return False
     shape = output.shape
-    for operand in operands(spec):
+    for operand in input_specs(spec):
         if operand.name != read.name:
             continue
         if not (is_by_element(spec, operand) or (isinstance(spec, SumSpec) and _is_one_element(spec, shape[2]))):
@@ -376,7 +383,7 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
         return (
             operand.shape == shape
             and source.dtype.itemsize == output.dtype.itemsize
-            and np.array_equal(source.addresses(*shape), output.layout.addresses(*shape))
+            and np.array_equal(source.element_addresses(*shape), output.layout.element_addresses(*shape))
         )
     return False
 
@@ -400,15 +407,15 @@ def check_defined(memory: RegionMemory, step: DecodedStep, operation: Bound) -> 
     for read in operation.maps:
         read.check_defined()
     if isinstance(operation, WindowKernel):
-        for span, shadow in operation.constants():
+        for span, shadow in operation.constant_shadows():
             if not shadow.all():
-                raise unwritten(step.registers, span, shadow, span.start + int(np.argmin(shadow)))
+                raise unwritten_error(step.registers, span, shadow, span.start + int(np.argmin(shadow)))
     output = operation.output.spec
-    lookup = table(output, memory.accelerator)
+    lookup = table_bytes(output, memory.accelerator)
     if lookup is not None and not memory.shram_shadow[lookup[0] : lookup[1]].all():
         missing = int(np.count_nonzero(~memory.shram_shadow[lookup[0] : lookup[1]]))
         raise UninitialisedReadError(
-            f"{step.registers.where}: ACTIVATION reads LUT slot {output.lut_slot}, of which no DMA has filled "
+            f"{step.registers.op_text}: ACTIVATION reads LUT slot {output.lut_slot}, of which no DMA has filled "
             f"{missing} bytes"
         )
 

@@ -48,59 +48,59 @@ class Registers:
         self.index = index
 
     @property
-    def where(self) -> str:
+    def op_text(self) -> str:
         """For messages: `operation 3 (CONV at stream offset 0x1a4)`."""
         op = self.operation
         return f"operation {self.index} ({op.op.name} at stream offset {op.offset_bytes:#x})"
 
-    def illegal(self, what: str) -> NoReturn:
-        raise IllegalValueError(f"{self.where}: {what}")
+    def raise_illegal(self, what: str) -> NoReturn:
+        raise IllegalValueError(f"{self.op_text}: {what}")
 
-    def raw(self, register: Register) -> int:
+    def raw_value(self, register: Register) -> int:
         """The unsigned value; `UnsetRegisterError` when the stream never set it."""
         try:
             return self.operation.registers[register]
         except KeyError:
             raise UnsetRegisterError(
-                f"{self.where} needs register {register.name}, which the stream never set; "
+                f"{self.op_text} needs register {register.name}, which the stream never set; "
                 f"set {register.name} before the operation"
             ) from None
 
-    def low(self, register: Register) -> int:
+    def low_word(self, register: Register) -> int:
         """The 32-bit payload of a mode-1 register that has no bits above it."""
-        value = self.raw(register)
+        value = self.raw_value(register)
         if value >> 32:
-            self.illegal(f"{register.name} = {value:#x} has bits above 32 set")
+            self.raise_illegal(f"{register.name} = {value:#x} has bits above 32 set")
         return value
 
     def one_of(self, register: Register, legal: Collection[int], value: int | None = None) -> int:
         """The register (or `value`, a field of it), which must be one of `legal`."""
-        value = self.raw(register) if value is None else value
+        value = self.raw_value(register) if value is None else value
         if value not in legal:
-            self.illegal(f"{register.name} = {value} is not one of {sorted(legal)}")
+            self.raise_illegal(f"{register.name} = {value} is not one of {sorted(legal)}")
         return value
 
-    def bits(self, register: Register, mask: int) -> int:
+    def checked_bits(self, register: Register, mask: int) -> int:
         """The register, in which no bit outside `mask` may be set."""
-        value = self.raw(register)
+        value = self.raw_value(register)
         if value & ~mask:
-            self.illegal(f"{register.name} = {value:#x} sets bits {value & ~mask:#x}, which mean nothing")
+            self.raise_illegal(f"{register.name} = {value:#x} sets bits {value & ~mask:#x}, which mean nothing")
         return value
 
-    def signed16(self, register: Register, signed: bool) -> int:
+    def signed_16(self, register: Register, signed: bool) -> int:
         """A 16-bit value, two's complement when the tensor it belongs to is signed."""
-        value = self.raw(register)
+        value = self.raw_value(register)
         return value - 0x10000 if signed and value & 0x8000 else value
 
-    def scale(self, register: Register) -> tuple[int, int]:
+    def scale_pair(self, register: Register) -> tuple[int, int]:
         """(multiplier, unsigned 32 bits; right shift, 0 to 63) of a scale register."""
-        value = self.raw(register)
+        value = self.raw_value(register)
         shift = value >> 32
         if shift > 63:
-            self.illegal(f"{register.name} has shift {shift}; at most 63 is possible")
+            self.raise_illegal(f"{register.name} has shift {shift}; at most 63 is possible")
         return value & 0xFFFFFFFF, shift
 
-    def region(self, register: Register) -> int:
+    def region_number(self, register: Register) -> int:
         return self.one_of(register, range(8))
 
     @property
@@ -132,7 +132,7 @@ class Piece:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def inner(self, array: NDArray[Any]) -> NDArray[Any]:
+    def inner_view(self, array: NDArray[Any]) -> NDArray[Any]:
         """The part of a [rows, columns, channels] array that this piece fills, in the piece's shape."""
         rows, columns = self.shape[:2]
         channels = self.shape[2] if len(self.shape) == 3 else self.shape[2] * BRICK_CHANNELS
@@ -162,7 +162,9 @@ class MapLayout:
     chain: int = -1  # the chaining buffer that it is in instead of a region; -1: none
 
     @staticmethod
-    def read(regs: Registers, name: str, dtype: np.dtype[Any], brick: bool, height: int, width: int) -> MapLayout:
+    def read_registers(
+        regs: Registers, name: str, dtype: np.dtype[Any], brick: bool, height: int, width: int
+    ) -> MapLayout:
         """The layout that the registers called `name` describe, for a map of `height` x `width`.
 
         Only registers that such a map makes use of must be set.
@@ -171,23 +173,25 @@ class MapLayout:
         def register(suffix: str) -> Register:
             return Register[f"{name}_{suffix}"]
 
-        width0 = regs.raw(register("WIDTH0_M1")) + 1
-        height0 = regs.raw(register("HEIGHT0_M1")) + 1
+        width0 = regs.raw_value(register("WIDTH0_M1")) + 1
+        height0 = regs.raw_value(register("HEIGHT0_M1")) + 1
         right = width > width0
-        height1 = regs.raw(register("HEIGHT1_M1")) + 1 if right else height
+        height1 = regs.raw_value(register("HEIGHT1_M1")) + 1 if right else height
         used = (True, right, height > height0, right and height > height1)
-        bases = [regs.raw(register(f"BASE{i}")) if use else 0 for i, use in enumerate(used)]
+        bases = [regs.raw_value(register(f"BASE{i}")) if use else 0 for i, use in enumerate(used)]
         for i, base in enumerate(bases):
             if brick and base % BRICK_CHANNELS:
-                regs.illegal(f"{name}_BASE{i} = {base:#x} is not 16-byte aligned, as NHCWB16 needs")
+                regs.raise_illegal(f"{name}_BASE{i} = {base:#x} is not 16-byte aligned, as NHCWB16 needs")
             if base % dtype.itemsize:
-                regs.illegal(f"{name}_BASE{i} = {base:#x} is not aligned to its elements of {dtype.itemsize} bytes")
-        stride_y = regs.raw(register("STRIDE_Y")) if height > 1 else 0
-        stride_x = regs.raw(register("STRIDE_X")) if width > 1 and not brick else 0
-        stride_c = regs.raw(register("STRIDE_C")) if brick else 0
+                regs.raise_illegal(
+                    f"{name}_BASE{i} = {base:#x} is not aligned to its elements of {dtype.itemsize} bytes"
+                )
+        stride_y = regs.raw_value(register("STRIDE_Y")) if height > 1 else 0
+        stride_x = regs.raw_value(register("STRIDE_X")) if width > 1 and not brick else 0
+        stride_c = regs.raw_value(register("STRIDE_C")) if brick else 0
         return MapLayout(
             name=name,
-            region=regs.region(register("REGION")),
+            region=regs.region_number(register("REGION")),
             bases=(bases[0], bases[1], bases[2], bases[3]),
             height0=height0,
             height1=height1,
@@ -197,46 +201,48 @@ class MapLayout:
             stride_c=stride_c,
             dtype=dtype,
             brick=brick,
-            zero_point=regs.signed16(register("ZERO_POINT"), dtype.kind == "i"),
+            zero_point=regs.signed_16(register("ZERO_POINT"), dtype.kind == "i"),
         )
 
-    def pieces(self, height: int, width: int, depth: int) -> tuple[Piece, ...]:
+    def map_pieces(self, height: int, width: int, depth: int) -> tuple[Piece, ...]:
         """Pieces of the top left `height` x `width` x `depth` elements."""
-        return self.block((0, height), (0, width), (0, depth))
+        return self.box_pieces((0, height), (0, width), (0, depth))
 
-    def addresses(self, height: int, width: int, depth: int) -> NDArray[np.int64]:
+    def element_addresses(self, height: int, width: int, depth: int) -> NDArray[np.int64]:
         """The byte address of each of the top left elements: [height, width, depth]."""
         found = np.zeros((height, width, depth), np.int64)
-        for piece in self.pieces(height, width, depth):
+        for piece in self.map_pieces(height, width, depth):
             address = np.array(piece.start, np.int64)
             for count, stride in zip(piece.shape, piece.strides, strict=True):
                 address = address[..., None] + np.arange(count, dtype=np.int64) * stride
-            piece.inner(found)[...] = address
+            piece.inner_view(found)[...] = address
         return found
 
-    def block(self, rows: Interval, columns: Interval, channels: Interval) -> tuple[Piece, ...]:
+    def box_pieces(self, rows: Interval, columns: Interval, channels: Interval) -> tuple[Piece, ...]:
         """Pieces of a box of elements, half open in each direction; y, x, c count from the box's corner."""
         found: list[Piece] = []
         for right, split in ((0, self.height0), (1, self.height1)) if self.chain < 0 else ():
-            x0, x1 = _part(columns, self.width0, right)
+            x0, x1 = _span_part(columns, self.width0, right)
             for below in (0, 1):
-                y0, y1 = _part(rows, split, below)
+                y0, y1 = _span_part(rows, split, below)
                 if x0 < x1 and y0 < y1:
                     start = self.bases[right + 2 * below] + (y0 - split * below) * self.stride_y
-                    start += (x0 - self.width0 * right) * self._column
-                    for c, at, shape, strides in self._runs(start, channels):
-                        shape, strides = (y1 - y0, x1 - x0, *shape), (self.stride_y, self._column, *strides)
+                    start += (x0 - self.width0 * right) * self._column_bytes
+                    for c, at, shape, strides in self._channel_runs(start, channels):
+                        shape, strides = (y1 - y0, x1 - x0, *shape), (self.stride_y, self._column_bytes, *strides)
                         stop = at + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
                         stop += self.dtype.itemsize
                         found.append(Piece(y0 - rows[0], x0 - columns[0], c - channels[0], at, stop, shape, strides))
         return tuple(found)
 
     @property
-    def _column(self) -> int:
+    def _column_bytes(self) -> int:
         """Bytes from one column to the next."""
         return BRICK_CHANNELS * self.dtype.itemsize if self.brick else self.stride_x
 
-    def _runs(self, start: int, channels: Interval) -> Iterator[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
+    def _channel_runs(
+        self, start: int, channels: Interval
+    ) -> Iterator[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
         """First channel, address, extents and strides of each regular part of the channels at `start`."""
         element, (c, stop) = self.dtype.itemsize, channels
         if not self.brick:
@@ -251,7 +257,7 @@ class MapLayout:
             c += count
 
 
-def _part(span: Interval, split: int, far: int) -> Interval:
+def _span_part(span: Interval, split: int, far: int) -> Interval:
     """What of a span is before `split`, or (`far`) after it."""
     return (max(span[0], split), span[1]) if far else (span[0], min(span[1], split))
 
@@ -282,7 +288,7 @@ MAX_KERNEL = 1 << 16
 def read_type(regs: Registers, name: str) -> tuple[np.dtype[Any], bool]:
     """(element type, NHCWB16?) of IFM or IFM2."""
     register = Register[f"{name}_PRECISION"]
-    precision = regs.bits(register, _IFM_MASK[name])
+    precision = regs.checked_bits(register, _IFM_MASK[name])
     size = regs.one_of(register, (0, 1, 2), precision >> 2 & 3)
     regs.one_of(register, (0, 1, 2), precision >> 14)  # rounding of a scaled operand
     return ELEMENT_TYPES[size, precision & 1], bool(precision & 64)
@@ -318,7 +324,7 @@ class Window:
         return steps == (1, 1, 1, 1) and not self.is_padded and self.upscale is Upscale.NONE
 
     @property
-    def inner(self) -> tuple[slice, slice]:
+    def unpadded_slices(self) -> tuple[slice, slice]:
         """Rows and columns of the padded extent that are not padding."""
         return (
             slice(self.pad_top, self.padded_height - self.pad_bottom),
@@ -333,20 +339,20 @@ class Window:
         return (height, width) if self.upscale is Upscale.NONE else ((height + 1) // 2, (width + 1) // 2)
 
     @staticmethod
-    def read(regs: Registers, out_height: int, out_width: int) -> Window:
+    def read_registers(regs: Registers, out_height: int, out_width: int) -> Window:
         r = Register
-        bits = regs.bits(r.KERNEL_STRIDE, 0xFFF)
+        bits = regs.checked_bits(r.KERNEL_STRIDE, 0xFFF)
         stride_x = (bits & 1 | (bits >> 6 & 7) << 1) + 1
         stride_y = (bits >> 1 & 1 | (bits >> 9 & 7) << 1) + 1
         dilation_x, dilation_y = (bits >> 3 & 1) + 1, (bits >> 4 & 1) + 1
         extents = []
         for register, dilation in ((r.KERNEL_HEIGHT_M1, dilation_y), (r.KERNEL_WIDTH_M1, dilation_x)):
-            last = regs.raw(register)
+            last = regs.raw_value(register)
             if last % dilation:
-                regs.illegal(f"{register.name} = {last} is not a dilated extent for dilation {dilation}")
+                regs.raise_illegal(f"{register.name} = {last} is not a dilated extent for dilation {dilation}")
             extents.append(last)
         if (extents[0] + 1) * (extents[1] + 1) > MAX_KERNEL:
-            regs.illegal(f"a kernel of {extents[0] + 1} x {extents[1] + 1} has more than {MAX_KERNEL} elements")
+            regs.raise_illegal(f"a kernel of {extents[0] + 1} x {extents[1] + 1} has more than {MAX_KERNEL} elements")
         window = Window(
             height=extents[0] // dilation_y + 1,
             width=extents[1] // dilation_x + 1,
@@ -354,10 +360,10 @@ class Window:
             stride_x=stride_x,
             dilation_y=dilation_y,
             dilation_x=dilation_x,
-            pad_top=regs.bits(r.IFM_PAD_TOP, 0x7F),
-            pad_left=regs.bits(r.IFM_PAD_LEFT, 0x7F),
-            pad_bottom=regs.bits(r.IFM_PAD_BOTTOM, 0xFF),
-            pad_right=regs.bits(r.IFM_PAD_RIGHT, 0xFF),
+            pad_top=regs.checked_bits(r.IFM_PAD_TOP, 0x7F),
+            pad_left=regs.checked_bits(r.IFM_PAD_LEFT, 0x7F),
+            pad_bottom=regs.checked_bits(r.IFM_PAD_BOTTOM, 0xFF),
+            pad_right=regs.checked_bits(r.IFM_PAD_RIGHT, 0xFF),
             upscale=Upscale(regs.one_of(r.IFM_UPSCALE, (0, 1, 2))),
             part_kernel_first=bool(bits & 4),
             padded_height=(out_height - 1) * stride_y + extents[0] + 1,
@@ -365,13 +371,13 @@ class Window:
         )
         height, width = window.input_shape
         if height < 1 or width < 1:
-            regs.illegal(
+            regs.raise_illegal(
                 f"padding {window.pad_top}/{window.pad_left}/{window.pad_bottom}/{window.pad_right} (top/left/bottom/"
                 f"right) leaves no input of the {window.padded_height} x {window.padded_width} the kernel covers"
             )
         return window
 
-    def patches(self, padded: NDArray[Any], out_height: int, out_width: int) -> NDArray[Any]:
+    def window_patches(self, padded: NDArray[Any], out_height: int, out_width: int) -> NDArray[Any]:
         """View [out height, out width, kernel height, kernel width, channels] of a padded input."""
         sy, sx, sc = padded.strides
         return np.lib.stride_tricks.as_strided(
@@ -382,11 +388,11 @@ class Window:
         )
 
     @property
-    def taps(self) -> Iterator[tuple[int, int]]:
+    def kernel_taps(self) -> Iterator[tuple[int, int]]:
         """(y, x) of each kernel element, x fastest."""
         return product(range(self.height), range(self.width))
 
-    def tap(self, padded: NDArray[Any], y: int, x: int, rows: range, out_width: int) -> NDArray[Any]:
+    def tap_view(self, padded: NDArray[Any], y: int, x: int, rows: range, out_width: int) -> NDArray[Any]:
         """The input elements that kernel element (y, x) meets for output rows `rows`: a view."""
         top, left = rows.start * self.stride_y + y * self.dilation_y, x * self.dilation_x
         bottom = top + (len(rows) - 1) * self.stride_y + 1
@@ -442,7 +448,7 @@ class OutputSpec:
         return self.height, self.width, self.depth
 
     @property
-    def stored(self) -> tuple[int, int, int]:
+    def stored_shape(self) -> tuple[int, int, int]:
         """Rows, columns and channels in memory; none of what is kept."""
         made = self.shape
         return (0, 0, 0) if self.kept else (made[self.axes[0]], made[self.axes[1]], made[self.axes[2]])
@@ -457,18 +463,20 @@ class OutputSpec:
         return tuple(box[axis] for axis in self.axes)
 
     @staticmethod
-    def read(regs: Registers) -> OutputSpec:
+    def read_registers(regs: Registers) -> OutputSpec:
         r = Register
-        precision = regs.bits(r.OFM_PRECISION, 0b1100_0001_0100_0111)
+        precision = regs.checked_bits(r.OFM_PRECISION, 0b1100_0001_0100_0111)
         size = regs.one_of(r.OFM_PRECISION, (0, 1, 2), precision >> 1 & 3)
         dtype = ELEMENT_TYPES[size, precision & 1]
         rounding = Rounding(regs.one_of(r.OFM_PRECISION, (0, 1, 2), precision >> 14))
-        height, width, depth = (regs.raw(x) + 1 for x in (r.OFM_HEIGHT_M1, r.OFM_WIDTH_M1, r.OFM_DEPTH_M1))
-        layout = MapLayout.read(regs, "OFM", dtype, bool(precision & 64), height, width)
-        word = regs.bits(r.ACTIVATION, 0x701F)
+        height, width, depth = (regs.raw_value(x) + 1 for x in (r.OFM_HEIGHT_M1, r.OFM_WIDTH_M1, r.OFM_DEPTH_M1))
+        layout = MapLayout.read_registers(regs, "OFM", dtype, bool(precision & 64), height, width)
+        word = regs.checked_bits(r.ACTIVATION, 0x701F)
         function = word & 0x1F
         if function not in (0, 3, 4) and not 16 <= function < 24:
-            regs.illegal(f"ACTIVATION = {word:#x}: function {function} is none of 0 (none), 3, 4 and 16 to 23 (LUT)")
+            regs.raise_illegal(
+                f"ACTIVATION = {word:#x}: function {function} is none of 0 (none), 3, 4 and 16 to 23 (LUT)"
+            )
         forced = _CLIP[regs.one_of(r.ACTIVATION, tuple(_CLIP), word >> 12)]
         activation = Activation(min(function, 16))
         clip = forced or dtype
@@ -476,11 +484,11 @@ class OutputSpec:
         low, high, zero_point = int(info.min), int(info.max), 0
         if dtype.itemsize < 4 or forced is not None:
             # The limits are 16 bits wide and signed like the range they clamp to.
-            low = max(low, regs.signed16(r.ACTIVATION_MIN, clip.kind == "i"))
-            high = min(high, regs.signed16(r.ACTIVATION_MAX, clip.kind == "i"))
+            low = max(low, regs.signed_16(r.ACTIVATION_MIN, clip.kind == "i"))
+            high = min(high, regs.signed_16(r.ACTIVATION_MAX, clip.kind == "i"))
             zero_point = layout.zero_point
             if low > high:
-                regs.illegal(f"ACTIVATION_MIN {low} is above ACTIVATION_MAX {high}")
+                regs.raise_illegal(f"ACTIVATION_MIN {low} is above ACTIVATION_MAX {high}")
         return OutputSpec(
             layout=layout,
             height=height,

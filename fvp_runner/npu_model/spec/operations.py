@@ -48,11 +48,11 @@ class Span:
     length: int
 
     @staticmethod
-    def read(regs: Registers, name: str, suffix: str = "", is_used: bool = True) -> Span:
+    def read_registers(regs: Registers, name: str, suffix: str = "", is_used: bool = True) -> Span:
         """WEIGHT or SCALE of the core that `suffix` names."""
-        length = regs.low(Register[f"{name}{suffix}_LENGTH"]) if is_used else 0
-        base = regs.raw(Register[f"{name}{suffix}_BASE"]) if length else 0
-        return Span(f"{name}{suffix}", regs.region(Register[f"{name}_REGION"]), base, length)
+        length = regs.low_word(Register[f"{name}{suffix}_LENGTH"]) if is_used else 0
+        base = regs.raw_value(Register[f"{name}{suffix}_BASE"]) if length else 0
+        return Span(f"{name}{suffix}", regs.region_number(Register[f"{name}_REGION"]), base, length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,44 +96,46 @@ class SumSpec(KernelSpec):
 def input_depth(regs: Registers, pool: PoolMode | None, output: OutputSpec) -> tuple[int, bool]:
     """Channels of the input, and whether every result needs all of them."""
     if pool is PoolMode.REDUCE_SUM and output.depth != 1:
-        regs.illegal(f"OFM_DEPTH_M1 = {output.depth - 1}, but a sum over the depth has one channel")
+        regs.raise_illegal(f"OFM_DEPTH_M1 = {output.depth - 1}, but a sum over the depth has one channel")
     sums = regs.op is Op.CONV or pool is PoolMode.REDUCE_SUM
-    return regs.raw(Register.IFM_DEPTH_M1) + 1 if sums else output.depth, sums
+    return regs.raw_value(Register.IFM_DEPTH_M1) + 1 if sums else output.depth, sums
 
 
 def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
     r, pool = Register, None
     if regs.op is Op.POOL:
         if regs.operation.parameter not in (0, 1, 2):
-            regs.illegal(f"POOL mode {regs.operation.parameter} is none of 0 (MAX), 1 (AVERAGE) and 2 (REDUCE_SUM)")
+            regs.raise_illegal(
+                f"POOL mode {regs.operation.parameter} is none of 0 (MAX), 1 (AVERAGE) and 2 (REDUCE_SUM)"
+            )
         pool = PoolMode(regs.operation.parameter)
-    output = OutputSpec.read(regs)
-    window = Window.read(regs, output.height, output.width)
+    output = OutputSpec.read_registers(regs)
+    window = Window.read_registers(regs, output.height, output.width)
     dtype, brick = read_type(regs, "IFM")
     depth, sums = input_depth(regs, pool, output)
     if dtype.itemsize > 2 and pool is not PoolMode.REDUCE_SUM:
-        regs.illegal("IFM_PRECISION selects 32-bit input, which only REDUCE_SUM takes")
-    ifm = MapLayout.read(regs, "IFM", dtype, brick, *window.input_shape)
+        regs.raise_illegal("IFM_PRECISION selects 32-bit input, which only REDUCE_SUM takes")
+    ifm = MapLayout.read_registers(regs, "IFM", dtype, brick, *window.input_shape)
     source = InputSpec("IFM", dtype, ifm.zero_point, ifm, (*window.input_shape, depth))
     bits = 40 if regs.one_of(r.ACC_FORMAT, (0, 1)) else 32
     slice_depth = 16 if window.part_kernel_first or dtype.itemsize == 2 else 32
     scaled = output.global_scale and pool is not PoolMode.MAX
-    scale = Scale.of(*(regs.scale(r.OFM_SCALE) if scaled else (1, 0)), output.rounding)
+    scale = Scale.single_scale(*(regs.scale_pair(r.OFM_SCALE) if scaled else (1, 0)), output.rounding)
     if pool is PoolMode.AVERAGE and not window.is_padded:
         pool = PoolMode.SUM  # whose scale divides
     depthwise = regs.op is Op.DEPTHWISE
     if pool is not None:
         return SumSpec(output, window, source, pool, depthwise, sums, slice_depth, bits, scale)
     parallel = 2 if accelerator.cores == 2 and regs.one_of(r.PARALLEL_MODE, (0, 1)) else 1
-    block = regs.raw(r.OFM_BLK_DEPTH_M1) + 1
+    block = regs.raw_value(r.OFM_BLK_DEPTH_M1) + 1
     weights, scales, orders = [], [], []
     for core in range(parallel):
         suffix, channels = "1" if core else "", -(-(output.depth - core) // parallel)
-        weights.append(Span.read(regs, "WEIGHT", suffix, channels > 0))
-        scales.append(Span.read(regs, "SCALE", suffix, channels > 0))
+        weights.append(Span.read_registers(regs, "WEIGHT", suffix, channels > 0))
+        scales.append(Span.read_registers(regs, "SCALE", suffix, channels > 0))
         core_block = -(-(block - core) // parallel)
         if core_block < 1:
-            regs.illegal(f"OFM_BLK_DEPTH_M1 = {block - 1} leaves core {core} no channels")
+            regs.raise_illegal(f"OFM_BLK_DEPTH_M1 = {block - 1} leaves core {core} no channels")
         orders.append(
             WeightOrder(
                 kernel_height=window.height,
@@ -180,55 +182,55 @@ class ElementwiseSpec(KernelSpec):
         return (self.first,) if self.second is None else (self.first, self.second)
 
     @staticmethod
-    def read(regs: Registers) -> ElementwiseSpec:
+    def read_registers(regs: Registers) -> ElementwiseSpec:
         r = Register
         parameter = regs.operation.parameter
         if parameter > ElementwiseMode.SHL:
-            regs.illegal(f"ELEMENTWISE mode {parameter} is none of 0 (MUL) to 9 (SHL)")
+            regs.raise_illegal(f"ELEMENTWISE mode {parameter} is none of 0 (MUL) to 9 (SHL)")
         kind = Kind(parameter)
-        output = OutputSpec.read(regs)
+        output = OutputSpec.read_registers(regs)
         shape = output.shape
         dtype, brick = read_type(regs, "IFM")
-        ifm = MapLayout.read(regs, "IFM", dtype, brick, *shape[:2])
+        ifm = MapLayout.read_registers(regs, "IFM", dtype, brick, *shape[:2])
         first = InputSpec("IFM", dtype, 0 if dtype.itemsize == 4 else ifm.zero_point, ifm, shape)
         second, swap = None, False
         if not kind.is_unary:
-            broadcast = Broadcast(regs.bits(r.IFM2_BROADCAST, 0xC7))
+            broadcast = Broadcast(regs.checked_bits(r.IFM2_BROADCAST, 0xC7))
             swap = bool(broadcast & Broadcast.SWAP_OPERANDS)
             dtype2, brick2 = read_type(regs, "IFM2")
-            zero2 = regs.signed16(r.IFM2_ZERO_POINT, dtype2.kind == "i")
+            zero2 = regs.signed_16(r.IFM2_ZERO_POINT, dtype2.kind == "i")
             zero2 = 0 if dtype2.itemsize == 4 else zero2
             if broadcast & Broadcast.SCALAR:
-                scalar = regs.signed16(r.IFM2_SCALAR, dtype2.kind == "i")
+                scalar = regs.signed_16(r.IFM2_SCALAR, dtype2.kind == "i")
                 second = InputSpec("IFM2", dtype2, zero2, None, (1, 1, 1), scalar)
             else:
                 axes = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
                 y, x, c = (1 if broadcast & axis else n for axis, n in zip(axes, shape, strict=True))
-                ifm2 = MapLayout.read(regs, "IFM2", dtype2, brick2, y, x)
+                ifm2 = MapLayout.read_registers(regs, "IFM2", dtype2, brick2, y, x)
                 second = InputSpec("IFM2", dtype2, zero2, ifm2, (y, x, c))
-        a = b = scale = Scale.of(1, 0)
+        a = b = scale = Scale.single_scale(1, 0)
         if kind in (Kind.ADD, Kind.SUB) and dtype.itemsize < 4:
             a, b = _operand_scales(regs, _INPUT_SHIFT[dtype.itemsize])
         if kind is Kind.LRELU:
-            b = Scale.of(*regs.scale(r.OFM_SCALE), output.rounding)
+            b = Scale.single_scale(*regs.scale_pair(r.OFM_SCALE), output.rounding)
         elif kind in _SCALED and output.global_scale:
-            multiplier, shift = regs.scale(r.OFM_SCALE)
+            multiplier, shift = regs.scale_pair(r.OFM_SCALE)
             if kind is Kind.MUL and dtype.itemsize == 4:
                 multiplier = 1  # only the shift takes part in a 32-bit product
-            scale = Scale.of(multiplier, shift, output.rounding)
+            scale = Scale.single_scale(multiplier, shift, output.rounding)
         return ElementwiseSpec(output, first, second, kind, a, b, scale, output.rounding, swap)
 
 
 def _operand_scales(regs: Registers, shift: int) -> tuple[Scale, Scale]:
     """Of both operands of a sum, or OPA_SCALE of one of them and a left shift of the other."""
     r = Register
-    precision = regs.raw(r.IFM_PRECISION)
+    precision = regs.raw_value(r.IFM_PRECISION)
     scaled = regs.one_of(r.IFM_PRECISION, (0, 1, 2), precision >> 8 & 3)  # 0: both; 1: A, 2: B
     if not scaled:
-        return Scale.of(*regs.scale(r.OPA_SCALE)), Scale.of(*regs.scale(r.OPB_SCALE))
-    multiplier, right = regs.scale(r.OPA_SCALE)
-    one = Scale.of(multiplier << shift, min(right + shift, 63), Rounding(precision >> 14))
-    other = Scale.of(1 << (shift - 1), 0)
+        return Scale.single_scale(*regs.scale_pair(r.OPA_SCALE)), Scale.single_scale(*regs.scale_pair(r.OPB_SCALE))
+    multiplier, right = regs.scale_pair(r.OPA_SCALE)
+    one = Scale.single_scale(multiplier << shift, min(right + shift, 63), Rounding(precision >> 14))
+    other = Scale.single_scale(1 << (shift - 1), 0)
     return (one, other) if scaled == 1 else (other, one)
 
 
@@ -247,12 +249,12 @@ class Side:
     strides: tuple[int, int]  # between planes, between rows
     choices: int = 0  # rows that an index may choose; 0: every row is the next one
 
-    def reach(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    def touched_extent(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         """[planes, rows, length] that may be touched when `shape` is moved."""
         return (shape[0], self.choices, shape[2]) if self.choices else shape
 
-    def stop(self, shape: tuple[int, int, int]) -> int:
-        shape = self.reach(shape)
+    def stop_address(self, shape: tuple[int, int, int]) -> int:
+        shape = self.touched_extent(shape)
         return self.start + (shape[0] - 1) * self.strides[0] + (shape[1] - 1) * self.strides[1] + shape[2]
 
 
@@ -274,10 +276,10 @@ class DmaSpec:
     index: Index | None = None
 
     @staticmethod
-    def read(regs: Registers) -> DmaSpec:
+    def read_registers(regs: Registers) -> DmaSpec:
         check_mode(regs)
         r = Register
-        words = [regs.bits(x, 0x707) for x in (r.DMA0_SRC_REGION, r.DMA0_DST_REGION)]
+        words = [regs.checked_bits(x, 0x707) for x in (r.DMA0_SRC_REGION, r.DMA0_DST_REGION)]
         dimensions = [regs.one_of(r.DMA0_SRC_REGION, (0, 1, 2), word >> 9 & 3) + 1 for word in words]
         planes, rows, length = read_extents(regs, max(dimensions) > 1, max(dimensions) > 2, _MAX_ROWS)
         sides = []
@@ -285,9 +287,9 @@ class DmaSpec:
             ("DMA0_SRC", words[0], dimensions[0], r.DMA0_SRC),
             ("DMA0_DST", words[1], dimensions[1], r.DMA0_DST),
         ):
-            row = length + (regs.low(r.DMA0_SKIP0) if dims > 1 else 0)
-            plane = row * rows + (regs.low(r.DMA0_SKIP1) if dims > 2 else 0)
-            sides.append(Side(name, word & 7, bool(word & INTERNAL), regs.raw(base), (plane, row)))
+            row = length + (regs.low_word(r.DMA0_SKIP0) if dims > 1 else 0)
+            plane = row * rows + (regs.low_word(r.DMA0_SKIP1) if dims > 2 else 0)
+            sides.append(Side(name, word & 7, bool(word & INTERNAL), regs.raw_value(base), (plane, row)))
         return DmaSpec(sides[0], sides[1], (planes, rows, length))
 
     @property
@@ -298,17 +300,17 @@ class DmaSpec:
 def check_mode(regs: Registers) -> None:
     """The operation's own parameter, before any register."""
     if regs.operation.parameter:
-        regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
+        regs.raise_illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
 
 
 def read_extents(regs: Registers, has_rows: bool, has_planes: bool, most_rows: int) -> tuple[int, int, int]:
     """Planes, rows and bytes of a transfer that there can be."""
     r = Register
-    length = regs.raw(r.DMA0_LEN)
-    rows = regs.raw(r.DMA0_SIZE0) if has_rows else 1
-    planes = regs.raw(r.DMA0_SIZE1) if has_planes else 1
+    length = regs.raw_value(r.DMA0_LEN)
+    rows = regs.raw_value(r.DMA0_SIZE0) if has_rows else 1
+    planes = regs.raw_value(r.DMA0_SIZE1) if has_planes else 1
     if length < 1 or rows < 1 or planes < 1 or rows * planes > most_rows:
-        regs.illegal(f"a transfer of {planes} x {rows} rows of {length} bytes is empty or too large")
-    if regs.raw(r.DMA0_SRC_REGION) & INTERNAL:
-        regs.illegal("DMA0_SRC_REGION selects a read from inside the NPU, which is not possible")
+        regs.raise_illegal(f"a transfer of {planes} x {rows} rows of {length} bytes is empty or too large")
+    if regs.raw_value(r.DMA0_SRC_REGION) & INTERNAL:
+        regs.raise_illegal("DMA0_SRC_REGION selects a read from inside the NPU, which is not possible")
     return planes, rows, length

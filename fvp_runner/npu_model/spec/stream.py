@@ -21,7 +21,7 @@ from ..errors import MalformedStreamError, NpuModelError, UnsetRegisterError
 from . import u85
 from .feature_maps import Registers
 from .operations import DmaSpec, ElementwiseSpec, SumSpec, read_sum
-from .u85 import ResizeSpec, read_elementwise, read_resize, read_transfer, unconfirmed
+from .u85 import ResizeSpec, read_elementwise, read_resize, read_transfer, unconfirmed_features
 
 Spec = SumSpec | ElementwiseSpec | DmaSpec | ResizeSpec
 
@@ -50,7 +50,7 @@ class DecodedStream:
     messages: tuple[str, ...]  # what the stream uses that no reference can confirm
 
     @staticmethod
-    def decode(words: Sequence[int], accelerator: Architecture) -> DecodedStream:
+    def decode_words(words: Sequence[int], accelerator: Architecture) -> DecodedStream:
         """Decode a stream (without its container); every fault is an `NpuModelError`."""
         try:
             raw = decode(words, accelerator.language)
@@ -68,10 +68,14 @@ class DecodedStream:
                 commands.append(step)
             else:
                 commands.append(command)
-        notes = (*_unconfirmed_features(steps), *unconfirmed(step.registers.operation for step in steps), *_jumps(raw))
+        notes = (
+            *_unconfirmed_features(steps),
+            *unconfirmed_features(step.registers.operation for step in steps),
+            *_check_jumps(raw),
+        )
         return DecodedStream(accelerator, tuple(commands), tuple(steps), notes)
 
-    def path(self, flag: Callable[[], bool]) -> Iterator[Command | DecodedStep]:
+    def executed_commands(self, flag: Callable[[], bool]) -> Iterator[Command | DecodedStep]:
         """Operations and waits in the order in which they are executed. `flag` decides conditional jumps: whether
         the result of the last kernel is true.
         """
@@ -82,7 +86,7 @@ class DecodedStream:
             if not _is_jump(command):
                 yield command
             elif command.parameter == BranchCondition.ALWAYS or flag():
-                target = bisect_left(self.commands, command.target, key=_offset)
+                target = bisect_left(self.commands, command.target, key=_command_offset)
                 repeated += max(position - target, 0)
                 if repeated > _MAX_REPEATED:
                     raise NpuModelError(
@@ -91,7 +95,7 @@ class DecodedStream:
                     )
                 position = target
 
-    def estimate(self, where: MemoryMap | None = None) -> Estimate:
+    def estimate_time(self, where: MemoryMap | None = None) -> Estimate:
         """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system).
 
         It reads registers that the operations themselves may not: `UnsetRegisterError` where one was never set.
@@ -103,7 +107,7 @@ class DecodedStream:
             raise UnsetRegisterError(f"the estimate of time: {error}") from None
 
 
-def _offset(command: Command | DecodedStep) -> int:
+def _command_offset(command: Command | DecodedStep) -> int:
     return command.registers.operation.offset_bytes if isinstance(command, DecodedStep) else command.offset_bytes
 
 
@@ -111,7 +115,7 @@ def _is_jump(command: Command | DecodedStep) -> TypeGuard[Marker]:
     return isinstance(command, Marker) and command.op is Op.BRANCH
 
 
-def _jumps(commands: Sequence[Command]) -> list[str]:
+def _check_jumps(commands: Sequence[Command]) -> list[str]:
     """Notes on a stream that jumps; a target outside of it is a `MalformedStreamError`."""
     jumps = [command for command in commands if _is_jump(command)]
     for jump in jumps:
@@ -125,8 +129,8 @@ def _jumps(commands: Sequence[Command]) -> list[str]:
 
 # By language and operation; what is not listed is a CONV, a DEPTHWISE or a POOL.
 _READERS: dict[tuple[Language, Op], Callable[[Registers], Spec]] = {
-    (Language.U55_U65, Op.DMA_START): DmaSpec.read,
-    (Language.U55_U65, Op.ELEMENTWISE): ElementwiseSpec.read,
+    (Language.U55_U65, Op.DMA_START): DmaSpec.read_registers,
+    (Language.U55_U65, Op.ELEMENTWISE): ElementwiseSpec.read_registers,
     (Language.U85, Op.DMA_START): read_transfer,
     (Language.U85, Op.ELEMENTWISE): read_elementwise,
     (Language.U85, Op.RESIZE): read_resize,
@@ -147,7 +151,7 @@ def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
         window = spec.window
         elements = max(elements, window.padded_height * window.padded_width * spec.input.shape[2])
     if elements > _MAX_ELEMENTS or spec.macs > _MAX_MACS:
-        registers.illegal(
+        registers.raise_illegal(
             f"it has {elements} elements and {spec.macs} multiply-accumulates; "
             f"at most {_MAX_ELEMENTS} and {_MAX_MACS} are executed: its sizes are damaged"
         )
@@ -159,7 +163,7 @@ def _unconfirmed_features(steps: list[DecodedStep]) -> list[str]:
     """One line for each feature that is implemented from its description only."""
     found: dict[str, str] = {}
     for step in steps:
-        spec, where = step.spec, step.registers.where
+        spec, where = step.spec, step.registers.op_text
         if isinstance(spec, DmaSpec):
             old = step.registers.operation.language is Language.U55_U65
             if old and spec.shape[:2] != (1, 1):  # which compilers do not emit

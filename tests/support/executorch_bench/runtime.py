@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fvp_runner.base import POISON
-from fvp_runner.executorch.model import shaped
+from fvp_runner.executorch.model import shape_bytes
 from fvp_runner.npu_model.errors import UninitialisedReadError
 from fvp_runner.npu_model.model import NpuModel, RunStats
 from fvp_runner.npu_model.spec.feature_maps import Bytes
@@ -140,7 +140,7 @@ class RuntimeBench:
         if code:
             raise BenchError(f"{_STEPS[code & 255]} (ExecuTorch's error {code >> 8:#x})")
         inside, outside, most = (int(counter) for counter in counters)
-        found = tuple(shaped(data, tensor) for data, tensor in zip(outputs, made, strict=True))
+        found = tuple(shape_bytes(data, tensor) for data, tensor in zip(outputs, made, strict=True))
         return BenchRun(found, tuple(self._stats), tuple(self._calls), inside, outside, most, int(used.value))
 
     def _planned(self, method: Method, layout: BenchMemory) -> list[int]:

@@ -24,7 +24,7 @@ from fvp_runner.host.runner import LocalRunner
 from fvp_runner.layers import Verdict as RowVerdict
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.kernels import TFLiteReference
-from fvp_runner.result import OutputComparison, compare, compare_output
+from fvp_runner.result import OutputComparison, compare_output, compare_outputs
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckResult, CheckVerdict
 from npu_memplan.checking.claims import compile_checked
@@ -217,7 +217,7 @@ class Trial:
         reference = TFLiteReference(self.model, "network")
         names, runs = [slot.name for slot in artifact.outputs], list[InputFacts]()
         for number, (values, made) in enumerate(zip(self.inputs, found, strict=True)):
-            outputs = compare("local", names, made, reference.run(values)).outputs
+            outputs = compare_outputs("local", names, made, reference.run(values)).outputs
             rows = compare_operators(runner, reference, values) if any(o.mismatches for o in outputs) else ()
             runs.append(InputFacts(f"input {number}", outputs, operators=rows))
         hidden = max(sum(row.verdict is RowVerdict.HIDDEN for row in run.operators) for run in runs)
