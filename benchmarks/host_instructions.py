@@ -147,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cpu", default="cortex-m55")
     parser.add_argument("--calls", action="store_true")
-    parser.add_argument("--kernels")
+    parser.add_argument("--kernels", default="")
     parser.add_argument("models", nargs="+", type=Path)
     chosen = parser.parse_args()
     print("| model | estimate, cycles | instructions | estimate / instructions | outputs |\n|---|--:|--:|--:|--:|")

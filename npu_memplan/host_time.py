@@ -46,6 +46,8 @@ class KernelCosts:
     dequantised: Cycles  # element
     place: Cycles  # of a resized image
     mixed: Cycles  # four elements of it, or the rest
+    searched_row: Cycles  # in which the place of an extremum is looked for
+    searched: Cycles  # 16 elements of it, or the rest
 
 
 def kernel_cycles(symbol: str, arguments: Sequence[object], costs: KernelCosts) -> float:
@@ -123,6 +125,7 @@ _COUNTS: dict[str, Callable[[Sequence[int], KernelCosts], float]] = {
     "quantise": lambda numbers, costs: numbers[0] * costs.quantised,
     "dequantise": lambda numbers, costs: numbers[0] * costs.dequantised,
     "bilinear": _bilinear,
+    "arg_extremum": lambda numbers, costs: numbers[0] * (costs.searched_row + -(-numbers[1] // 16) * costs.searched),
 }
 
 

@@ -123,6 +123,35 @@ def conversions() -> Iterator[tuple[bytes, np.ndarray]]:
         yield write_model("RESIZE_BILINEAR", [image, size], [made], options), given
 
 
+def searches() -> Iterator[tuple[bytes, np.ndarray]]:
+    """Models that look for the first largest or smallest, with ties, and inputs."""
+    rng = np.random.default_rng(5)
+    for number, depth in enumerate((1, 3, 4, 5, 15, 16, 17, 21, 32, 67)):
+        for name, dtype in (("ARG_MAX", "int8"), ("ARG_MAX", "uint8"), ("ARG_MIN", "int8"), ("ARG_MIN", "uint8")):
+            given = rng.integers(0, 256, (1, 40, depth)).astype(np.uint8)
+            given[:, ::2] = rng.integers(0, 3, (1, 20, depth)) * 127
+            kind = "int64" if number % 3 == 0 else "int32"
+            options = (
+                "ArgMaxOptions" if name == "ARG_MAX" else "ArgMinOptions",
+                {"OutputType": 4 if kind == "int64" else 2},
+            )
+            data, axis = TensorSpec(given.shape, dtype, 0.1, 3), constant(np.array([2]), "int32", 0.0)
+            yield write_model(name, [data, axis], [TensorSpec((1, 40), kind, 0.0, 0)], options), given.view(dtype)
+
+
+@needs_emulator
+@pytest.mark.qemu
+def test_the_place_of_an_extremum_is_the_same_in_all_forms(tmp_path: Path) -> None:
+    models, inputs = zip(*searches(), strict=True)
+    together = Together([read_network(model) for model in models], [[given] for given in inputs], tmp_path)
+    assert (tmp_path / "many_host.c").read_text().count("  npu_memplan_kernel_arg_extremum(") == len(models)
+    run = run_sanitized(together, tmp_path), *(run_emulated(together, tmp_path, c, "-O2") for c in FORMS.values())
+    for model, given, *found in zip(models, inputs, *run, strict=True):
+        index = np.argmax if read_network(model).cpu_operators[0].name == "ARG_MAX" else np.argmin
+        for made in found:
+            np.testing.assert_array_equal(made[0].reshape(1, 40), index(given, axis=2))
+
+
 @needs_emulator
 @pytest.mark.qemu
 def test_conversions_give_the_same_bytes_in_all_forms(tmp_path: Path) -> None:

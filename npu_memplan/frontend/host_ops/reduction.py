@@ -151,6 +151,10 @@ def arg_extremum(work: Lowering) -> None:
                 where.set(select(better, k, where.get()))
                 best.set(largest(best.get(), value) if is_max else smallest(best.get(), value))
         function.store(target, where.get(), *place)
+    if not work.plain and axis == len(data.shape) - 1:
+        flip = (0x80 if data.dtype == "int8" else 0) ^ (0 if is_max else 0xFF)
+        rows, is_wide = math.prod(left), int(output.dtype == "int64")
+        work.kernel("kernel_forms kernel_arg_extremum", source, target, rows, data.shape[axis], flip, is_wide)
 
 
 _LEFT_SHIFT = 20
