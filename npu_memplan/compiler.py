@@ -5,6 +5,7 @@ Invariant: `compile`, `--fit`, boards and sweeps all compile here; every error l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +15,14 @@ from .artifact import Artifact
 from .cache import ProgramCache
 from .clock import limited, paused
 from .files.folders import staged_directory
+from .names import model_name
 from .options import CompileOptions
 from .pipeline import build, extract_problem, lower, plan, read
 from .process.incidents import gathering
 from .report.files import write
 from .report.text.compile_result import does_not_fit
-from .request import Loaded, request
-from .stages import Compiled, Planned
+from .request import Loaded
+from .stages import Compiled, Extracted, Planned
 from .tuning.fallback import read_by_one
 from .tuning.tune import make_resident, prefetch_weights, tune
 
@@ -56,17 +58,14 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: Pr
 def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Planned:
     """The best program of the file `model` and its plan, before anything is printed."""
     known: dict[object, Partitioned] = {}
-
-    def load(requested: CompileOptions) -> Loaded:
-        with paused():  # nothing is searched
-            return lower(read(model, request(requested), known))
-
-    best = None if beyond else tune(options, load, model.name, extract_problem)
-    if best is not None:
-        return make_resident(best, lambda: tune(options, load, model.name, extract_problem, constants_near=True))
-    with paused():
-        extracted = extract_problem(_lowered(model, options, beyond, known))
+    load = model_loader(model, known)
+    extracted: Extracted | None = None
     try:
+        best = None if beyond else tune(options, load, model.name, extract_problem)
+        if best is not None:
+            return make_resident(best, lambda: tune(options, load, model.name, extract_problem, constants_near=True))
+        with paused():
+            extracted = extract_problem(_lowered(model, options, beyond, known))
         planned = plan(extracted)
         if options.stream_input:
             from .tuning.streamed_input import note_the_others
@@ -74,10 +73,22 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
             return prefetch_weights(note_the_others(planned))
         return make_resident(prefetch_weights(planned), lambda: planned)
     except planners.PlanningError as error:
-        loaded = extracted.loaded
-        raise does_not_fit(
-            error, replace(extracted.problem, name=loaded.name), str(model), loaded.request.options
-        ) from None
+        problem = error.problem if extracted is None else extracted.problem
+        if problem is None:
+            raise
+        name = model_name(options.name or model.stem)
+        raise does_not_fit(error, replace(problem, name=name), str(model), options.resolved()) from None
+
+
+def model_loader(model: Path, known: dict[object, Partitioned] | None = None) -> Callable[[CompileOptions], Loaded]:
+    """The function that reads and lowers the file `model` as options ask; `known` as for `read`."""
+    known = {} if known is None else known
+
+    def load(requested: CompileOptions) -> Loaded:
+        with paused():  # nothing is searched
+            return _lowered(model, requested, "", known)
+
+    return load
 
 
 def _lowered(model: Path, options: CompileOptions, beyond: str, known: dict[object, Partitioned]) -> Loaded:

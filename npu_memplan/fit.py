@@ -110,10 +110,10 @@ def on_boards(
     made: dict[object, _Made] = {}  # by what it depends on
 
     def compiled(wanted: CompileOptions) -> _Made:
-        # native lowering, and what is tuned, depend on all of the board's memories; Vela's stream on what its own
-        # configuration has of them
-        shared = not wanted.for_cycles and wanted.npu_compiler == "vela" and wanted.accelerator != NO_NPU
-        key = (replace(wanted, board="").to_cli_args(), vela_options(wanted)) if shared else wanted.to_cli_args()
+        # the fewest bytes depend on what memories the NPU has, and how fast they are, not on the board itself
+        shared = not wanted.for_cycles and wanted.accelerator != NO_NPU
+        speeds = (vela_options(wanted), repr(wanted.memory_map())) if shared else ()
+        key = (replace(wanted, board="").to_cli_args() if shared else wanted.to_cli_args(), *speeds)
         if key not in made:
             report_progress(" ".join(wanted.to_cli_args()), len(rows), len(chosen))
             with gathering() as incidents:

@@ -17,7 +17,7 @@ from .target_data import accelerator_system
 Changes = Mapping[str, object]  # of `CompileOptions`, by field name
 _SECOND = "Dedicated_Sram"
 _ALIGNMENT = 16
-_HOST: Changes = {  # and none of an NPU compiler's options
+ON_HOST: Changes = {  # and none of an NPU compiler's options
     "accelerator": NO_NPU,
     "host_ops": (),
     "npu_compiler": "vela",
@@ -104,7 +104,7 @@ STRIPES = TuningKnob(
     _npu({"npu_compiler": "tvm", "stripes": True, "overlaps": True}),
 )
 SECOND_MEMORY = TuningKnob("what gains least lies in a second, slower memory", _second_memory)
-HOST = TuningKnob("nothing on the NPU", lambda *_: _HOST)
+HOST = TuningKnob("nothing on the NPU", lambda *_: ON_HOST)
 
 ALL = (SEARCH, OVERLAP, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
 _WAYS: tuple[tuple[TuningKnob, ...], ...] = (

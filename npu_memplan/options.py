@@ -154,9 +154,11 @@ class CompileOptions:
 
     @property
     def competes(self) -> bool:
-        """Whether both NPU compilers make the program: where cycles count, and bytes are given to compare them in."""
+        """Whether all backends make the program, and the best is taken: but for `prefetch`, `stripes` and the like."""
         requested = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
         requested = requested and not self.stream_input
+        if self.objective == "bytes":
+            return requested and not self.stripes and self.effort != "quick"
         return requested and self.for_cycles and (self._has_goal or self.by_default)
 
     def resolved(self) -> CompileOptions:

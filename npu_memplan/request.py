@@ -73,7 +73,7 @@ def request(options: CompileOptions, beyond: str = "") -> Request:
     if options.cut:
         # feature maps prefer the last pool; with two, inputs and outputs do not
         capacity, alone = pools[-1].size_bytes, len(pools) == 1
-        if capacity is None and options.objective == "bytes":
+        if options.objective == "bytes":
             capacity = 0  # the fewest
         stripes = StripeOptions(capacity, alone, options.reuse_inputs, options.memory_map())
     return Request(

@@ -109,7 +109,7 @@ _RARE = (
          "what each needs.")  # fmt: skip
 @_work("--npu-compiler", type=click.Choice(CHOICES["npu_compiler"]), default="auto", show_default=True, help="Who "
        "makes the NPU's operations: Vela's stream, lifted; native lowering; auto: the better of both; with --stripes "
-       "native lowering; for the fewest bytes Vela's, or native lowering of what Vela refuses.")  # fmt: skip
+       "native lowering.")  # fmt: skip
 @_work("--optimise", type=click.Choice(CHOICES["optimise"]), default="Performance", show_default=True,
        help="Vela's meaning.")  # fmt: skip
 @_work("--host-ops", default="", type=_operators, metavar="OP,OP", help="Operators to keep on the CPU, e.g. "
@@ -128,7 +128,8 @@ _RARE = (
 )
 @_goal("--objective", type=click.Choice(CHOICES["objective"]), default="auto", show_default=True,
        help="cycles: the fewest in the memory that is given, or in Vela's arena; auto: the same, then the fewest bytes "
-       "within 1 % of them where no memory is given; bytes: the least memory.")  # fmt: skip
+       "within 1 % of them where no memory is given; bytes: the least memory, also in "
+       "stripes, or on the CPU alone.")  # fmt: skip
 @_goal("--effort", type=click.Choice(CHOICES["effort"]), default="normal", show_default=True, help="How far "
        "the tuning searches: quick takes some times Vela's CPU time, max several times that of normal.")  # fmt: skip
 @_goal("--max-ms", type=click.FloatRange(min=0, min_open=True), metavar="MS", help="The least memory in which the NPU "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 
 from ..errors import NpuMemplanError, RefusalError
+from ..problem import Problem
 
 
 class PlannerUseError(NpuMemplanError):
@@ -29,7 +30,8 @@ class PlanningError(RefusalError):
     `required_bytes` is what pool `pool` would need (a proven bound when `proven`, else the height of a plan that was
     found: `source` says which), `available_bytes` its hard size. `point` and `point_label` say when
     memory is fullest; `largest` are up to five (buffer name, bytes) live there, largest first;
-    `subset` names buffers that cannot be together in the pool (all needed for it), when known.
+    `subset` names buffers that cannot be together in the pool (all needed for it), when known;
+    `problem` is the one that needs the fewest bytes, where several were planned.
     """
 
     message: str
@@ -43,6 +45,7 @@ class PlanningError(RefusalError):
     proven: bool = False
     source: str = ""
     subset: tuple[str, ...] = ()
+    problem: Problem | None = None
 
     def __post_init__(self) -> None:
         super().__init__(self.message)

@@ -45,7 +45,10 @@ def fast_enough(
         first = limits.at(first.size_bytes) or first
     if first.cycles > most:
         raise SpeedError(_too_slow(first, limits, name))
-    found, slow = first, 0
+    least = limits.least()
+    if least is not None and least.cycles <= most and (given is None or least.size_bytes <= given):
+        return _with_reason(least, 0, limits)  # nothing is smaller
+    found, slow = first, 0 if least is None else least.size_bytes
     for _ in range(_STEPS):
         if is_ended():
             break
@@ -65,7 +68,7 @@ def _with_reason(found: Winner, slow: int, limits: LimitSearch) -> Planned:
     options, clock = limits.options, limits.memory_map.clock_hz
     text = (
         f"--max-ms {options.max_ms:g}: {1000 * found.cycles / clock:.3g} ms in {found.size_bytes:,} bytes of "
-        f"{limits.pool}; {slow:,} bytes are not enough"
+        f"{limits.pool}; {f'{slow:,} bytes are not enough' if slow else 'no program needs fewer'}"
     )
     return without_limits(found.planned, options, {limits.pool: options.pools.get(limits.pool)}, (text,))
 

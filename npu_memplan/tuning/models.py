@@ -22,11 +22,11 @@ class ModelCache:
 
     def __init__(self, load: Callable[[CompileOptions], Loaded], pools: Mapping[str, int]) -> None:
         self._load, self._pools = load, pools
-        self._known: dict[tuple[str, str, bool], Loaded | RefusalError] = {}
+        self._known: dict[tuple[object, ...], Loaded | RefusalError] = {}
 
     def loaded(self, wanted: CompileOptions) -> Loaded:
         """The model for `wanted`; raises the same error again where it was refused before."""
-        key = wanted.npu_compiler, wanted.optimise, wanted.for_cycles
+        key = wanted.npu_compiler, wanted.optimise, wanted.for_cycles, wanted.stripes, wanted.accelerator
         if key not in self._known:
             try:
                 self._known[key] = self._load(replace(wanted, pools=self._pools))

@@ -100,10 +100,13 @@ def explore(
             continue
         keep(best.planned)
         found.append(_point(best.planned, pool, size, memory_map))
+    if (least := limit_search.least()) is not None and least.size_bytes <= max(sizes):
+        keep(least.planned)
+        found.append(_point(least.planned, pool, least.limit_bytes, memory_map))
     if not found:
         raise ExploreError(
-            f"{model.name}: no program fits {max(sizes):,} bytes of pool {pool}; give larger --sizes, or see what "
-            "compile --fit says"
+            f"{model.name}: no program fits {max(sizes):,} bytes of pool {pool}; give larger --sizes: "
+            f"compile --objective bytes says what the smallest program needs"
         )
     report_progress("the default compile", len(sizes), len(sizes))
     usual = tune(options, limit_search.loaded, model.name, extract_problem)

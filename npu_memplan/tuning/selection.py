@@ -45,8 +45,8 @@ from .weight_prefetch import (
     search_programs,
 )
 
-VELA, OURS = "Vela's stream", "native lowering"
-COMPILERS = {VELA: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it
+VELA, SMALL, OURS = "Vela's stream", "Vela's stream for Size", "native lowering"
+COMPILERS = {VELA: "vela", SMALL: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _HOPE = 1.5  # times that limit: what takes more without a search is not searched alone
 _AT_ONCE = (1.0,)  # share of the pool for stripes where `--effort` has none, and nothing fits whole

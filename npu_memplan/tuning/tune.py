@@ -1,6 +1,6 @@
-"""A compile that minimises cycles: the best of all candidates, with prefetched constants.
+"""A compile that compares candidates: the fewest cycles, with prefetched constants, or the fewest bytes.
 
-Invariant: the program taken is verified; a compile that minimises bytes is not changed.
+Invariant: the program taken is verified; one that minimises bytes copies no constants that its compiler does not.
 """
 
 from __future__ import annotations
@@ -50,16 +50,25 @@ def tune(
         from .default import tune_within_vela
 
         return tune_within_vela(options, memory_map, load, extract)
-    if options.stream_input or memory_map is None or not (options.competes or (options.stripes and options.sized)):
-        return None
     from .models import ModelCache, beside_vela
-    from .selection import select_fastest
 
     models = ModelCache(load, options.pools)
+    if options.competes and options.objective == "bytes":
+        from .smallest import smallest
+
+        return smallest(options, models, extract)
+    if options.stream_input or memory_map is None or not (options.competes or (options.stripes and options.sized)):
+        return None
+    from .selection import select_fastest
+
     try:
         best = select_fastest(options, memory_map, models.loaded, extract=extract)
     except PlanningError:
-        return None
+        if not options.competes:
+            return None
+        from .smallest import smallest
+
+        return smallest(options, models, extract)
     verify.check_own(best.extracted.problem, best.plan)
     return beside_vela(best, models) if options.competes else best
 

@@ -98,6 +98,7 @@ def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOpti
         planner=options.planner,
         reuse_inputs=options.workspace_io,
         objective="auto" if compared or sized else "bytes",
+        effort="normal" if compared or sized else "quick",
     )
     size = pools[0].size_bytes
     return replace(made, pools={} if size is None else {made.planned_pools()[0].name: size}).resolved()

@@ -44,7 +44,7 @@ from ..ethosu.stream.encode import build_payload, payload_of
 from ..ethosu.time import MemoryMap, cycles_by_model
 from ..extract.program import Invoke, View
 from ..files.paths import OutputError, write_whole
-from ..frontend.load import decoded_streams, stream_bounds
+from ..frontend.load import FormatError, decoded_streams, stream_bounds
 from ..models.flatbuffer import FlatTable, fields_of, target_at
 from ..models.float_ends import read_source
 from ..models.network import CpuOperator
@@ -61,7 +61,7 @@ from ..rewrite.pools import pools_of
 from ..sizes import counted
 from ..stages import Extracted, Planned
 from ..tuning.ranking import Ranking
-from ..tuning.selection import COMPILERS
+from ..tuning.selection import COMPILERS, SMALL
 from ..tuning.tune import make_resident, prefetch_weights, tune
 from ..vocabulary import ACCELERATOR
 from .parts import Divided, NpuPart, as_module, as_network, divided, step_name
@@ -219,16 +219,18 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     _check(options, model)
     if (subgraphs := len(read_network(data, model.name).subgraphs)) > 1:
         raise EmitError(f"{model.name} has {subgraphs} subgraphs; --emit vela-tflite writes files of one")
-    forms: dict[str, Divided] = {}
+    forms: dict[tuple[str, str], Divided] = {}
 
     def load(wanted: CompileOptions) -> Loaded:
+        if wanted.accelerator == NO_NPU:
+            raise FormatError("a file without NPU operators needs no plan of ours")
         requested = request(wanted)
         parts = divided(data, model.name, requested)
         if not any(isinstance(step, NpuPart) for step in parts.steps):
             raise EmitError(
                 f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is"
             )
-        forms[wanted.npu_compiler] = parts
+        forms[wanted.npu_compiler, wanted.optimise] = parts
         arena = {requested.pools[0].name: parts.vela_arena_bytes} if parts.vela_arena_bytes else {}
         memory_map = wanted.memory_map()
         loaded = Loaded(requested, model, data, as_module(parts), arena, parts.notes)
@@ -248,7 +250,9 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     memory_map = options.memory_map()
     assert memory_map is not None  # there is an NPU
     planned, resident, cycles = in_pool_of_their_own(planned, memory_map)
-    parts = forms[COMPILERS.get(planned.extracted.loaded.backend, alone.npu_compiler)]
+    backend = planned.extracted.loaded.backend
+    optimise = "Size" if backend == SMALL else options.optimise
+    parts = forms[COMPILERS.get(backend, alone.npu_compiler), optimise]
     return _written(parts, planned, resident, cycles, memory_map.clock_hz)
 
 

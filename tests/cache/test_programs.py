@@ -77,7 +77,7 @@ def compiled_once(
     folder, model = tmp_path_factory.mktemp("once"), shared_model("hello_world_int8")
     printed, files = compiled(folder / "cache", model, folder / "1")
     (entry,) = entries(folder / "cache")
-    compiled(folder / "cache", model, folder / "2", "--objective", "bytes")
+    compiled(folder / "cache", model, folder / "2", "--objective", "bytes", "--effort", "quick")
     entry.rename(folder / "cache" / "programs" / f"first{entry.name}")
     return folder / "cache", printed, files
 
@@ -201,7 +201,7 @@ def test_trials_and_compiles_share_what_they_made(shared_model: Callable[[str], 
 
 def test_only_checks_that_found_nothing_wrong_are_kept(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     cache = ProgramCache(ContentStore(tmp_path, 1 << 20))
-    options = CompileOptions("ethos-u55-128", objective="bytes")
+    options = CompileOptions("ethos-u55-128", objective="bytes", effort="quick")
     artifact = plan_model(shared_model("hello_world_int8"), options).artifact
     wrong, right = CheckResult(CheckVerdict.DIFFERS), CheckResult(CheckVerdict.EQUAL, runner="local", elements=3)
     assert cache.checked(artifact, ("auto", 1), lambda: wrong) is wrong

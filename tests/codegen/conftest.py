@@ -42,7 +42,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if host_ops not in made:
             folder = tmp_path_factory.mktemp("digits") / "build"
             compile_model(
-                EXAMPLE, CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops, objective="bytes"), folder
+                EXAMPLE,
+                CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops, objective="bytes", effort="quick"),
+                folder,
             )
             assert Artifact.load(folder).host_operations >= len(host_ops)
             made[host_ops] = folder
@@ -66,7 +68,7 @@ def staged(digits: Callable[..., Path]) -> Callable[..., Any]:
         from npu_memplan.pipeline import extract_problem, lower, read
         from npu_memplan.request import request
 
-        options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops, objective="bytes")
+        options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops, objective="bytes", effort="quick")
         return extract_problem(lower(read(EXAMPLE, request(options)))), digits(*host_ops)
 
     return load

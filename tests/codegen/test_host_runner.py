@@ -222,7 +222,7 @@ def test_reads_of_what_nobody_wrote_are_found(digits, tmp_path):
 def test_states_start_at_their_zero_point_and_are_kept(shared_model, tmp_path):
     model = shared_model("keyword_scrambled_8bit")
     folder = tmp_path / "keyword"
-    compile_model(model, CompileOptions(accelerator="ethos-u55-128", objective="bytes"), folder)
+    compile_model(model, CompileOptions(accelerator="ethos-u55-128", objective="bytes", effort="quick"), folder)
     runs = host.LocalRunner(folder)
     inputs = [_inputs(folder, seed) for seed in range(4)]
     from tflite_micro.python.tflite_micro import runtime

@@ -79,12 +79,12 @@ def test_a_slice_that_no_npu_call_writes_is_noticed(tmp_path, monkeypatch):
     """A part of a tensor is in another buffer; earlier writes of the same bytes count for nothing."""
     network = tmp_path / "vela.tflite"
     network.write_bytes(compile_tflite(joined_by_two_calls(), VelaOptions()).network)
-    compile_model(network, CompileOptions(objective="bytes"), tmp_path / "right")
+    compile_model(network, CompileOptions(objective="bytes", effort="quick"), tmp_path / "right")
     run(tmp_path / "right")
     monkeypatch.setattr(lifted, "with_cross_call_tensors", lambda network: network)
     monkeypatch.setattr(WebBuilder, "read", partialmethod(WebBuilder.read, partly=True))  # lifting refuses it otherwise
     monkeypatch.setattr(constraints, "stale_reads", lambda problem, placed: ())
-    compile_model(network, CompileOptions(objective="bytes"), tmp_path / "wrong")
+    compile_model(network, CompileOptions(objective="bytes", effort="quick"), tmp_path / "wrong")
     with pytest.raises(
         UnwrittenInputError, match=r"the caller reads 288 of 576 bytes of buffer \w+ that buffer \w+ wrote last"
     ):

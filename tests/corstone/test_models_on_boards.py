@@ -72,7 +72,7 @@ def all_agree(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_exact_on_the_cortex_m55_and_on_the_cortex_m33(name: str, model_file: Any, tmp_path: Path) -> None:
-    artifact = compile_model(model_file(name), CompileOptions(objective="bytes"), tmp_path / name)
+    artifact = compile_model(model_file(name), CompileOptions(objective="bytes", effort="quick"), tmp_path / name)
     results = all_agree(model_file(name), tmp_path / name, ("qemu", "unicorn"))
     assert (artifact.host_operations > 0) == (name == "keyword_scrambled")
     assert results["qemu"].npu_cycles == results["unicorn"].npu_cycles > 0
@@ -96,7 +96,7 @@ def test_every_memory_mode_lands_where_the_board_says(
 ) -> None:
     from fvp_runner.emulators.device import pool_spans
 
-    options = CompileOptions(accelerator=accelerator, memory_mode=mode, objective="bytes")
+    options = CompileOptions(accelerator=accelerator, memory_mode=mode, objective="bytes", effort="quick")
     compile_model(model_file("kws"), options, tmp_path / "kws")
     all_agree(model_file("kws"), tmp_path / "kws", ("qemu",))
     firmware = create("qemu", tmp_path / "kws").firmware  # type: ignore[attr-defined]
@@ -114,7 +114,9 @@ def test_a_model_without_an_npu_runs_too(model_file: Any, tmp_path: Path) -> Non
 
 def test_a_broken_plan_gives_wrong_results_as_firmware_too(model_file: Any, tmp_path: Path) -> None:
     """Two live feature maps at one offset: nothing between plan and pools hides it."""
-    extracted = extract_problem(lower(read(model_file("kws"), request(CompileOptions(objective="bytes")))))
+    extracted = extract_problem(
+        lower(read(model_file("kws"), request(CompileOptions(objective="bytes", effort="quick"))))
+    )
     problem = extracted.problem
     plan = planners.plan(problem, "first-fit")
     maps = [b for b in problem.buffers if b.kind is BufferKind.NPU_INTERNAL]
@@ -144,7 +146,7 @@ def test_ethos_u85_is_exact_on_the_memory_map_of_corstone_320(
     npu: str, interrupt: bool, model_file: Any, tmp_path: Path
 ) -> None:
     """Unicorn takes the map of any board; no QEMU has one with this NPU."""
-    compile_model(model_file("kws"), CompileOptions(npu, objective="bytes"), tmp_path / "kws")
+    compile_model(model_file("kws"), CompileOptions(npu, objective="bytes", effort="quick"), tmp_path / "kws")
     results = all_agree(model_file("kws"), tmp_path / "kws", ("unicorn",), interrupt=interrupt)
     assert results["unicorn"].npu_cycles > 30_000
 
@@ -152,5 +154,7 @@ def test_ethos_u85_is_exact_on_the_memory_map_of_corstone_320(
 @pytest.mark.parametrize("interrupt", [False, True])
 def test_ethos_u85_is_exact_on_a_stand_in_that_qemu_has(interrupt: bool, model_file: Any, tmp_path: Path) -> None:
     """Corstone-300's machine with our Ethos-U85 at the place of its NPU: no such hardware exists."""
-    compile_model(model_file("kws"), CompileOptions("ethos-u85-256", objective="bytes"), tmp_path / "kws")
+    compile_model(
+        model_file("kws"), CompileOptions("ethos-u85-256", objective="bytes", effort="quick"), tmp_path / "kws"
+    )
     all_agree(model_file("kws"), tmp_path / "kws", ("qemu",), ethos_u85_board(tmp_path), interrupt)

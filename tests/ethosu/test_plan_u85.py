@@ -192,7 +192,9 @@ def test_multipliers_that_vela_cuts_keep_a_convolution_on_the_host(npu: str, on_
 
     model = tmp_path / "m.tflite"
     model.write_bytes(next(case for case in all_cases() if case.name == "conv_int16_narrow_bias").build())
-    (operator,) = compile_model(model, CompileOptions(npu, objective="bytes"), tmp_path / "out").operators
+    (operator,) = compile_model(
+        model, CompileOptions(npu, objective="bytes", effort="quick"), tmp_path / "out"
+    ).operators
     assert (operator.agent is Agent.HOST) == on_host
     assert ("cuts multipliers to 15 bits" in operator.reason) == on_host
 
@@ -209,7 +211,7 @@ def test_what_velas_compiler_refuses_stays_on_the_host(dtype: str, tmp_path: Pat
         compile_tflite(model, VelaOptions("ethos-u85-256"))
     (tmp_path / "m.tflite").write_bytes(model)
     operators = compile_model(
-        tmp_path / "m.tflite", CompileOptions("ethos-u85-256", objective="bytes"), tmp_path / "out"
+        tmp_path / "m.tflite", CompileOptions("ethos-u85-256", objective="bytes", effort="quick"), tmp_path / "out"
     ).operators
     assert {(o.agent, o.reason) for o in operators} == {
         (Agent.HOST, "Vela's compiler refuses networks that have it, for Ethos-U85")

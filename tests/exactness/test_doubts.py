@@ -48,16 +48,22 @@ TVM = CompileOptions(npu_compiler="tvm", objective="bytes")
     [
         (
             model("STRIDED_SLICE", (1, 1, 4, 4, 8), "StridedSliceOptions", *BOUNDS, NewAxisMask=2),
-            CompileOptions(objective="bytes"),
+            CompileOptions(objective="bytes", effort="quick"),
         ),
-        (model("REDUCE_MAX", (1, 4, 6), "ReducerOptions", [3], KeepDims=False), CompileOptions(objective="bytes")),
-        (model("REDUCE_MIN", (1, 4, 8), "ReducerOptions", [2], KeepDims=False), CompileOptions(objective="bytes")),
-        (model("RELU6", SHAPE, None, other=True), CompileOptions(objective="bytes")),
+        (
+            model("REDUCE_MAX", (1, 4, 6), "ReducerOptions", [3], KeepDims=False),
+            CompileOptions(objective="bytes", effort="quick"),
+        ),
+        (
+            model("REDUCE_MIN", (1, 4, 8), "ReducerOptions", [2], KeepDims=False),
+            CompileOptions(objective="bytes", effort="quick"),
+        ),
+        (model("RELU6", SHAPE, None, other=True), CompileOptions(objective="bytes", effort="quick")),
         (model("RELU6", SHAPE, None, other=True), TVM),
-        (model("PAD", (1, 6, 8, 8), "PadOptions", PADS, other=True), CompileOptions(objective="bytes")),
+        (model("PAD", (1, 6, 8, 8), "PadOptions", PADS, other=True), CompileOptions(objective="bytes", effort="quick")),
         (
             model("SLICE", (1, 2, 2, 8), "SliceOptions", [0, 1, 1, 0], [1, 2, 2, 8], other=True),
-            CompileOptions(objective="bytes"),
+            CompileOptions(objective="bytes", effort="quick"),
         ),
     ],
 )
@@ -192,7 +198,9 @@ def test_depthwise_results_of_uint8_with_a_multiplier_are_clamped_as_uint8(zero_
 @pytest.mark.parametrize("consumer", ["CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D"])
 def test_parts_of_several_images_are_made_on_the_host(slicer: str, consumer: str, tmp_path: Path) -> None:
     """Vela lets the window operator read the part where it lies, and finds the first image alone."""
-    made = equals_reference(split_then(consumer, 2, 3, slicer), tmp_path, 1, CompileOptions(objective="bytes"))
+    made = equals_reference(
+        split_then(consumer, 2, 3, slicer), tmp_path, 1, CompileOptions(objective="bytes", effort="quick")
+    )
     assert [(o.kind, o.agent) for o in made.operators] == [(slicer, Agent.HOST), (consumer, Agent.NPU)]
 
 
@@ -207,14 +215,16 @@ def test_parts_whose_extremes_are_taken_are_made_on_the_host(consumer: str, npu:
 
 @pytest.mark.parametrize(("consumer", "batch", "axis"), [("CONV_2D", 1, 3), ("ADD", 2, 2), ("CONV_2D", 2, 0)])
 def test_other_parts_stay_on_the_npu(consumer: str, batch: int, axis: int, tmp_path: Path) -> None:
-    made = equals_reference(split_then(consumer, batch, axis), tmp_path, 1, CompileOptions(objective="bytes"))
+    made = equals_reference(
+        split_then(consumer, batch, axis), tmp_path, 1, CompileOptions(objective="bytes", effort="quick")
+    )
     assert {o.agent for o in made.operators} == {Agent.NPU}
 
 
 def test_what_the_host_has_no_code_for_is_called_unproven(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(model("MAX_POOL_2D", (1, 2, 3, 8), "Pool2DOptions", other=True, **POOL))
-    (operator,) = compile_model(path, CompileOptions(objective="bytes"), tmp_path / "out").operators
+    (operator,) = compile_model(path, CompileOptions(objective="bytes", effort="quick"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
     assert operator.claim.reason == (
         "an NPU rescales it, from scale 0.05 and zero point 3 to 0.07 and 1, and the reference does not"
@@ -265,7 +275,7 @@ def test_slopes_that_no_reference_takes_are_called_unproven(tmp_path: Path) -> N
     assert made.check.verdict is CheckVerdict.NOT_CHECKED
 
 
-@pytest.mark.parametrize("options", [CompileOptions(objective="bytes"), TVM])
+@pytest.mark.parametrize("options", [CompileOptions(objective="bytes", effort="quick"), TVM])
 def test_products_whose_reference_is_undefined_are_called_unproven(options: CompileOptions, tmp_path: Path) -> None:
     b = ModelBuilder()
     x, y, z = (b.tensor(SHAPE, "uint8", scale) for scale in (0.0235, 0.0039, 3e-35))
@@ -314,7 +324,7 @@ def test_scales_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
     b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", 2, **POOL)
     path = tmp_path / "model.tflite"
     path.write_bytes(b.made([x], [y]).finish())
-    (operator,) = compile_model(path, CompileOptions(objective="bytes"), tmp_path / "out").operators
+    (operator,) = compile_model(path, CompileOptions(objective="bytes", effort="quick"), tmp_path / "out").operators
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.EXACT)
 
 

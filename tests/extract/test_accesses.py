@@ -113,8 +113,8 @@ def test_a_slice_that_is_lost_between_two_calls_is_found(tmp_path, monkeypatch):
     """Without what one NPU call hands over to the next, the second one fills its part of a buffer of its own."""
     network = tmp_path / "vela.tflite"
     network.write_bytes(compile_tflite(joined_by_two_calls(), VelaOptions()).network)
-    compile_model(network, CompileOptions(objective="bytes"), tmp_path / "right")
+    compile_model(network, CompileOptions(objective="bytes", effort="quick"), tmp_path / "right")
     monkeypatch.setattr(lifted, "with_cross_call_tensors", lambda network: network)
     monkeypatch.setattr(WebBuilder, "read", partialmethod(WebBuilder.read, partly=True))  # lifting refuses it otherwise
     with pytest.raises(InternalError, match=r"unwritten bytes: bytes \[\d+, \d+\) of '\w+' are read at point \d+"):
-        compile_model(network, CompileOptions(objective="bytes"), tmp_path / "wrong")
+        compile_model(network, CompileOptions(objective="bytes", effort="quick"), tmp_path / "wrong")

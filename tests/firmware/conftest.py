@@ -26,7 +26,7 @@ def tools() -> None:
 def artifact(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The keyword spotter, compiled with driver payloads: the same sources serve both drivers."""
     folder = tmp_path_factory.mktemp("firmware") / "kws"
-    compile_model(real_model("kws_ref_model"), folder, launch="arm-core-driver", objective="bytes")
+    compile_model(real_model("kws_ref_model"), folder, launch="arm-core-driver", objective="bytes", effort="quick")
     return folder
 
 

@@ -84,7 +84,7 @@ def test_ethos_u85_answers_arms_driver_too(program: Callable[..., Path], driver:
     npu = "ethos-u85-256"
     compile_model(
         real_model("kws_ref_model"),
-        CompileOptions(npu, memory_mode="Sram_Only", launch="arm-core-driver", objective="bytes"),
+        CompileOptions(npu, memory_mode="Sram_Only", launch="arm-core-driver", objective="bytes", effort="quick"),
         tmp_path / "kws",
     )
     elf = linked(program, npu, tmp_path / "kws", driver, tmp_path)

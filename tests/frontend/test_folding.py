@@ -113,7 +113,10 @@ def test_commands_count_the_operators_that_are_left(tmp_path: Path) -> None:
     listed = json.loads(runner.invoke(cli, ["operators", str(path), "--json"]).output)
     assert {o["kind"]: o["count"] for o in listed["operators"]} == {"RELU": 1, "RESIZE_NEAREST_NEIGHBOR": 1}
     assert (
-        runner.invoke(cli, ["compile", "--objective", "bytes", str(path), "-o", str(tmp_path / "out")]).exit_code == 0
+        runner.invoke(
+            cli, ["compile", "--objective", "bytes", "--effort", "quick", str(path), "-o", str(tmp_path / "out")]
+        ).exit_code
+        == 0
     )
     words = ["run", str(tmp_path / "out"), "--on", "local", "--layers", "--json", "--reference", str(path)]
     layers = json.loads(runner.invoke(cli, words).output)["operators"]

@@ -109,7 +109,7 @@ def test_random_inputs_of_a_compiled_model(tmp_path: Path) -> None:
     path.write_bytes(b.finish())
     for number, options in enumerate(
         (
-            CompileOptions(objective="bytes"),
+            CompileOptions(objective="bytes", effort="quick"),
             CompileOptions(npu_compiler="tvm", objective="bytes"),
             CompileOptions("none"),
         )

@@ -102,7 +102,7 @@ _ROUNDED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MEAN", "LOGISTIC
 
 @pytest.mark.parametrize("leave", [no_rank, ones])
 @pytest.mark.parametrize("make", [to_a_matrix, twice_as_large])
-@pytest.mark.parametrize("options", [HOST, CompileOptions(objective="bytes")], ids=["host", "npu"])
+@pytest.mark.parametrize("options", [HOST, CompileOptions(objective="bytes", effort="quick")], ids=["host", "npu"])
 def test_a_chain_of_shapes_is_compiled_and_exact(
     make: Callable[[], ModelBuilder], leave: Leave, options: CompileOptions, tmp_path: Path
 ) -> None:

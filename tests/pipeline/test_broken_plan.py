@@ -23,7 +23,7 @@ from npu_memplan.stages import Planned
 from npu_memplan.verify import VerificationError, check, verify
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
-OPTIONS = CompileOptions(host_ops=("FULLY_CONNECTED", "SOFTMAX"), objective="bytes")
+OPTIONS = CompileOptions(host_ops=("FULLY_CONNECTED", "SOFTMAX"), objective="bytes", effort="quick")
 
 
 @pytest.fixture(scope="module")

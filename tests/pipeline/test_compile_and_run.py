@@ -26,7 +26,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from npu_memplan.options import CompileOptions
 
     out = tmp_path_factory.mktemp("digits") / "out"
-    compile_model(MODEL, CompileOptions(objective="bytes"), out)
+    compile_model(MODEL, CompileOptions(objective="bytes", effort="quick"), out)
     return out
 
 
@@ -87,7 +87,7 @@ def test_the_planned_module_reads_back_from_its_text(compiled: Path) -> None:
 
 def test_the_same_input_gives_the_same_bytes(compiled: Path, tmp_path: Path, cli) -> None:
     out = tmp_path / "again"
-    assert cli("compile", "--objective", "bytes", MODEL, "-o", out).code == 0
+    assert cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", out).code == 0
     files = sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file())
     assert files == sorted(p.relative_to(compiled) for p in compiled.rglob("*") if p.is_file())
     for path in files:
@@ -95,7 +95,7 @@ def test_the_same_input_gives_the_same_bytes(compiled: Path, tmp_path: Path, cli
 
 
 def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
-    made = cli("compile", "--objective", "bytes", MODEL, "-o", tmp_path / "out", "--json")
+    made = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "out", "--json")
     assert made.code == 0
     document = made.json
     assert document["status"] == "optimal"
@@ -116,7 +116,9 @@ def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
 
 def test_vela_is_not_compared_where_it_counts_other_things(cli, tmp_path: Path) -> None:
     """Its figure leaves out what host operators need."""
-    made = cli("compile", "--objective", "bytes", MODEL, "-o", tmp_path / "out", "--host-ops", "SOFTMAX")
+    made = cli(
+        "compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "out", "--host-ops", "SOFTMAX"
+    )
     assert made.code == 0
     assert "beside Vela: NPU " in made.out
     assert Artifact.load(tmp_path / "out").vela_arena_bytes == {}
@@ -169,7 +171,7 @@ def test_real_digits_are_recognised(cli, compiled: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("planner", ["first-fit", "greedy-by-size", "greedy-by-conflicts", "hill-climb", "linear"])
 def test_every_planner_runs_right(cli, tmp_path: Path, planner: str) -> None:
     out = tmp_path / planner
-    made = cli("compile", "--objective", "bytes", MODEL, "-o", out, "--planner", planner, "--json")
+    made = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", out, "--planner", planner, "--json")
     assert made.code == 0
     assert made.json["planner"] == planner
     if planner == "linear":
@@ -208,7 +210,21 @@ def test_every_option_runs_right(cli, tmp_path: Path, options: tuple[str, ...]) 
 
 def test_host_operators_share_the_arena_with_the_npu(cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert cli("compile", "--objective", "bytes", MODEL, "-o", out, "--host-ops", "FULLY_CONNECTED,SOFTMAX").code == 0
+    assert (
+        cli(
+            "compile",
+            "--objective",
+            "bytes",
+            "--effort",
+            "quick",
+            MODEL,
+            "-o",
+            out,
+            "--host-ops",
+            "FULLY_CONNECTED,SOFTMAX",
+        ).code
+        == 0
+    )
     artifact = Artifact.load(out)
     kinds = {b.kind for b in artifact.problem.buffers}
     assert kinds >= {BufferKind.TENSOR, BufferKind.HOST_SCRATCH, BufferKind.NPU_INTERNAL}

@@ -64,7 +64,7 @@ def test_the_legacy_core_is_reported(monkeypatch: pytest.MonkeyPatch, cli: Calla
         raise VelaError("it cannot parse the model")
 
     monkeypatch.setattr(vela, "run_regor", refuse)
-    made = cli("compile", "--objective", "bytes", MODEL, "-q", "-o", tmp_path / "made")
+    made = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-q", "-o", tmp_path / "made")
     assert made.code == 0, made.err
     line = f"Vela's legacy core compiled {MODEL.name}, its compiled core refused it: it cannot parse the model"
     assert made.err == f"npu-memplan: {line}\n"

@@ -105,7 +105,7 @@ def test_what_nobody_expects_ends_a_command_with_its_own_code(
         raise ZeroDivisionError("a defect")
 
     monkeypatch.setattr("npu_memplan.compiler.extract_problem", broken)
-    failed = cli("compile", "--objective", "bytes", MODEL, "-o", tmp_path / "made")
+    failed = cli("compile", "--objective", "bytes", "--effort", "quick", MODEL, "-o", tmp_path / "made")
     assert failed.code == 3
     assert "npu-memplan: internal fault: ZeroDivisionError: a defect" in failed.err
     assert "Traceback" in failed.err

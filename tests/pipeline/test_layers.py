@@ -32,7 +32,7 @@ def test_every_operator_has_its_time_under_its_name(
     name: str, flags: tuple[str, ...], cli, shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = shared_model(name)
-    made = cli("compile", model, "--objective", "bytes", *flags, "-o", tmp_path / "out")
+    made = cli("compile", model, "--objective", "bytes", "--effort", "quick", *flags, "-o", tmp_path / "out")
     assert made.code == 0, made.err
     artifact = Artifact.load(tmp_path / "out")
     source = read_network(model.read_bytes())
@@ -69,7 +69,17 @@ def _macs(network, operator: CpuOperator) -> int:
 
 
 def test_layers_csv_sums_to_the_total(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
-    made = cli("compile", "--objective", "bytes", shared_model("kws_ref_model"), "--json", "-o", tmp_path / "out")
+    made = cli(
+        "compile",
+        "--objective",
+        "bytes",
+        "--effort",
+        "quick",
+        shared_model("kws_ref_model"),
+        "--json",
+        "-o",
+        tmp_path / "out",
+    )
     rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
     document = json.loads(made.out)
     assert sum(int(row["Op Cycles"]) for row in rows) == document["estimated_cycles"]
@@ -154,7 +164,7 @@ def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_p
         "OffChipFlash_burst_length=128\nOffChipFlash_read_latency=64\nOffChipFlash_write_latency=64\n"
     )
     model = shared_model("kws_ref_model")
-    usual = cli("compile", "--objective", "bytes", model, "--json", "-o", tmp_path / "usual")
+    usual = cli("compile", "--objective", "bytes", "--effort", "quick", model, "--json", "-o", tmp_path / "usual")
     slow = cli(
         "compile",
         "--objective",
@@ -172,7 +182,18 @@ def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_p
     assert json.loads(slow.out)["estimated_cycles"] > 1.5 * json.loads(usual.out)["estimated_cycles"]
     text = (tmp_path / "slow" / "memory.txt").read_text()
     assert " ms at 100 MHz; " in text
-    wrong = cli("compile", "--objective", "bytes", model, "--system-config", "Slow", "-o", tmp_path / "wrong")
+    wrong = cli(
+        "compile",
+        "--objective",
+        "bytes",
+        "--effort",
+        "quick",
+        model,
+        "--system-config",
+        "Slow",
+        "-o",
+        tmp_path / "wrong",
+    )
     assert wrong.code == 2
     assert "system configuration 'Slow' is unknown; known: Ethos_U55_Deep_Embedded" in wrong.err
 

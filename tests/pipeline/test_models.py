@@ -63,14 +63,18 @@ def test_exact_in_at_most_velas_arena(
     shared_model: Callable[[str], Path], tmp_path: Path, name: str, accelerator: str
 ) -> None:
     at_most_vela(
-        compile_and_compare(shared_model(name), CompileOptions(accelerator, objective="bytes"), tmp_path, seeds=3)
+        compile_and_compare(
+            shared_model(name), CompileOptions(accelerator, objective="bytes", effort="quick"), tmp_path, seeds=3
+        )
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_exact_in_at_most_velas_arena_at_224(shared_model: Callable[[str], Path], tmp_path: Path, name: str) -> None:
-    at_most_vela(compile_and_compare(shared_model(name), CompileOptions(objective="bytes"), tmp_path, seeds=1))
+    at_most_vela(
+        compile_and_compare(shared_model(name), CompileOptions(objective="bytes", effort="quick"), tmp_path, seeds=1)
+    )
 
 
 @pytest.mark.parametrize("host_ops", [("SOFTMAX",), ("FULLY_CONNECTED", "SOFTMAX")], ids="+".join)
@@ -79,7 +83,7 @@ def test_forced_host_operators_share_one_arena(
     shared_model: Callable[[str], Path], tmp_path: Path, name: str, host_ops: tuple[str, ...]
 ) -> None:
     artifact = compile_and_compare(
-        shared_model(name), CompileOptions(host_ops=host_ops, objective="bytes"), tmp_path, seeds=3
+        shared_model(name), CompileOptions(host_ops=host_ops, objective="bytes", effort="quick"), tmp_path, seeds=3
     )
     kinds = {b.kind for b in artifact.problem.buffers}
     assert {BufferKind.HOST_SCRATCH, BufferKind.TENSOR, BufferKind.NPU_INTERNAL} <= kinds
@@ -92,7 +96,9 @@ def test_a_model_with_operators_that_no_npu_runs(
     shared_model: Callable[[str], Path], tmp_path: Path, accelerator: str
 ) -> None:
     model = shared_model("keyword_scrambled_8bit")
-    artifact = compile_and_compare(model, CompileOptions(accelerator, objective="bytes"), tmp_path, seeds=3)
+    artifact = compile_and_compare(
+        model, CompileOptions(accelerator, objective="bytes", effort="quick"), tmp_path, seeds=3
+    )
     reasons = {o.kind: o.reason for o in artifact.operators if o.agent.value == "host"}
     assert "SVDF" in reasons
     assert accelerator == "none" or reasons["SVDF"] == "Unsupported opType"
@@ -104,7 +110,7 @@ def test_a_model_with_operators_that_no_npu_runs(
 def test_memory_modes_and_vela_for_size(
     shared_model: Callable[[str], Path], tmp_path: Path, mode: str, optimise: str
 ) -> None:
-    options = CompileOptions("ethos-u55-64", memory_mode=mode, optimise=optimise, objective="bytes")
+    options = CompileOptions("ethos-u55-64", memory_mode=mode, optimise=optimise, objective="bytes", effort="quick")
     at_most_vela(compile_and_compare(shared_model("vww_96_int8"), options, tmp_path, seeds=1))
 
 

@@ -88,7 +88,7 @@ def test_a_real_model_waits_less(cli, tmp_path: Path, shared_model: Callable[[st
     model = shared_model("kws_ref_model")
     made = {}
     for name, options in {
-        "free": ("--objective", "bytes"),
+        "free": ("--objective", "bytes", "--effort", "quick"),
         "roomy": ("--prefetch",),
         "full": ("--prefetch", "--pool", "sram=20752"),
     }.items():

@@ -169,7 +169,11 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(
 def test_fit_for_a_pool_that_is_not_there(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(FitError, match=r"--fit names pool 'tcm', but there are: sram; name one of these"):
         compile_to_fit(
-            shared_model("ad01_int8"), CompileOptions(objective="bytes"), tmp_path / "fit", "tcm=8KiB", write
+            shared_model("ad01_int8"),
+            CompileOptions(objective="bytes", effort="quick"),
+            tmp_path / "fit",
+            "tcm=8KiB",
+            write,
         )
 
 
@@ -177,7 +181,11 @@ def test_fit_for_a_pool_that_is_not_there(shared_model: Callable[[str], Path], t
 def test_fit_gives_up_in_words(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(FitError, match=r"nothing that was tried fits 4,096 bytes \(4\.00 KiB\) of sram:") as error:
         compile_to_fit(
-            shared_model("kws_ref_model"), CompileOptions(objective="bytes"), tmp_path / "fit", "sram=4KiB", write
+            shared_model("kws_ref_model"),
+            CompileOptions(objective="bytes", effort="quick"),
+            tmp_path / "fit",
+            "sram=4KiB",
+            write,
         )
     assert "the least is " in str(error.value)
     assert list(tmp_path.iterdir()) == []

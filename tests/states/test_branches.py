@@ -120,7 +120,7 @@ TVM = CompileOptions(npu_compiler="tvm", objective="bytes")
 @pytest.mark.parametrize(
     ("case", "options"),
     [(nested(), HOST), (nested(), TVM), (CASES["two results"], TVM), *((turning(3, s).finish(), HOST) for s in (0, 1)),
-     (turning(2).finish(), CompileOptions(objective="bytes")), (turning(2, True).finish(), TVM)],
+     (turning(2).finish(), CompileOptions(objective="bytes", effort="quick")), (turning(2, True).finish(), TVM)],
 )  # fmt: skip
 def test_loops_and_branches_in_one_function(case, options, tmp_path):
     artifact = equals_reference(case, tmp_path, 8, options, small)
@@ -133,7 +133,9 @@ def test_what_a_loop_needs_between_its_operators_is_planned(tmp_path):
     assert {"loop.again", "loop.g2_t3", "loop.g2_t4"} <= names
 
 
-@pytest.mark.parametrize("options", [HOST, CompileOptions(objective="bytes")], ids=lambda o: o.accelerator)
+@pytest.mark.parametrize(
+    "options", [HOST, CompileOptions(objective="bytes", effort="quick")], ids=lambda o: o.accelerator
+)
 @pytest.mark.parametrize("case", CASES)
 def test_either_branch_runs(case, options, tmp_path):
     artifact = equals_reference(CASES[case], tmp_path, 8, options)

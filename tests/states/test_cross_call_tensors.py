@@ -19,7 +19,7 @@ from tests.support.real_data import shared_folder
 from tests.support.tflite_builder import ModelBuilder
 
 R = np.random.default_rng(17)
-NPU = CompileOptions(objective="bytes")
+NPU = CompileOptions(objective="bytes", effort="quick")
 
 
 def halves(depth: int = 8, parts: int = 2) -> bytes:
@@ -53,7 +53,7 @@ def conv(graph: ModelBuilder, data: int, shape: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("accelerator", ["ethos-u55-256", "ethos-u65-512"])
 def test_parts_of_a_tensor_reach_it_from_several_calls(parts, accelerator, tmp_path):
     artifact = equals_reference(
-        halves(16, parts), tmp_path, 2, CompileOptions(accelerator=accelerator, objective="bytes")
+        halves(16, parts), tmp_path, 2, CompileOptions(accelerator=accelerator, objective="bytes", effort="quick")
     )
     assert any("cross_call" in buffer.name for buffer in artifact.problem.buffers)
     assert artifact.host_operations >= parts
@@ -166,5 +166,7 @@ def test_parts_of_a_tensor_that_calls_write_before_and_after_a_host_operator(
     accelerator, parts, axis, reader, tmp_path
 ):
     model = in_parts(parts, axis, reader)
-    artifact = equals_reference(model, tmp_path, 1, CompileOptions(accelerator=accelerator, objective="bytes"))
+    artifact = equals_reference(
+        model, tmp_path, 1, CompileOptions(accelerator=accelerator, objective="bytes", effort="quick")
+    )
     assert [call.agent.value for call in artifact.calls][:3] == ["npu", "host", "npu"]

@@ -21,8 +21,8 @@ BAD = Path(__file__).with_name("bad_planners.py")
 def small_cases() -> list[Case]:
     """Two models on four targets: everything fits but one, and one cannot be compiled."""
     targets = [
-        CompileOptions("ethos-u55-128", objective="bytes"),
-        CompileOptions(optimise="Size", objective="bytes"),
+        CompileOptions("ethos-u55-128", objective="bytes", effort="quick"),
+        CompileOptions(optimise="Size", objective="bytes", effort="quick"),
         CompileOptions(pools={"sram": 3000}),
         CompileOptions("none", stripes=True),
     ]

@@ -109,7 +109,9 @@ def test_what_crashes_hangs_or_eats_is_a_result_and_the_others_are_unharmed(smal
     every, _, results = small_sweep
     planners = ("crash", "hang", "eat", "defect", "auto")
     bad = cases(
-        [DIGITS], [CompileOptions("ethos-u55-128", planner=name, objective="bytes") for name in planners], plugins=[BAD]
+        [DIGITS],
+        [CompileOptions("ethos-u55-128", planner=name, objective="bytes", effort="quick") for name in planners],
+        plugins=[BAD],
     )
     limits = CaseLimits(seconds=12, memory_bytes=600 << 20)
     with local_executor(1) as executor:
@@ -132,7 +134,9 @@ def test_a_fault_and_a_fallback_inside_a_case_are_in_its_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv(STRICT)
-    (case,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="half", objective="bytes")], plugins=[BAD])
+    (case,) = cases(
+        [DIGITS], [CompileOptions("ethos-u55-128", planner="half", objective="bytes", effort="quick")], plugins=[BAD]
+    )
     found = run([case], store=tmp_path / "r").results[case.key]
     assert found.outcome is Outcome.FITS
     assert found.incidents == (
@@ -258,7 +262,9 @@ def _is_alive(process: int) -> bool:
 
 
 def test_an_interrupted_sweep_ends_what_runs() -> None:
-    (hang,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="hang", objective="bytes")], plugins=[BAD])
+    (hang,) = cases(
+        [DIGITS], [CompileOptions("ethos-u55-128", planner="hang", objective="bytes", effort="quick")], plugins=[BAD]
+    )
     started = time.monotonic()
 
     with local_executor(1) as executor:

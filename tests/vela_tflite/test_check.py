@@ -30,7 +30,7 @@ U55, U65 = (next(n for n in board_names() if n.endswith(f"300-{npu}")) for npu i
 
 @cache
 def right(name: str = "micro_speech_quantized") -> bytes:
-    return emit(real_model(name), CompileOptions(objective="bytes")).content
+    return emit(real_model(name), CompileOptions(objective="bytes", effort="quick")).content
 
 
 def wrong_findings(tmp_path: Path, content: bytes, *more: str, board: str = U55) -> list[tuple[str, str]]:
@@ -119,7 +119,7 @@ def test_a_newer_architecture(tmp_path: Path) -> None:
 @pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u65-256", "ethos-u85-256"])
 def test_a_file_of_ours_is_for_an_architecture_that_the_npu_has(npu: str) -> None:
     (call,) = read_network(
-        emit(real_model("hello_world_int8"), CompileOptions(npu, objective="bytes")).content, "x"
+        emit(real_model("hello_world_int8"), CompileOptions(npu, objective="bytes", effort="quick")).content, "x"
     ).npu_calls
     made, has = call.payload.architecture_id, call.accelerator.id_word
     assert (call.accelerator.name, made >> 28) == (npu, has >> 28)

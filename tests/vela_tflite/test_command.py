@@ -21,7 +21,20 @@ MODEL = str(real_model("micro_speech_quantized"))
 
 def compiled(output: Path, *more: str) -> Result:
     return CliRunner().invoke(
-        cli, ["compile", MODEL, "--emit", "vela-tflite", "--objective", "bytes", "-o", str(output), *more]
+        cli,
+        [
+            "compile",
+            MODEL,
+            "--emit",
+            "vela-tflite",
+            "--objective",
+            "bytes",
+            "--effort",
+            "quick",
+            "-o",
+            str(output),
+            *more,
+        ],
     )
 
 

@@ -29,7 +29,9 @@ WAYS = {
     "vela": CompileOptions(npu_compiler="vela", objective="bytes"),
     "tvm": OWN,
     "stripes": replace(OWN, stripes=True),
-    "own memory": CompileOptions("ethos-u65-512", memory_mode="Dedicated_Sram_256KB", objective="bytes"),
+    "own memory": CompileOptions(
+        "ethos-u65-512", memory_mode="Dedicated_Sram_256KB", objective="bytes", effort="quick"
+    ),
     "default": CompileOptions(),
 }
 # arena in bytes by way, at most; with CPU operators their kernels' scratch comes on top in TFLite Micro
@@ -173,7 +175,9 @@ def test_a_memory_of_the_npus_own_is_not_in_the_arena() -> None:
 def test_a_file_of_velas_is_planned_anew(foreign_stream: Callable[[str], Path], name: str) -> None:
     path = foreign_stream(name)
     before = read_network(path.read_bytes(), name)
-    made = emit(path, CompileOptions(accelerator=before.npu_calls[0].accelerator.name, objective="bytes"))
+    made = emit(
+        path, CompileOptions(accelerator=before.npu_calls[0].accelerator.name, objective="bytes", effort="quick")
+    )
     after = read_network(made.content, name)
     assert made.arena_bytes <= made.vela_arena_bytes == max(c.scratch_bytes for c in before.npu_calls)
     assert [after.tensors[i].name for i in after.inputs] == [before.tensors[i].name for i in before.inputs]
@@ -210,7 +214,7 @@ def chain_with_side_paths() -> Network:
 def test_what_parts_pass_in_the_arena_alone_is_a_tensor_of_the_file() -> None:
     """Vela's file does not say so; TFLite Micro and whoever reads the plan then know of it."""
     path = need_data(shared_folder("zoo") / "hand_landmark_3d_256.tflite")
-    made = emit(path, CompileOptions(objective="bytes"))
+    made = emit(path, CompileOptions(objective="bytes", effort="quick"))
     network = read_network(made.content, "x")
     handed = [t for t in network.tensors if t.name.startswith("cross_call")]
     assert handed
@@ -254,9 +258,12 @@ def test_the_same_model_gives_the_same_bytes() -> None:
     "options, said",
     [
         (CompileOptions("none"), "--emit vela-tflite is a file with NPU operators; choose an --accelerator"),
-        (CompileOptions(constant_pools={"flash": None}, objective="bytes"), "keeps constants in the file"),
         (
-            CompileOptions(host_ops=("FULLY_CONNECTED",), objective="bytes"),
+            CompileOptions(constant_pools={"flash": None}, objective="bytes", effort="quick"),
+            "keeps constants in the file",
+        ),
+        (
+            CompileOptions(host_ops=("FULLY_CONNECTED",), objective="bytes", effort="quick"),
             "nothing of hello_world_int8.tflite runs on the NPU",
         ),
     ],

@@ -1,0 +1,113 @@
+"""The program with the fewest bytes of all that can be made: of `--objective bytes`, and where no other fits.
+
+Invariant: the program taken is verified; the error where it does not fit says what it needs. Programs of equally many
+bytes are compared by their calls on the host, then by their cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from .. import planners, verify
+from ..frontend.load import FormatError
+from ..knobs import ON_HOST
+from ..options import CompileOptions, OptionError
+from ..planners import PlanningError, prefetch
+from ..problem import Plan, PlanStatus
+from ..process.incidents import Attempts, report_phase
+from ..request import Loaded
+from ..stages import Extracted, Planned
+from ..vocabulary import is_npu
+from .models import ModelCache, beside_vela
+from .ranking import Ranking
+from .selection import OURS, SMALL, VELA
+from .striped import STRIPES
+from .weight_prefetch import read_in_place, search_prefetching
+
+HOST = "the host alone"  # the backend
+_WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (VELA, {"npu_compiler": "vela"}),
+    (SMALL, {"npu_compiler": "vela", "optimise": "Size"}),
+    (OURS, {"npu_compiler": "tvm"}),
+    (STRIPES, {"npu_compiler": "tvm", "stripes": True}),
+    (HOST, dict(ON_HOST)),
+)
+
+
+def smallest(options: CompileOptions, models: ModelCache, extract: Callable[[Loaded], Extracted]) -> Planned:
+    """The program with the fewest bytes for resolved `options`, of all backends; `extract` states its problem.
+
+    Raises `PlanningError` where that does not fit, and what the first backend raises where none makes a program.
+    """
+    report_phase("searching the fewest bytes")
+    attempts, found, missed = Attempts(), list[Planned](), list[PlanningError]()
+    for backend, extracted in _programs(options, models, extract, attempts):
+        with attempts.of(backend):
+            try:
+                found.append(Planned(extracted, _plan(extracted)))
+            except PlanningError as error:
+                missed.append(_with_height(error, extracted))
+    if missed and not found:
+        raise min(missed, key=lambda error: error.required_bytes)
+    attempts.settle(bool(found), (FormatError,), least=(FormatError,))
+    memory_map = options.memory_map()
+    assert memory_map is not None
+    rank = Ranking(memory_map)
+    best = min(found, key=lambda planned: (rank(planned)[1], _host_calls(planned), rank(planned)[0]))
+    verify.check_own(best.extracted.problem, best.plan)
+    loaded = best.extracted.loaded
+    least: dict[str, int] = {}
+    for planned in found:
+        backend = planned.extracted.loaded.backend
+        least[backend] = min(rank(planned)[1], least.get(backend, rank(planned)[1]))
+    others = ", ".join(f"{backend} {size:,}" for backend, size in least.items() if backend != loaded.backend)
+    text = f"taken: {loaded.backend}, {rank(best)[1]:,} bytes{f'; {others}' if others else ''}"
+    loaded = replace(loaded, notes=(*loaded.notes, text), request=loaded.request.with_options(options))
+    best = replace(best, extracted=replace(best.extracted, loaded=loaded))
+    if options.for_cycles and options.planner in prefetch.SEARCHING:  # in the room that the pools leave
+        best = search_prefetching(best, rank)
+        verify.check_own(best.extracted.problem, best.plan)
+    return beside_vela(best, models)
+
+
+def _programs(
+    options: CompileOptions, models: ModelCache, extract: Callable[[Loaded], Extracted], attempts: Attempts
+) -> Iterator[tuple[str, Extracted]]:
+    """The program of each backend, and of a stream that copies constants the same without its copies."""
+    for backend, changes in _WAYS:
+        try:
+            wanted = replace(options, objective="bytes", max_ms=None, **changes).resolved()
+        except OptionError:  # another option forbids this way
+            continue
+        with attempts.of(backend):
+            extracted = extract(replace(models.loaded(wanted), backend=backend))
+            yield backend, extracted
+            if backend in (VELA, SMALL) and (without := read_in_place(extracted)) is not extracted:
+                yield backend, without
+
+
+def _plan(extracted: Extracted) -> Plan:
+    options = extracted.loaded.request.options
+    return prefetch.plan(extracted.problem, options.planner, options.time_limit_s, options.seed)
+
+
+def _with_height(error: PlanningError, extracted: Extracted) -> PlanningError:
+    """The same error with the bytes that a plan needs of the pool, which may be more than the bound that it states."""
+    options = extracted.loaded.request.options
+    pools = tuple(replace(p, size_bytes=None) if p.name == error.pool else p for p in extracted.problem.pools)
+    try:
+        plan = planners.plan(
+            replace(extracted.problem, pools=pools), options.planner, options.time_limit_s, options.seed
+        )
+    except PlanningError:  # another pool is too small as well
+        return replace(error, problem=extracted.problem)
+    height = next(usage.used_bytes for usage in plan.usage if usage.pool == error.pool)
+    proven = plan.status is PlanStatus.OPTIMAL
+    source = "" if proven else f"a plan of {plan.planner}"
+    return replace(error, required_bytes=height, proven=proven, source=source, problem=extracted.problem)
+
+
+def _host_calls(planned: Planned) -> int:
+    return sum(not is_npu(call.primfunc) for call in planned.extracted.program.calls)
