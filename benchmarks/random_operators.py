@@ -21,7 +21,7 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import LoweringTarget, lower
-from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
+from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.exactness import Code, Exactness
 from npu_memplan.frontend.tflite.description import known_of
 from npu_memplan.models.network import CpuOperator
@@ -75,7 +75,7 @@ def trials(seed: int, npus: tuple[str, ...], operators: frozenset[str] = frozens
         yield "no reference", kinds
         return
     module = partition_for_ethosu(import_relax(model), npus[0])
-    if len(offloaded(module)) != 1 or host_operators(module):
+    if len(npu_functions(module)) != 1 or host_operators(module):
         yield "host", kinds
         return
     graph, names = only_graph(module), [str(p.name) for p in module["main"].params]

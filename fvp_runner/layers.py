@@ -39,7 +39,7 @@ import numpy as np
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.exactness import HOST_MOVES
-from npu_memplan.models.folding import folded
+from npu_memplan.models.folding import fold_constants
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.names import legal
@@ -337,7 +337,7 @@ def run_layers(
     runner = LocalRunner(directory, replace(options, pools_after=False))
     ran, written = recorded_run(runner, inputs)
     expected = model.run(inputs)
-    compiled = read_network(folded(model.model), model.name)  # operators as the compiler counted them
+    compiled = read_network(fold_constants(model.model), model.name)  # operators as the compiler counted them
     comparison = LayerComparison(compiled, model.layer_values(inputs), written, ran.outputs)
     names = [slot.name for slot in runner.artifact.outputs]
     result = compare_outputs("local", names, ran.outputs, expected)

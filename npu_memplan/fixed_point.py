@@ -69,15 +69,15 @@ def activation_range(activation: int, scale: float, zero_point: int, dtype: str)
     """Clamp range of a fused activation (0 none, 1 relu, 2 relu_n1_to_1, 3 relu6), quantised."""
     low, high = LIMITS[dtype]
 
-    def quantised(value: float) -> int:
+    def quantise(value: float) -> int:
         return zero_point + round_half_away(float(f32(value) / f32(scale)))
 
     if activation == 1:
-        return max(low, quantised(0.0)), high
+        return max(low, quantise(0.0)), high
     if activation == 2:
-        return max(low, quantised(-1.0)), min(high, quantised(1.0))
+        return max(low, quantise(-1.0)), min(high, quantise(1.0))
     if activation == 3:
-        return max(low, quantised(0.0)), min(high, quantised(6.0))
+        return max(low, quantise(0.0)), min(high, quantise(6.0))
     return low, high
 
 

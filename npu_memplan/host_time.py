@@ -65,7 +65,7 @@ class _Axis:
     dilation: int
     before: int
 
-    def inside(self) -> list[int]:
+    def places_inside(self) -> list[int]:
         """How many places of each window's kernel are inside of the image."""
         starts = (window * self.stride - self.before for window in range(self.windows))
         places = [[start + k * self.dilation for k in range(self.kernel)] for start in starts]
@@ -80,7 +80,7 @@ def _vectors(length: int) -> int:
 def _convolution(numbers: Sequence[int], costs: KernelCosts) -> float:
     images, groups, depth, out_c = numbers[:4]
     down, across = _Axis(*numbers[4:10]), _Axis(*numbers[10:16])
-    rows, columns, of_group = sum(down.inside()), across.inside(), out_c // groups
+    rows, columns, of_group = sum(down.places_inside()), across.places_inside(), out_c // groups
     if groups == 1 and across.dilation == 1:
         pieces, vectors = len(columns), sum(_vectors(n * depth) for n in columns)
     else:
@@ -97,7 +97,11 @@ def _depthwise(numbers: Sequence[int], costs: KernelCosts) -> float:
     down, across = _Axis(*numbers[4:10]), _Axis(*numbers[10:16])
     blocks = out_c // 4 if times == 1 or times % 4 == 0 else 0
     rest = out_c - 4 * blocks
-    windows, rows, columns = images * down.windows * across.windows, sum(down.inside()), sum(across.inside())
+    windows, rows, columns = (
+        images * down.windows * across.windows,
+        sum(down.places_inside()),
+        sum(across.places_inside()),
+    )
     taps = images * rows * columns
     each = costs.depthwise_window + blocks * costs.depthwise_block + rest * costs.output
     return (

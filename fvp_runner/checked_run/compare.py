@@ -31,7 +31,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.flatbuffer import read_file
-from npu_memplan.models.folding import folded
+from npu_memplan.models.folding import fold_constants
 from npu_memplan.models.tflite import read_network
 from npu_memplan.problem import Agent
 from npu_memplan.process.ending import raise_outside_cause
@@ -190,7 +190,7 @@ def compare_operators(runner: LocalRunner, model: KeptStates, values: Sequence[A
     found: dict[int, OperatorResult] = {}  # those that differ on inputs that are known to be right, or their own
     with suppress(NpuMemplanError):
         ran, written = recorded_run(runner, values)
-        data = folded(model.model)
+        data = fold_constants(model.model)
         network, layers = read_network(data, model.name), model.layer_values(values)
         made: dict[int, Array] = {}
         while True:

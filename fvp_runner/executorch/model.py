@@ -108,7 +108,7 @@ def _indexed_rows(calls: Sequence[EthosUCall]) -> int:
         for operation in decode(one.call.words, one.call.accelerator.language):
             if isinstance(operation, Operation) and operation.op is Op.DMA_START:
                 sides = operation.get(Register.DMA0_SRC_REGION), operation.get(Register.DMA0_DST_REGION)
-                if any(map(DmaRegion.INDEXED.of, sides)):
+                if any(map(DmaRegion.INDEXED.value_in, sides)):
                     found.append(operation[Register.DMA0_IDX_MAX] + 1)
     return min(found, default=0)
 

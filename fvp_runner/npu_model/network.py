@@ -36,7 +36,7 @@ from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, PoolMode, Register
 from npu_memplan.ethosu.time import Described, Estimate, MemoryMap, lanes
 from npu_memplan.models.network import CpuOperator, Network
-from npu_memplan.models.subgraphs import OF_VARIABLES, kept_variables, moved
+from npu_memplan.models.subgraphs import OF_VARIABLES, kept_variables, variable_copies
 from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.vela import NpuCall, check_scratch
 from npu_memplan.sizes import counted
@@ -252,7 +252,7 @@ class NetworkModel:
         stats = []
         for operator in network.operators:
             if isinstance(operator, CpuOperator) and operator.name in OF_VARIABLES:
-                for source, target in moved(operator):
+                for source, target in variable_copies(operator):
                     self._check_defined(source, f"CPU operator {operator.index} ({operator.name}) reads")
                     self._set_tensor(target, self.tensor_value(source))
                 continue

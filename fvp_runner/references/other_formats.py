@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.exactness import TOSA
 from npu_memplan.files.folders import scratch_folder
-from npu_memplan.frontend.errors import imported
+from npu_memplan.frontend.errors import run_importer
 from npu_memplan.models.frameworks import read_onnx, read_program
 from npu_memplan.models.tosa import read_tosa
 from npu_memplan.process.programs import run_program
@@ -56,7 +56,7 @@ class OnnxReference(RealReference):
         from tvm import relax
 
         self._proto = read_onnx(model, name)
-        module = imported("ONNX", name, lambda: _import_graph(self._proto))
+        module = run_importer("ONNX", name, lambda: _import_graph(self._proto))
         parameters = module["main"].params
         super().__init__(name, [(p.name, tuple(map(int, p.ty.shape)), str(p.ty.dtype)) for p in parameters])
         self._tensor = tvm.runtime.tensor
@@ -70,7 +70,7 @@ class OnnxReference(RealReference):
         from tvm import relax
 
         proto, places = _with_steps(self._proto)
-        module = imported("ONNX", self.name, lambda: _import_graph(proto))
+        module = run_importer("ONNX", self.name, lambda: _import_graph(proto))
         machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
 
         def compute_step(inputs: Sequence[NDArray[Any]], rng: np.random.Generator) -> Any:

@@ -18,7 +18,7 @@ from ..artifact.timing import HostLayer, Timing, layers_of
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.time import estimate, printed_cycles, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
-from ..frontend.attributes import Quantised, operators_of, quantised
+from ..frontend.attributes import Quantised, operators_of, quantised_tensors
 from ..host_time import host_work
 from ..models.flatbuffer import read_file
 from ..names import printable
@@ -47,8 +47,8 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
         plan=plan,
         regions=tuple(0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)),
         inputs=_inputs(main, problem, loaded.request.options.stream_input),
-        outputs=slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
-        states=slots(main.attrs[PLACED_STATES], quantised(main, "state")),
+        outputs=slots(main.attrs[PLACED_OUTPUTS], quantised_tensors(main, "output")),
+        states=slots(main.attrs[PLACED_STATES], quantised_tensors(main, "state")),
         calls=calls_of(program, problem),
         operators=tuple(
             Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
@@ -95,7 +95,7 @@ def _limits(loaded: Loaded, problem: Problem) -> dict[str, int]:
 def _inputs(main: Any, problem: Problem, streamed: str) -> tuple[TensorSlot, ...]:
     """The inputs; the one that comes row by row in its whole shape, on the bytes of the rows that are kept."""
     rows = problem.streams[0].rows if problem.streams else 0
-    found = slots(main.attrs[PLACED_INPUTS], quantised(main, "input"))
+    found = slots(main.attrs[PLACED_INPUTS], quantised_tensors(main, "input"))
     return tuple(replace(s, shape=(1, rows, *s.shape[2:])) if rows and s.name == streamed else s for s in found)
 
 

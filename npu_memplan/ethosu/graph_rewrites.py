@@ -49,7 +49,7 @@ class Looked(Layer):
     limits: ClassVar[Limits] = Limits(tables=True)
 
     @staticmethod
-    def of(layer: Layer, between: LayerTensor, lookup: Lookup) -> Looked:
+    def with_lookup(layer: Layer, between: LayerTensor, lookup: Lookup) -> Looked:
         made = replace(layer, output=lookup.output)
         return Looked(layer.name, layer.inputs, lookup.output, made, between, lookup.table)
 
@@ -105,7 +105,7 @@ def fold_tables(graph: LayerGraph) -> LayerGraph:
         producer = next((layer for layer in layers if layer.output == between), None)
         if producer is None or not producer.takes_tables or len(readers) > 1 or between in graph.outputs:
             continue
-        layers[layers.index(producer)] = Looked.of(producer, graph.tensors[between], lookup)
+        layers[layers.index(producer)] = Looked.with_lookup(producer, graph.tensors[between], lookup)
         layers.remove(lookup)
     return replace(graph, layers=tuple(layers))
 
@@ -168,11 +168,11 @@ def _gathering(gather: ChannelGather, readers: Sequence[Layer], graph: LayerGrap
 def _padding(pad: Pad, readers: Sequence[Layer], graph: LayerGraph) -> list[Conv] | None:
     if pad.value != graph.tensors[pad.output].zero_point or any(pad.channels):
         return None
-    found = [_padded(pad, reader) for reader in readers]
+    found = [_pad_convolution(pad, reader) for reader in readers]
     return [conv for conv in found if conv is not None] if all(found) else None
 
 
-def _padded(pad: Pad, reader: Layer) -> Conv | None:
+def _pad_convolution(pad: Pad, reader: Layer) -> Conv | None:
     if not isinstance(reader, Conv) or reader.upscale:
         return None
     own, extra = reader.padding, pad.padding
@@ -233,7 +233,7 @@ class Total(Layer):
             context.builder.elementwise(ElementwiseMode.ADD, first, second, both, exact, operand_scales=(1, 1))
             total = both.view
         pixels = replace(total, shape=(1, channels, 1), strides=(total.strides[0], *total.strides[2:] * 2))
-        view = made.view.reshaped((1, channels, 1))
+        view = made.view.reshape((1, channels, 1))
         assert view is not None  # it is dense
         output = context.output(self.clamp, self.scale)
         context.builder.pool(PoolMode.REDUCE_SUM, Operand(pixels, "int32"), replace(made, view=view), Window(), output)
@@ -364,7 +364,7 @@ def im2col(graph: LayerGraph, accelerator: Architecture, memory_map: MemoryMap) 
     tensors = dict(graph.tensors)
     for layer in graph.layers:
         if isinstance(layer, Conv) and _fits(layer, tensors):
-            found = [((layer,), tensors), *forms(layer, tensors)]
+            found = [((layer,), tensors), *split_forms(layer, tensors)]
             costs = [_cycles(form, known, graph.arithmetic, accelerator, memory_map) for form, known in found]
             form, tensors = found[costs.index(min(costs))]
             layers += form
@@ -382,7 +382,7 @@ def _fits(conv: Conv, tensors: dict[str, LayerTensor]) -> bool:
     return plain and source.element_bytes == 1 and source.hwc[2] <= _FEW
 
 
-def forms(conv: Conv, tensors: dict[str, LayerTensor]) -> Iterator[Form]:
+def split_forms(conv: Conv, tensors: dict[str, LayerTensor]) -> Iterator[Form]:
     """The convolution in two, with the tensor between."""
     source, result = tensors[conv.inputs[0]], tensors[conv.output]
     padding, kernel = conv.padding, conv.weights.shape[1:3]
@@ -391,7 +391,7 @@ def forms(conv: Conv, tensors: dict[str, LayerTensor]) -> Iterator[Form]:
     for y, x in product(*axes):
         fits = y.fits(result.hwc[0]) and x.fits(result.hwc[1])
         if fits and 1 < y.group * x.group <= _MOST // source.hwc[2]:
-            yield _gathered(conv, tensors, y, x)
+            yield _gather_form(conv, tensors, y, x)
 
 
 def _axes(size: int, made: int, kernel: int, stride: int, before: int) -> Iterator[_Axis]:
@@ -413,7 +413,7 @@ def _cut(axis: _Axis, made: int) -> _Axis:
     return replace(axis, size=min(axis.size, made + (axis.taps - 1) * axis.dilation - axis.front))
 
 
-def _gathered(conv: Conv, tensors: dict[str, LayerTensor], y: _Axis, x: _Axis) -> Form:
+def _gather_form(conv: Conv, tensors: dict[str, LayerTensor], y: _Axis, x: _Axis) -> Form:
     source = tensors[conv.inputs[0]]
     depth = source.hwc[2]
     channels = y.group * x.group * depth
@@ -464,7 +464,7 @@ def _cycles(
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     roles = {buffer.name: buffer.role for buffer in program.buffers}
     near = memory_map.with_constants_near()
-    kernels = (o.placed(lambda name: place_of(roles[name], near)) for o in program.operations)
+    kernels = (o.place(lambda name: place_of(roles[name], near)) for o in program.operations)
     return sum(cycles_in_a_row(k, accelerator, near) for k in kernels) + port_cycles(
         len(constants), accelerator, memory_map
     )

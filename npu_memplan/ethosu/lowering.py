@@ -78,7 +78,7 @@ class _Operators:
         """The first and the last operation of a layer that touches each buffer."""
         found: dict[str, tuple[int, int]] = {}
         for index in range(start, stop):
-            for name, _ in self.program.touched(index):
+            for name, _ in self.program.buffers_of(index):
                 found[name] = found.get(name, (index, index))[0], index
         return found
 

@@ -92,14 +92,14 @@ class LiftedCall:
     def commands(self, places: Mapping[str, int], fast: Mapping[str, int] = _NOTHING) -> Commands:
         """The stream with the contents at these bytes of the scratch, and of the fast scratch."""
 
-        def where(name: str) -> tuple[int, int]:
+        def place_of(name: str) -> tuple[int, int]:
             for region, known in ((SCRATCH, places), (FAST, fast)):
                 if name in known:
                     return region, known[name]
             buffer = self.program.buffer(name)
             return buffer.original_region, buffer.original_offset
 
-        placed = [self.program.place(index, where) for index in range(len(self.program.operations))]
+        placed = [self.program.place(index, place_of) for index in range(len(self.program.operations))]
         return schedule(placed, self.program.accelerator)
 
     def cycles(self, commands: Iterable[Command] | None = None) -> int:

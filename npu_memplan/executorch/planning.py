@@ -277,7 +277,7 @@ class _Extracted:
             lifetime = Lifetime(start, end)
             buffers.append(Buffer(f"bodies{memory}", size, (lifetime,), 1, (_pool(memory),), fixed=(_pool(memory), 0)))
         used = {m for m in (spec.mem_id for spec in self.specs) if m is not None} | {*self.banks} | {*self.reserved}
-        pools = [Pool(_pool(memory), self._limit(memory), self.alignment) for memory in self._ordered(used)]
+        pools = [Pool(_pool(memory), self._limit(memory), self.alignment) for memory in self._spec_order(used)]
         overlaps = []
         for given, output in {(id(a), id(b)): (a, b) for a, b in pairs}.values():
             names = (f"t{self.number[id(given)]}", f"t{self.number[id(output)]}")
@@ -290,7 +290,7 @@ class _Extracted:
         pools = (_pool(spec.mem_id),) if spec.mem_id is not None else tuple(map(_pool, self.banks))
         return Buffer(f"t{index}", spec.allocated_memory, (Lifetime(first, last + 1),), self.alignment, pools)
 
-    def _ordered(self, used: set[int]) -> list[int]:
+    def _spec_order(self, used: set[int]) -> list[int]:
         return [*self.banks, *sorted(used - self.banks.keys())]
 
     def _limit(self, memory: int) -> int | None:

@@ -268,7 +268,7 @@ def plan_one_arena(program: ExecutorchProgram, method: Method, objective: str = 
     lifted = {one.position: _lift_delegate(one) for one in calls}
     found: list[SharedArena] = []
     for slack, merges in ((None, True), (None, False), *((slack, True) for slack in SLACKS)):
-        made = _Arena(method, calls, lifted, usage, slack, merges).planned()
+        made = _Arena(method, calls, lifted, usage, slack, merges).plan_tensors()
         if made is not None and (objective == "bytes" or made.cycles <= made.cycles_before * TOLERANCES[objective]):
             found.append(made)
     if not found:
@@ -361,7 +361,7 @@ class _Arena:
         if call.lifted is None:
             return False
         program = call.lifted.program
-        return not any((name, True) in program.touched(index) for index in range(len(program.operations)))
+        return not any((name, True) in program.buffers_of(index) for index in range(len(program.operations)))
 
     def _can_be_fixed(self, call: _Call, block: TensorBlock, offset: int) -> bool:
         """Whether nothing else in a stream that stays as it is can meet it: no other call while it is needed."""
@@ -371,7 +371,7 @@ class _Arena:
 
     # -- the problem ------------------------------------------------------------------------------------
 
-    def planned(self) -> SharedArena | None:
+    def plan_tensors(self) -> SharedArena | None:
         """None where the streams that stay leave no room for the tensors."""
         merged = {home for call in self.calls for home, _ in call.merged.values()}
         buffers = [self._tensor(number, number in merged) for number in range(len(self.blocks))]

@@ -78,7 +78,7 @@ def operator_attributes(operators: Sequence[SourceOperator]) -> dict[str, Any]:
     return {f"npu.operator_{column}": [row[i] for row in rows] for i, column in enumerate(_COLUMNS)}
 
 
-def quantised(main: Any, kind: str) -> tuple[Quantised, ...]:
+def quantised_tensors(main: Any, kind: str) -> tuple[Quantised, ...]:
     """The "input", "output" or "state" tensors of a `main`, in order."""
     columns = [list(main.attrs[f"npu.{kind}_{column}"]) for column in ("names", "scales", "zero_points")]
     found = [

@@ -23,7 +23,7 @@ class TvmFrontendError(RefusalError):
     """TVM's frontend cannot import a model."""
 
 
-def imported(framework: str, name: str, importer: Callable[[], T], line: int = -1) -> T:
+def run_importer(framework: str, name: str, importer: Callable[[], T], line: int = -1) -> T:
     """What `importer` makes of a file, quietly; `TvmFrontendError` with one line of what a library raises there."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

@@ -165,10 +165,10 @@ def build_qdq_module(
         operators = node_operators(imported, remaining)
         module = lower_for_ethosu(module, accelerator, lowering_target or LoweringTarget())
     advice = "replace them in the model by operators of static shapes"
-    return described(legalize_host(module, left, name, advice), imported, operators)
+    return describe_main(legalize_host(module, left, name, advice), imported, operators)
 
 
-def described(module: Any, imported: NodeImport, operators: Sequence[SourceOperator]) -> Any:
+def describe_main(module: Any, imported: NodeImport, operators: Sequence[SourceOperator]) -> Any:
     """`main` with the attributes that every frontend gives it; float inputs and outputs have scale 0."""
     main = module["main"]
     inputs, outputs = ([Quantised(name, 0.0, 0) for name in names] for names in (imported.inputs, imported.outputs))

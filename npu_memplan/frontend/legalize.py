@@ -102,7 +102,7 @@ def _with_copies(before: Any, folded: Any) -> Any:
 
     @relax.expr_functor.mutator
     class Copies(relax.PyExprMutator):  # type: ignore[misc]
-        def copied(self, value: Any) -> Any:
+        def copy_value(self, value: Any) -> Any:
             if isinstance(value, ir.GenericConst):
                 return self.builder_.emit_te(topi.identity, value, primfunc_name_hint="constant")
             return self.visit_expr(value)

@@ -26,7 +26,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 from ..ethosu.lower.operands import Arithmetic
 from ..ethosu.relax.partition import with_arithmetic
 from ..models.frameworks import read_onnx
-from .errors import imported
+from .errors import run_importer
 from .graph import NodeImport, SourceNode, bound_only, named_after
 
 
@@ -91,7 +91,7 @@ REPAIRS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
 def import_file(path: Path) -> NodeImport:
     """The graph of a file. Raises `OnnxError` for what is wrong with it before TVM sees it, and `TvmFrontendError`."""
     proto = read_onnx(path)
-    return imported("ONNX", path.name, lambda: import_nodes(proto))
+    return run_importer("ONNX", path.name, lambda: import_nodes(proto))
 
 
 def import_nodes(proto: Any) -> NodeImport:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..errors import RefusalError
 from ..models.frameworks import read_program
-from .errors import imported
+from .errors import run_importer
 
 if TYPE_CHECKING:
     from .graph import NodeImport, SourceNode
@@ -45,7 +45,7 @@ def from_quantised_program(program: Any) -> Any:
 def import_file(path: Path) -> NodeImport:
     """The program in a file. Raises `TorchFileError`, `TorchImportError` and `TvmFrontendError`."""
     program = read_program(path)
-    return imported("PyTorch", path.name, lambda: import_program(program), line=0)
+    return run_importer("PyTorch", path.name, lambda: import_program(program), line=0)
 
 
 def import_program(program: Any) -> NodeImport:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from ..artifact.files import ApplicationError, named, tensor_buffers
 from ..artifact.model import Artifact
-from ..frontend.attributes import quantised
+from ..frontend.attributes import quantised_tensors
 from ..options import CompileOptions
 from ..problem import (
     AccessHistory,
@@ -311,8 +311,8 @@ def ends_of(network: Planned | Artifact) -> Ends:
         outputs, inputs = (tensor_buffers(network, kind) for kind in (BufferKind.OUTPUT, BufferKind.INPUT))
         return Ends(network.problem, outputs, inputs)
     main, program = network.extracted.loaded.module["main"], network.extracted.program
-    named_outputs = zip(quantised(main, "output"), (view.tensor.name for view in program.results), strict=True)
-    named_inputs = zip(quantised(main, "input"), (tensor.name for tensor in program.inputs), strict=False)
+    named_outputs = zip(quantised_tensors(main, "output"), (view.tensor.name for view in program.results), strict=True)
+    named_inputs = zip(quantised_tensors(main, "input"), (tensor.name for tensor in program.inputs), strict=False)
     return Ends(
         network.extracted.problem,
         {tensor.name: buffer for tensor, buffer in named_outputs},

@@ -230,7 +230,7 @@ def _room(_: CpuOperator, inputs: Sequence[Tensor], __: Tensor) -> int:
     return min((n - m + 1 for n, m in zip(data, update, strict=False)), default=0)
 
 
-def _turned(operator: CpuOperator, inputs: Sequence[Tensor], _: Tensor) -> int:
+def _flip_range(operator: CpuOperator, inputs: Sequence[Tensor], _: Tensor) -> int:
     options = operator.options("ReverseSequenceOptions")
     axis = 0 if options is None else options.SeqDim()
     return inputs[0].shape[axis] + 1 if 0 <= axis < len(inputs[0].shape) else 0
@@ -247,5 +247,5 @@ _INDEXING: Indexing = {
     "EMBEDDING_LOOKUP": (0, lambda _, inputs, __: inputs[1].shape[0] if inputs[1].shape else 0),
     "ONE_HOT": (0, _depth),
     "DYNAMIC_UPDATE_SLICE": (2, _room),
-    "REVERSE_SEQUENCE": (1, _turned),
+    "REVERSE_SEQUENCE": (1, _flip_range),
 }

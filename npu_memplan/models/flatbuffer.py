@@ -294,7 +294,7 @@ class TableWriter:
             elif place and not _is_offset(field):
                 values[field.name] = int.from_bytes(self.data[place : place + field.width], "little")
             elif place and (not field.union or (kind and self.data[kind])):  # of NONE the offset means nothing
-                values[field.name] = self._copied(name, field, place, self.data[kind])
+                values[field.name] = self._copy_field(name, field, place, self.data[kind])
         return self.table(name, values)
 
     def table(self, name: str, values: Mapping[str, int]) -> int:
@@ -340,7 +340,7 @@ class TableWriter:
             getattr(self.builder, put)(unsigned)
         self.builder.Slot(field.slot)
 
-    def _copied(self, name: str, field: TableField, place: int, kind: int) -> int:
+    def _copy_field(self, name: str, field: TableField, place: int, kind: int) -> int:
         """The written offset of what an offset field leads to; a union's table is of this `kind`."""
         target = target_at(self.data, place)
         if field.union:

@@ -116,7 +116,7 @@ def _cast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays
     return [values.astype(outputs[0].dtype)]
 
 
-def _quantized(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+def _requantize(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     """One scale and zero point to another, as the reference rounds; Vela's compilers round otherwise."""
     data, output = inputs[0], outputs[0]
     if max(len(data.scales), len(output.scales)) > 1 or not output.scale or output.dtype not in LIMITS:
@@ -136,7 +136,7 @@ def _quantized(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> A
     return [np.clip(moved, low, high).astype(output.dtype)]
 
 
-def _truncated(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def _divide_truncating(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """C's division of integers."""
     quotient = np.abs(a) // np.abs(b)
     signed: NDArray[Any] = np.where((a < 0) != (b < 0), -quotient, quotient)
@@ -190,7 +190,7 @@ def _arithmetic(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tenso
     if divides and (not np.all(b) or (a.dtype.kind == "f" and operator.name != "DIV")):
         return None
     if operator.name == "DIV" and a.dtype.kind == "i":
-        return [_truncated(*np.broadcast_arrays(a, b))]
+        return [_divide_truncating(*np.broadcast_arrays(a, b))]
     with np.errstate(all="ignore"):
         return [np.asarray(function(a, b))]
 
@@ -203,7 +203,7 @@ _REDUCTIONS: dict[str, Callable[..., NDArray[Any]]] = {
 }
 
 
-def _reduced(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
+def _reduce(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
     values = inputs[0].array()
     if values.dtype.name not in ("int32", "int64"):
         return None
@@ -227,7 +227,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "TILE": lambda _, i, __: [np.tile(i[0].array(), _list(i[1]))],
     # Halves only: integers are smaller as they are.
     "DEQUANTIZE": lambda _, i, __: [i[0].array().astype(np.float32)] if i[0].dtype == "float16" else None,
-    "QUANTIZE": _quantized,
+    "QUANTIZE": _requantize,
     "PACK": lambda op, i, _: [np.stack([t.array() for t in i], options_of(op, "PackOptions").Axis())],
     "UNPACK": _unpack,
     "CONCATENATION": _concatenation,
@@ -239,7 +239,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "RANGE": _range,
     "CAST": _cast,
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
-    **dict.fromkeys(_REDUCTIONS, _reduced),
+    **dict.fromkeys(_REDUCTIONS, _reduce),
 }
 
 
@@ -249,7 +249,7 @@ _ALWAYS_FOLDED = ("DEQUANTIZE", *_ROUNDED)  # whatever their size: halves have n
 
 
 @functools.lru_cache(maxsize=2)  # several stages ask for the same file
-def folded(data: bytes, name: str = "network") -> bytes:
+def fold_constants(data: bytes, name: str = "network") -> bytes:
     """`data`, a file that `read_network` reads, with operators of constants folded; itself where there are none."""
     if data[4:8] != b"TFL3":
         return data
@@ -257,7 +257,7 @@ def folded(data: bytes, name: str = "network") -> bytes:
     network = read_network(data, name)
     if network.npu_calls:
         return data
-    made = [_made(graph) for graph in network.subgraphs]
+    made = [_constant_results(graph) for graph in network.subgraphs]
     return with_constants(data, made) if any(made) else data
 
 
@@ -302,7 +302,7 @@ def _results_of(operator: CpuOperator, inputs: Sequence[Tensor | None]) -> Seque
         return ()
 
 
-def _made(graph: Network) -> dict[int, dict[int, bytes]]:
+def _constant_results(graph: Network) -> dict[int, dict[int, bytes]]:
     """Operator -> the constants that it makes, by tensor."""
     tensors = list(graph.tensors)
     found: dict[int, dict[int, bytes]] = {}
@@ -330,7 +330,7 @@ def _results(graph: Network, operator: CpuOperator, unsaid: Collection[int] = ()
     outputs = [graph.tensors[i] for i in operator.outputs]
     inputs = [graph.tensors[i] if i >= 0 else None for i in operator.inputs]
     by_shape = operator.name in ("SHAPE", "RANK", "ZEROS_LIKE")
-    if not inputs or any(_unknown(tensor) and not by_shape for tensor in inputs):
+    if not inputs or any(_has_no_constant(tensor) and not by_shape for tensor in inputs):
         return None
     try:
         results = EVALUATORS[operator.name](operator, inputs, outputs)
@@ -346,7 +346,7 @@ def _results(graph: Network, operator: CpuOperator, unsaid: Collection[int] = ()
     return results if operator.name in _ALWAYS_FOLDED or grown <= _MOST_GROWTH_BYTES else None
 
 
-def _unknown(tensor: Tensor | None) -> bool:
+def _has_no_constant(tensor: Tensor | None) -> bool:
     return tensor is not None and (tensor.data is None or tensor.is_variable)
 
 

@@ -50,7 +50,7 @@ def with_variables(network: Network, subgraphs: Sequence[Network]) -> Network:
     return replace(network, tensors=tuple(tensors), operators=tuple(moved))
 
 
-def moved(operator: CpuOperator) -> tuple[tuple[int, int], ...]:
+def variable_copies(operator: CpuOperator) -> tuple[tuple[int, int], ...]:
     """(source, target) of what an operator of variables copies: a state to a tensor, or the reverse."""
     if operator.name == "READ_VARIABLE":
         return ((operator.inputs[0], operator.outputs[0]),)
@@ -274,11 +274,11 @@ def _kept_variables(network: Network, call: NpuCall) -> tuple[list[int], list[in
     given = {*network.inputs, *(i for o in network.operators for i in o.outputs)}
     needed = {*network.outputs, *(i for o in network.operators for i in o.inputs)}
 
-    def kept(indices: Sequence[int], others: set[int]) -> list[int]:
+    def indices_beyond(indices: Sequence[int], others: set[int]) -> list[int]:
         found = (network.tensors[i] for i in indices if i not in others)
         return [t.index for t in found if t.name.startswith(_PREFIX) and t.data is None]
 
-    return kept(call.inputs, given), kept(call.outputs, needed)
+    return indices_beyond(call.inputs, given), indices_beyond(call.outputs, needed)
 
 
 def branches_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:

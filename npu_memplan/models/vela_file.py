@@ -143,7 +143,7 @@ def rebuilt(
     """
     writer = _Writer(source, added, resident)
     write = writer.write
-    inputs, outputs = writer.renumbered(inputs), writer.renumbered(outputs)
+    inputs, outputs = writer.renumber(inputs), writer.renumber(outputs)
     arena: tuple[int, ...] = ()
     if plan is not None and any(isinstance(step, NpuOperator) for step in steps):
         scratch = writer.bytes_tensor("scratch", plan.arena_bytes)
@@ -194,7 +194,7 @@ class _Writer:
 
     # -- tensors ------------------------------------------------------------------------------------
 
-    def renumbered(self, indices: Sequence[int]) -> list[int]:
+    def renumber(self, indices: Sequence[int]) -> list[int]:
         return [self._tensor(index) if index >= 0 else -1 for index in indices]
 
     def _tensor(self, index: int) -> int:
@@ -246,11 +246,11 @@ class _Writer:
         # A network's variables are states, so its VAR_HANDLE makes nothing; the file's makes the handle.
         handles = tuple(table.Outputs(i) for i in range(table.OutputsLength())) if operator.name == "VAR_HANDLE" else ()
         replaced = {
-            "Inputs": write.numbers(self.renumbered(operator.inputs)),
-            "Outputs": write.numbers(self.renumbered(operator.outputs or handles)),
+            "Inputs": write.numbers(self.renumber(operator.inputs)),
+            "Outputs": write.numbers(self.renumber(operator.outputs or handles)),
         }
         if operator.intermediates:
-            replaced["Intermediates"] = write.numbers(self.renumbered(operator.intermediates))
+            replaced["Intermediates"] = write.numbers(self.renumber(operator.intermediates))
         return write.copy("Operator", table._tab.Pos, {**replaced, "OpcodeIndex": self._code_of[code]})
 
     def npu(self, step: NpuOperator, given: tuple[int, ...], number: int) -> int:
@@ -262,8 +262,8 @@ class _Writer:
             self.codes.append(write.table("OperatorCode", values))
         stream = self._constant(f"npu{number}_command_stream", step.payload)
         constants = self._constant(f"npu{number}_flash", step.constants or _NOTHING)
-        inputs = [stream, constants, *given, *self.renumbered(step.inputs)]
-        values = {"Inputs": write.numbers(inputs), "Outputs": write.numbers(self.renumbered(step.outputs))}
+        inputs = [stream, constants, *given, *self.renumber(step.inputs)]
+        values = {"Inputs": write.numbers(inputs), "Outputs": write.numbers(self.renumber(step.outputs))}
         values |= {"CustomOptions": write.data_vector(_OPTIONS), "OpcodeIndex": self._code_of[-1]}
         return write.table("Operator", values)
 

@@ -29,7 +29,7 @@ from ..ethosu.stream.isa import Op, PoolMode
 from ..ethosu.stream.isa import Register as R
 from ..ethosu.time import default_memory_map
 from ..extract.program import Invoke, RelaxTensor, View
-from ..frontend.attributes import quantised
+from ..frontend.attributes import quantised_tensors
 from ..names import Names
 from ..problem import BufferKind
 from ..request import Loaded, StripeOptions
@@ -98,7 +98,7 @@ def _with_rows(main: Any, position: int, shape: tuple[int, ...]) -> Any:
 def _reader(loaded: Loaded, name: str) -> tuple[RelaxTensor, Invoke, int]:
     """The input, the NPU call that alone reads it, before anything else runs, and which parameter of main it is."""
     program = extract_problem(loaded).program
-    named = [tensor.name for tensor in quantised(loaded.module["main"], "input")]
+    named = [tensor.name for tensor in quantised_tensors(loaded.module["main"], "input")]
     if name not in named:
         raise StreamedInputError(f"--stream-input names {name!r}, but the model's inputs are: {', '.join(named)}")
     inputs = [t for t in program.inputs if t.kind is not BufferKind.STATE]

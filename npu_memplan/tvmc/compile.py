@@ -16,7 +16,7 @@ from ..codegen.description import slots
 from ..codegen.header import ModuleInterface
 from ..codegen.interface import PoolSpec
 from ..codegen.mlf import Library, build_library
-from ..frontend.attributes import quantised
+from ..frontend.attributes import quantised_tensors
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..pipeline import extract_problem, lower, plan, read
 from ..planners import prefetch
@@ -139,7 +139,7 @@ def _with_pool_names(planned: Planned, names: Mapping[str, str]) -> Planned:
 
 
 def _check_stateless(module: Any, options: TvmcOptions) -> None:
-    states = quantised(module["main"], "state")
+    states = quantised_tensors(module["main"], "state")
     if states:
         raise TvmcError(
             f"{options.model.name} keeps {len(states)} tensors from one run to the next, and a Model Library Format "
@@ -199,7 +199,7 @@ def _interface(
 
     def tensors(attribute: str, kind: str) -> tuple[TensorSlot, ...]:
         entries = main.attrs[attribute]
-        found = zip(entries, slots(entries, quantised(module["main"], kind)), strict=True)
+        found = zip(entries, slots(entries, quantised_tensors(module["main"], kind)), strict=True)
         return tuple(slot if slot.name else replace(slot, name=str(entry["name"])) for entry, slot in found)
 
     def specs(pools: Sequence[Pool]) -> tuple[PoolSpec, ...]:

@@ -172,7 +172,7 @@ class _Search:
 
     def _call(self, call: NpuCall) -> None:
         touched = list(_arena_accesses(self._network, call))
-        updated = list(self._updated(call, touched))
+        updated = list(self._find_updates(call, touched))
         for memory, needed, hull in _needs(self._network, call, touched):
             left = self._memories.calls_in(memory, needed)
             if left:
@@ -187,7 +187,9 @@ class _Search:
         for index, memory, whole in updated:
             self._matching(memory, _hull(whole), index).add(self._memories.calls_in(memory, whole))
 
-    def _updated(self, call: NpuCall, touched: Sequence[tuple[int, Ranges, bool]]) -> Iterator[tuple[int, int, Ranges]]:
+    def _find_updates(
+        self, call: NpuCall, touched: Sequence[tuple[int, Ranges, bool]]
+    ) -> Iterator[tuple[int, int, Ranges]]:
         """Outputs that keep bytes of earlier calls; what they keep of others' becomes an input."""
         own: dict[int, Writers] = defaultdict(Writers)
         for memory, ranges, writes in touched:

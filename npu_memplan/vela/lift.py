@@ -240,7 +240,7 @@ class _Lifter:
                 ranges = access.ranges
                 if not len(ranges):
                     if access.role is Role.IFM and has_ifm_in_memory(self._operations[time]):
-                        raise LiftError(f"{self._where(time)} reads no byte of its IFM")
+                        raise LiftError(f"{self._describe_place(time)} reads no byte of its IFM")
                     continue
                 self._check_bounds(time, access, ranges)
                 space = self._space(access.region)
@@ -255,7 +255,7 @@ class _Lifter:
                 read = builder.read(space, ranges, time, partly=transfer)
                 if read is None:
                     raise LiftError(
-                        f"{self._where(time)} reads its {access.role.name} from bytes {int(ranges[0, 0])} to "
+                        f"{self._describe_place(time)} reads its {access.role.name} from bytes {int(ranges[0, 0])} to "
                         f"{int(ranges[-1, 1])} of region {access.region}, some of which nothing has written"
                     )
                 nodes[access.role] = read
@@ -283,11 +283,11 @@ class _Lifter:
         # Compilers round DMA lengths up, so an access may run over by less than one alignment unit.
         if size is not None and ranges[-1, 1] >= size + ALIGNMENT:
             raise LiftError(
-                f"{self._where(time)}: {access.role.name} ends at byte {int(ranges[-1, 1])} of region "
+                f"{self._describe_place(time)}: {access.role.name} ends at byte {int(ranges[-1, 1])} of region "
                 f"{access.region}, which has {size} bytes"
             )
 
-    def _where(self, time: int) -> str:
+    def _describe_place(self, time: int) -> str:
         operation = self._operations[time]
         return f"{self._name}: {operation.op.name} at stream offset {operation.offset_bytes:#x}"
 
@@ -385,9 +385,9 @@ class _Lifter:
                 if own and access.ranges[-1, 1] > end:
                     reached = int(access.ranges[-1, 1]) - argument.address
                     raise LiftError(
-                        f"{self._where(time)} accesses {reached} bytes from tensor {argument.tensor} on, which has "
-                        f"{argument.size_bytes}. Compile with --npu-compiler tvm, or keep the operators at that tensor "
-                        "on the host with --host-ops"
+                        f"{self._describe_place(time)} accesses {reached} bytes from tensor {argument.tensor} on, "
+                        f"which has {argument.size_bytes}. Compile with --npu-compiler tvm, or keep the operators at "
+                        "that tensor on the host with --host-ops"
                     )
 
     def _parameter(self, argument: Argument) -> NpuBuffer:

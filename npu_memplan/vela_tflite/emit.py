@@ -64,7 +64,7 @@ from ..tuning.ranking import Ranking
 from ..tuning.selection import COMPILERS, SMALL
 from ..tuning.tune import make_resident, prefetch_weights, tune
 from ..vocabulary import ACCELERATOR
-from .parts import Divided, NpuPart, as_module, as_network, divided, step_name
+from .parts import Divided, NpuPart, as_module, as_network, divide_network, step_name
 
 REGION = 3  # of the first input after the arena
 _POOL, _UNUSED = "resident", "scratch_fast"
@@ -225,7 +225,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
         if wanted.accelerator == NO_NPU:
             raise FormatError("a file without NPU operators needs no plan of ours")
         requested = request(wanted)
-        parts = divided(data, model.name, requested)
+        parts = divide_network(data, model.name, requested)
         if not any(isinstance(step, NpuPart) for step in parts.steps):
             raise EmitError(
                 f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is"

@@ -73,7 +73,7 @@ class Divided:
     notes: tuple[str, ...] = ()
 
 
-def divided(data: bytes, name: str, request: Request) -> Divided:
+def divide_network(data: bytes, name: str, request: Request) -> Divided:
     """`data` by the compiler that the request names; a file that Vela has compiled already as it is."""
     if read_network(data, name).npu_calls or request.options.npu_compiler == "vela":
         return _by_vela(data, name, request)
@@ -194,15 +194,15 @@ def as_network(divided_: Divided) -> Network:
     network = divided_.network
     shared = {t for s in divided_.steps if isinstance(s, NpuPart) for t in (*s.reads, *s.writes)}
 
-    def planned(tensor: int) -> bool:
+    def is_planned(tensor: int) -> bool:
         known = network.tensors[tensor] if tensor >= 0 else None
         return known is not None and known.data is None and (not known.is_variable or tensor in shared)
 
     def view(number: int, step: Part) -> CpuOperator:
         if isinstance(step, NpuPart):
             return CpuOperator(number, "ethos-u", 32, step.reads, step.writes)
-        reads = tuple(dict.fromkeys(t for t in step.inputs if planned(t)))
-        return replace(step, index=number, inputs=reads, outputs=tuple(t for t in step.outputs if planned(t)))
+        reads = tuple(dict.fromkeys(t for t in step.inputs if is_planned(t)))
+        return replace(step, index=number, inputs=reads, outputs=tuple(t for t in step.outputs if is_planned(t)))
 
     return replace(network, operators=tuple(view(number, step) for number, step in enumerate(divided_.steps)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npu_memplan.frontend.host_ops import completed, unsupported_reason
+from npu_memplan.frontend.host_ops import complete_operators, unsupported_reason
 from npu_memplan.models.tflite import read_network
 from tests.support.in_steps import equals_reference
 from tests.support.tflite_builder import ModelBuilder
@@ -71,5 +71,5 @@ def test_detections_are_the_references(case, tmp_path):
     ],
 )
 def test_what_the_references_refuse_is_refused(changes, reason):
-    network = completed(read_network(model(**changes)))
+    network = complete_operators(read_network(model(**changes)))
     assert reason in (unsupported_reason(network, network.cpu_operators[0]) or "")

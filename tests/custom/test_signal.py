@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npu_memplan.frontend.host_ops import completed, unsupported_reason
+from npu_memplan.frontend.host_ops import complete_operators, unsupported_reason
 from npu_memplan.models.tflite import read_network
 from tests.support.in_steps import any_value, equals_reference
 from tests.support.tflite_builder import ModelBuilder
@@ -195,7 +195,7 @@ def test_signal_operators_are_tflite_micros(case, tmp_path):
 def _one(name: str, data, constants, outputs, **options) -> str | None:
     models = Models()
     models.add(name, data, constants, outputs, **options)
-    network = completed(read_network(models.finish()))
+    network = complete_operators(read_network(models.finish()))
     return unsupported_reason(network, network.cpu_operators[0])
 
 

@@ -44,20 +44,20 @@ def test_fields_of_a_register_share_no_bit(holder: type) -> None:
 def test_a_field_holds_every_value_that_fits_and_refuses_the_next(holder: type) -> None:
     for field in fields_of(holder).values():
         top = (1 << field.width) - 1
-        assert field.of(field.at(top)) == top
-        assert field.of(~field.at(top)) == 0
+        assert field.value_in(field.word_with(top)) == top
+        assert field.value_in(~field.word_with(top)) == 0
         for value in (-1, top + 1):
             with pytest.raises(EncodeError, match=f"{value} does not fit a field of {field.width} bits"):
-                field.at(value)
+                field.word_with(value)
 
 
 @given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 2), st.integers(1, 2), st.booleans())
 def test_a_kernel_stride_reads_back(y: int, x: int, dilation_y: int, dilation_x: int, part: bool) -> None:
     word = KernelStride.pack((y, x), (dilation_y, dilation_x), part)
     assert (KernelStride.stride_y(word), KernelStride.stride_x(word)) == (y, x)
-    assert KernelStride.DILATION_Y.of(word) == dilation_y - 1
-    assert KernelStride.DILATION_X.of(word) == dilation_x - 1
-    assert KernelStride.PART_KERNEL_FIRST.of(word) == part
+    assert KernelStride.DILATION_Y.value_in(word) == dilation_y - 1
+    assert KernelStride.DILATION_X.value_in(word) == dilation_x - 1
+    assert KernelStride.PART_KERNEL_FIRST.value_in(word) == part
 
 
 @pytest.mark.parametrize("value", [-0x8000, -1, 0, 0x7FFF])

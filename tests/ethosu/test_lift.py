@@ -141,7 +141,7 @@ def test_weight_buffers_and_tables_are_what_they_are() -> None:
     assert program.operations[1].addresses[Register.SCALE_BASE] == ("weights0", 64)
     assert program.operations[0].addresses == {
         Register.DMA0_SRC: ("constants", 0), Register.DMA0_DST: ("weights0", 0)}  # fmt: skip
-    assert ("lut0", False) in program.touched(5)
+    assert ("lut0", False) in program.buffers_of(5)
     assert ("lut0", ((0, 256),), True) in program.accesses(3)
     assert ("lut0", ((0, 256),), False) in program.accesses(5)
 
@@ -183,7 +183,7 @@ def test_a_state_is_one_parameter_with_its_first_and_last_content() -> None:
         ("input0", BufferRole.INPUT), ("state0", BufferRole.STATE), ("constants", BufferRole.CONSTANTS),
         ("output0", BufferRole.OUTPUT),
     ]  # fmt: skip
-    assert program.touched(0) == (("state0", False), ("input0", False), ("state0", True))
+    assert program.buffers_of(0) == (("state0", False), ("input0", False), ("state0", True))
     assert find_overlaps(program) == ()  # one buffer: nothing to permit
 
 

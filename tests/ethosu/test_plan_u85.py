@@ -97,11 +97,11 @@ def test_what_a_chain_touches_lives_as_long_as_the_chain(compiled: Callable[...,
     assert len(chained) > 10
     for index in chained:
         assert program.operations[index].addresses.keys().isdisjoint({Register.OFM_BASE0})
-        assert program.touched(index) == program.touched(index + 1)
+        assert program.buffers_of(index) == program.buffers_of(index + 1)
         assert program.accesses(index) == program.accesses(index + 1)
     live = program.live_ranges()
     for index in chained:
-        for buffer, _ in program.touched(index):
+        for buffer, _ in program.buffers_of(index):
             assert live[buffer][0] <= index < live[buffer][1] or program.buffer(buffer).role.is_parameter
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.cli import cli
-from npu_memplan.models.folding import folded
+from npu_memplan.models.folding import fold_constants
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.support.in_steps import HOST, equals_reference
@@ -96,7 +96,7 @@ def test_the_rest_runs_and_equals_the_reference(
 
 def test_tensors_keep_their_indices_and_constants_have_their_bytes() -> None:
     model = twice_as_large().finish()
-    before, after = read_network(model), read_network(folded(model))
+    before, after = read_network(model), read_network(fold_constants(model))
     assert [t.name for t in before.tensors] == [t.name for t in after.tensors]
     used = {i for o in after.cpu_operators for i in (*o.inputs, *o.outputs)}  # of others the reader keeps no shape
     assert len(used) >= 4
@@ -104,7 +104,7 @@ def test_tensors_keep_their_indices_and_constants_have_their_bytes() -> None:
     assert [o.name for o in after.cpu_operators] == ["RELU", "RESIZE_NEAREST_NEIGHBOR"]
     (size,) = (after.tensors[o.inputs[1]] for o in after.cpu_operators if len(o.inputs) == 2)
     assert size.array().tolist() == [12, 8]
-    assert folded(folded(model)) == folded(model)
+    assert fold_constants(fold_constants(model)) == fold_constants(model)
 
 
 def test_commands_count_the_operators_that_are_left(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_nothing_to_fold_is_the_same_file() -> None:
     x, y = (b.tensor((1, 8), "int8", 0.1) for _ in range(2))
     b.operator("RELU", [x], [y])
     model = b.made([x], [y]).finish()
-    assert folded(model) is model
+    assert fold_constants(model) is model
 
 
 @pytest.mark.parametrize("change", ["returned", "large", "of no shape", "another type"])
@@ -151,9 +151,9 @@ def test_what_stays(change: str) -> None:
     b.operator("RELU" if change == "large" else "EXPAND_DIMS", [2] if change == "large" else [made, axis], [y])
     model = b.made([x], [y, s] if change == "returned" else [y]).finish()
     if change == "another type":
-        assert len(read_network(folded(model)).operators) == 1
+        assert len(read_network(fold_constants(model)).operators) == 1
     else:
-        assert folded(model) is model
+        assert fold_constants(model) is model
 
 
 _LIMITS = {t: (np.iinfo(t).min, np.iinfo(t).max) for t in ("int8", "uint8", "int16")}
@@ -186,7 +186,7 @@ def test_rescaled_constants_have_the_bits_of_the_reference(source: str, target: 
     for _ in range(8):
         builder, made = rescaled_constant(rng, source, target)
         model = builder.finish()
-        constant = read_network(folded(model)).tensors[made].array()
+        constant = read_network(fold_constants(model)).tensors[made].array()
         _, wanted = TFLiteReference(model).run([np.zeros((1, 64), np.int8)])
         np.testing.assert_array_equal(constant, wanted)
 

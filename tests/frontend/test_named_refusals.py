@@ -11,7 +11,7 @@ import pytest
 
 from npu_memplan.compiler import compile_model
 from npu_memplan.errors import InternalError
-from npu_memplan.frontend.errors import TvmFrontendError, imported
+from npu_memplan.frontend.errors import TvmFrontendError, run_importer
 from npu_memplan.frontend.tflite.lifted import import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
@@ -49,13 +49,13 @@ def raising(error: Exception) -> Callable[[], None]:
 
 def test_what_a_library_raises_while_it_imports_is_a_refusal() -> None:
     with pytest.raises(TvmFrontendError, match=r"TVM's ONNX frontend cannot import m.onnx: Expecting value"):
-        imported("ONNX", "m.onnx", lambda: json.loads("x"))
+        run_importer("ONNX", "m.onnx", lambda: json.loads("x"))
 
 
 @pytest.mark.parametrize("error", [InternalError("a fault"), MemoryError("no room"), OSError("no disk")])
 def test_what_is_not_of_the_file_is_no_refusal(error: Exception) -> None:
     with pytest.raises(type(error)):
-        imported("ONNX", "m.onnx", raising(error))
+        run_importer("ONNX", "m.onnx", raising(error))
 
 
 def test_a_fault_of_ours_while_a_file_is_imported_is_no_refusal() -> None:
@@ -65,7 +65,7 @@ def test_a_fault_of_ours_while_a_file_is_imported_is_no_refusal() -> None:
         nodes._nodes(None, set())
 
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'node'"):
-        imported("ONNX", "m.onnx", importer)
+        run_importer("ONNX", "m.onnx", importer)
 
 
 @pytest.mark.parametrize("target", ["none", "ethos-u55-256", "ethos-u65-512"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npu_memplan.models.folding import folded, with_static_shapes
+from npu_memplan.models.folding import fold_constants, with_static_shapes
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from tests.frontend.test_folding import started, to_a_matrix, twice_as_large
@@ -120,7 +120,7 @@ def test_a_shape_of_the_networks_values_stays_open() -> None:
     b.operator("RESHAPE", [1, count], [z], "ReshapeOptions")
     model = left_open(b.made([x], [z]), no_rank)
     assert read_network(with_static_shapes(model)).tensors[z].shape == ()
-    assert [o.name for o in read_network(folded(model)).cpu_operators] == ["RELU", "ADD", "RESHAPE"]
+    assert [o.name for o in read_network(fold_constants(model)).cpu_operators] == ["RELU", "ADD", "RESHAPE"]
 
 
 def test_what_a_file_states_is_kept() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.exactness import Claim, Exactness
-from npu_memplan.frontend.attributes import HostOpsError, SourceOperator, operators_of, quantised
+from npu_memplan.frontend.attributes import HostOpsError, SourceOperator, operators_of, quantised_tensors
 from npu_memplan.frontend.tflite.description import refusals, unsupported_reason, with_omitted_inputs
 from npu_memplan.frontend.tflite.lifted import Imported, import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
@@ -58,10 +58,10 @@ def test_a_model_wholly_on_the_npu_is_one_call(digits: Path) -> None:
     main = imported.module["main"]
     assert _kinds(imported) == ["npu"]
     assert [tuple(int(d) for d in p.ty.shape.values) for p in main.params] == [source.tensors[source.inputs[0]].shape]
-    (given,) = quantised(main, "input")
+    (given,) = quantised_tensors(main, "input")
     tensor = source.tensors[source.inputs[0]]
     assert (given.name, given.scale, given.zero_point) == (tensor.name, tensor.scale, tensor.zero_point)
-    assert quantised(main, "state") == ()
+    assert quantised_tensors(main, "state") == ()
     assert [(o.kind, o.on_npu) for o in operators_of(main)] == [(o.name, True) for o in source.cpu_operators]
     assert imported.vela is not None
     assert list(imported.vela.arena_bytes) == ["sram"]
@@ -71,7 +71,7 @@ def test_the_module_survives_its_text(digits: Path) -> None:
     imported = import_tflite(digits, host_ops=["SOFTMAX"])
     again = tvm.script.from_source(imported.module.script(show_meta=True))
     tvm.ir.assert_structural_equal(again, imported.module)
-    assert quantised(again["main"], "output") == quantised(imported.module["main"], "output")
+    assert quantised_tensors(again["main"], "output") == quantised_tensors(imported.module["main"], "output")
 
 
 def test_the_same_file_gives_the_same_module(digits: Path) -> None:
@@ -105,7 +105,7 @@ def test_states_are_parameters_of_main(shared_model: Shared) -> None:
     main = imported.module["main"]
     states = [str(s) for s in main.attrs["npu.states"]]
     assert [p.name for p in main.params][1:] == states
-    assert [(s.name, s.zero_point) for s in quantised(main, "state")] == [
+    assert [(s.name, s.zero_point) for s in quantised_tensors(main, "state")] == [
         ("tfl.pseudo_qconst", 0), ("tfl.pseudo_qconst1", 0)]  # fmt: skip
     assert [p.ty.dtype for p in main.params] == ["int8", "int8", "int16"]
 
@@ -114,7 +114,7 @@ def test_states_of_host_operators_too(shared_model: Shared) -> None:
     imported = import_tflite(shared_model("keyword_scrambled_8bit"))
     main = imported.module["main"]
     assert len(main.attrs["npu.states"]) == 7
-    assert [s.zero_point for s in quantised(main, "state")] == [-50, -13, 25, -1, 37, 10, -10]
+    assert [s.zero_point for s in quantised_tensors(main, "state")] == [-50, -13, 25, -1, 37, 10, -10]
     kinds = _kinds(imported)
     assert kinds.count("npu") == 6
     assert kinds[-1] == "quantize"
@@ -153,7 +153,7 @@ def test_several_inputs_and_outputs() -> None:
     b.operator("SUB", [s, w], [d], "SubOptions")
     imported = import_tflite(b.made([x, w], [s, d]).finish())
     main = imported.module["main"]
-    assert [q.scale for q in quantised(main, "output")] == [0.75, 0.75]
+    assert [q.scale for q in quantised_tensors(main, "output")] == [0.75, 0.75]
     assert len(main.params) == 2
     assert len(main.ret_ty.fields) == 2
     assert _kinds(imported) == ["npu"]

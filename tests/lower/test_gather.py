@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.relax.partition import offloaded, partition_for_ethosu
+from npu_memplan.ethosu.relax.partition import npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference, operations_of
 from tests.support.random_values import random_scale, random_zero
@@ -116,4 +116,4 @@ STAY = {
 def test_other_moves_stay_on_the_host(label: str) -> None:
     moves, shape, dtype = STAY[label]
     model = chain(np.random.default_rng(3), shape, moves, dtype).finish()
-    assert not offloaded(partition_for_ethosu(import_relax(model), "ethos-u55-256"))
+    assert not npu_functions(partition_for_ethosu(import_relax(model), "ethos-u55-256"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.graph_rewrites import forms, im2col
+from npu_memplan.ethosu.graph_rewrites import im2col, split_forms
 from npu_memplan.ethosu.layers.matrix import Conv
 from npu_memplan.ethosu.lower.layer import LayerGraph
 from npu_memplan.ethosu.lower.operands import LayerTensor, Padding
@@ -91,7 +91,7 @@ def test_every_form_gives_the_same(name: str) -> None:
     (conv,) = graph.layers
     assert isinstance(conv, Conv)
     expected = results(graph)
-    found = list(forms(conv, graph.tensors))
+    found = list(split_forms(conv, graph.tensors))
     for layers, tensors in found:
         assert [layer.source for layer in layers] == ["y", "y"]
         again = results(replace(graph, layers=layers, tensors=tensors))
@@ -119,7 +119,7 @@ def kernels(lowered: Lowered) -> int:
 def cycles(lowered: Lowered) -> int:
     """Of the kernels one after the other, with weights where the maps are."""
     program, memory_map = lowered.program, default_memory_map(lowered.program.accelerator)
-    kernels = (operation.placed(lambda _: (1, 0)) for operation in program.operations)
+    kernels = (operation.place(lambda _: (1, 0)) for operation in program.operations)
     return sum(cycles_in_a_row(kernel, program.accelerator, memory_map) for kernel in kernels)
 
 

@@ -14,7 +14,7 @@ from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
-from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
+from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.decode import Marker
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
@@ -175,7 +175,7 @@ def test_constant_indices_of_several_dimensions() -> None:
 )
 def test_what_the_host_does(model: ModelBuilder, npu: str, reason: str) -> None:
     module = partition_for_ethosu(import_relax(model.finish()), npu)
-    assert not offloaded(module)
+    assert not npu_functions(module)
     assert [operator.reason for operator in host_operators(module)] == [reason]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
-from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
+from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.recurrent_models import lstm_layer as layer
 from tests.support.relax_import import import_relax
@@ -69,7 +69,7 @@ def test_equals_the_reference_on_every_npu(npu: str) -> None:
 
 def test_what_stays_on_the_host_says_why() -> None:
     module = partition_for_ethosu(import_relax(lstm(hidden_scale=0.009)))
-    assert not offloaded(module)
+    assert not npu_functions(module)
     (left,) = host_operators(module)
     assert left.reason == "its hidden state and its output have different scales"
 
@@ -79,7 +79,7 @@ def test_the_hidden_state_is_copied_once() -> None:
     graph = only_graph(partition_for_ethosu(import_relax(lstm())))
     program = lower(graph, accelerator("ethos-u55-256")).program
     hidden = [b.name for b in program.buffers if b.dtype == "int8" and b.role.value == "state"]
-    touched = [i for i in range(len(program.operations)) if any(n in hidden for n, _ in program.touched(i))]
+    touched = [i for i in range(len(program.operations)) if any(n in hidden for n, _ in program.buffers_of(i))]
     assert len(touched) == 2  # the product of the first step, and the copy at the end
 
 

@@ -221,19 +221,19 @@ def test_views_fold_only_what_strides_can_express() -> None:
     part = dense.box((0, 1, 0, 0), (2, 2, 4, 5))
     assert part is not None
     assert part.hwc() is None  # two batches of two rows are not evenly apart
-    assert part.reshaped((80,)) is None
-    assert dense.reshaped((120,)) is not None
+    assert part.reshape((80,)) is None
+    assert dense.reshape((120,)) is not None
     assert dense.box((0, 0, 0, 0), (2, 3, 4, 2), (1, 1, 1, 2)) is None
 
 
 def test_the_split_cases_are_functions_of_views() -> None:
     from npu_memplan.ethosu.relax.lowering import build_graph
-    from npu_memplan.ethosu.relax.partition import offloaded, partition_for_ethosu
+    from npu_memplan.ethosu.relax.partition import npu_functions, partition_for_ethosu
     from tests.support.relax_import import import_relax
 
     (case,) = (c for c in all_cases() if c.name == "split_axis3_3")
     module = partition_for_ethosu(import_relax(case.build()))
-    for function in offloaded(module).values():
+    for function in npu_functions(module).values():
         assert [type(layer) for layer in build_graph(function, "part").layers] == [Slice]
 
 

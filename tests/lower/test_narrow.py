@@ -82,7 +82,7 @@ def kernels(made: Case, npu: str) -> list[tuple[int, int, int]]:
     for index, operation in enumerate(program.operations):
         assert operation.op in (Op.CONV, Op.POOL)
         placed = program.at_zero(index)
-        ifm, kernel = FeatureMap.ifm(placed), Kernel.of(placed)
+        ifm, kernel = FeatureMap.ifm(placed), Kernel.from_registers(placed)
         found.append((ifm.width, ifm.depth, kernel.height * kernel.width))
     return found
 

@@ -52,7 +52,7 @@ def lowered(shape: tuple[int, ...], for_cycles: bool) -> Lowered:
 
 def cycles(made: Lowered) -> int:
     memory_map, roles = default_memory_map(NPU), {buffer.name: buffer.role for buffer in made.program.buffers}
-    placed = (operation.placed(lambda name: place_of(roles[name], memory_map)) for operation in made.program.operations)
+    placed = (operation.place(lambda name: place_of(roles[name], memory_map)) for operation in made.program.operations)
     return sum(cycles_in_a_row(operation, NPU, memory_map) for operation in placed)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.layers.movement import Box, Move, batch_and_space, depth_and_space, picked
-from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
+from npu_memplan.ethosu.layers.movement import Box, Move, batch_and_space, depth_and_space, pick_moves
+from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from tests.support.relax_import import import_relax
 from tests.support.tflite_builder import ModelBuilder
 
@@ -39,17 +39,17 @@ def test_picked_axes(seed: int) -> None:
     places = [rng.integers(0, n, rng.integers(1, 12)) for n in shape]
     if seed % 2:
         places = [np.sort(axis) for axis in places]
-    moves = list(picked([[int(place) for place in axis] for axis in places]))
+    moves = list(pick_moves([[int(place) for place in axis] for axis in places]))
     values = _numbers(shape)
     assert (moved(moves, values, tuple(map(len, places))) == values[np.ix_(*places)]).all()
     assert all(box.step[-1] == 1 for move in moves for box in move)
 
 
 def test_runs_are_as_few_as_tiles_and_mirrors_need() -> None:
-    assert len(list(picked([[0], [*range(5)] * 3, [*range(4)] * 2, [*range(9)]]))) == 6
-    assert len(list(picked([[0], [1, 0, 1, 2, 3, 2], [*range(4)], [*range(9)]]))) == 3
-    assert len(list(picked([[0], [0, 2, 4, 6], [*range(4)], [*range(9)]]))) == 1
-    assert len(list(picked([[0], [*range(4)], [*range(4)], [0, 2, 4, 6]]))) == 4  # nothing steps through channels
+    assert len(list(pick_moves([[0], [*range(5)] * 3, [*range(4)] * 2, [*range(9)]]))) == 6
+    assert len(list(pick_moves([[0], [1, 0, 1, 2, 3, 2], [*range(4)], [*range(9)]]))) == 3
+    assert len(list(pick_moves([[0], [0, 2, 4, 6], [*range(4)], [*range(9)]]))) == 1
+    assert len(list(pick_moves([[0], [*range(4)], [*range(4)], [0, 2, 4, 6]]))) == 4  # nothing steps through channels
 
 
 @pytest.mark.parametrize(("block", "packed"), [(2, (2, 3, 5, 12)), (3, (1, 2, 2, 9)), (1, (1, 2, 3, 4))])
@@ -88,5 +88,5 @@ def test_many_copies_stay_on_the_host(count: int, fits: bool, npu: str) -> None:
     b.operator("TILE", [x, times], [y], "TileOptions", 2)
     module = partition_for_ethosu(import_relax(b.made([x], [y]).finish()), npu)
     reasons = [operator.reason for operator in host_operators(module)]
-    assert bool(offloaded(module)) == fits
+    assert bool(npu_functions(module)) == fits
     assert reasons == ([] if fits else ["it takes 65 copies; at most 64 pay on the NPU"])

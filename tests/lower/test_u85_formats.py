@@ -31,4 +31,4 @@ def test_pruned_convolutions_are_exact_and_sparse(kind: str, npu: str) -> None:
     equals_reference(case, npu, 3)
     graph = only_graph(partition_for_ethosu(import_relax(case.build()), npu))
     (operation,) = lower(graph, accelerator(npu)).program.operations
-    assert is_sparse(operation.placed(lambda _: (0, 0))) or kind == "1x1"  # whose maps take longer on a large NPU
+    assert is_sparse(operation.place(lambda _: (0, 0))) or kind == "1x1"  # whose maps take longer on a large NPU

@@ -15,7 +15,7 @@ import tvm
 from npu_memplan.errors import RefusalError
 from npu_memplan.files.folders import scratch_folder, staged_directory
 from npu_memplan.files.paths import write_whole
-from npu_memplan.frontend.errors import imported
+from npu_memplan.frontend.errors import run_importer
 from npu_memplan.process.ending import lacks_memory, raise_outside_cause, requested_end, signals_as_exceptions
 from npu_memplan.process.incidents import Attempts, contained, gathering, report_phase
 
@@ -55,7 +55,7 @@ def attempts(number: int) -> None:
 
 
 def imports(number: int) -> None:
-    imported("TFLite", "m.tflite", lambda: lose_signal(number))
+    run_importer("TFLite", "m.tflite", lambda: lose_signal(number))
 
 
 def goes_on(number: int) -> None:

@@ -22,7 +22,7 @@ from npu_memplan.ethosu.layers.softmax import Softmax
 from npu_memplan.ethosu.reading.patterns import host_call
 from npu_memplan.ethosu.reading.reader import bindings_of
 from npu_memplan.ethosu.relax import partition
-from npu_memplan.ethosu.relax.partition import offloaded
+from npu_memplan.ethosu.relax.partition import npu_functions
 from npu_memplan.vocabulary import is_npu
 from tests.support.on_model import only_graph
 from tests.support.relax_import import import_relax
@@ -108,7 +108,7 @@ def test_operators_of_the_source_are_listed_with_their_reasons() -> None:
 def composites(module: Any) -> list[tuple[list[str], int, int]]:
     """Of each function of the NPU the names of its composites in order, and how many parameters and results it has."""
     found = []
-    for function in offloaded(module).values():
+    for function in npu_functions(module).values():
         names = [str(b.value.attrs["Composite"]) for b in bindings_of(function) if isinstance(b.value, relax.Function)]
         result = function.ret_ty
         results = len(result.fields) if isinstance(result, relax.TupleType) else 1
@@ -170,4 +170,4 @@ def test_functions_do_not_wait_for_each_other() -> None:
     for binding in bindings_of(partitioned["main"]):
         assert set(relax.analysis.free_vars(binding.value)) <= known
         known.add(binding.var)
-    assert len(offloaded(partitioned)) >= 3
+    assert len(npu_functions(partitioned)) >= 3

@@ -12,7 +12,7 @@ import numpy as np
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import FEW_BYTES, LoweringTarget, lower
-from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
+from npu_memplan.ethosu.relax.partition import host_operators, npu_functions, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax
@@ -44,5 +44,5 @@ def stays_on_the_host(name: str, reasons: Mapping[str, str]) -> None:
     """Nothing of the case is on the NPU, and `reasons[name]` is in what is said about it."""
     (case,) = (c for c in all_cases() if c.name == name)
     module = partition_for_ethosu(import_relax(case.build()))
-    assert not offloaded(module)
+    assert not npu_functions(module)
     assert any(reasons[name] in o.reason for o in host_operators(module)), host_operators(module)

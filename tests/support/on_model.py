@@ -83,9 +83,9 @@ def random_inputs(graph: LayerGraph, seed: int = 0) -> dict[str, np.ndarray]:
 def only_graph(partitioned: Any) -> LayerGraph:
     """The graph of a module that is one function for the NPU."""
     from npu_memplan.ethosu.relax.lowering import build_graph
-    from npu_memplan.ethosu.relax.partition import offloaded
+    from npu_memplan.ethosu.relax.partition import npu_functions
 
-    (function,) = offloaded(partitioned).values()
+    (function,) = npu_functions(partitioned).values()
     return build_graph(function, "npu")
 
 

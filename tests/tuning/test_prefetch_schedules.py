@@ -181,7 +181,7 @@ def matrices(program: NpuProgram, data: bytes) -> list[NDArray[np.int16]]:
     found = []
     for index, operation in enumerate(program.operations):
         if operation.op is Op.CONV:
-            registers, kernel = operation.registers, Kernel.of(program.at_zero(index))
+            registers, kernel = operation.registers, Kernel.from_registers(program.at_zero(index))
             order = WeightOrder(
                 (kernel.height - 1) // kernel.dilation_y + 1, (kernel.width - 1) // kernel.dilation_x + 1,
                 kernel.dilation_y, kernel.dilation_x, registers[Register.IFM_DEPTH_M1] + 1,

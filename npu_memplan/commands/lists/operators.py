@@ -29,10 +29,10 @@ def command(model: Path | None, as_json: bool) -> None:
         return
     from ...frontend.tflite.description import needs
     from ...models.flatbuffer import read_file
-    from ...models.folding import folded
+    from ...models.folding import fold_constants
     from ...models.tflite import read_network
 
-    found = needs(read_network(folded(read_file(model), model.name), model.name))
+    found = needs(read_network(fold_constants(read_file(model), model.name), model.name))
     if as_json:
         click.echo(json.dumps({"model": model.name, "operators": [_document(need) for need in found]}))
     else:

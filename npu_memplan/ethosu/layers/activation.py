@@ -16,7 +16,7 @@ import numpy as np
 
 from ...fixed_point import divide_scales, multiply_by_quantised
 from ..lower import tables
-from ..lower.emit import Builder, EmitContext, reshaped
+from ..lower.emit import Builder, EmitContext, reshape_operand
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import INT16, Arithmetic, LayerTensor, Operand, Output, Window
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
@@ -107,9 +107,9 @@ def _parse(name: str, make: _Maker, reader: Reader, root: Any) -> Match:
     if source[0].dtype == "int16":
         if name not in _FUNCTIONS:
             raise RejectedError("its tensors are int16; the NPU's tables are for 8 bits")
-        return Match.of(Squash(name, ("0",), "out", _FUNCTIONS[name]), out, source)
+        return Match.for_layer(Squash(name, ("0",), "out", _FUNCTIONS[name]), out, source)
     table = tuple(min(max(v, low), high) for v in make(reader, source[0], out, call))
-    return Match.of(Lookup(name, ("0",), "out", table), out, source)
+    return Match.for_layer(Lookup(name, ("0",), "out", table), out, source)
 
 
 def _composite(kind: str, make: _Maker, operator: str | None = None) -> Composite:
@@ -121,7 +121,7 @@ def _parse_table(reader: Reader, root: Any) -> Match:
     """Host code that looks 8-bit values up in a constant."""
     call = DescribedCall(reader, root)
     layer = Lookup("table", ("0",), "out", tuple(int(v) for v in call.constant("table")))
-    return Match.of(layer, call.output(), call.activation("input", "0"))
+    return Match.for_layer(layer, call.output(), call.activation("input", "0"))
 
 
 def _leaky(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
@@ -130,12 +130,12 @@ def _leaky(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
 
 def _hard_swish_patterns() -> Iterator[p.Pattern]:
     stored = p.anything()  # normalised graphs dequantise it once for each use
-    gate = p.clipped(p.op("add", p.dequantized(stored), p.constant()))
-    yield p.quantized(p.op("divide", p.op("multiply", p.dequantized(stored), gate), p.constant()))
+    gate = p.clip(p.op("add", p.dequantize(stored), p.constant()))
+    yield p.quantize(p.op("divide", p.op("multiply", p.dequantize(stored), gate), p.constant()))
 
 
 def _hard_swish(reader: Reader, root: Any) -> Match:
-    out, real, _ = reader.quantised(root)
+    out, real, _ = reader.read_quantised(root)
     divide = reader.need(real, "divide")
     multiply = reader.need(divide.args[0], "multiply")
     gate = reader.need(multiply.args[1], "clip")
@@ -145,7 +145,7 @@ def _hard_swish(reader: Reader, root: Any) -> Match:
         raise RejectedError(f"its constants {constants} are not those of a hard swish")
     source = reader.activation(multiply.args[0], "0")
     layer = Lookup("hard_swish", ("0",), "out", tables.hard_swish(source[0], out, reader.arithmetic))
-    return Match.of(layer, out, source)
+    return Match.for_layer(layer, out, source)
 
 
 ACTIVATION_RECORD = Record(
@@ -203,7 +203,7 @@ def _parse_leaky_relu(reader: Reader, root: Any) -> Match:
     call, out, _, (source,) = reader.of_real(root, "nn.leakyrelu")
     if source[0].dtype != "int16":
         raise RejectedError("it is of 8 bits, which go by a table")
-    return Match.of(LeakyRelu("leaky_relu", ("0",), "out", float(call.attrs.alpha)), out, source)
+    return Match.for_layer(LeakyRelu("leaky_relu", ("0",), "out", float(call.attrs.alpha)), out, source)
 
 
 LEAKY_RELU_RECORD = Record(
@@ -282,13 +282,13 @@ class Prelu(Layer):
         both = builder.temporary(f"{self.output}_parts", (height, width, 2 * depth), ofm.dtype, ofm.zero_point)
         halves = [both.view.box((0, 0, first), ofm.view.shape) for first in (0, depth)]
         positive, sloped = (replace(both, view=half) for half in halves if half is not None)
-        return positive, sloped, reshaped(both, (height, 2 * width, depth))
+        return positive, sloped, reshape_operand(both, (height, 2 * width, depth))
 
 
 def _parse_prelu(reader: Reader, root: Any) -> Match:
     call = DescribedCall(reader, root)
     inputs = call.activation("input", "0"), call.operand("alpha", "1")
-    return Match.of(Prelu("prelu", ("0", "1"), "out"), call.output(), *inputs)
+    return Match.for_layer(Prelu("prelu", ("0", "1"), "out"), call.output(), *inputs)
 
 
 PRELU_RECORD = Record((Prelu,), (Composite("prelu", host_call, _parse_prelu),))
@@ -313,7 +313,7 @@ class Requantize(Layer):
         if self.other_type and self.output not in context.storage.copies:
             return
         if self.stated is None:
-            output = context.rescaled(self.inputs[0], self.output, self.clamp)
+            output = context.rescale_output(self.inputs[0], self.output, self.clamp)
         else:
             output = context.output(self.clamp, self.stated)
         ifm, ofm = context.operand(self.inputs[0]), context.operand(self.output)
@@ -321,21 +321,21 @@ class Requantize(Layer):
 
 
 def _patterns() -> Iterator[p.Pattern]:
-    yield from p.finished(p.dequantized(p.anything()))
+    yield from p.result_patterns(p.dequantize(p.anything()))
 
 
 def _parse_requantize(reader: Reader, root: Any) -> Match:
-    out, real, clamp = reader.quantised(root)
+    out, real, clamp = reader.read_quantised(root)
     source = reader.activation(real, "0")
     if source[1] is None:
         raise RejectedError("it only changes a constant")
     stated = _scale_of_litert(source[0], out) if _is_litert_activation(reader, root, out) else None
-    return Match.of(Requantize("requantize", ("0",), "out", clamp, stated), out, source)
+    return Match.for_layer(Requantize("requantize", ("0",), "out", clamp, stated), out, source)
 
 
 def _is_litert_activation(reader: Reader, root: Any, out: LayerTensor) -> bool:
     """Whether LiteRT has the reference: of limits other than RELU's, and of RELU of uint8."""
-    result, _ = reader.clipped(root, "quantize")
+    result, _ = reader.read_clipped(root, "quantize")
     limited = reader.call(root, "clip") is not None or reader.call(result.args[0], "clip") is not None
     rectified = reader.call(result.args[0], "nn.relu") is not None
     return reader.arithmetic is Arithmetic.TFLITE and (limited or (rectified and out.dtype == "uint8"))

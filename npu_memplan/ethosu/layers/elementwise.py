@@ -34,7 +34,7 @@ class Abs(Layer):
     traits: ClassVar[StorageTraits] = StorageTraits()
 
     def emit(self, context: EmitContext) -> None:
-        output = context.rescaled(self.inputs[0], self.output, self.clamp)
+        output = context.rescale_output(self.inputs[0], self.output, self.clamp)
         ifm, ofm = context.operand(self.inputs[0]), context.operand(self.output)
         context.builder.elementwise(ElementwiseMode.ABS, ifm, None, ofm, output)
 
@@ -122,12 +122,12 @@ class Binary(OfTwo):
 
 def _absolute(reader: Reader, root: Any) -> Match:
     _, out, clamp, inputs = reader.of_real(root, "abs")
-    return Match.of(Abs("abs", ("0",), "out", clamp), out, *inputs)
+    return Match.for_layer(Abs("abs", ("0",), "out", clamp), out, *inputs)
 
 
 def _parse(name: str, mode: ElementwiseMode, reader: Reader, root: Any) -> Match:
     _, out, clamp, inputs = reader.of_real(root, name, 2)
-    return Match.of(Binary(name, ("0", "1"), "out", clamp, mode), out, *inputs)
+    return Match.for_layer(Binary(name, ("0", "1"), "out", clamp, mode), out, *inputs)
 
 
 def _composite(name: str, mode: ElementwiseMode) -> Composite:
@@ -202,17 +202,17 @@ class SquaredDifference(OfTwo):
 
 
 def _squared_difference_patterns() -> Iterator[p.Pattern]:
-    difference = p.op("subtract", p.dequantized(p.anything()), p.dequantized(p.anything()))
-    yield from p.finished(p.op("multiply", difference, difference))
+    difference = p.op("subtract", p.dequantize(p.anything()), p.dequantize(p.anything()))
+    yield from p.result_patterns(p.op("multiply", difference, difference))
 
 
 def _parse_squared_difference(reader: Reader, root: Any) -> Match:
     if reader.arithmetic is Arithmetic.REAL:
         raise RejectedError("the NPU's operands have too few bits for a squared difference that is rounded once")
-    out, real, clamp = reader.quantised(root)
+    out, real, clamp = reader.read_quantised(root)
     call = reader.need(reader.need(real, "multiply").args[0], "subtract")
     inputs = (reader.activation(call.args[i], str(i)) for i in range(2))
-    return Match.of(SquaredDifference("squared_difference", ("0", "1"), "out", clamp), out, *inputs)
+    return Match.for_layer(SquaredDifference("squared_difference", ("0", "1"), "out", clamp), out, *inputs)
 
 
 SQUARED_DIFFERENCE_RECORD = Record(
@@ -229,7 +229,7 @@ def four(shape: Shape) -> Shape:
     return (1,) * (4 - len(shape)) + shape
 
 
-def joined(first: Shape, second: Shape) -> Shape:
+def broadcast_shape(first: Shape, second: Shape) -> Shape:
     """The shape of both; none where neither has it."""
     made = tuple(max(pair) for pair in zip(first, second, strict=True))
     fit = all(n in (1, m) for shape in (first, second) for n, m in zip(shape, made, strict=True))
@@ -241,7 +241,7 @@ def unfit(shapes: Sequence[Shape], joins: Sequence[tuple[Shape, Shape]]) -> str 
     whole = shapes[-1]
     if not folds(shapes) and whole[0] > _MOST_IMAGES:
         return f"it broadcasts parts of {whole[0]} images; at most {_MOST_IMAGES} pay on the NPU"
-    if not all(a and b and joined(a, b) for a, b in joins) or joined(*joins[-1]) != whole:
+    if not all(a and b and broadcast_shape(a, b) for a, b in joins) or broadcast_shape(*joins[-1]) != whole:
         stated = ", ".join(str(list(shape)) for shape in shapes[:-1])
         return f"its operands, {stated}, would have to be broadcast to {list(whole)} two at a time"
     return None
@@ -270,17 +270,17 @@ def combine(context: EmitContext, mode: ElementwiseMode, first: Operand, second:
     context.builder.elementwise(mode, ifm, ifm2, made, Output((int(info.min), int(info.max)), UNITY), swap=swap)
 
 
-def combined(
+def combine_new(
     context: EmitContext, mode: ElementwiseMode, first: Operand, second: Operand, name: str, dtype: str
 ) -> Operand:
     """The same into a map of its own."""
-    made = context.builder.temporary(name, joined(first.view.shape, second.view.shape), dtype)
+    made = context.builder.temporary(name, broadcast_shape(first.view.shape, second.view.shape), dtype)
     combine(context, mode, first, second, made)
     return made
 
 
 def _dense(view: TensorView, shape: Shape) -> TensorView:
-    found = view.reshaped(shape)
+    found = view.reshape(shape)
     if found is None:
         raise LoweringError(f"the bytes of {view} are not dense: they cannot be read as {shape}")
     return found
@@ -322,7 +322,7 @@ class ComparedMaps(Layer):
             if self.numbers is not None:
                 pairs = zip(operands, self.numbers, strict=True)
                 operands = [_looked_up(context, operand, numbers, self.output) for operand, numbers in pairs]
-            mask = combined(context, self.mode, operands[0], operands[1], f"{self.output}_mask", "int8")
+            mask = combine_new(context, self.mode, operands[0], operands[1], f"{self.output}_mask", "int8")
             combine(context, ElementwiseMode.AND, mask, context.builder.scalar(1, "int8"), Operand(made, "int8"))
 
 
@@ -335,7 +335,7 @@ def _looked_up(context: EmitContext, operand: Operand, numbers: Numbers, name: s
     return made
 
 
-def compared(numbers: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers] | None:
+def comparison_tables(numbers: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers] | None:
     """None where stored values are in the order of these numbers, and as different."""
     return None if numbers[0] == numbers[1] and (np.diff(numbers[0]) > 0).all() else numbers
 
@@ -353,7 +353,7 @@ _MODES = {  # the mode, and whether the operands change places
 
 
 def _patterns(name: str) -> Iterator[p.Pattern]:
-    yield p.op(name, p.dequantized(p.anything()), p.dequantized(p.anything()))
+    yield p.op(name, p.dequantize(p.anything()), p.dequantize(p.anything()))
 
 
 def _parse_comparison(name: str, reader: Reader, root: Any) -> Match:
@@ -367,8 +367,8 @@ def _parse_comparison(name: str, reader: Reader, root: Any) -> Match:
             raise RejectedError("it compares real numbers of two scales or zero points")
         numbers = None
     else:
-        numbers = compared((_numbers(first), _numbers(second)))
-    return Match.of(ComparedMaps(name, ("0", "1"), "out", mode, numbers), plain(call, "out"), *inputs)
+        numbers = comparison_tables((_numbers(first), _numbers(second)))
+    return Match.for_layer(ComparedMaps(name, ("0", "1"), "out", mode, numbers), plain(call, "out"), *inputs)
 
 
 def _numbers(tensor: LayerTensor) -> Numbers:
@@ -401,7 +401,10 @@ class Select(Layer):
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         flags, yes, no, whole = self._shapes((*inputs, output))
-        return unfit((flags, yes, no, whole), ((flags, yes), (flags, no), (joined(flags, yes), joined(flags, no))))
+        return unfit(
+            (flags, yes, no, whole),
+            ((flags, yes), (flags, no), (broadcast_shape(flags, yes), broadcast_shape(flags, no))),
+        )
 
     def emit(self, context: EmitContext) -> None:
         """A mask of the flags, what it leaves of either, and both together."""
@@ -410,9 +413,9 @@ class Select(Layer):
         dtype = "int16" if tensors[-1].element_bytes == 2 else "int8"
         for flags, yes, no, made in images(context, names, self._shapes(tensors)):
             zero, label = context.builder.scalar(0, "int8"), f"{self.output}_"
-            mask = combined(context, ElementwiseMode.CMP_NE, Operand(flags, "int8"), zero, f"{label}mask", dtype)
-            chosen = combined(context, ElementwiseMode.AND, Operand(yes, dtype), mask, f"{label}chosen", dtype)
-            other = combined(context, ElementwiseMode.AND_NOT, Operand(no, dtype), mask, f"{label}other", dtype)
+            mask = combine_new(context, ElementwiseMode.CMP_NE, Operand(flags, "int8"), zero, f"{label}mask", dtype)
+            chosen = combine_new(context, ElementwiseMode.AND, Operand(yes, dtype), mask, f"{label}chosen", dtype)
+            other = combine_new(context, ElementwiseMode.AND_NOT, Operand(no, dtype), mask, f"{label}other", dtype)
             combine(context, ElementwiseMode.OR, chosen, other, Operand(made, dtype))
 
     def _shapes(self, tensors: tuple[LayerTensor, ...]) -> list[Shape]:
@@ -428,7 +431,7 @@ def _parse_select(reader: Reader, root: Any) -> Match:
     names = ("condition", "first", "second" if call.has("second") else "first")  # a tensor twice is one parameter
     inputs = (call.operand(name, str(place)) for place, name in enumerate(names))
     layer = Select("select", ("0", "1", "2"), "out", bool(call.layer["by_row"]))
-    return Match.of(layer, call.output(), *inputs)
+    return Match.for_layer(layer, call.output(), *inputs)
 
 
 SELECT_RECORD = Record((Select,), (Composite("select", host_call, _parse_select),))

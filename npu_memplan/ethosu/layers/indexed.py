@@ -38,7 +38,7 @@ class TakenRows(Layer):
     only_u85: ClassVar[str] = "its indices are computed, which only Ethos-U85 follows"
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        taken = _Taken.of(self, *(tensor.shape for tensor in inputs))
+        taken = _Taken.for_layer(self, *(tensor.shape for tensor in inputs))
         transfers = len(taken.transfers(inputs[1].element_bytes))
         if transfers > _MOST_TRANSFERS:
             return f"it takes {transfers} transfers; at most {_MOST_TRANSFERS} pay on the NPU"
@@ -49,7 +49,7 @@ class TakenRows(Layer):
     def emit(self, context: EmitContext) -> None:
         data, indices = (context.tensors[name] for name in self.inputs)
         source, chosen, made = _dense(context, (*self.inputs, self.output))
-        taken = _Taken.of(self, data.shape, indices.shape)
+        taken = _Taken.for_layer(self, data.shape, indices.shape)
         taken.emit(context.builder, data.element_bytes, source, (chosen, indices.element_bytes), made)
 
 
@@ -81,11 +81,11 @@ class TakenSlices(Layer):
             if self.depth == 1:
                 size = indices.element_bytes
             else:
-                chosen = self._joined(builder, chosen, indices.element_bytes, count, steps)
+                chosen = self._flat_places(builder, chosen, indices.element_bytes, count, steps)
         taken = _Taken(1, 1, math.prod(extents), inner, count)
         taken.emit(builder, data.element_bytes, source, (chosen, size), made)
 
-    def _joined(self, builder: Builder, places: TensorView, size: int, count: int, steps: list[int]) -> TensorView:
+    def _flat_places(self, builder: Builder, places: TensorView, size: int, count: int, steps: list[int]) -> TensorView:
         """The places times what a step along each axis is worth, summed; numbers of 64 bits have nothing above 32."""
         words = size // INDEX_BYTES
         factors = np.zeros((1, 1, self.depth * words), np.int32)
@@ -138,7 +138,7 @@ def _dense(context: EmitContext, names: tuple[str, ...]) -> list[TensorView]:
     return views
 
 
-def _moved(view: TensorView, count: int) -> TensorView:
+def _advance_view(view: TensorView, count: int) -> TensorView:
     return replace(view, offset=view.offset + count)
 
 
@@ -166,7 +166,7 @@ class _Taken:
     count: int
 
     @staticmethod
-    def of(layer: TakenRows, data: tuple[int, ...], indices: tuple[int, ...]) -> _Taken:
+    def for_layer(layer: TakenRows, data: tuple[int, ...], indices: tuple[int, ...]) -> _Taken:
         parts = data[: layer.shared], data[layer.shared : layer.axis], data[layer.axis + 1 :]
         images, outer, inner = (math.prod(part) for part in parts)
         return _Taken(images, outer, data[layer.axis], inner, math.prod(indices[layer.shared :]))
@@ -184,9 +184,9 @@ class _Taken:
         for transfer in self.transfers(index_bytes):
             move_rows(
                 builder,
-                Rows(_moved(source, transfer.source * row), row, transfer.source_plane * row),
-                (_moved(chosen, transfer.index * index_bytes), self.extent, index_bytes),
-                Rows(_moved(made, transfer.made * row), row, transfer.made_plane * row),
+                Rows(_advance_view(source, transfer.source * row), row, transfer.source_plane * row),
+                (_advance_view(chosen, transfer.index * index_bytes), self.extent, index_bytes),
+                Rows(_advance_view(made, transfer.made * row), row, transfer.made_plane * row),
                 (transfer.planes, transfer.rows),
             )
 
@@ -214,8 +214,8 @@ class _Taken:
 def _parse(reader: Reader, root: Any) -> Match:
     call = DescribedCall(reader, root)
     axis, shared = int(call.layer["axis"]), int(call.layer["shared"])
-    data, indices = call.operand("input", "0"), _within(call.operand("indices", "1"), call, axis)
-    return Match.of(TakenRows("gather", ("0", "1"), "out", axis, shared), call.output(), data, indices)
+    data, indices = call.operand("input", "0"), _clamp_indices(call.operand("indices", "1"), call, axis)
+    return Match.for_layer(TakenRows("gather", ("0", "1"), "out", axis, shared), call.output(), data, indices)
 
 
 def _parse_slices(reader: Reader, root: Any) -> Match:
@@ -225,10 +225,10 @@ def _parse_slices(reader: Reader, root: Any) -> Match:
         most = np.array(data[0].shape[: indices.shape[-1]]) - 1
         indices = replace(indices, data=np.clip(indices.data, 0, most))
     layer = TakenSlices("gather_nd", ("0", "1"), "out", int(call.layer["depth"]))
-    return Match.of(layer, call.output(), data, (indices, variable))
+    return Match.for_layer(layer, call.output(), data, (indices, variable))
 
 
-def _within(indices: Input, call: DescribedCall, axis: int) -> Input:
+def _clamp_indices(indices: Input, call: DescribedCall, axis: int) -> Input:
     """Constant indices as the host's code reads them: one outside of the axis is the nearest place's."""
     tensor, variable = indices
     if tensor.data is None:

@@ -107,7 +107,7 @@ class _Steps:
 
     def _step(self, time: int, before: Operand) -> Operand:
         """One step; `before` is the hidden state it starts from, the result the one it leaves."""
-        now, after, cell = self._at(self._data, time), self._at(self._output, time), self._cell
+        now, after, cell = self._step_operand(self._data, time), self._step_operand(self._output, time), self._cell
         entry, forget, exit_, candidate = self._gates(now, before)
         self._multiply(entry, candidate, entry, _FUNCTION_SCALE * _FUNCTION_SCALE / self._cell_scale)
         self._multiply(forget, cell, cell, _FUNCTION_SCALE)
@@ -143,7 +143,7 @@ class _Steps:
     ) -> None:
         """Weighted sums in units of the gates; `weights` [gate, units, depth], one of the `scales` for each gate."""
         depth = weights.shape[-1]
-        self._builder.weighted(
+        self._builder.convolve(
             source,
             target,
             Window(),
@@ -170,7 +170,7 @@ class _Steps:
 
     # ------------------------------------------------------------------ maps
 
-    def _at(self, tensor: LayerTensor, time: int) -> Operand:
+    def _step_operand(self, tensor: LayerTensor, time: int) -> Operand:
         """One step of the input or output."""
         begin = (time, 0, 0) if self._layer.time_major else (0, time, 0)
         view = self._context.view(tensor.name).box(begin, (*self._rows, tensor.shape[-1]))
@@ -178,7 +178,7 @@ class _Steps:
         return Operand(view, tensor.dtype, tensor.zero_point)
 
     def _state(self, tensor: LayerTensor) -> Operand:
-        view = self._context.view(tensor.name).reshaped((*self._rows, self._units))
+        view = self._context.view(tensor.name).reshape((*self._rows, self._units))
         assert view is not None  # parameters are dense
         return Operand(view, tensor.dtype, tensor.zero_point)
 
@@ -219,7 +219,7 @@ def _parse(reader: Reader, root: Any) -> Match:
         cell_clamp=(-clip, clip) if clip > 0 else (-(1 << 15), (1 << 15) - 1),
         time_major=bool(call.layer["time_major"]),
     )
-    return Match.of(layer, call.output(), *inputs)
+    return Match.for_layer(layer, call.output(), *inputs)
 
 
 RECORD = Record((SequenceLstm,), (Composite("sequence_lstm", host_call, _parse),))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arch import Architecture, Language
-from ..lower.emit import Builder, EmitContext, exact_window, reshaped
+from ..lower.emit import Builder, EmitContext, exact_window, reshape_operand
 from ..lower.emit_u85 import multiply_maps, permute
 from ..lower.languages import overflow_reason
 from ..lower.layer import Layer, Limits, StorageTraits
@@ -90,32 +90,32 @@ class Weighted(Layer):
             scales = [rounded_once(s) for s in scales]
             output = replace(output, rounding=Rounding.NATURAL)
         scales = self.stated or scales
-        builder.weighted(sums.ifm, ofm, sums.window, output, sums.weights, self.bias, scales, depthwise=depthwise)
+        builder.convolve(sums.ifm, ofm, sums.window, output, sums.weights, self.bias, scales, depthwise=depthwise)
 
 
 # ---------------------------------------------------------------------- in Relax
 
 
-def weighted(name: str) -> Iterator[p.Pattern]:
+def product_patterns(name: str) -> Iterator[p.Pattern]:
     """A product with constant weights, with a bias or without."""
-    bare = p.op(name, p.dequantized(p.anything()), _weights())
-    yield from p.finished(bare)
-    yield from p.finished(p.op("add", bare, _bias()))
+    bare = p.op(name, p.dequantize(p.anything()), _weights())
+    yield from p.result_patterns(bare)
+    yield from p.result_patterns(p.op("add", bare, _bias()))
 
 
-def _moved(x: p.Pattern) -> p.Pattern:
+def _move_pattern(x: p.Pattern) -> p.Pattern:
     return p.op("reshape", x, p.anything()) | p.op("permute_dims", x)
 
 
 def _weights() -> p.Pattern:
     constant = p.constant()
-    return _moved(p.dequantized(constant)) | p.dequantized(_moved(constant)) | p.dequantized(constant)
+    return _move_pattern(p.dequantize(constant)) | p.dequantize(_move_pattern(constant)) | p.dequantize(constant)
 
 
 def _bias() -> p.Pattern:
     constant = p.constant()
     wide = p.op("multiply", p.op("astype", constant), p.constant())  # relax.dequantize takes no int64
-    bias = p.dequantized(constant) | wide
+    bias = p.dequantize(constant) | wide
     return p.op("reshape", bias, p.anything()) | bias
 
 
@@ -125,7 +125,7 @@ def read_product(reader: Reader, root: Any, name: str) -> tuple[Any, LayerTensor
     The call, its result "out", its input "0", its weights, and the fields that it gives any `Weighted`: a scale where
     all are equal, else one for each channel; no bias is one of int64; TFLite accumulates `wide` sums in 64 bits.
     """
-    out, real, clamp = reader.quantised(root)
+    out, real, clamp = reader.read_quantised(root)
     add = reader.call(real, "add")
     bias = np.zeros(out.shape[-1], np.int64) if add is None else reader.constant(add.args[1]).values.reshape(-1)
     call = reader.need(real if add is None else add.args[0], name)
@@ -142,7 +142,7 @@ def read_product(reader: Reader, root: Any, name: str) -> tuple[Any, LayerTensor
     return call, out, source, weights, fields
 
 
-def zeroed(weights: Constant, axis: int) -> NDArray[Any]:
+def subtract_zero_points(weights: Constant, axis: int) -> NDArray[Any]:
     """Weights minus their zero points (one, or one for each channel along `axis`)."""
     zeros = weights.zero_points
     if zeros.size > 1:
@@ -154,7 +154,7 @@ def zeroed(weights: Constant, axis: int) -> NDArray[Any]:
 
 def ohwi(weights: Constant, layout: str) -> NDArray[Any]:
     """Weights of a convolution without their zero points, in the order of the NPU."""
-    values = zeroed(weights, layout.index("O"))
+    values = subtract_zero_points(weights, layout.index("O"))
     return np.ascontiguousarray(values.transpose([layout.index(letter) for letter in "OHWI"]))
 
 
@@ -320,7 +320,7 @@ def _conv2d(reader: Reader, root: Any) -> Match:
         depthwise=depthwise,
         **fields,
     )
-    return Match.of(layer, out, source)
+    return Match.for_layer(layer, out, source)
 
 
 def _transpose_conv(reader: Reader, root: Any) -> Match:
@@ -341,7 +341,7 @@ def _transpose_conv(reader: Reader, root: Any) -> Match:
         upscale=_INTERLEAVED[stride],
         **fields,
     )
-    return Match.of(layer, out, source)
+    return Match.for_layer(layer, out, source)
 
 
 def transposed_padding(
@@ -360,8 +360,8 @@ def transposed_padding(
 CONVOLUTION_RECORD = Record(
     (Conv,),
     (
-        Composite("conv2d", partial(weighted, "nn.conv2d"), _conv2d),
-        Composite("transpose_conv", partial(weighted, "nn.conv2d_transpose"), _transpose_conv),
+        Composite("conv2d", partial(product_patterns, "nn.conv2d"), _conv2d),
+        Composite("transpose_conv", partial(product_patterns, "nn.conv2d_transpose"), _transpose_conv),
     ),
 )
 
@@ -396,8 +396,8 @@ class FullyConnected(Weighted):
         return [(rows // width, width) for width in ((1, *_WIDTHS) if wide else (1,)) if rows % width == 0]
 
     def _seen(self, context: EmitContext, plane: tuple[int, int]) -> tuple[Sums, Operand]:
-        ifm = reshaped(context.operand(self.inputs[0]), (*plane, self.weights.shape[3]))
-        ofm = reshaped(context.operand(self.output), (*plane, len(self.bias)))
+        ifm = reshape_operand(context.operand(self.inputs[0]), (*plane, self.weights.shape[3]))
+        ofm = reshape_operand(context.operand(self.output), (*plane, len(self.bias)))
         return Sums(ifm, exact_window(Window(), ifm, ofm), self.weights), ofm
 
     def _cycles(self, context: EmitContext, output: Output, way: tuple[Sums, Operand]) -> float:
@@ -409,12 +409,12 @@ def _fully_connected(reader: Reader, root: Any) -> Match:
     _, out, source, weights, fields = read_product(reader, root, "matmul")
     if weights.values.ndim != 2:
         raise RejectedError(f"its weights have {weights.values.ndim} dimensions; batched products stay on the host")
-    values = np.ascontiguousarray(zeroed(weights, 1).T).reshape(out.shape[-1], 1, 1, -1)
-    return Match.of(FullyConnected("fully_connected", weights=values, **fields), out, source)
+    values = np.ascontiguousarray(subtract_zero_points(weights, 1).T).reshape(out.shape[-1], 1, 1, -1)
+    return Match.for_layer(FullyConnected("fully_connected", weights=values, **fields), out, source)
 
 
 FULLY_CONNECTED_RECORD = Record(
-    (FullyConnected,), (Composite("fully_connected", partial(weighted, "matmul"), _fully_connected),)
+    (FullyConnected,), (Composite("fully_connected", partial(product_patterns, "matmul"), _fully_connected),)
 )
 
 
@@ -459,7 +459,8 @@ class BatchMatMul(Layer):
         """Transposes, where the products want other orders, and one operation for each pair of matrices."""
         a, b, out = (context.tensors[name] for name in (*self.inputs, self.output))
         first, second = (
-            _Stack.of(context, tensor, turned) for tensor, turned in ((a, self.turned[0]), (b, not self.turned[1]))
+            _Stack.of_tensor(context, tensor, turned)
+            for tensor, turned in ((a, self.turned[0]), (b, not self.turned[1]))
         )
         made = _Stack(context.view(out.name), out.shape)
         scale = self.stated or quantise_multiplier(double(a.scale) * double(b.scale) / double(out.scale))
@@ -484,7 +485,7 @@ class _Stack:
     shape: tuple[int, ...]
 
     @staticmethod
-    def of(context: EmitContext, tensor: LayerTensor, turned: bool) -> _Stack:
+    def of_tensor(context: EmitContext, tensor: LayerTensor, turned: bool) -> _Stack:
         """Those of `tensor`; transposed if it is `turned`."""
         if not turned:
             return _Stack(context.view(tensor.name), tensor.shape)
@@ -520,7 +521,7 @@ def _parse(reader: Reader, root: object) -> Match:
     turned = bool(call.layer["turned_first"]), bool(call.layer["turned_second"])
     second = "second" if call.has("second") else "first"  # what is both operands is one parameter
     inputs = call.activation("first", "0"), call.operand(second, "1")
-    return Match.of(BatchMatMul("batch_matmul", ("0", "1"), "out", turned, out.limits), out, *inputs)
+    return Match.for_layer(BatchMatMul("batch_matmul", ("0", "1"), "out", turned, out.limits), out, *inputs)
 
 
 BATCH_MATMUL_RECORD = Record((BatchMatMul,), (Composite("batch_matmul", host_call, _parse),))
@@ -553,7 +554,7 @@ class ProductSums(Layer):
     def emit(self, context: EmitContext) -> None:
         """Two operations for each row, or for each column where there are fewer of these."""
         first, second, made = (_matrices(context, name) for name in (*self.inputs, self.output))
-        second = second if self.turned else _transposed(context.builder, second)
+        second = second if self.turned else _transpose_stacks(context.builder, second)
         by_column = first.view.shape[1] >= second.view.shape[1]
         whole, other = (first, second) if by_column else (second, first)
         output = context.output(self.clamp, self.stated)
@@ -570,12 +571,12 @@ class ProductSums(Layer):
 def _matrices(context: EmitContext, name: str) -> Operand:
     """A tensor as [stacks, rows, columns]."""
     tensor = context.tensors[name]
-    view = context.view(name).reshaped((math.prod(tensor.shape[:-2]), *tensor.shape[-2:]))
+    view = context.view(name).reshape((math.prod(tensor.shape[:-2]), *tensor.shape[-2:]))
     assert view is not None  # it is dense
     return Operand(view, tensor.dtype, tensor.zero_point)
 
 
-def _transposed(builder: Builder, source: Operand) -> Operand:
+def _transpose_stacks(builder: Builder, source: Operand) -> Operand:
     """[stacks, depth, columns] as [stacks, columns, depth], by a copy for each stack."""
     stacks, depth, columns = source.view.shape
     moved = builder.temporary("transposed", (stacks, columns, depth), source.dtype, source.zero_point)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..arch import Architecture, Language
-from ..lower.emit import Builder, EmitContext, LoweringError, reshaped
+from ..lower.emit import Builder, EmitContext, LoweringError, reshape_operand
 from ..lower.emit_u85 import permute, store_in_order
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import LayerTensor, Operand, Output, Padding, TensorView, Window
@@ -32,11 +32,11 @@ class Reshape(Layer):
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         shape = tensors[self.output].shape
-        return StorageTraits(moves=True, flat=True, keeps_scale=True, view=lambda source: source.reshaped(shape))
+        return StorageTraits(moves=True, flat=True, keeps_scale=True, view=lambda source: source.reshape(shape))
 
     def emit(self, context: EmitContext) -> None:
         if self.output in context.storage.copies:
-            seen = context.view(self.output).reshaped(context.tensors[self.inputs[0]].shape)
+            seen = context.view(self.output).reshape(context.tensors[self.inputs[0]].shape)
             assert seen is not None  # an own buffer is dense
             context.copy(context.view(self.inputs[0]), seen, context.tensors[self.output].dtype)
 
@@ -48,7 +48,7 @@ def _patterns() -> Iterator[p.Pattern]:
 
 
 def _parse(reader: Reader, root: Any) -> Match:
-    call, tensor, out = reader.moved(root, "reshape", "expand_dims", "squeeze")
+    call, tensor, out = reader.read_move(root, "reshape", "expand_dims", "squeeze")
     return Match(Reshape("reshape", ("0",), "out"), {"0": tensor, "out": out}, (call.args[0],))
 
 
@@ -101,13 +101,13 @@ class Transpose(Layer):
             permute(context.builder, source, target, self.axes, dtype)
             return
         if self.axes[-1] == len(self.axes) - 1:
-            context.copy(source.permuted(self.axes), target, dtype)
+            context.copy(source.permute(self.axes), target, dtype)
             return
         if source.shape[-1] < target.shape[-1]:
             order = tuple(self.axes.index(axis) for axis in range(len(self.axes)))
-            target = target.permuted(order)
+            target = target.permute(order)
         else:
-            source = source.permuted(self.axes)
+            source = source.permute(self.axes)
         for channel in range(source.shape[-1]):
             context.copy(source.channel(channel), target.channel(channel), dtype)
 
@@ -122,7 +122,7 @@ def _in_bricks(planes: TensorView, pixels: TensorView) -> tuple[TensorView, Tens
         return None
     shape = (height, width // BRICK_CHANNELS, BRICK_CHANNELS * depth)
     strides = (width, BRICK_CHANNELS, height * width)
-    columns = pixels.reshaped(shape)
+    columns = pixels.reshape(shape)
     assert columns is not None  # it is dense
     return replace(planes, shape=shape, strides=strides, brick=True), columns
 
@@ -135,11 +135,11 @@ def _interleave(builder: Builder, planes: Operand, pixels: Operand, to_pixels: b
     ifm, ofm, weights = (planes, pixels, weights) if to_pixels else (pixels, planes, weights.T)
     output, none = Output((int(info.min), int(info.max))), np.zeros(channels, np.int64)
     weights = weights.reshape(channels, 1, 1, channels)
-    builder.weighted(ifm, ofm, Window(), output, weights, none, [quantise_multiplier(1.0)], depthwise=False)
+    builder.convolve(ifm, ofm, Window(), output, weights, none, [quantise_multiplier(1.0)], depthwise=False)
 
 
 def _parse_transpose(reader: Reader, root: Any) -> Match:
-    call, tensor, out = reader.moved(root, "permute_dims")
+    call, tensor, out = reader.read_move(root, "permute_dims")
     rank = len(tensor.shape)
     axes = tuple(range(rank))[::-1] if call.attrs.axes is None else tuple(int(a) % rank for a in call.attrs.axes)
     layer = Transpose("transpose", ("0",), "out", axes)
@@ -177,7 +177,7 @@ def _patterns_slice() -> Iterator[p.Pattern]:
 
 
 def _parse_slice(reader: Reader, root: Any) -> Match:
-    call, tensor, out = reader.moved(root, "strided_slice")
+    call, tensor, out = reader.read_move(root, "strided_slice")
     rank = len(tensor.shape)
     written = [fields for a in call.args[1:] if (fields := reader.fields(a)) is not None]
     axes, begins, _ends, *steps = ([int(number(v)) for v in fields] for fields in written)
@@ -250,7 +250,7 @@ class Pad(Layer):
 
 
 def _parse_pad(reader: Reader, root: Any) -> Match:
-    call, tensor, out = reader.moved(root, "nn.pad")
+    call, tensor, out = reader.read_move(root, "nn.pad")
     widths = [int(w) for w in call.attrs.pad_width]
     if len(tensor.shape) != 4 or any(widths[:2]) or min(widths) < 0:
         raise RejectedError(f"it pads {widths} in front of and behind each dimension; only images fit, not their batch")
@@ -307,7 +307,7 @@ class Concat(Layer):
 def _patterns_concat() -> Iterator[p.Pattern]:
     for count in range(2, _MOST + 1):
         yield p.op("concat", p.fields(*(p.anything() for _ in range(count))))
-        yield from p.finished(p.op("concat", p.fields(*(p.dequantized(p.anything()) for _ in range(count)))))
+        yield from p.result_patterns(p.op("concat", p.fields(*(p.dequantize(p.anything()) for _ in range(count)))))
 
 
 def _parse_concat(reader: Reader, root: Any) -> Match:
@@ -321,7 +321,7 @@ def _parse_concat(reader: Reader, root: Any) -> Match:
     if not all(is_variable(variable) for _, variable in inputs):
         raise RejectedError("it concatenates constants")
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    return Match.of(Concat("concat", tuple(tensor.name for tensor, _ in inputs), "out", axis), out, *inputs)
+    return Match.for_layer(Concat("concat", tuple(tensor.name for tensor, _ in inputs), "out", axis), out, *inputs)
 
 
 def _fields(reader: Reader, call: Any) -> list[Any]:
@@ -353,7 +353,7 @@ class ChannelGather(Layer):
         """Sums of one stored value each."""
         ifm, ofm = context.operand(self.inputs[0], raw=True), context.operand(self.output, raw=True)
         weights = np.eye(ifm.shape.depth, dtype=np.int16)[list(self.places)]
-        context.builder.weighted(
+        context.builder.convolve(
             ifm,
             ofm,
             Window(),
@@ -366,7 +366,7 @@ class ChannelGather(Layer):
 
 
 def _parse_gather(reader: Reader, root: Any) -> Match:
-    call, tensor, out = reader.moved(root, "take")
+    call, tensor, out = reader.read_move(root, "take")
     places, rank = reader.array(call.args[1]), len(tensor.shape)
     axis = None if call.attrs.axis is None else int(call.attrs.axis) % rank
     if places is None or axis != rank - 1 or places.ndim != 1:
@@ -418,7 +418,7 @@ def _part(view: TensorView, box: Box) -> TensorView:
     return found
 
 
-def picked(places: Sequence[Sequence[int]]) -> Iterator[Move]:
+def pick_moves(places: Sequence[Sequence[int]]) -> Iterator[Move]:
     """Axis i of the output is `places[i]` of axis i of the input."""
     last = len(places) - 1
     runs = [list(_runs(axis, number == last)) for number, axis in enumerate(places)]
@@ -459,7 +459,7 @@ def batch_and_space(
     place; `before`: rows and columns that the batch has before the images.
     """
     for place, phase in enumerate(product(*map(range, block))):
-        spans = [_inside(phase[i] - before[i], block[i], image[1 + i], batch[1 + i]) for i in range(2)]
+        spans = [_places_within(phase[i] - before[i], block[i], image[1 + i], batch[1 + i]) for i in range(2)]
         if not all(count for _, count in spans):
             continue
         firsts, counts = zip(*spans, strict=True)
@@ -468,7 +468,7 @@ def batch_and_space(
         yield Box((0, row, column, 0), shape, (1, *block, 1)), Box((place * image[0], *firsts, 0), shape, (1, 1, 1, 1))
 
 
-def _inside(offset: int, step: int, extent: int, count: int) -> tuple[int, int]:
+def _places_within(offset: int, step: int, extent: int, count: int) -> tuple[int, int]:
     """The first of the numbers i below `count` for which `offset + i * step` is within `extent`, and how many are."""
     first = max(0, -(offset // step))
     return first, max(0, min(count, -((offset - extent) // step)) - first)
@@ -479,14 +479,14 @@ def _inside(offset: int, step: int, extent: int, count: int) -> tuple[int, int]:
 
 def _match(reader: Reader, root: Any, name: str, moves: Sequence[Move]) -> Match:
     call = DescribedCall(reader, root)
-    return Match.of(Rearrange(name, ("0",), "out", tuple(moves)), call.output(), call.activation("input", "0"))
+    return Match.for_layer(Rearrange(name, ("0",), "out", tuple(moves)), call.output(), call.activation("input", "0"))
 
 
-def _picked(reader: Reader, root: Any) -> Match:
+def _parse_picks(reader: Reader, root: Any) -> Match:
     places = [[int(place) for place in axis] for axis in DescribedCall(reader, root).layer["places"]]
     if not places:
         raise RejectedError("its tensor has no dimensions")
-    return _match(reader, root, "pick", list(picked(places)))
+    return _match(reader, root, "pick", list(pick_moves(places)))
 
 
 def _depth_and_space(reader: Reader, root: Any) -> Match:
@@ -516,7 +516,7 @@ def _batch_and_space(reader: Reader, root: Any) -> Match:
 REARRANGE_RECORD = Record(
     (Rearrange,),
     (
-        Composite("picked", host_call, _picked),
+        Composite("picked", host_call, _parse_picks),
         Composite("depth_and_space", host_call, _depth_and_space),
         Composite("batch_and_space", host_call, _batch_and_space),
     ),
@@ -546,7 +546,7 @@ class Reverse(Layer):
     def emit(self, context: EmitContext) -> None:
         whole = context.tensors[self.inputs[0]].shape
         shape = self._seen(whole)
-        ifm, ofm = (reshaped(context.operand(name, raw=True), shape) for name in (self.inputs[0], self.output))
+        ifm, ofm = (reshape_operand(context.operand(name, raw=True), shape) for name in (self.inputs[0], self.output))
         backwards = StoredBackwards.W if math.prod(whole[: self.first]) > 1 else StoredBackwards.H
         store_in_order(context.builder, ifm, ofm, backwards=backwards)
 
@@ -560,7 +560,7 @@ class Reverse(Layer):
 def _parse_reverse(reader: Reader, root: Any) -> Match:
     call = DescribedCall(reader, root)
     layer = Reverse("reverse", ("0",), "out", int(call.layer["first"]), int(call.layer["last"]))
-    return Match.of(layer, call.output(), call.activation("input", "0"))
+    return Match.for_layer(layer, call.output(), call.activation("input", "0"))
 
 
 REVERSE_RECORD = Record((Reverse,), (Composite("reverse", host_call, _parse_reverse),))

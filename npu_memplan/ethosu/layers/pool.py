@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..arch import Architecture, Language
-from ..lower.emit import EmitContext, exact_window, reshaped
+from ..lower.emit import EmitContext, exact_window, reshape_operand
 from ..lower.emit_u85 import find_maxima
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import NO_PADDING, LayerTensor, Operand, Output, Padding, Window
@@ -103,15 +103,15 @@ class PoolLayer(Layer):
         ofm = context.operand(self.output, raw=self._picks)
         by_channels = context.builder.accelerator.language is Language.U85 and self.kind not in _EXTREMES
         if self.across and by_channels:
-            ofm = reshaped(ofm, (ifm.shape.height, ifm.shape.width, 1))
+            ofm = reshape_operand(ofm, (ifm.shape.height, ifm.shape.width, 1))
             context.builder.pool(PoolMode.REDUCE_SUM, ifm, ofm, Window(), self._output(context))
             return
         if self.across:
             pixels, depth = ifm.shape.height * ifm.shape.width, ifm.shape.depth
-            ifm, ofm = reshaped(ifm, (pixels, depth, 1)), reshaped(ofm, (pixels, 1, 1))
+            ifm, ofm = reshape_operand(ifm, (pixels, depth, 1)), reshape_operand(ofm, (pixels, 1, 1))
         rows = (ifm.shape.height - self.kernel[0]) // self.stride[0] + 1
         if self.reduces and ofm.shape.height != rows:
-            ofm = replace(ofm, view=ofm.view.permuted((1, 0, 2)))  # its rows, without the width that was reduced
+            ofm = replace(ofm, view=ofm.view.permute((1, 0, 2)))  # its rows, without the width that was reduced
         window = exact_window(Window(self.kernel, self.stride, padding=self.padding), ifm, ofm)
         if self.kind in _EXTREMES:
             context.builder.pool(_EXTREMES[self.kind], ifm, ofm, window, Output(self.clamp, UNITY))
@@ -140,16 +140,16 @@ class PoolLayer(Layer):
 def _max_patterns() -> Iterator[p.Pattern]:
     pooled = p.op("nn.max_pool2d", p.anything())
     yield pooled
-    yield p.clipped(pooled)
+    yield p.clip(pooled)
     yield from p.of_real("nn.max_pool2d")
 
 
 def _integer_average_patterns() -> Iterator[p.Pattern]:
     pooled = p.op("nn.avg_pool2d", p.op("astype", p.anything()))
-    for result in (pooled, p.clipped(pooled)):
+    for result in (pooled, p.clip(pooled)):
         stored = p.op("astype", result)
         yield stored
-        yield p.clipped(stored)
+        yield p.clip(stored)
 
 
 def _max_pool(reader: Reader, root: Any) -> Match:
@@ -160,20 +160,20 @@ def _max_pool(reader: Reader, root: Any) -> Match:
         if (source[0].scale, source[0].zero_point) != (out.scale, out.zero_point):
             raise RejectedError("its input and output have different scales")
     else:
-        call, clamp = reader.clipped(root, "nn.max_pool2d")
+        call, clamp = reader.read_clipped(root, "nn.max_pool2d")
         source, out = (plain(call.args[0], "0"), call.args[0]), plain(call, "out")
-    return Match.of(_pool(call, out, PoolKind.MAX, clamp), out, source)
+    return Match.for_layer(_pool(call, out, PoolKind.MAX, clamp), out, source)
 
 
 def _integer_average(reader: Reader, root: Any) -> Match:
     """astype(int32), avg_pool2d, astype(int8): TFLite's average pool as TVM imports it."""
-    call, clamp = reader.clipped(root, "astype")
-    inner, inner_clamp = reader.clipped(call.args[0], "nn.avg_pool2d")
+    call, clamp = reader.read_clipped(root, "astype")
+    inner, inner_clamp = reader.read_clipped(call.args[0], "nn.avg_pool2d")
     clamp = (max(clamp[0], inner_clamp[0]), min(clamp[1], inner_clamp[1]))
     variable = reader.need(inner.args[0], "astype").args[0]
     out = plain(call, "out")
     _need_average(inner)
-    return Match.of(_pool(inner, out, PoolKind.AVERAGE, clamp), out, (plain(variable, "0"), variable))
+    return Match.for_layer(_pool(inner, out, PoolKind.AVERAGE, clamp), out, (plain(variable, "0"), variable))
 
 
 def _real_average(reader: Reader, root: Any) -> Match:
@@ -185,7 +185,7 @@ def _real_average(reader: Reader, root: Any) -> Match:
         if layer.padding.any:
             raise RejectedError("its input and output have different scales and it is padded")
         layer = _pool(call, out, PoolKind.MEAN, clamp)
-    return Match.of(layer, out, source)
+    return Match.for_layer(layer, out, source)
 
 
 def _need_average(call: Any) -> None:
@@ -225,7 +225,7 @@ def _reduction(name: str, kind: PoolKind, reader: Reader, root: Any) -> Match:
     height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
     kernel = (1, shape[-1]) if across else (height, width)
     layer = PoolLayer(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
-    return Match.of(layer, out, source)
+    return Match.for_layer(layer, out, source)
 
 
 POOL_RECORD = Record(
@@ -267,10 +267,10 @@ class ArgMax(Layer):
     def emit(self, context: EmitContext) -> None:
         shape = context.tensors[self.inputs[0]].shape
         rows, count, inner = math.prod(shape[: self.axis]), shape[self.axis], math.prod(shape[self.axis + 1 :])
-        ifm = reshaped(context.operand(self.inputs[0], raw=True), (rows, count, inner))
+        ifm = reshape_operand(context.operand(self.inputs[0], raw=True), (rows, count, inner))
         if self.smallest:
             ifm = self._backwards(context, ifm)
-        ofm = reshaped(context.operand(self.output, raw=True), (rows, 1, inner))
+        ofm = reshape_operand(context.operand(self.output, raw=True), (rows, 1, inner))
         find_maxima(context.builder, ifm, ofm)
 
     def _backwards(self, context: EmitContext, ifm: Operand) -> Operand:
@@ -285,7 +285,7 @@ class ArgMax(Layer):
 def _parse(reader: Reader, root: Any) -> Match:
     call = DescribedCall(reader, root)
     layer = ArgMax("arg_max", ("0",), "out", int(call.layer["axis"]), bool(call.layer["smallest"]))
-    return Match.of(layer, call.output(), call.activation("input", "0"))
+    return Match.for_layer(layer, call.output(), call.activation("input", "0"))
 
 
 ARGMAX_RECORD = Record((ArgMax,), (Composite("arg_max", host_call, _parse),))

@@ -100,12 +100,12 @@ class Resize(Layer):
 
     def _even(self) -> tuple[Positions, Positions] | None:
         """Positions along height and width as one RESIZE has them; None where they are not evenly apart."""
-        found = [(_mixed if self.mixes else _picked)(axis) for axis in (self.rows, self.columns)]
+        found = [(_mix_positions if self.mixes else _pick_positions)(axis) for axis in (self.rows, self.columns)]
         axes = [positions for positions in found if positions is not None and positions.fit]
         return (axes[0], axes[1]) if len(axes) == len(found) else None
 
 
-def _mixed(phases: tuple[Phase, ...]) -> Positions | None:
+def _mix_positions(phases: tuple[Phase, ...]) -> Positions | None:
     """The positions of mixed values, in parts of a power of two; None where they are not evenly apart."""
     places = [phase.first + Fraction(phase.second, phase.of) for phase in phases]
     numerator = max(len(phases), *(place.denominator for place in places))
@@ -116,7 +116,7 @@ def _mixed(phases: tuple[Phase, ...]) -> Positions | None:
     return Positions(numerator, int(step), int(places[0] * numerator))
 
 
-def _picked(phases: tuple[Phase, ...]) -> Positions | None:
+def _pick_positions(phases: tuple[Phase, ...]) -> Positions | None:
     """Positions, rounded down, of values that are picked: in half steps of the phases; None where there are none."""
     count = len(phases)
     for offset in range(-2 * count, 2 * count + 1):
@@ -203,7 +203,7 @@ def _mix(builder: Builder, ifm: Operand, ofm: Operand, row: Phase, column: Phase
     depth = ofm.shape.depth
     # the first of two roundings leaves the sum as it is, the second rounds half away from zero
     scale = Scale(1 << 31, 31 + int(weights.sum()).bit_length() - 1)
-    builder.weighted(
+    builder.convolve(
         ifm,
         ofm,
         Window((weights.shape[0], weights.shape[1])),
@@ -350,7 +350,7 @@ def _phase(position: Fraction, rounding: str | None, way: str) -> Phase:
 
 
 def _nearest(reader: Reader, root: Any) -> Match:
-    call, tensor, out = reader.moved(root, "image.resize2d")
+    call, tensor, out = reader.read_move(root, "image.resize2d")
     if str(call.attrs.method) != "nearest_neighbor":
         raise RejectedError(f"it resizes stored values by method {call.attrs.method}")
     return Match(_layer(call, tensor, out, reader.arithmetic), {"0": tensor, "out": out}, (call.args[0],))
@@ -361,7 +361,7 @@ def _bilinear(reader: Reader, root: Any) -> Match:
     tensor = source[0]
     if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
         raise RejectedError("its input and output have different scales")
-    return Match.of(_layer(call, tensor, out, reader.arithmetic), out, source)
+    return Match.for_layer(_layer(call, tensor, out, reader.arithmetic), out, source)
 
 
 RECORD = Record(

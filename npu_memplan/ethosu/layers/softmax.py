@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...fixed_point import SOFTMAX_UNIT, exp_on_negative, input_radius, multiply_by_quantised, softmax_tables
 from ..arch import Language
-from ..lower.emit import Builder, EmitContext, reshaped
+from ..lower.emit import Builder, EmitContext, reshape_operand
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import INT16, INT32, LayerTensor, Operand, Output, Window
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
@@ -36,8 +36,8 @@ def row_maxima(builder: Builder, name: str, ifm: Operand) -> Operand:
     rows, limits = height * width, np.iinfo(ifm.dtype)
     builder.pool(
         PoolMode.MAX,
-        reshaped(ifm, (rows, depth, 1)),
-        reshaped(largest, (rows, 1, 1)),
+        reshape_operand(ifm, (rows, depth, 1)),
+        reshape_operand(largest, (rows, 1, 1)),
         Window(kernel=(1, depth)),
         Output((int(limits.min), int(limits.max)), UNITY),
     )
@@ -125,7 +125,7 @@ def _parse(reader: Reader, root: Any) -> Match:
     call, out, _, inputs = reader.of_real(root, "nn.softmax")
     if (int(call.attrs.axis) + 1) % len(out.shape):
         raise RejectedError(f"it is over axis {int(call.attrs.axis)}, not over the last")
-    return Match.of(Softmax("softmax", ("0",), "out"), out, *inputs)
+    return Match.for_layer(Softmax("softmax", ("0",), "out"), out, *inputs)
 
 
 RECORD = Record((Softmax,), (Composite("softmax", partial(unary, "nn.softmax"), _parse),))

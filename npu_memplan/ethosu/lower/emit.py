@@ -142,7 +142,7 @@ class Builder:
 
     # ------------------------------------------------------------------ kernels
 
-    def weighted(
+    def convolve(
         self,
         ifm: Operand,
         ofm: Operand,
@@ -159,21 +159,21 @@ class Builder:
             weights, scales, wide = self._form.fitted(weights, bias, scales, ifm.bits)
         except WeightCodecError as error:
             raise LayerRefusedError(str(error)) from error
-        kernel = self._unencoded(ifm, ofm, window, output, weights, depthwise, wide)
-        streams = self._form.encode(kernel.placed(self._region), self.accelerator, weights, bias, scales)
+        kernel = self._draft_kernel(ifm, ofm, window, output, weights, depthwise, wide)
+        streams = self._form.encode(kernel.place(self._region), self.accelerator, weights, bias, scales)
         # blocks once more, now that it is known how long they are
         self._operations.append(self._in_blocks(self._with_streams(kernel, streams), encoded=True))
 
     def cycles_of_sums(
         self, ifm: Operand, ofm: Operand, window: Window, output: Output, weights: NDArray[np.int16]
     ) -> float:
-        """Of a CONV that `weighted` makes: its estimated cycles with weights nearby, and those to bring them once."""
-        kernel = self._unencoded(ifm, ofm, window, replace(output, table=None), weights, False, ifm.bits == 16)
+        """Of a CONV that `convolve` makes: its estimated cycles with weights nearby, and those to bring them once."""
+        kernel = self._draft_kernel(ifm, ofm, window, replace(output, table=None), weights, False, ifm.bits == 16)
         lengths = sum(kernel.registers[WEIGHTS[core].length] for core in range(self.accelerator.cores))
         far = self._blocks.memory_map.regions[0].cycles(
             run(lengths, 1, self.accelerator), False, self.accelerator.cores
         )
-        return self._near.choose(kernel.placed(self._region)).cycles + far
+        return self._near.choose(kernel.place(self._region)).cycles + far
 
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
         """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
@@ -196,7 +196,7 @@ class Builder:
     ) -> None:
         """ELEMENTWISE of `mode` (isa.ElementwiseMode). `ifm2` is a map (may be broadcast), a scalar, or absent."""
         registers, addresses = self.common(ifm, ofm, None, output)
-        registers[R.IFM_PRECISION] |= InputPrecision.SCALED_OPERAND.at(scaled_operand)
+        registers[R.IFM_PRECISION] |= InputPrecision.SCALED_OPERAND.word_with(scaled_operand)
         if ifm2 is not None:
             broadcast = Broadcast.SWAP_OPERANDS if swap else Broadcast(0)
             if ifm2.scalar is None:
@@ -217,7 +217,7 @@ class Builder:
 
     # ------------------------------------------------------------------ parts
 
-    def _unencoded(
+    def _draft_kernel(
         self,
         ifm: Operand,
         ofm: Operand,
@@ -240,12 +240,12 @@ class Builder:
         kernel = NpuOperation(Op.DEPTHWISE if depthwise else Op.CONV, 0, registers, addresses, self.operator)
         formats = (False, True) if not depthwise and self._form.may_be_sparse(weights) else (False,)
         forms = [self._form.kernel(kernel, wide, sparse) for sparse in formats]
-        fastest = min(forms, key=lambda form: self._blocks.choose(form.placed(self._region)).cycles)
+        fastest = min(forms, key=lambda form: self._blocks.choose(form.place(self._region)).cycles)
         return self._in_blocks(fastest)
 
     def _in_blocks(self, kernel: NpuOperation, encoded: bool = False) -> NpuOperation:
         """`kernel` in the blocks chosen for it; of the depth there is where weights are `encoded`."""
-        placed = kernel.placed(self._region)
+        placed = kernel.place(self._region)
         choice = self._blocks.choose(placed, encoded)
         return replace(kernel, registers={**kernel.registers, **choice.registers(placed)})
 
@@ -302,8 +302,8 @@ class Builder:
             R.OFM_WIDTH_M1: shape.width - 1,
             R.OFM_DEPTH_M1: shape.depth - 1,
             R.OFM_PRECISION: ofm.packed_precision(OutputPrecision)
-            | OutputPrecision.GLOBAL_SCALE.at(output.scale is not None)
-            | OutputPrecision.ROUNDING.at(output.rounding),
+            | OutputPrecision.GLOBAL_SCALE.word_with(output.scale is not None)
+            | OutputPrecision.ROUNDING.word_with(output.rounding),
         }
         if window is not None:
             registers |= kernel_registers(window)
@@ -318,7 +318,9 @@ class Builder:
         if output.table is not None:
             activation = Activation.FIRST_TABLE + self._lut(output.table, ofm.bits)
             if ofm.bits == 32:
-                activation |= Activation.CLIP_RANGE.at(3)  # the table is indexed by eight bits of a 32-bit result
+                activation |= Activation.CLIP_RANGE.word_with(
+                    3
+                )  # the table is indexed by eight bits of a 32-bit result
         elif not self.accelerator.lut_reserved:
             self._tables.clear()  # without a reserved bank, any other operation overwrites the tables
         registers |= {
@@ -382,7 +384,7 @@ class Builder:
         if layout is None:
             self._operations.append(self._in_blocks(kernel))
         else:
-            fixed = layout(kernel.placed(self._region))
+            fixed = layout(kernel.place(self._region))
             self._operations.append(replace(kernel, registers={**kernel.registers, **fixed}))
 
 
@@ -429,7 +431,7 @@ class EmitContext:
         """A rescaled result, rounded as the graph's arithmetic wants."""
         return Output(clamp, scale, Rounding.NATURAL if self.real else Rounding.TFL, self.table)
 
-    def rescaled(self, source: str, result: str, clamp: tuple[int, int]) -> Output:
+    def rescale_output(self, source: str, result: str, clamp: tuple[int, int]) -> Output:
         """Values of tensor `source` in the scale of `result`."""
         ratio = double(self.tensors[source].scale) / double(self.tensors[result].scale)
         return self.output(clamp, quantise_multiplier(ratio))
@@ -444,7 +446,7 @@ class EmitContext:
     def rescale(self, name: str, target: TensorView, result: str) -> None:
         """Put tensor `name` into `target`, a part of tensor `result`, in the scale of that."""
         source, out = self.tensors[name], self.tensors[result]
-        output, base = self.rescaled(name, result, out.limits), (source.zero_point, out.zero_point)
+        output, base = self.rescale_output(name, result, out.limits), (source.zero_point, out.zero_point)
         if source.dtype == "uint8" and not self.real:  # no rounding of the NPU is that of the reference's float32
             entries = joined_uint8((source.scale, source.zero_point), (out.scale, out.zero_point))
             output, base = Output(source.limits, UNITY, table=np.array(entries, np.int64)), (0, 0)
@@ -468,16 +470,16 @@ def exact_window(window: Window, ifm: Operand, ofm: Operand) -> Window:
     padding = window.padding
 
     def padding_after(axis: int, before: int) -> int:
-        extent = (ofm.view.shape[axis] - 1) * window.stride[axis] + window.dilated[axis]
+        extent = (ofm.view.shape[axis] - 1) * window.stride[axis] + window.dilated_extents[axis]
         return max(extent - before - scale * ifm.view.shape[axis], 0)
 
     exact = Padding(padding.top, padding.left, padding_after(0, padding.top), padding_after(1, padding.left))
     return replace(window, padding=exact)
 
 
-def reshaped(operand: Operand, shape: tuple[int, int, int]) -> Operand:
+def reshape_operand(operand: Operand, shape: tuple[int, int, int]) -> Operand:
     """A dense operand under another shape."""
-    view = operand.view.reshaped(shape)
+    view = operand.view.reshape(shape)
     if view is None:
         raise LoweringError(f"the bytes of {operand.view} are not dense: they cannot be read as {shape}")
     return replace(operand, view=view)

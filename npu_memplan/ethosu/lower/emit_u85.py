@@ -52,10 +52,10 @@ def store_in_order(
 
     One of the axes of `ifm` may be stored backwards.
     """
-    registers, addresses = builder.common(ifm, ofm, Window(), _stored(ofm))
+    registers, addresses = builder.common(ifm, ofm, Window(), _unscaled_output(ofm))
     extents = (R.OFM_HEIGHT_M1, R.OFM_WIDTH_M1, R.OFM_DEPTH_M1)
     registers |= {extent: size - 1 for extent, size in zip(extents, ifm.view.shape, strict=True)}
-    place = OutputWord.TRANSPOSE.at(order) | OutputWord.REVERSE.at(backwards)
+    place = OutputWord.TRANSPOSE.word_with(order) | OutputWord.REVERSE.word_with(backwards)
     builder.add(Op.POOL, PoolMode.MAX, registers, addresses, place=place)
 
 
@@ -64,7 +64,7 @@ def find_maxima(builder: Builder, ifm: Operand, ofm: Operand) -> None:
     window, limits = Window((1, ifm.shape.width)), (-(1 << 31), (1 << 31) - 1)
     registers, addresses = builder.common(ifm, ofm, window, Output(limits, UNITY))
     registers |= {R.IFM_DEPTH_M1: ofm.shape.depth - 1}
-    scale = Scale(1, PLACE_BITS).register | ScaledWord.ROUNDING.at(ScaleRounding.TRUNCATE_TO_LOWER)
+    scale = Scale(1, PLACE_BITS).register | ScaledWord.ROUNDING.word_with(ScaleRounding.TRUNCATE_TO_LOWER)
     builder.add(Op.POOL, PoolMode.ARGMAX_X, registers, addresses, scale=scale)
 
 
@@ -77,11 +77,11 @@ def resize(
     rounding: ScaleRounding,
 ) -> None:
     """RESIZE of stored values; those that are mixed are divided by the product of the numerators."""
-    registers, addresses = builder.common(ifm, ofm, None, _stored(ofm))
+    registers, addresses = builder.common(ifm, ofm, None, _unscaled_output(ofm))
     rows, columns = axes
     divisor = rows.numerator * columns.numerator if kind is ResizeKind.BILINEAR else 1
     fits = resize_layout(builder.accelerator, ifm.bits, ofm.shape.width, columns.numerator, columns.step)
-    scale = Scale(1, RESIZE_BITS + divisor.bit_length() - 1).register | ScaledWord.ROUNDING.at(rounding)
+    scale = Scale(1, RESIZE_BITS + divisor.bit_length() - 1).register | ScaledWord.ROUNDING.word_with(rounding)
     registers |= {R.KERNEL_HEIGHT_M1: ifm.shape.height - 1, R.KERNEL_WIDTH_M1: ifm.shape.width - 1}
     registers |= {R.IFM2_ZERO_POINT: 0}
     registers |= columns.registers("X", fits.block.width) | rows.registers("Y", fits.block.height)
@@ -110,8 +110,9 @@ def move_rows(
     """
     (indices, extent, index_bytes), (planes, rows) = chosen, counts
     registers = {
-        R.DMA0_SRC_REGION: DmaRegion.INDEXED.at(not scatters) | DmaRegion.DIMENSIONS.at(2 if planes > 1 else 1),
-        R.DMA0_DST_REGION: DmaRegion.INDEXED.at(scatters),
+        R.DMA0_SRC_REGION: DmaRegion.INDEXED.word_with(not scatters)
+        | DmaRegion.DIMENSIONS.word_with(2 if planes > 1 else 1),
+        R.DMA0_DST_REGION: DmaRegion.INDEXED.word_with(scatters),
         R.DMA0_SIZE0: rows,
         R.DMA0_LEN: source.row,
         R.DMA0_SRC_STRIDE0: source.row,
@@ -132,7 +133,7 @@ def move_rows(
     builder.transfer(registers, addresses)
 
 
-def _stored(ofm: Operand) -> Output:
+def _unscaled_output(ofm: Operand) -> Output:
     """Values of `ofm` as they are."""
     limits = np.iinfo(ofm.dtype)
     return Output((int(limits.min), int(limits.max)), UNITY)
@@ -168,7 +169,7 @@ def _moves(
     source: TensorView, target: TensorView, axes: tuple[int, ...]
 ) -> Iterator[tuple[TensorView, TensorView, StoredOrder]]:
     """Views as [H, W, C] of both, and how the second is stored."""
-    found = _joined(source, target, axes)
+    found = _join_axes(source, target, axes)
     last = max(found, key=lambda axis: axis.place)
     outer = [axis for axis in found[:-1] if axis is not last]
     outer = sorted(outer, key=lambda axis: axis.size)[: max(0, len(found) - 3)]  # what the NPU has no axis for
@@ -190,7 +191,7 @@ def _view(whole: TensorView, offset: int, axes: list[tuple[int, int]]) -> Tensor
     return TensorView(whole.buffer, offset, shape, strides, whole.element_bytes)
 
 
-def _joined(source: TensorView, target: TensorView, axes: tuple[int, ...]) -> list[_Axis]:
+def _join_axes(source: TensorView, target: TensorView, axes: tuple[int, ...]) -> list[_Axis]:
     """The dimensions of the source in their order, without those of one element; those that follow each other in both
     are one.
     """

@@ -115,7 +115,7 @@ def encode_u55(
     bias: NDArray[np.int64],
     scales: Sequence[Scale],
 ) -> Streams:
-    cores, window = accelerator.cores, Kernel.of(operation)
+    cores, window = accelerator.cores, Kernel.from_registers(operation)
     streams, tables = [], []
     for core in range(cores):
         channels = range(core, len(bias), cores)
@@ -128,7 +128,7 @@ def encode_u55(
                 weights[core::cores],
                 accelerator,
                 block_depth=-(-(operation[R.OFM_BLK_DEPTH_M1] + 1 - core) // cores),
-                ifm_bits=8 << InputPrecision.SIZE.of(operation[R.IFM_PRECISION]),
+                ifm_bits=8 << InputPrecision.SIZE.value_in(operation[R.IFM_PRECISION]),
                 depthwise=operation.op is Op.DEPTHWISE,
                 part_kernel_first=window.part_kernel_first,
                 dilation_xy=(window.dilation_x, window.dilation_y),
@@ -152,7 +152,7 @@ _HEADROOM = {1: 20, 2: 15}  # bits by which an operand that is rescaled is shift
 _FUNCTIONS = {ActivationFunction.TANH: TableKind.TANH, ActivationFunction.SIGMOID: TableKind.SIGMOID}
 _WIDE_TABLES = {2: TableKind.S16_S16, 4: TableKind.S8_S32}  # by bytes of a result
 _SLOT_BYTES = 256
-_UNITY = ScaleWord.MULTIPLIER.at(1)
+_UNITY = ScaleWord.MULTIPLIER.word_with(1)
 
 
 def convert_u85(operation: NpuOperation, wide: bool, sparse: bool) -> NpuOperation:
@@ -161,14 +161,14 @@ def convert_u85(operation: NpuOperation, wide: bool, sparse: bool) -> NpuOperati
     made = {register: value for register, value in registers.items() if register not in _ONLY_U55}
     moved = dict(operation.addresses)
     output = registers[R.OFM_PRECISION]
-    size = 1 << OutputPrecision.SIZE.of(output)
-    rounding = _ROUNDINGS[Rounding(OutputPrecision.ROUNDING.of(output))]
+    size = 1 << OutputPrecision.SIZE.value_in(output)
+    rounding = _ROUNDINGS[Rounding(OutputPrecision.ROUNDING.value_in(output))]
     kept = OutputPrecision.SIGNED, OutputPrecision.SIZE, OutputPrecision.BRICK, OutputPrecision.GLOBAL_SCALE
-    made[R.OFM_PRECISION] = sum(field.at(field.of(output)) for field in kept)
+    made[R.OFM_PRECISION] = sum(field.word_with(field.value_in(output)) for field in kept)
     made[R.IFM_PRECISION] = _input(registers[R.IFM_PRECISION])
-    made[R.ACC_FORMAT] = AccumulatorWord.FORMAT.at(wide)
-    made[R.OFM_SCALE] = registers.get(R.OFM_SCALE, _UNITY) | ScaledWord.ROUNDING.at(rounding)
-    made[R.ACTIVATION] = _activation(registers[R.ACTIVATION], size, bool(Precision.SIGNED.of(output)))
+    made[R.ACC_FORMAT] = AccumulatorWord.FORMAT.word_with(wide)
+    made[R.OFM_SCALE] = registers.get(R.OFM_SCALE, _UNITY) | ScaledWord.ROUNDING.word_with(rounding)
+    made[R.ACTIVATION] = _activation(registers[R.ACTIVATION], size, bool(Precision.SIGNED.value_in(output)))
     if size == 4 and Activation.table(registers[R.ACTIVATION]) is None:
         made[R.OFM_ZERO_POINT] = 0  # where nothing narrows them, Ethos-U55 adds none
     if op is Op.POOL and parameter == PoolMode.AVERAGE:
@@ -181,7 +181,7 @@ def convert_u85(operation: NpuOperation, wide: bool, sparse: bool) -> NpuOperati
         else:
             made[R.IFM_BROADCAST] = 0
     elif op is not Op.POOL:
-        made[R.WEIGHT_FORMAT] = WeightWord.SPARSE.at(sparse)
+        made[R.WEIGHT_FORMAT] = WeightWord.SPARSE.word_with(sparse)
         if R.IFM2_PRECISION in registers:  # of a product of two maps
             made[R.IFM2_PRECISION] = _input(registers[R.IFM2_PRECISION])
     return replace(operation, parameter=int(parameter), registers=made, addresses=moved, language=Language.U85)
@@ -189,39 +189,41 @@ def convert_u85(operation: NpuOperation, wide: bool, sparse: bool) -> NpuOperati
 
 def _input(word: int) -> int:
     kept = InputPrecision.SIGNED, InputPrecision.SIZE, InputPrecision.BRICK
-    return sum(field.at(field.of(word)) for field in kept)
+    return sum(field.word_with(field.value_in(word)) for field in kept)
 
 
 def _activation(word: int, size: int, signed: bool) -> int:
     """A table's place is counted in tables of its size; of 32 bits nothing is clamped without a table."""
     slot = Activation.table(word)
     if slot is None:
-        function = ActivationFunction(Activation.FUNCTION.of(word))
+        function = ActivationFunction(Activation.FUNCTION.value_in(word))
         if function is ActivationFunction.NONE:
-            return TableWord.UNCLIPPED.at(size == 4)
-        return TableWord.FUNCTION.at(_FUNCTIONS[function])
+            return TableWord.UNCLIPPED.word_with(size == 4)
+        return TableWord.FUNCTION.word_with(_FUNCTIONS[function])
     kind = _WIDE_TABLES.get(size, TableKind.S8_S8 if signed else TableKind.U8_U8)
-    return TableWord.FUNCTION.at(kind) | TableWord.TABLE.at(slot * _SLOT_BYTES // kind.size_bytes)
+    return TableWord.FUNCTION.word_with(kind) | TableWord.TABLE.word_with(slot * _SLOT_BYTES // kind.size_bytes)
 
 
 def _scale_operands(mode: ElementwiseMode, registers: Mapping[R, int], made: dict[R, int]) -> None:
     """IFM_SCALE and IFM2_SCALE; only the shift of a 32-bit product's scale takes part."""
-    size = 1 << InputPrecision.SIZE.of(registers[R.IFM_PRECISION])
+    size = 1 << InputPrecision.SIZE.value_in(registers[R.IFM_PRECISION])
     first = second = _UNITY
     if mode in (ElementwiseMode.ADD, ElementwiseMode.SUB) and size < 4:
-        scaled = InputPrecision.SCALED_OPERAND.of(registers[R.IFM_PRECISION])
+        scaled = InputPrecision.SCALED_OPERAND.value_in(registers[R.IFM_PRECISION])
         first, second = registers[R.OPA_SCALE], registers[R.OPB_SCALE]
         if scaled:
             headroom = _HEADROOM[size]
-            one = first | ScaledWord.DOUBLE_ROUND.at(headroom)
-            other = ScaleWord.MULTIPLIER.at(1 << (headroom - 1))
+            one = first | ScaledWord.DOUBLE_ROUND.word_with(headroom)
+            other = ScaleWord.MULTIPLIER.word_with(1 << (headroom - 1))
             first, second = (one, other) if scaled == 1 else (other, one)
     made[R.IFM_SCALE] = first
     if not mode.is_unary:
         made[R.IFM2_SCALE] = second
     if mode is ElementwiseMode.MUL and size == 4:
-        shift = ScaleWord.SHIFT.of(made[R.OFM_SCALE])
-        made[R.OFM_SCALE] = made[R.OFM_SCALE] & ScaledWord.ROUNDING.at(7) | ScaleWord.SHIFT.at(shift) | _UNITY
+        shift = ScaleWord.SHIFT.value_in(made[R.OFM_SCALE])
+        made[R.OFM_SCALE] = (
+            made[R.OFM_SCALE] & ScaledWord.ROUNDING.word_with(7) | ScaleWord.SHIFT.word_with(shift) | _UNITY
+        )
 
 
 _Addresses = dict[R, tuple[str, int]]
@@ -234,14 +236,14 @@ def _broadcast(registers: Mapping[R, int], made: dict[R, int], moved: _Addresses
     made[R.IFM2_BROADCAST] = int(word & (Broadcast.HEIGHT | Broadcast.WIDTH | Broadcast.DEPTH))
     if Broadcast.SCALAR in word:
         made[R.IFM2_BROADCAST] = int(InputBroadcast.SCALAR)
-        made[R.IFM2_PRECISION] |= InputWord.STORAGE.at(MapStorage.NONE)
+        made[R.IFM2_PRECISION] |= InputWord.STORAGE.word_with(MapStorage.NONE)
         made[R.OP_SCALAR] = registers[R.IFM2_SCALAR] & 0xFFFFFFFF
     if Broadcast.SWAP_OPERANDS not in word:
         return made, moved
     return {_OTHER.get(r, r): value for r, value in made.items()}, {_OTHER.get(r, r): at for r, at in moved.items()}
 
 
-_PAIRS = [*zip(IFM.ordered, IFM2.ordered, strict=True), (R.IFM_BROADCAST, R.IFM2_BROADCAST)]
+_PAIRS = [*zip(IFM.registers_in_order, IFM2.registers_in_order, strict=True), (R.IFM_BROADCAST, R.IFM2_BROADCAST)]
 _OTHER = {**dict(_PAIRS), **{second: first for first, second in _PAIRS}}
 """Where a register's value goes when the operands change places; scales are in their order already."""
 

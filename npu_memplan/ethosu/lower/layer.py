@@ -146,7 +146,7 @@ _LITTLE = 8  # parts of a map, one of which may be added to fill up its bricks w
 
 def assign(builder: Builder, graph: LayerGraph, for_cycles: bool = False) -> Storage:
     """Views for every tensor but constants; allocates the buffers in `builder`. `for_cycles`: in a few more bytes."""
-    return _Assignment(builder, graph, for_cycles).made()
+    return _Assignment(builder, graph, for_cycles).assign_views()
 
 
 class _Assignment:
@@ -160,7 +160,7 @@ class _Assignment:
             for name in dict.fromkeys(layer.inputs):
                 self.readers[name].append(traits[layer.output])
 
-    def made(self) -> Storage:
+    def assign_views(self) -> Storage:
         for name in self.graph.inputs:
             role = BufferRole.STATE if name in self.graph.states else BufferRole.INPUT
             self.storage.views[name] = self._parameter(self.graph.tensors[name], role)
@@ -195,10 +195,10 @@ class _Assignment:
     def _place(self, name: str) -> TensorView:
         views = self.storage.views
         if name not in views:
-            views[name] = self._inside(name) or self._alias(name) or self._own(name)
+            views[name] = self._view_inside(name) or self._alias(name) or self._own(name)
         return views[name]
 
-    def _inside(self, name: str) -> TensorView | None:
+    def _view_inside(self, name: str) -> TensorView | None:
         target = self.storage.embedded.get(name)
         if target is None:
             return None

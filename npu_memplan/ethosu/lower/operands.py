@@ -142,7 +142,7 @@ class TensorView:
         width = self.shape[2] * self.element_bytes
         return not self.brick and self.strides[1:] == (width, self.element_bytes)
 
-    def reshaped(self, shape: tuple[int, ...]) -> TensorView | None:
+    def reshape(self, shape: tuple[int, ...]) -> TensorView | None:
         """The same bytes under another shape; None when they are not dense."""
         if not self.is_dense:
             return None
@@ -159,7 +159,7 @@ class TensorView:
         strides = tuple(s * k for s, k in zip(self.strides, step, strict=True))
         return replace(self, offset=offset, shape=shape, strides=strides)
 
-    def permuted(self, axes: tuple[int, ...]) -> TensorView:
+    def permute(self, axes: tuple[int, ...]) -> TensorView:
         """Dimensions in another order; dimension i of the result is dimension `axes[i]`. Not for bricks."""
         return replace(self, shape=tuple(self.shape[a] for a in axes), strides=tuple(self.strides[a] for a in axes))
 
@@ -250,7 +250,7 @@ class Operand:
         """Signedness, size and layout in the fields of an input or an output."""
         size = {8: 0, 16: 1, 32: 2}[self.bits]
         signed = self.dtype.startswith("int")
-        return fields.SIGNED.at(signed) | fields.SIZE.at(size) | fields.BRICK.at(self.view.brick)
+        return fields.SIGNED.word_with(signed) | fields.SIZE.word_with(size) | fields.BRICK.word_with(self.view.brick)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class Window:
     upscale: Upscale = Upscale.NONE
 
     @property
-    def dilated(self) -> tuple[int, int]:
+    def dilated_extents(self) -> tuple[int, int]:
         """Extents in input elements."""
         return (
             (self.kernel[0] - 1) * self.dilation[0] + 1,
@@ -289,11 +289,14 @@ class Positions:
     def registers(self, axis: str, block: int) -> dict[R, int]:
         """Those of the axis "X" or "Y" with blocks of `block` positions."""
         (whole, rest), (wholes, rests) = (divmod(n * self.step, self.numerator) for n in (1, block - 1))
-        one, all_but_one = StepWord.ONE_WHOLE.at(whole) | StepWord.ONE_REST.at(rest), StepWord.BLOCK_WHOLE.at(wholes)
+        one, all_but_one = (
+            StepWord.ONE_WHOLE.word_with(whole) | StepWord.ONE_REST.word_with(rest),
+            StepWord.BLOCK_WHOLE.word_with(wholes),
+        )
         return {
             R[f"RESIZE_{axis}_SCALE_N_M1"]: self.numerator - 1,
             R[f"RESIZE_{axis}_OFFSET"]: self.offset & 0xFFF,
-            R[f"RESIZE_{axis}_STEP"]: one | all_but_one | StepWord.BLOCK_REST.at(rests),
+            R[f"RESIZE_{axis}_STEP"]: one | all_but_one | StepWord.BLOCK_REST.word_with(rests),
         }
 
 
@@ -314,8 +317,8 @@ def kernel_registers(window: Window) -> dict[R, int]:
     """KERNEL_* and IFM_PAD_*, input channels first."""
     padding = window.padding
     return {
-        R.KERNEL_HEIGHT_M1: window.dilated[0] - 1,
-        R.KERNEL_WIDTH_M1: window.dilated[1] - 1,
+        R.KERNEL_HEIGHT_M1: window.dilated_extents[0] - 1,
+        R.KERNEL_WIDTH_M1: window.dilated_extents[1] - 1,
         R.KERNEL_STRIDE: KernelStride.pack(window.stride, window.dilation, False),
         R.IFM_PAD_TOP: padding.top,
         R.IFM_PAD_LEFT: padding.left,

@@ -32,7 +32,7 @@ class Scale:
     @property
     def register(self) -> int:
         """Value of OFM_SCALE/OPA_SCALE: the shift is above the multiplier."""
-        return ScaleWord.SHIFT.at(self.shift) | ScaleWord.MULTIPLIER.at(self.multiplier)
+        return ScaleWord.SHIFT.word_with(self.shift) | ScaleWord.MULTIPLIER.word_with(self.multiplier)
 
 
 UNITY = Scale(1, 0)  # leaves a value as it is

@@ -32,22 +32,22 @@ ROOT_BITS = 20
 _INTEGER_BITS = 4  # of TFLite's logistic and tanh of int8
 
 
-def _stored(tensor: LayerTensor) -> range:
+def _stored_values(tensor: LayerTensor) -> range:
     least, most = tensor.limits
     return range(least, most + 1)
 
 
 def _values(tensor: LayerTensor) -> NDArray[np.int64]:
     """What the stored values mean, in steps of the scale."""
-    return np.array(_stored(tensor), np.int64) - tensor.zero_point
+    return np.array(_stored_values(tensor), np.int64) - tensor.zero_point
 
 
-def _clamped(value: int, out: LayerTensor) -> int:
+def _clamp(value: int, out: LayerTensor) -> int:
     least, most = out.limits
     return min(max(value, least), most)
 
 
-def _scaled(values: NDArray[np.int64], scale: Scale) -> Any:
+def _scale_values(values: NDArray[np.int64], scale: Scale) -> Any:
     return multiply_by_quantised(values, scale.multiplier, scale.exponent)
 
 
@@ -58,10 +58,10 @@ def _table(results: NDArray[np.int64], out: LayerTensor) -> tuple[int, ...]:
 def real_function(function: Callable[[float], float], ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
     """Any real function, rounded half away from zero."""
     results = []
-    for stored in _stored(ifm):
+    for stored in _stored_values(ifm):
         real = function(double(ifm.scale) * (stored - ifm.zero_point)) / double(out.scale)
         rounded = math.floor(abs(real) + 0.5) * (1 if real >= 0 else -1) if math.isfinite(real) else 1 << 30
-        results.append(_clamped(rounded + out.zero_point, out))
+        results.append(_clamp(rounded + out.zero_point, out))
     return tuple(results)
 
 
@@ -157,7 +157,7 @@ def leaky_relu(
     identity = quantise_multiplier(divide_scales(double(ifm.scale), double(out.scale), single=single))
     slope = quantise_multiplier(abs(divide_scales(below, double(out.scale), single=single)))
     values, sign = _values(ifm), -1 if alpha < 0 else 1  # of a negative slope the reference rounds the size
-    scaled = np.where(values >= 0, _scaled(values, identity), sign * _scaled(values, slope))
+    scaled = np.where(values >= 0, _scale_values(values, identity), sign * _scale_values(values, slope))
     return _table(scaled + out.zero_point, out)
 
 

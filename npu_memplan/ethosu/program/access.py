@@ -107,7 +107,7 @@ class Kernel:
     pad_right: int
 
     @staticmethod
-    def of(op: Operation) -> Kernel:
+    def from_registers(op: Operation) -> Kernel:
         """The kernel registers of a CONV, DEPTHWISE or POOL."""
         return _window_kernel(*[op[register] for register in _REGISTERS])
 
@@ -131,9 +131,9 @@ def _window_kernel(stride: int, height: int, width: int, top: int, left: int, bo
         width=width + 1,
         stride_y=KernelStride.stride_y(stride),
         stride_x=KernelStride.stride_x(stride),
-        dilation_y=1 + KernelStride.DILATION_Y.of(stride),
-        dilation_x=1 + KernelStride.DILATION_X.of(stride),
-        part_kernel_first=bool(KernelStride.PART_KERNEL_FIRST.of(stride)),
+        dilation_y=1 + KernelStride.DILATION_Y.value_in(stride),
+        dilation_x=1 + KernelStride.DILATION_X.value_in(stride),
+        part_kernel_first=bool(KernelStride.PART_KERNEL_FIRST.value_in(stride)),
         pad_top=top,
         pad_left=left,
         pad_bottom=bottom,
@@ -171,7 +171,7 @@ def results(op: Operation) -> Extents:
 def _window(op: Operation) -> tuple[int, int]:
     """Rows and columns of the input in memory."""
     height, width, _ = results(op)
-    kernel = Kernel.of(op)
+    kernel = Kernel.from_registers(op)
     height = (height - 1) * kernel.stride_y + kernel.height - kernel.pad_top - kernel.pad_bottom
     width = (width - 1) * kernel.stride_x + kernel.width - kernel.pad_left - kernel.pad_right
     if op.get(Register.IFM_UPSCALE) != Upscale.NONE:
@@ -200,9 +200,9 @@ def _ifm2(op: Operation) -> Extents | None:
 
 def _u85_ofm(op: Operation) -> Extents:
     word = op[Register.OFM_PRECISION]
-    if OutputWord.STORAGE.of(word) in _ABSENT or AccumulatorWord.NO_OUTPUT.of(op.get(Register.ACC_FORMAT)):
+    if OutputWord.STORAGE.value_in(word) in _ABSENT or AccumulatorWord.NO_OUTPUT.value_in(op.get(Register.ACC_FORMAT)):
         return NOWHERE
-    order = OutputWord.TRANSPOSE.of(word)
+    order = OutputWord.TRANSPOSE.value_in(word)
     axes = StoredOrder(order).axes if order in tuple(StoredOrder) else (0, 1, 2)
     made = results(op)
     return made[axes[0]], made[axes[1]], made[axes[2]]
@@ -210,7 +210,7 @@ def _u85_ofm(op: Operation) -> Extents:
 
 def has_ifm_in_memory(op: Operation) -> bool:
     """Whether a kernel's first operand is in memory, and not a scalar or in a chaining buffer."""
-    return op.language is not Language.U85 or InputWord.STORAGE.of(op[Register.IFM_PRECISION]) not in _ABSENT
+    return op.language is not Language.U85 or InputWord.STORAGE.value_in(op[Register.IFM_PRECISION]) not in _ABSENT
 
 
 def _u85_ifm(op: Operation) -> Extents:
@@ -224,9 +224,9 @@ def _u85_ifm(op: Operation) -> Extents:
 
 
 def _u85_ifm2(op: Operation) -> Extents | None:
-    loads = AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
+    loads = AccumulatorWord.INPUT.value_in(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
     if op.op is Op.ELEMENTWISE:
-        if op.parameter in UNARY or InputWord.STORAGE.of(op[Register.IFM2_PRECISION]) in _ABSENT:
+        if op.parameter in UNARY or InputWord.STORAGE.value_in(op[Register.IFM2_PRECISION]) in _ABSENT:
             return None
         return _spread(op, Register.IFM2_BROADCAST)
     if is_product(op):
@@ -440,8 +440,8 @@ class FeatureMap:
 def _view(op: Operation, registers: MapRegisters, extents: Extents) -> FeatureMap:
     height, width, depth = extents
     precision = op[registers.precision]
-    signed = bool(Precision.SIGNED.of(precision))
-    code = (OutputPrecision if registers is OFM else InputPrecision).SIZE.of(precision)
+    signed = bool(Precision.SIGNED.value_in(precision))
+    code = (OutputPrecision if registers is OFM else InputPrecision).SIZE.value_in(precision)
     if code > EXTENTS[op.language].largest_element:
         raise FeatureMapError(
             f"{op.op.name} at stream offset {op.offset_bytes:#x}: {registers.precision.name} = {precision:#x} has no "
@@ -462,7 +462,7 @@ def _view(op: Operation, registers: MapRegisters, extents: Extents) -> FeatureMa
         stride_c=op.get(registers.stride_c),
         element_bytes=1 << code,
         signed=signed,
-        brick=bool(Precision.BRICK.of(precision)),
+        brick=bool(Precision.BRICK.value_in(precision)),
         zero_point=signed16(op.get(registers.zero_point), signed),
         height=height,
         width=width,
@@ -475,17 +475,17 @@ PART_KERNEL_SLICE = 16
 
 def is_sparse(op: Operation) -> bool:
     """Two weights of every four are zero, and not stored."""
-    return op.op is Op.CONV and not is_product(op) and bool(WeightWord.SPARSE.of(op.get(Register.WEIGHT_FORMAT)))
+    return op.op is Op.CONV and not is_product(op) and bool(WeightWord.SPARSE.value_in(op.get(Register.WEIGHT_FORMAT)))
 
 
 def is_wide(op: Operation) -> bool:
     """Sums of 48 bits."""
-    return bool(AccumulatorWord.FORMAT.of(op.get(Register.ACC_FORMAT)))
+    return bool(AccumulatorWord.FORMAT.value_in(op.get(Register.ACC_FORMAT)))
 
 
 def micro_block(op: Operation, accelerator: Architecture) -> Shape:
     """The micro-block that ACC_FORMAT chooses; the first of the configuration where it has none such."""
-    code = AccumulatorWord.MICRO_BLOCK.of(op.get(Register.ACC_FORMAT))
+    code = AccumulatorWord.MICRO_BLOCK.value_in(op.get(Register.ACC_FORMAT))
     if code in tuple(MicroBlock):
         plane = MicroBlock(code).plane
         for shape in accelerator.micro_blocks:
@@ -496,7 +496,7 @@ def micro_block(op: Operation, accelerator: Architecture) -> Shape:
 
 def deep_slice(op: Operation, accelerator: Architecture) -> int:
     """Input channels of one pass, depth first."""
-    bits = 8 << InputWord.SIZE.of(op[Register.IFM_PRECISION])
+    bits = 8 << InputWord.SIZE.value_in(op[Register.IFM_PRECISION])
     return slice_depth(accelerator, micro_block(op, accelerator), bits, is_sparse(op), False)
 
 
@@ -512,9 +512,9 @@ def slice_depth(accelerator: Architecture, micro: Shape, bits: int, sparse: bool
 def arrangement(op: Operation, accelerator: Architecture) -> WeightArrangement:
     """The order of the weights of a CONV or DEPTHWISE whose blocks are chosen."""
     word = op[Register.KERNEL_STRIDE]
-    bits = 8 << InputWord.SIZE.of(op[Register.IFM_PRECISION])
+    bits = 8 << InputWord.SIZE.value_in(op[Register.IFM_PRECISION])
     depthwise = op.op is Op.DEPTHWISE
-    part = bool(KernelStride.PART_KERNEL_FIRST.of(word)) and not depthwise
+    part = bool(KernelStride.PART_KERNEL_FIRST.value_in(word)) and not depthwise
     micro, sparse = micro_block(op, accelerator), is_sparse(op)
     return WeightArrangement(
         op[Register.OFM_BLK_DEPTH_M1] + 1,
@@ -525,7 +525,7 @@ def arrangement(op: Operation, accelerator: Architecture) -> WeightArrangement:
         part,
         sparse,
         (KernelStride.stride_y(word), KernelStride.stride_x(word)),
-        (1 + KernelStride.DILATION_Y.of(word), 1 + KernelStride.DILATION_X.of(word)),
+        (1 + KernelStride.DILATION_Y.value_in(word), 1 + KernelStride.DILATION_X.value_in(word)),
     )
 
 
@@ -539,7 +539,11 @@ def is_indivisible(op: Operation) -> bool:
     if op.language is not Language.U85 or op.op is Op.DMA_START:
         return False
     output = op[Register.OFM_PRECISION]
-    return is_product(op) or bool(OutputWord.TRANSPOSE.of(output) or OutputWord.REVERSE.of(output)) or is_fixed(op)
+    return (
+        is_product(op)
+        or bool(OutputWord.TRANSPOSE.value_in(output) or OutputWord.REVERSE.value_in(output))
+        or is_fixed(op)
+    )
 
 
 def is_fixed(op: Operation) -> bool:
@@ -549,12 +553,14 @@ def is_fixed(op: Operation) -> bool:
     if op.op is Op.DMA_START:
         return False
     accumulators, output = op.get(Register.ACC_FORMAT), op[Register.OFM_PRECISION]
-    kept = AccumulatorWord.INPUT.of(accumulators) or AccumulatorWord.NO_OUTPUT.of(accumulators)
-    in_bricks = OutputWord.BRICK.of(output) and (OutputWord.TRANSPOSE.of(output) or OutputWord.REVERSE.of(output))
-    turned = in_bricks or OutputWord.REVERSE.of(output) == StoredBackwards.C
-    odd = op.op is Op.RESIZE or InputWord.SIZE.of(op[Register.IFM_PRECISION]) > 2
+    kept = AccumulatorWord.INPUT.value_in(accumulators) or AccumulatorWord.NO_OUTPUT.value_in(accumulators)
+    in_bricks = OutputWord.BRICK.value_in(output) and (
+        OutputWord.TRANSPOSE.value_in(output) or OutputWord.REVERSE.value_in(output)
+    )
+    turned = in_bricks or OutputWord.REVERSE.value_in(output) == StoredBackwards.C
+    odd = op.op is Op.RESIZE or InputWord.SIZE.value_in(op[Register.IFM_PRECISION]) > 2
     pool = op.op is Op.POOL and op.parameter in _FIXED_POOLS
-    return bool(kept or turned or odd or pool or chained_maps(op) or OutputWord.STORAGE.of(output))
+    return bool(kept or turned or odd or pool or chained_maps(op) or OutputWord.STORAGE.value_in(output))
 
 
 class AccessError(NpuMemplanError):
@@ -611,13 +617,13 @@ def lut_span(op: Operation) -> tuple[int, int] | None:
     """(first byte after slot 0, bytes) of the table that a kernel's activation reads; None when it uses none."""
     word = op.get(Register.ACTIVATION)
     if op.language is Language.U85:
-        kind = TableWord.FUNCTION.of(word)
+        kind = TableWord.FUNCTION.value_in(word)
         size = TableKind(kind).size_bytes if kind in tuple(TableKind) else 0
-        return (TableWord.TABLE.of(word) * size, size) if size else None
+        return (TableWord.TABLE.value_in(word) * size, size) if size else None
     slot = Activation.table(word)
     if slot is None:
         return None
-    code = OutputPrecision.SIZE.of(op.get(Register.OFM_PRECISION))
+    code = OutputPrecision.SIZE.value_in(op.get(Register.OFM_PRECISION))
     return _SLOT_BYTES * slot, _LUT_BYTES.get(1 << code, 0)
 
 
@@ -640,7 +646,7 @@ def _kernel_at_zero(content: Content, names: tuple[Register, ...], accelerator: 
     """Of a kernel that sets `names`, with every base address 0, which is not in `content`: programs that are compared
     have most of their kernels in common.
     """
-    kernel = Operation.of(content)
+    kernel = Operation.from_content(content)
     return _operation_accesses(
         kernel.with_registers({name: 0 for name in names if name not in kernel.registers}), accelerator
     )
@@ -662,15 +668,17 @@ def _dma(op: Operation) -> tuple[Access, ...]:
     r = Register
     source, target, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
     for name, region in (("DMA0_SRC_REGION", source), ("DMA0_DST_REGION", target)):
-        if op.language is Language.U55_U65 and region & ~(DmaRegion.INTERNAL.at(1) | DmaRegion.REGION.at(7)):
+        if op.language is Language.U55_U65 and region & ~(
+            DmaRegion.INTERNAL.word_with(1) | DmaRegion.REGION.word_with(7)
+        ):
             raise AccessError(
                 f"DMA_START at stream offset {op.offset_bytes:#x}: {name} = {region:#x} selects a 2D/3D transfer, "
                 "which no supported compiler emits; only 1D transfers are supported"
             )
-    dimensions = DmaRegion.DIMENSIONS.of(source)
-    if DmaRegion.INTERNAL.of(source):
+    dimensions = DmaRegion.DIMENSIONS.value_in(source)
+    if DmaRegion.INTERNAL.value_in(source):
         raise AccessError(f"DMA_START at stream offset {op.offset_bytes:#x} reads from inside the NPU")
-    gathers, scatters = bool(DmaRegion.INDEXED.of(source)), bool(DmaRegion.INDEXED.of(target))
+    gathers, scatters = bool(DmaRegion.INDEXED.value_in(source)), bool(DmaRegion.INDEXED.value_in(target))
     rows = op[r.DMA0_SIZE0] if dimensions > 0 else 1
     planes = op[r.DMA0_SIZE1] if dimensions > 1 else 1
     choices = op[r.DMA0_IDX_MAX] + 1 if gathers or scatters else 0
@@ -680,10 +688,10 @@ def _dma(op: Operation) -> tuple[Access, ...]:
         count = choices if indexed else rows
         return strided_ranges(op[base], length, ((count, inner), (planes, op[far] if dimensions > 1 else 0)))
 
-    where = SHRAM_REGION if DmaRegion.INTERNAL.of(target) else DmaRegion.REGION.of(target)
+    where = SHRAM_REGION if DmaRegion.INTERNAL.value_in(target) else DmaRegion.REGION.value_in(target)
     read = side(r.DMA0_SRC, gathers, r.DMA0_SRC_STRIDE0, r.DMA0_SRC_STRIDE1)
     written = side(r.DMA0_DST, scatters, r.DMA0_DST_STRIDE0, r.DMA0_DST_STRIDE1)
-    found = [Access(Role.DMA_SRC, DmaRegion.REGION.of(source), ((r.DMA0_SRC, read),), False)]
+    found = [Access(Role.DMA_SRC, DmaRegion.REGION.value_in(source), ((r.DMA0_SRC, read),), False)]
     if gathers or scatters:
         apart = op.get(r.DMA0_IDX_SKIP1) if dimensions > 1 else 0
         index = strided_ranges(op[r.DMA0_IDX], INDEX_BYTES * rows, ((planes, INDEX_BYTES * rows + apart),))
@@ -717,7 +725,7 @@ def _kernel_accesses(op: Operation, accelerator: Architecture) -> tuple[Access, 
 
 def _ignores_input(op: Operation) -> bool:
     """Whether the results are what accumulators load from IFM2; IFM is there for its place and extents."""
-    loads = AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
+    loads = AccumulatorWord.INPUT.value_in(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
     return op.language is Language.U85 and op.op is Op.POOL and op.parameter == PoolMode.NONE and loads
 
 
@@ -740,8 +748,11 @@ def _constants(op: Operation, accelerator: Architecture) -> _Constants:
 def _u85_constants(op: Operation, accelerator: Architecture) -> _Constants:
     """The fast format has one stream for all cores; scales are one table always."""
     if op.op in (Op.CONV, Op.DEPTHWISE) and not is_product(op):
-        yield Role.WEIGHTS, WEIGHTS[: 1 if WeightWord.FAST.of(op.get(Register.WEIGHT_FORMAT)) else accelerator.cores]
-    if op.op not in (Op.ELEMENTWISE, Op.RESIZE) and not OutputWord.GLOBAL_SCALE.of(op[Register.OFM_PRECISION]):
+        yield (
+            Role.WEIGHTS,
+            WEIGHTS[: 1 if WeightWord.FAST.value_in(op.get(Register.WEIGHT_FORMAT)) else accelerator.cores],
+        )
+    if op.op not in (Op.ELEMENTWISE, Op.RESIZE) and not OutputWord.GLOBAL_SCALE.value_in(op[Register.OFM_PRECISION]):
         yield Role.SCALES, SCALES[:1]
 
 

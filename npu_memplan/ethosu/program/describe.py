@@ -77,23 +77,23 @@ def name_in(enumeration: type[IntEnum], value: int) -> str:
 
 
 def _precision(fields: type[InputPrecision | OutputPrecision | InputWord | OutputWord], value: int) -> str:
-    kind = "int" if fields.SIGNED.of(value) else "uint"
-    return f"{kind}{8 << fields.SIZE.of(value)} {'NHCWB16' if fields.BRICK.of(value) else 'NHWC'}"
+    kind = "int" if fields.SIGNED.value_in(value) else "uint"
+    return f"{kind}{8 << fields.SIZE.value_in(value)} {'NHCWB16' if fields.BRICK.value_in(value) else 'NHWC'}"
 
 
 def _scale_of(fields: type[OutputPrecision | OutputWord], value: int) -> str:
-    return "global scale" if fields.GLOBAL_SCALE.of(value) else "scale per channel"
+    return "global scale" if fields.GLOBAL_SCALE.value_in(value) else "scale per channel"
 
 
 def _kernel(value: int) -> str:
     stride = f"stride {KernelStride.stride_y(value)}x{KernelStride.stride_x(value)}"
-    dilation = f"dilation {1 + KernelStride.DILATION_Y.of(value)}x{1 + KernelStride.DILATION_X.of(value)}"
-    order = "part-kernel first" if KernelStride.PART_KERNEL_FIRST.of(value) else "depth first"
+    dilation = f"dilation {1 + KernelStride.DILATION_Y.value_in(value)}x{1 + KernelStride.DILATION_X.value_in(value)}"
+    order = "part-kernel first" if KernelStride.PART_KERNEL_FIRST.value_in(value) else "depth first"
     return f"{stride}, {dilation}, {order}"
 
 
 def _scale(value: int) -> str:
-    return f"{ScaleWord.MULTIPLIER.of(value)} >> {ScaleWord.SHIFT.of(value)}"
+    return f"{ScaleWord.MULTIPLIER.value_in(value)} >> {ScaleWord.SHIFT.value_in(value)}"
 
 
 def _flags(enumeration: type[IntFlag], value: int) -> str:
@@ -104,83 +104,86 @@ def _flags(enumeration: type[IntFlag], value: int) -> str:
 
 
 def _first_input(value: int) -> str:
-    operand = InputPrecision.SCALED_OPERAND.of(value)
-    rounding = name_in(Rounding, InputPrecision.ROUNDING.of(value))
+    operand = InputPrecision.SCALED_OPERAND.value_in(value)
+    rounding = name_in(Rounding, InputPrecision.ROUNDING.value_in(value))
     text = f" operand {'A' if operand == 1 else 'B'} scaled {rounding}" if operand else ""
     return _precision(InputPrecision, value) + text
 
 
 def _output(value: int) -> str:
-    rounding = name_in(Rounding, OutputPrecision.ROUNDING.of(value))
+    rounding = name_in(Rounding, OutputPrecision.ROUNDING.value_in(value))
     return f"{_precision(OutputPrecision, value)} {_scale_of(OutputPrecision, value)} {rounding}"
 
 
 def _activation(value: int) -> str:
-    function, table = Activation.FUNCTION.of(value), Activation.table(value)
+    function, table = Activation.FUNCTION.value_in(value), Activation.table(value)
     word = name_in(ActivationFunction, function).lower() if table is None else f"LUT {table}"
-    clip = Activation.CLIP_RANGE.of(value)
+    clip = Activation.CLIP_RANGE.value_in(value)
     return word + (f", clip range {clip}" if clip else "")
 
 
 def _region(value: int) -> str:
-    return "SHRAM" if DmaRegion.INTERNAL.of(value) else ""
+    return "SHRAM" if DmaRegion.INTERNAL.value_in(value) else ""
 
 
 # ---------------------------------------------------------------------- Ethos-U85
 
 
 def _u85_map(fields: type[InputWord | OutputWord], value: int) -> str:
-    storage = fields.STORAGE.of(value)
+    storage = fields.STORAGE.value_in(value)
     return _precision(fields, value) + (f" {name_in(MapStorage, storage)}" if storage else "")
 
 
 def _u85_output(value: int) -> str:
     parts = [_u85_map(OutputWord, value), _scale_of(OutputWord, value)]
-    order, backwards = OutputWord.TRANSPOSE.of(value), OutputWord.REVERSE.of(value)
+    order, backwards = OutputWord.TRANSPOSE.value_in(value), OutputWord.REVERSE.value_in(value)
     parts += [f"stored as {name_in(StoredOrder, order)}"] if order else []
     parts += [f"{name_in(StoredBackwards, backwards)} backwards"] if backwards else []
     return " ".join(parts)
 
 
 def _u85_scale(value: int) -> str:
-    early = ScaledWord.DOUBLE_ROUND.of(value)
-    text = f"{_scale(value)} {name_in(ScaleRounding, ScaledWord.ROUNDING.of(value))}"
+    early = ScaledWord.DOUBLE_ROUND.value_in(value)
+    text = f"{_scale(value)} {name_in(ScaleRounding, ScaledWord.ROUNDING.value_in(value))}"
     return text + (f", first rounding {early} bits earlier" if early else "")
 
 
 def _accumulators(value: int) -> str:
     parts = [
-        name_in(AccumulatorFormat, AccumulatorWord.FORMAT.of(value)),
-        name_in(AccumulatorInput, AccumulatorWord.INPUT.of(value)),
-        "micro-block " + name_in(MicroBlock, AccumulatorWord.MICRO_BLOCK.of(value))[1:].lower(),
+        name_in(AccumulatorFormat, AccumulatorWord.FORMAT.value_in(value)),
+        name_in(AccumulatorInput, AccumulatorWord.INPUT.value_in(value)),
+        "micro-block " + name_in(MicroBlock, AccumulatorWord.MICRO_BLOCK.value_in(value))[1:].lower(),
     ]
-    return " ".join(parts + (["no output"] if AccumulatorWord.NO_OUTPUT.of(value) else []))
+    return " ".join(parts + (["no output"] if AccumulatorWord.NO_OUTPUT.value_in(value) else []))
 
 
 def _u85_activation(value: int) -> str:
-    kind = TableWord.FUNCTION.of(value)
-    text = name_in(TableKind, kind).lower() + (f" table {TableWord.TABLE.of(value)}" if kind else "")
-    return text + (", not clipped" if TableWord.UNCLIPPED.of(value) else "")
+    kind = TableWord.FUNCTION.value_in(value)
+    text = name_in(TableKind, kind).lower() + (f" table {TableWord.TABLE.value_in(value)}" if kind else "")
+    return text + (", not clipped" if TableWord.UNCLIPPED.value_in(value) else "")
 
 
 def _weights(value: int) -> str:
-    return ("fast" if WeightWord.FAST.of(value) else "standard") + (", 2:4" if WeightWord.SPARSE.of(value) else "")
+    return ("fast" if WeightWord.FAST.value_in(value) else "standard") + (
+        ", 2:4" if WeightWord.SPARSE.value_in(value) else ""
+    )
 
 
 def _side(value: int) -> str:
-    parts = ["LUT RAM"] if DmaRegion.INTERNAL.of(value) else [f"region {DmaRegion.REGION.of(value)}"]
-    dimensions = DmaRegion.DIMENSIONS.of(value)
+    parts = ["LUT RAM"] if DmaRegion.INTERNAL.value_in(value) else [f"region {DmaRegion.REGION.value_in(value)}"]
+    dimensions = DmaRegion.DIMENSIONS.value_in(value)
     parts += [f"{dimensions + 1}D"] if dimensions else []
-    return " ".join(parts + (["indexed"] if DmaRegion.INDEXED.of(value) else []))
+    return " ".join(parts + (["indexed"] if DmaRegion.INDEXED.value_in(value) else []))
 
 
 def _step(value: int) -> str:
-    one, block = StepWord.ONE_WHOLE.of(value), StepWord.BLOCK_WHOLE.of(value)
-    return f"a step {one} and {StepWord.ONE_REST.of(value)}, a block {block} and {StepWord.BLOCK_REST.of(value)}"
+    fields = (StepWord.ONE_WHOLE, StepWord.ONE_REST, StepWord.BLOCK_WHOLE, StepWord.BLOCK_REST)
+    one, one_rest, block, block_rest = (field.value_in(value) for field in fields)
+    return f"a step {one} and {one_rest}, a block {block} and {block_rest}"
 
 
 def _u85_kernel(value: int) -> str:
-    return _kernel(value) + (", pieces of 4x4" if StrideWord.SMALL_PIECES.of(value) else "")
+    return _kernel(value) + (", pieces of 4x4" if StrideWord.SMALL_PIECES.value_in(value) else "")
 
 
 def _offset(value: int) -> str:
@@ -288,9 +291,9 @@ def summary(op: Operation) -> str:
     """One line: shapes and places of what an operation works on."""
     if op.op is Op.DMA_START:
         target = op[Register.DMA0_DST_REGION]
-        inside = DmaRegion.INTERNAL.of(target)
-        place = "SHRAM" if inside else f"region {DmaRegion.REGION.of(target)}"
-        source = DmaRegion.REGION.of(op[Register.DMA0_SRC_REGION])
+        inside = DmaRegion.INTERNAL.value_in(target)
+        place = "SHRAM" if inside else f"region {DmaRegion.REGION.value_in(target)}"
+        source = DmaRegion.REGION.value_in(op[Register.DMA0_SRC_REGION])
         return (
             f"{op[Register.DMA0_LEN]} bytes, region {source} {op[Register.DMA0_SRC]:#x} -> "
             f"{place} {op[Register.DMA0_DST]:#x}"
@@ -298,7 +301,7 @@ def summary(op: Operation) -> str:
     views = [FeatureMap.ifm(op), FeatureMap.ifm2(op)]
     parts = [" , ".join(_view(v) for v in views if v is not None), "->", _view(FeatureMap.ofm(op))]
     if op.op not in (Op.ELEMENTWISE, Op.RESIZE):
-        kernel = Kernel.of(op)
+        kernel = Kernel.from_registers(op)
         parts.append(f"kernel {kernel.height}x{kernel.width} stride {kernel.stride_y}x{kernel.stride_x}")
     table = lut_span(op)
     if table is not None:
@@ -335,7 +338,7 @@ def meaning(register: Register, value: int, op: Operation) -> str:
     if register in _ONE_LESS:
         return str(value + 1)
     if register in _NUMBER_OF:
-        return str(signed16(value, bool(Precision.SIGNED.of(op.get(_NUMBER_OF[register].precision)))))
+        return str(signed16(value, bool(Precision.SIGNED.value_in(op.get(_NUMBER_OF[register].precision)))))
     to_text = REGISTER_TEXT[op.language].get(register)
     return "" if to_text is None else to_text(value)
 

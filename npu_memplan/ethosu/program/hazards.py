@@ -92,7 +92,7 @@ def footprint(op: Operation, accelerator: Architecture) -> Footprint:
 @lru_cache(1 << 12)
 def _cached_footprint(content: Content, accelerator: Architecture) -> Footprint:
     """Programs that are compared have most of their operations in common."""
-    return _footprint_of(Operation.of(content), accelerator)
+    return _footprint_of(Operation.from_content(content), accelerator)
 
 
 def _footprint_of(op: Operation, accelerator: Architecture) -> Footprint:
@@ -168,7 +168,7 @@ def is_pointwise(op: Operation) -> bool:
         return not is_turned(op)
     if op.op is not Op.POOL or op.parameter not in _SINGLE[op.language] or is_turned(op):
         return False
-    kernel = Kernel.of(op)
+    kernel = Kernel.from_registers(op)
     padded = kernel.pad_top or kernel.pad_left or kernel.pad_bottom or kernel.pad_right
     window = (kernel.height, kernel.width, kernel.stride_y, kernel.stride_x)
     return window == (1, 1, 1, 1) and not padded and not op.get(Register.IFM_UPSCALE)
@@ -177,7 +177,9 @@ def is_pointwise(op: Operation) -> bool:
 def is_turned(op: Operation) -> bool:
     """Whether results are stored in another order than they are made."""
     word = op.get(Register.OFM_PRECISION)
-    return op.language is Language.U85 and bool(OutputWord.TRANSPOSE.of(word) or OutputWord.REVERSE.of(word))
+    return op.language is Language.U85 and bool(
+        OutputWord.TRANSPOSE.value_in(word) or OutputWord.REVERSE.value_in(word)
+    )
 
 
 def same_map(view: FeatureMap, output: FeatureMap) -> int | None:
@@ -236,9 +238,9 @@ def _at_distances(
     """Of kernels whose inputs lie `apart` from the output before, wherever that is: plans that are compared have most
     of these distances in common. None where a map is in several tiles, of which each has a place of its own.
     """
-    before = Operation.of(previous).with_registers({Register.OFM_BASE0: _BASE})
+    before = Operation.from_content(previous).with_registers({Register.OFM_BASE0: _BASE})
     bases = (Register.IFM_BASE0, Register.IFM2_BASE0)
-    kernel = Operation.of(op).with_registers({b: _BASE + far for b, far in zip(bases, apart, strict=True)})
+    kernel = Operation.from_content(op).with_registers({b: _BASE + far for b, far in zip(bases, apart, strict=True)})
     maps = (FeatureMap.ofm(before), FeatureMap.ifm(kernel), FeatureMap.ifm2(kernel))
     if any(tile for v in maps if v is not None for tile, _, _ in v.tiles(v.height, v.width)):
         return None
@@ -248,12 +250,15 @@ def _at_distances(
 @lru_cache(1 << 12)
 def _cached_blockdep(previous: Content, op: Content, accelerator: Architecture | None) -> int:
     """Programs that are compared have most of their pairs in common, or all but the maps around them and constants."""
-    return _blockdep_between(Operation.of(previous), Operation.of(op), accelerator)
+    return _blockdep_between(Operation.from_content(previous), Operation.from_content(op), accelerator)
 
 
 def _blockdep_between(previous: Operation, op: Operation, accelerator: Architecture | None) -> int:
     most = MAX_BLOCKDEP if accelerator is None else accelerator.max_blockdep
-    if op.language is Language.U85 and AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.KEEP:
+    if (
+        op.language is Language.U85
+        and AccumulatorWord.INPUT.value_in(op.get(Register.ACC_FORMAT)) == AccumulatorInput.KEEP
+    ):
         return 0
     output = FeatureMap.ofm(previous)
     inputs = [v for v in (FeatureMap.ifm(op), FeatureMap.ifm2(op)) if v is not None and v.region == output.region]
@@ -324,7 +329,7 @@ def jobs(op: Operation, accelerator: Architecture | None = None) -> Iterator[Box
     view = FeatureMap.ifm(op)
     step = 16 if view.element_bytes == 2 else 32
     if accelerator is not None and op.language is Language.U85:
-        part = not is_product(op) and Kernel.of(op).part_kernel_first
+        part = not is_product(op) and Kernel.from_registers(op).part_kernel_first
         step = PART_KERNEL_SLICE if part else deep_slice(op, accelerator)
     for index in range(block_count(op)):
         rows, columns, _ = _block(op, index)
@@ -340,7 +345,7 @@ def input_box(op: Operation, view: FeatureMap, job: Box) -> Box:
     if op.op is Op.ELEMENTWISE or view.name == "IFM2":
         # A broadcast axis has extent 1: every job reads its only element.
         return _clip(rows, view.height), _clip(columns, view.width), _clip(channels, view.depth)
-    kernel = Kernel.of(op)
+    kernel = Kernel.from_registers(op)
     upscaled = op.get(Register.IFM_UPSCALE) != Upscale.NONE
     y = _window(rows, kernel.stride_y, kernel.height, kernel.pad_top, view.height, upscaled)
     x = _window(columns, kernel.stride_x, kernel.width, kernel.pad_left, view.width, upscaled)

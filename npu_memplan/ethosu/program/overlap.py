@@ -58,7 +58,7 @@ class Writers:
             self._write_many(ranges, owner)
             return
         for start, stop in ranges.tolist():
-            first, end = self._between(start, stop)
+            first, end = self._segments_between(start, stop)
             after = self._owners[end - 1]  # keeps what lies beyond `stop`
             starts, owners = [start], [owner]
             if self._starts[first] < start:
@@ -72,7 +72,7 @@ class Writers:
 
     def _write_many(self, ranges: Ranges, owner: int) -> None:
         """`write` for thousands of runs (strided maps), without a Python step for each."""
-        first, end = self._between(int(ranges[0, 0]), int(ranges[-1, 1]))
+        first, end = self._segments_between(int(ranges[0, 0]), int(ranges[-1, 1]))
         stop = self._starts[end] if end < len(self._starts) else None
         starts, owners = self._columns(first, end)
         holder = np.searchsorted(starts, ranges[:, 1], "right") - 1  # the segment each range ends in, or ends at
@@ -90,14 +90,14 @@ class Writers:
     def readers_see(self, ranges: Ranges) -> set[int]:
         """Owners of the bytes in `ranges`; contains `NOBODY` when some were never written."""
         if len(ranges) > _MANY:
-            starts, owners = self._columns(*self._between(int(ranges[0, 0]), int(ranges[-1, 1])))
+            starts, owners = self._columns(*self._segments_between(int(ranges[0, 0]), int(ranges[-1, 1])))
             depth = np.zeros(len(starts) + 1, np.int64)  # how many ranges see each segment
             np.add.at(depth, np.searchsorted(starts, ranges[:, 0], "right") - 1, 1)
             np.add.at(depth, np.searchsorted(starts, ranges[:, 1], "left"), -1)
             return set(owners[np.cumsum(depth)[:-1] > 0].tolist())
         found: set[int] = set()
         for start, stop in ranges.tolist():
-            first, end = self._between(start, stop)
+            first, end = self._segments_between(start, stop)
             found.update(self._owners[first:end])
         return found
 
@@ -105,13 +105,13 @@ class Writers:
         """The bytes of `ranges` in pieces of one owner each: first, one past the last, owner."""
         found = []
         for start, stop in ranges.tolist():
-            first, end = self._between(start, stop)
+            first, end = self._segments_between(start, stop)
             for i in range(first, end):
                 above = self._starts[i + 1] if i + 1 < len(self._starts) else stop
                 found.append((max(start, self._starts[i]), min(stop, above), self._owners[i]))
         return found
 
-    def _between(self, start: int, stop: int) -> tuple[int, int]:
+    def _segments_between(self, start: int, stop: int) -> tuple[int, int]:
         """The segments that bytes [start, stop) are in, half-open."""
         return bisect.bisect_right(self._starts, start) - 1, bisect.bisect_left(self._starts, stop)
 
@@ -282,7 +282,7 @@ class _Touches:
     remaining: NDArray[np.int64]  # [n + 1, 2]: bytes from first to last of each operation and all after it
 
     @classmethod
-    def of(cls, found: dict[int, Span]) -> _Touches:
+    def from_spans(cls, found: dict[int, Span]) -> _Touches:
         """From the span of each operation, in order."""
         spans = np.array([*found.values(), NOTHING], np.int64)
         first = np.minimum.accumulate(spans[::-1, 0])[::-1]
@@ -294,7 +294,7 @@ class _Touches:
         return self.remaining[np.searchsorted(self.operations, operations)]
 
 
-_NONE = _Touches.of({})
+_NONE = _Touches.from_spans({})
 
 
 def find_overlaps(program: NpuProgram) -> tuple[Overlap, ...]:
@@ -312,15 +312,15 @@ class _Search:
         self.program, self.count = program, len(program.operations)
         self.live = program.live_ranges()
         self.rank = {name: place for place, name in enumerate(self.live)}  # in the order of the first touches
-        self.read_by = [tuple(n for n, is_write in program.touched(i) if not is_write) for i in range(self.count)]
+        self.read_by = [tuple(n for n, is_write in program.buffers_of(i) if not is_write) for i in range(self.count)]
         spans: tuple[dict[str, dict[int, Span]], ...] = ({}, {})
         for index in range(self.count):
             for name, found, is_write in program.accesses(index):
                 of = spans[is_write].setdefault(name, {})
                 low, high = of.get(index, NOTHING)
                 of[index] = (min(low, found[0][0]), max(high, found[-1][1]))
-        self.reads, self.writes = ({name: _Touches.of(of) for name, of in some.items()} for some in spans)
-        self.complete_at = {n: i + 1 for i in range(self.count) for n, is_write in program.touched(i) if is_write}
+        self.reads, self.writes = ({name: _Touches.from_spans(of) for name, of in some.items()} for some in spans)
+        self.complete_at = {n: i + 1 for i in range(self.count) for n, is_write in program.buffers_of(i) if is_write}
         self.in_place: dict[int, dict[str, int]] = {}
 
     def run(self) -> Iterator[Overlap]:

@@ -52,7 +52,7 @@ def goes_on(step: _Step) -> bool:
     """The kernel's results go to a chaining buffer, for the kernel after it."""
     if step.language is not Language.U85 or step.op is Op.DMA_START:
         return False
-    return OutputWord.STORAGE.of(step.get(Register.OFM_PRECISION)) == MapStorage.CHAINED
+    return OutputWord.STORAGE.value_in(step.get(Register.OFM_PRECISION)) == MapStorage.CHAINED
 
 
 def chain_bounds(steps: Sequence[_Step]) -> list[tuple[int, int]]:
@@ -70,7 +70,7 @@ def chain_bounds(steps: Sequence[_Step]) -> list[tuple[int, int]]:
 def beside_regions(op: Operation) -> dict[Register, int]:
     """What the region registers of Ethos-U85 say besides a region: chaining buffers, and how a transfer goes."""
     if op.language is Language.U85 and op.op is Op.DMA_START:
-        mask = DmaRegion.DIMENSIONS.at(3) | DmaRegion.INDEXED.at(1)
+        mask = DmaRegion.DIMENSIONS.word_with(3) | DmaRegion.INDEXED.word_with(1)
         words = {r: op[r] & mask for r in (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)}
         return {register: word for register, word in words.items() if word}
     return {view.region: op[view.region] for view in chained_maps(op)}
@@ -140,7 +140,7 @@ class NpuOperation:
         """Value of a register that is no address, or `default` when it is not set."""
         return self.registers.get(register, default)
 
-    def placed(self, where: Callable[[str], tuple[int, int]], index: int = -1) -> Operation:
+    def place(self, where: Callable[[str], tuple[int, int]], index: int = -1) -> Operation:
         """It with real addresses: `where(buffer)` is (region, base address); `index` is its place in a program."""
         registers = dict(self.registers)
         regions: dict[Register, int] = {}
@@ -198,7 +198,7 @@ class NpuProgram:
     def place(self, index: int, where: Callable[[str], tuple[int, int]]) -> Operation:
         """Operation `index` with real addresses: `where(buffer)` is (region, base address)."""
         try:
-            return self.operations[index].placed(where, index)
+            return self.operations[index].place(where, index)
         except ProgramError as error:
             raise ProgramError(f"NPU program {self.name}: {error}") from None
 
@@ -216,13 +216,13 @@ class NpuProgram:
             return SHRAM_REGION, 0
         return 1, 0
 
-    def touched(self, index: int) -> tuple[tuple[str, bool], ...]:
+    def buffers_of(self, index: int) -> tuple[tuple[str, bool], ...]:
         """(buffer, is_write) of an operation, or of the chain it belongs to, each once, reads first; LUTs included."""
         first, last = self._chains[index]
-        found = {pair: None for place in range(first, last + 1) for pair in self._touched(place)}
+        found = {pair: None for place in range(first, last + 1) for pair in self._buffers_in_order(place)}
         return tuple(sorted(found, key=lambda pair: pair[1]))
 
-    def _touched(self, index: int) -> Iterator[tuple[str, bool]]:
+    def _buffers_in_order(self, index: int) -> Iterator[tuple[str, bool]]:
         operation = self.operations[index]
         for register, (name, _) in operation.addresses.items():
             yield name, register in WRITTEN_THROUGH
@@ -283,7 +283,7 @@ class NpuProgram:
         """First and last operation (inclusive) that touches each buffer; untouched buffers are left out."""
         live: dict[str, tuple[int, int]] = {}
         for index in range(len(self.operations)):
-            for name, _ in self.touched(index):
+            for name, _ in self.buffers_of(index):
                 live[name] = (live.get(name, (index, index))[0], index)
         return live
 

@@ -39,27 +39,27 @@ def fields(*patterns: Pattern) -> Pattern:
     return is_tuple(list(patterns))
 
 
-def dequantized(x: Pattern) -> Pattern:
+def dequantize(x: Pattern) -> Pattern:
     """Stored values as real ones."""
     return op("dequantize", x, constant(), constant())
 
 
-def quantized(x: Pattern) -> Pattern:
+def quantize(x: Pattern) -> Pattern:
     """Real values as stored ones."""
     return op("quantize", x, constant(), constant())
 
 
-def clipped(x: Pattern) -> Pattern:
+def clip(x: Pattern) -> Pattern:
     """Values inside of limits."""
     return op("clip", x, anything(), anything())
 
 
-def finished(result: Pattern) -> Iterator[Pattern]:
+def result_patterns(result: Pattern) -> Iterator[Pattern]:
     """`result`, activated, quantised and clipped in every combination; longest last."""
-    for activated in (result, op("nn.relu", result), clipped(result)):
-        stored = quantized(activated)
+    for activated in (result, op("nn.relu", result), clip(result)):
+        stored = quantize(activated)
         yield stored
-        yield clipped(stored)
+        yield clip(stored)
 
 
 def alone(name: str, arguments: int = 1) -> Iterator[Pattern]:
@@ -69,15 +69,15 @@ def alone(name: str, arguments: int = 1) -> Iterator[Pattern]:
 
 def unary(name: str) -> Iterator[Pattern]:
     """An operator of one real value, quantised."""
-    stored = quantized(op(name, dequantized(anything())))
+    stored = quantize(op(name, dequantize(anything())))
     yield stored
-    yield clipped(stored)
+    yield clip(stored)
 
 
 def of_real(name: str, operands: int = 1, others: int = 0) -> Iterator[Pattern]:
     """An operator of real values, and of arguments that are none, activated and quantised."""
-    values = (dequantized(anything()) for _ in range(operands))
-    yield from finished(op(name, *values, *(anything() for _ in range(others))))
+    values = (dequantize(anything()) for _ in range(operands))
+    yield from result_patterns(op(name, *values, *(anything() for _ in range(others))))
 
 
 def host_call() -> Iterator[Pattern]:

@@ -53,7 +53,7 @@ class Match:
     variables: tuple[Any, ...]  # the Relax variable of each input that is no constant, by position; else None
 
     @classmethod
-    def of(cls, layer: Layer, out: LayerTensor, *inputs: Input) -> Match:
+    def for_layer(cls, layer: Layer, out: LayerTensor, *inputs: Input) -> Match:
         """A match of tensors that are called as `layer` calls them."""
         tensors = {tensor.name: tensor for tensor, _ in inputs}
         return cls(layer, {**tensors, "out": out}, tuple(variable for _, variable in inputs))
@@ -119,11 +119,11 @@ class Reader:
 
     def of_real(self, root: Any, name: str, operands: int = 1) -> tuple[Any, LayerTensor, tuple[int, int], list[Input]]:
         """A call of dequantised operands, quantised: itself, its result "out", the clamp, its operands "0", "1", ..."""
-        out, real, clamp = self.quantised(root)
+        out, real, clamp = self.read_quantised(root)
         call = self.need(real, name)
         return call, out, clamp, [self.activation(call.args[i], str(i)) for i in range(operands)]
 
-    def moved(self, root: Any, *names: str) -> tuple[Any, LayerTensor, LayerTensor]:
+    def read_move(self, root: Any, *names: str) -> tuple[Any, LayerTensor, LayerTensor]:
         """A call that moves stored values, its input "0" and its result "out"."""
         call = self.need(root, *names)
         if not is_variable(call.args[0]):
@@ -170,16 +170,16 @@ class Reader:
         tensor = LayerTensor(name, shape_of(typed), str(typed.dtype), scale, int(zero), values)
         return tensor, call.args[0] if values is None else None
 
-    def clipped(self, expression: Any, name: str) -> tuple[Any, tuple[int, int]]:
+    def read_clipped(self, expression: Any, name: str) -> tuple[Any, tuple[int, int]]:
         """The call of `name` below an optional clip of stored values, and the clip."""
         clip = self.call(expression, "clip")
         if clip is None:
             return self.need(expression, name), (-(1 << 31), (1 << 31) - 1)
         return self.need(clip.args[0], name), (int(number(clip.args[1])), int(number(clip.args[2])))
 
-    def quantised(self, expression: Any) -> tuple[LayerTensor, Any, tuple[int, int]]:
+    def read_quantised(self, expression: Any) -> tuple[LayerTensor, Any, tuple[int, int]]:
         """A quantised result after an optional integer clip: tensor "out", the float below, the clamp."""
-        call, (low, high) = self.clipped(expression, "quantize")
+        call, (low, high) = self.read_clipped(expression, "quantize")
         scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
         tensor = LayerTensor("out", shape_of(call.ty), str(call.ty.dtype), scale, int(zero))
         least, most = tensor.limits

@@ -112,9 +112,9 @@ class _Converter:
             return expression
         value = self.values[expression]
         if value.nchw is None and value.source is not None:
-            value.nchw = self._dequantized(value.call, self.nchw(value.source), f"{expression.name}_use")
+            value.nchw = self._dequantize(value.call, self.nchw(value.source), f"{expression.name}_use")
         if value.nchw is None:
-            value.nchw = self._moved(value.nhwc, _TO_NCHW, f"{expression.name}_nchw")
+            value.nchw = self._move(value.nhwc, _TO_NCHW, f"{expression.name}_nchw")
         return value.nchw
 
     def nhwc(self, expression: Any) -> Any:
@@ -124,12 +124,12 @@ class _Converter:
             return relax.const(np.ascontiguousarray(data.transpose(_TO_NHWC))) if data.ndim == 4 else expression
         value = self.values[expression]
         if value.nhwc is None and value.source is not None:
-            value.nhwc = self._dequantized(value.call, self.nhwc(value.source), f"{expression.name}_use")
+            value.nhwc = self._dequantize(value.call, self.nhwc(value.source), f"{expression.name}_use")
         if value.nhwc is None:
-            value.nhwc = self._moved(value.nchw, _TO_NHWC, f"{expression.name}_nhwc")
+            value.nhwc = self._move(value.nchw, _TO_NHWC, f"{expression.name}_nhwc")
         return value.nhwc
 
-    def _moved(self, expression: Any, order: tuple[int, ...], name: str) -> Any:
+    def _move(self, expression: Any, order: tuple[int, ...], name: str) -> Any:
         shape = [int(d) for d in expression.ty.shape]
         target = [shape[axis] for axis in order]
         long = [axis for axis in order if shape[axis] != 1]
@@ -137,7 +137,7 @@ class _Converter:
         moved = relax.op.reshape(expression, target) if kept else relax.op.permute_dims(expression, list(order))
         return self.builder.emit(moved, name_hint=name)
 
-    def _dequantized(self, call: Any, source: Any, name: str) -> Any:
+    def _dequantize(self, call: Any, source: Any, name: str) -> Any:
         return self.builder.emit(relax.op.dequantize(source, call.args[1], call.args[2], axis=0), name_hint=name)
 
     # ------------------------------------------------------------------ bindings

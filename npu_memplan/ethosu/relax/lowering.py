@@ -25,7 +25,7 @@ from ..lower.operands import Arithmetic, LayerTensor
 from ..lowering import FEW_BYTES, LoweringTarget, OperatorOf, lower
 from ..program.primfunc import to_primfunc
 from ..reading.reader import Reader, bindings_of, shape_of
-from .partition import arithmetic_of, kind_of, offloaded
+from .partition import arithmetic_of, kind_of, npu_functions
 
 
 def build_graph(function: Any, name: str) -> LayerGraph:
@@ -165,7 +165,9 @@ def lower_for_ethosu(
     target = find_accelerator(accelerator)
     lowered: dict[str, tuple[Any, bytes]] = {}
     peaks: dict[str, list[int]] = {}
-    for number, (variable, function) in enumerate(sorted(offloaded(mod).items(), key=lambda item: item[0].name_hint)):
+    for number, (variable, function) in enumerate(
+        sorted(npu_functions(mod).items(), key=lambda item: item[0].name_hint)
+    ):
         name = f"ethosu_{number}"
         result = lower(build_graph(function, name), target, lowering_target, operators)
         primfunc = to_primfunc(result.program)

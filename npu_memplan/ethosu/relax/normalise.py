@@ -54,7 +54,7 @@ class ChainsToGathers(relax.PyExprMutator):  # type: ignore[misc]
                 source = sources[length - 1]
                 channels = _channels(chain[length - 1 :: -1], shape_of(source.ty), shape_of(call.ty))
                 if channels is not None:
-                    return _taken(source, channels)
+                    return _take_channels(source, channels)
         except RejectedError:  # a shape that is not known
             pass
         return made
@@ -66,7 +66,7 @@ def _channels(moves: Sequence[Any], before: tuple[int, ...], after: tuple[int, .
         return None
     numbers = np.arange(np.prod(before), dtype=np.int32).reshape(before)
     for move in moves:
-        moved = _moved(move, numbers)
+        moved = _apply_move(move, numbers)
         if moved is None:
             return None
         numbers = moved
@@ -75,7 +75,7 @@ def _channels(moves: Sequence[Any], before: tuple[int, ...], after: tuple[int, .
     return pixels[0] if np.array_equal(pixels, first + pixels[0]) and pixels[0].max() < before[3] else None
 
 
-def _moved(move: Any, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
+def _apply_move(move: Any, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
     """What `move` makes of `values`; None where its arguments are no constants."""
     name, attributes = name_of(move), move.attrs
     if name in _RESHAPES:
@@ -97,7 +97,7 @@ def _moved(move: Any, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
     return cut if cut.shape == shape_of(move.ty) else None
 
 
-def _taken(source: Any, channels: NDArray[np.int32]) -> Any:
+def _take_channels(source: Any, channels: NDArray[np.int32]) -> Any:
     """`channels` of `source`, as a view where they are together."""
     first, depth = int(channels[0]), len(channels)
     if not np.array_equal(channels, np.arange(first, first + depth)):
@@ -222,7 +222,7 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
         if name == "quantize" and _scalar(call.args[1]) is not None:
             return self._quantized_move(call)
         if name == "add":
-            return self._biased(call)
+            return self._add_stored_bias(call)
         return call
 
     def _bound(self, expression: Any) -> Any:
@@ -235,15 +235,15 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
         move = self._bound(call.args[0])
         if name_of(move) not in _MOVES_STORED_FORM or not _moves_values(move):
             return call
-        stored = self._stored(move.args[0], call)
+        stored = self._stored_variable(move.args[0], call)
         if stored is None:
             first = ir.Call(call.op, [move.args[0], *call.args[1:]], call.attrs)
             stored = self.builder_.emit(first, name_hint=f"{self.variable}_use")
         if name_of(move) == "nn.pad":
-            return self._padded(move, stored, call)
+            return self._pad_stored(move, stored, call)
         return ir.Call(move.op, [stored, *move.args[1:]], move.attrs)
 
-    def _stored(self, real: Any, call: Any) -> Any:
+    def _stored_variable(self, real: Any, call: Any) -> Any:
         """The variable that `real` dequantises with the numbers with which `call` quantises; else None."""
         inner = self._bound(real)
         if name_of(inner) != "dequantize" or not isinstance(inner.args[0], relax.Var):
@@ -252,7 +252,7 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
         same = all(_scalar(a) is not None and _scalar(a) == _scalar(b) for a, b in pairs)
         return inner.args[0] if same and str(inner.args[0].ty.dtype) == str(call.ty.dtype) else None
 
-    def _padded(self, pad: Any, stored: Any, call: Any) -> Any:
+    def _pad_stored(self, pad: Any, stored: Any, call: Any) -> Any:
         scale, zero = float(_scalar(call.args[1])), int(_scalar(call.args[2]))
         limits = np.iinfo(str(call.ty.dtype))
         value = int(np.clip(np.rint(float(pad.attrs.pad_value) / scale) + zero, limits.min, limits.max))
@@ -260,7 +260,7 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ biases
 
-    def _biased(self, call: Any) -> Any:
+    def _add_stored_bias(self, call: Any) -> Any:
         """A quantised product plus its bias, in this order and with a stored bias."""
         product, bias = call.args
         if name_of(self._bound(product)) not in _PRODUCTS:
@@ -369,15 +369,15 @@ class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
 
 def normalise(mod: Any) -> Any:
     """`mod` in the form that the patterns expect."""
-    mod = _mutated(_mutated(mod, _Parts), StoredForm)
+    mod = _mutate(_mutate(mod, _Parts), StoredForm)
     if has_nchw(mod):
         mod = to_nhwc(mod)
-    mod = _mutated(mod, ChainsToGathers)
-    mod = _mutated(mod, _OneDequantiseForEachUse)
+    mod = _mutate(mod, ChainsToGathers)
+    mod = _mutate(mod, _OneDequantiseForEachUse)
     return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(mod))
 
 
-def _mutated(mod: Any, pass_: Any) -> Any:
+def _mutate(mod: Any, pass_: Any) -> Any:
     mutator = pass_(mod)
     for variable, function in mod.functions.items():
         if isinstance(function, relax.Function):

@@ -59,7 +59,7 @@ def group_calls(mod: Any, patterns: Sequence[NamedPattern]) -> Any | None:
         return None
     if len(main.body.blocks) != 1 or not isinstance(main.body.blocks[0], relax.DataflowBlock):
         return None
-    composites = _matched(list(main.body.blocks[0].bindings), patterns)
+    composites = _match_patterns(list(main.body.blocks[0].bindings), patterns)
     return None if composites is None else _with_functions(mod, composites)
 
 
@@ -83,7 +83,7 @@ class _Binding:
         return [v for v in dict.fromkeys(v for value in values for v in _variables(value)) if v not in own]
 
 
-def _matched(bindings: Sequence[Any], patterns: Sequence[NamedPattern]) -> list[_Binding] | None:
+def _match_patterns(bindings: Sequence[Any], patterns: Sequence[NamedPattern]) -> list[_Binding] | None:
     """The bindings with composites; None where a value inside of one is used outside of it."""
     values = {binding.var: binding.value for binding in bindings}
     wanted = {named.name: tuple(_names_of_pattern(named.pattern)) for named in patterns}
@@ -397,8 +397,8 @@ def partition_for_ethosu(
             merged = relax.transform.MergeCompositeFunctions()(merged)
     finally:
         _under_way.reset(token)
-    for variable, function in offloaded(merged).items():
-        merged.update_func(variable, stated(function, arithmetic))
+    for variable, function in npu_functions(merged).items():
+        merged.update_func(variable, state_arithmetic(function, arithmetic))
     main = merged["main"]
     remaining = [[o.name, o.kind, keep.get(o.name, o.reason)] for o in _remaining(main, rejections)]
     merged.update_func(
@@ -427,7 +427,7 @@ def host_operators(mod: Any) -> tuple[HostOperator, ...]:
     return tuple(o for o in remaining_operators(mod) if not o.carries)
 
 
-def offloaded(mod: Any) -> dict[Any, Any]:
+def npu_functions(mod: Any) -> dict[Any, Any]:
     """The functions for the NPU, by global variable."""
     functions = {gv: f for gv, f in mod.functions.items() if isinstance(f, relax.Function)}
     return {gv: f for gv, f in functions.items() if str((f.attrs or {}).get("Codegen", "")) == PREFIX}
@@ -436,11 +436,11 @@ def offloaded(mod: Any) -> dict[Any, Any]:
 def with_arithmetic(mod: Any, arithmetic: Arithmetic) -> Any:
     """`mod`, whose main now says what its quantised operators compute; partitioning hands it on."""
     mod = mod.clone()
-    mod.update_func(mod.get_global_var("main"), stated(mod["main"], arithmetic))
+    mod.update_func(mod.get_global_var("main"), state_arithmetic(mod["main"], arithmetic))
     return mod
 
 
-def stated(function: Any, arithmetic: Arithmetic) -> Any:
+def state_arithmetic(function: Any, arithmetic: Arithmetic) -> Any:
     """`function` with `arithmetic` as its attribute."""
     return function.with_attr(ARITHMETIC, arithmetic.value)
 

@@ -75,7 +75,7 @@ class BlockChoice:
         changes = self.layout.registers(operation)
         if operation.op is Op.CONV:
             bits, order = operation[R.KERNEL_STRIDE], KernelStride.PART_KERNEL_FIRST
-            changes[R.KERNEL_STRIDE] = bits & ~order.at(1) | order.at(self.part_kernel)
+            changes[R.KERNEL_STRIDE] = bits & ~order.word_with(1) | order.word_with(self.part_kernel)
         return changes
 
 
@@ -222,12 +222,12 @@ def block_work(operation: Operation) -> BlockWork:
         second_operand=FeatureMap.ifm2(operation) is not None,
     )
     if operation.language is Language.U85:
-        order = StoredOrder(OutputWord.TRANSPOSE.of(operation[R.OFM_PRECISION])).axes
+        order = StoredOrder(OutputWord.TRANSPOSE.value_in(operation[R.OFM_PRECISION])).axes
         work = replace(work, wide=is_wide(operation), sparse=is_sparse(operation), order=order)
         work = replace(work, broadcast=_broadcast(operation))
     if operation.op is Op.ELEMENTWISE:
         return work
-    kernel = Kernel.of(operation)
+    kernel = Kernel.from_registers(operation)
     return replace(
         work,
         kernel_height=kernel.height,

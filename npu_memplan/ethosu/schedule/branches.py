@@ -47,7 +47,7 @@ def _touched(program: NpuProgram) -> list[dict[str, bool]]:
     found: list[dict[str, bool]] = []
     for index in range(len(program.operations)):
         names: dict[str, bool] = {}
-        for name, written in program.touched(index):
+        for name, written in program.buffers_of(index):
             if roles[name] is BufferRole.LUT:
                 names[_TABLES] = True
             elif roles[name] is not BufferRole.CONSTANTS:

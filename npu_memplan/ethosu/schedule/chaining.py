@@ -156,7 +156,7 @@ class _Chaining:
             region, address = place_of(self._program.buffer(name).role, self._memory_map)
             return region, address + self._addresses[name]
 
-        return operation.placed(where)
+        return operation.place(where)
 
 
 def _extents(operation: NpuOperation) -> tuple[int, ...]:
@@ -175,8 +175,8 @@ def _same_map(writer: NpuOperation, reader: NpuOperation, view: MapRegisters) ->
     if writer.addresses[OFM.bases[0]] != reader.addresses[view.bases[0]]:
         return False
     mine, theirs = writer.registers[OFM.precision], reader.registers[view.precision]
-    ours = MapWord.SIGNED.of(mine), OutputWord.SIZE.of(mine), MapWord.BRICK.of(mine)
-    if ours != (MapWord.SIGNED.of(theirs), InputWord.SIZE.of(theirs), MapWord.BRICK.of(theirs)):
+    ours = MapWord.SIGNED.value_in(mine), OutputWord.SIZE.value_in(mine), MapWord.BRICK.value_in(mine)
+    if ours != (MapWord.SIGNED.value_in(theirs), InputWord.SIZE.value_in(theirs), MapWord.BRICK.value_in(theirs)):
         return False
     pairs = zip((OFM.stride_x, OFM.stride_y, OFM.stride_c), (view.stride_x, view.stride_y, view.stride_c), strict=True)
     return all(writer.get(a) == reader.get(b) for a, b in pairs)
@@ -184,8 +184,8 @@ def _same_map(writer: NpuOperation, reader: NpuOperation, view: MapRegisters) ->
 
 def _in_chain(operation: NpuOperation, view: MapRegisters, number: int) -> NpuOperation:
     """`operation` with a map in chaining buffer `number`."""
-    word = operation.registers[view.precision] | MapWord.STORAGE.at(MapStorage.CHAINED)
-    word = word & ~MapWord.BRICK.at(3) | MapWord.BRICK.at(1)
+    word = operation.registers[view.precision] | MapWord.STORAGE.word_with(MapStorage.CHAINED)
+    word = word & ~MapWord.BRICK.word_with(3) | MapWord.BRICK.word_with(1)
     addresses = {register: at for register, at in operation.addresses.items() if register not in view.bases}
     registers = {**operation.registers, view.precision: word, view.region: number}
     return replace(operation, registers=registers, addresses=addresses)

@@ -33,8 +33,8 @@ class RamLayout:
 
     def registers(self, operation: Operation) -> dict[R, int]:
         """The registers of `operation` that say so."""
-        mask = AccumulatorWord.MICRO_BLOCK.at((1 << AccumulatorWord.MICRO_BLOCK.width) - 1)
-        code = AccumulatorWord.MICRO_BLOCK.at(_CODES[self.micro.height, self.micro.width])
+        mask = AccumulatorWord.MICRO_BLOCK.word_with((1 << AccumulatorWord.MICRO_BLOCK.width) - 1)
+        code = AccumulatorWord.MICRO_BLOCK.word_with(_CODES[self.micro.height, self.micro.width])
         return {**block_registers(self.block), R.ACC_FORMAT: operation.get(R.ACC_FORMAT) & ~mask | code}
 
 

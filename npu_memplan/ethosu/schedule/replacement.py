@@ -39,7 +39,7 @@ def absences(program: NpuProgram) -> Iterator[Absence]:
     """Maps that are written, not used for a while, and only read from then on."""
     uses: dict[str, list[tuple[int, bool]]] = {}
     for index in range(len(program.operations)):
-        for name, writes in program.touched(index):
+        for name, writes in program.buffers_of(index):
             uses.setdefault(name, []).append((index, writes))
     for name, found in uses.items():
         buffer = program.buffer(name)

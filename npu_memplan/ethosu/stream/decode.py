@@ -78,7 +78,7 @@ class Operation:
         return self.op, self.parameter, names, values_of(self.registers), self.language
 
     @classmethod
-    def of(cls, content: Content) -> Operation:
+    def from_content(cls, content: Content) -> Operation:
         """That says so."""
         op, parameter, names, values, language = content
         return cls(op, parameter, dict(zip(names, values, strict=True)), language=language)

@@ -68,7 +68,7 @@ def chained_maps(op: Operation) -> list[MapRegisters]:
     """Operands and the result of an Ethos-U85 kernel that are in chaining buffers."""
     if op.language is not Language.U85 or op.op is Op.DMA_START:
         return []
-    return [v for v in (IFM, IFM2, OFM) if MapWord.STORAGE.of(op.get(v.precision)) == MapStorage.CHAINED]
+    return [v for v in (IFM, IFM2, OFM) if MapWord.STORAGE.value_in(op.get(v.precision)) == MapStorage.CHAINED]
 
 
 def needed_anew(op: Operation) -> frozenset[Register]:
@@ -78,7 +78,7 @@ def needed_anew(op: Operation) -> frozenset[Register]:
     found = {OFM.precision}
     unary = op.op is Op.ELEMENTWISE and op.parameter in UNARY
     for view in (IFM,) if unary or op.op is not Op.ELEMENTWISE else (IFM, IFM2):
-        storage = MapWord.STORAGE.of(op.get(view.precision))
+        storage = MapWord.STORAGE.value_in(op.get(view.precision))
         found |= {view.precision, view.zero_point} if storage == MapStorage.NONE else view.all
         if storage == MapStorage.CHAINED:
             found -= view.all - {view.precision, view.zero_point, view.region}

@@ -44,13 +44,13 @@ class MapRegisters:
     zero_point: R
 
     @property
-    def ordered(self) -> tuple[R, ...]:
+    def registers_in_order(self) -> tuple[R, ...]:
         places = (*self.bases, self.stride_x, self.stride_y, self.stride_c, self.region)
         return (*places, self.height0, self.height1, self.width0, self.precision, self.zero_point)
 
     @property
     def all(self) -> frozenset[R]:
-        return frozenset(self.ordered)
+        return frozenset(self.registers_in_order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,10 @@ class Field:
     low: int
     width: int
 
-    def of(self, word: int) -> int:
+    def value_in(self, word: int) -> int:
         return word >> self.low & (1 << self.width) - 1
 
-    def at(self, value: int) -> int:
+    def word_with(self, value: int) -> int:
         """A word that has `value` in this field and nothing else."""
         if not 0 <= value < 1 << self.width:
             raise EncodeError(f"{value} does not fit a field of {self.width} bits")
@@ -199,25 +199,25 @@ class KernelStride:
     @classmethod
     def stride_x(cls, word: int) -> int:
         """Columns from one output element's window to the next."""
-        return 1 + (cls.X_LOW.of(word) | cls.X_HIGH.of(word) << 1)
+        return 1 + (cls.X_LOW.value_in(word) | cls.X_HIGH.value_in(word) << 1)
 
     @classmethod
     def stride_y(cls, word: int) -> int:
         """Rows from one output element's window to the next."""
-        return 1 + (cls.Y_LOW.of(word) | cls.Y_HIGH.of(word) << 1)
+        return 1 + (cls.Y_LOW.value_in(word) | cls.Y_HIGH.value_in(word) << 1)
 
     @classmethod
     def pack(cls, stride: tuple[int, int], dilation: tuple[int, int], part_kernel_first: bool) -> int:
         """The register's value; `stride` and `dilation` are (y, x)."""
         y, x = stride[0] - 1, stride[1] - 1
         return (
-            cls.X_LOW.at(x & 1)
-            | cls.Y_LOW.at(y & 1)
-            | cls.PART_KERNEL_FIRST.at(part_kernel_first)
-            | cls.DILATION_X.at(dilation[1] - 1)
-            | cls.DILATION_Y.at(dilation[0] - 1)
-            | cls.X_HIGH.at(x >> 1)
-            | cls.Y_HIGH.at(y >> 1)
+            cls.X_LOW.word_with(x & 1)
+            | cls.Y_LOW.word_with(y & 1)
+            | cls.PART_KERNEL_FIRST.word_with(part_kernel_first)
+            | cls.DILATION_X.word_with(dilation[1] - 1)
+            | cls.DILATION_Y.word_with(dilation[0] - 1)
+            | cls.X_HIGH.word_with(x >> 1)
+            | cls.Y_HIGH.word_with(y >> 1)
         )
 
 
@@ -232,7 +232,7 @@ class Activation:
     @classmethod
     def table(cls, word: int) -> int | None:
         """Slot of the table that is looked up; None when none is."""
-        function = cls.FUNCTION.of(word)
+        function = cls.FUNCTION.value_in(word)
         return function - cls.FIRST_TABLE if function >= cls.FIRST_TABLE else None
 
 

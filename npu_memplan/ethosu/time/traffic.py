@@ -65,7 +65,7 @@ def flows(operation: Operation, work: Work, accelerator: Architecture) -> Iterat
 def _reader(role: Role, operation: Operation) -> Channel:
     if role is Role.SCALES:
         return Channel.SCALES
-    fast = WeightWord.FAST.of(operation.get(Register.WEIGHT_FORMAT))
+    fast = WeightWord.FAST.value_in(operation.get(Register.WEIGHT_FORMAT))
     return Channel.FAST_WEIGHTS if fast else Channel.WEIGHTS
 
 
@@ -73,16 +73,16 @@ def dma_flows(operation: Operation, accelerator: Architecture) -> Iterator[Flow]
     """What a transfer moves; the side that is inside the NPU crosses no port."""
     r = Register
     source, target = operation[r.DMA0_SRC_REGION], operation[r.DMA0_DST_REGION]
-    dimensions = max(DmaRegion.DIMENSIONS.of(source), DmaRegion.DIMENSIONS.of(target))
+    dimensions = max(DmaRegion.DIMENSIONS.value_in(source), DmaRegion.DIMENSIONS.value_in(target))
     rows = operation[r.DMA0_SIZE0] if dimensions > 0 else 1
     planes = operation[r.DMA0_SIZE1] if dimensions > 1 else 1
     moved = run(operation[r.DMA0_LEN], rows * planes, accelerator)
-    yield Flow(Role.DMA_SRC, DmaRegion.REGION.of(source), False, moved, Channel.TRANSFER)
-    if DmaRegion.INDEXED.of(source) or DmaRegion.INDEXED.of(target):
+    yield Flow(Role.DMA_SRC, DmaRegion.REGION.value_in(source), False, moved, Channel.TRANSFER)
+    if DmaRegion.INDEXED.value_in(source) or DmaRegion.INDEXED.value_in(target):
         indices = run(INDEX_BYTES * rows, planes, accelerator)
         yield Flow(Role.DMA_INDEX, operation[r.DMA0_IDX_REGION], False, indices)
-    inside = bool(DmaRegion.INTERNAL.of(target))
-    yield Flow(Role.DMA_DST, -1 if inside else DmaRegion.REGION.of(target), True, moved)
+    inside = bool(DmaRegion.INTERNAL.value_in(target))
+    yield Flow(Role.DMA_DST, -1 if inside else DmaRegion.REGION.value_in(target), True, moved)
 
 
 def _input(work: Work, view: FeatureMap, accelerator: Architecture) -> Traffic:

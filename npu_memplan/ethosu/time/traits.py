@@ -57,11 +57,13 @@ def u85_traits(
     output = operation[Register.OFM_PRECISION]
     micro = micro_block(operation, accelerator)
     bits = 8 * maps[0].element_bytes
-    turned = OutputWord.TRANSPOSE.of(output) in _HALF_SPEED or OutputWord.REVERSE.of(output) == StoredBackwards.W
+    turned = (
+        OutputWord.TRANSPOSE.value_in(output) in _HALF_SPEED or OutputWord.REVERSE.value_in(output) == StoredBackwards.W
+    )
     return Traits(
         micro=micro,
-        acc40=bool(AccumulatorWord.FORMAT.of(accumulators)) and engine is not Engine.ELEMENTWISE,
-        looks_up=bool(TableWord.FUNCTION.of(operation.get(Register.ACTIVATION))),
+        acc40=bool(AccumulatorWord.FORMAT.value_in(accumulators)) and engine is not Engine.ELEMENTWISE,
+        looks_up=bool(TableWord.FUNCTION.value_in(operation.get(Register.ACTIVATION))),
         clamps=False,
         turned=turned,
         output=_output(operation, engine, bits, output),
@@ -75,8 +77,8 @@ def u85_traits(
 
 
 def _output(operation: Operation, engine: Engine, bits: int, word: int) -> OutputKind:
-    size = 1 << OutputWord.SIZE.of(word)
-    chained = OutputWord.STORAGE.of(word) == MapStorage.CHAINED
+    size = 1 << OutputWord.SIZE.value_in(word)
+    chained = OutputWord.STORAGE.value_in(word) == MapStorage.CHAINED
     pair = operation.op is Op.ELEMENTWISE and FeatureMap.ifm2(operation) is not None
     if chained and 32 in (8 * size, bits):
         return OutputKind.CHAINED_32

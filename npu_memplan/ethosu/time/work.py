@@ -143,7 +143,7 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
     block = Shape(*(operation[b] + 1 for b in (r.OFM_BLK_HEIGHT_M1, r.OFM_BLK_WIDTH_M1, r.OFM_BLK_DEPTH_M1)))
     made, traits = Shape(*results(operation)), _TRAITS[operation.language](operation, engine, (ifm, ofm), accelerator)
     cores = traits.cores
-    kernel = None if engine is Engine.ELEMENTWISE else Kernel.of(operation)
+    kernel = None if engine is Engine.ELEMENTWISE else Kernel.from_registers(operation)
     part = kernel is not None and kernel.part_kernel_first and engine is Engine.CONV
     pieces: tuple[int, ...] = (1,)
     macs = 0
@@ -203,7 +203,8 @@ def _traits(
     return Traits(
         micro=Shape(1, 4, micro.depth) if single_row else micro,
         acc40=operation.get(Register.ACC_FORMAT) == AccFormat.INT40 and engine is not Engine.ELEMENTWISE,
-        looks_up=lut_index(operation) is not None or bool(Activation.FUNCTION.of(operation.get(Register.ACTIVATION))),
+        looks_up=lut_index(operation) is not None
+        or bool(Activation.FUNCTION.value_in(operation.get(Register.ACTIVATION))),
         clamps=_clamps(operation, ofm),
         turned=False,
         output=_output(operation, engine, ifm, ofm),

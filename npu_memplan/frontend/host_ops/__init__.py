@@ -10,7 +10,7 @@ import pkgutil
 
 from .operator import LoweredOperator as LoweredOperator
 from .operator import UnsupportedOperatorError as UnsupportedOperatorError
-from .operator import completed as completed
+from .operator import complete_operators as complete_operators
 from .operator import lower_operator as lower_operator
 from .operator import supported_names as supported_names
 from .operator import unsupported_reason as unsupported_reason

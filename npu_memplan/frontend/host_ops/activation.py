@@ -32,7 +32,15 @@ from ...fixed_point import (
     softmax_tables,
 )
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, ends, require_rows, require_same_shape, require_same_type, stored
+from .common import (
+    ACTIVATION_TYPES,
+    EIGHT_BITS,
+    ends,
+    require_rows,
+    require_same_shape,
+    require_same_type,
+    stored_value,
+)
 from .elementwise import each
 from .operator import Lowering, lowering, require
 from .tir import (
@@ -163,10 +171,10 @@ def store_function16(work: Lowering, data: Tensor, output: Tensor, curve: Callab
     require_same_shape(data, output)
     source = work.read(0, "input")
     table = work.table("table", interpolation_table(curve, f32(data.scale), 0, f32(output.scale)))
-    work.fill(lambda place: _wrapped(_look_up(work.function, table, load(source, *place), _wrapped)))
+    work.fill(lambda place: _wrap_int16(_look_up(work.function, table, load(source, *place), _wrap_int16)))
 
 
-def _wrapped(value: Expr) -> Expr:
+def _wrap_int16(value: Expr) -> Expr:
     """The 16 bits of a number, with their sign."""
     return ((value + const(32768)) & const(65535)) - const(32768)
 
@@ -225,7 +233,7 @@ def relu6(work: Lowering) -> None:
         return _clip_rescaled(work, activation_range(3, output.scale, output.zero_point, output.dtype), single=True)
     six = round_half_away(float(f32(6) / f32(data.scale))) + data.zero_point
     low, high = data.zero_point, min(six, LIMITS[data.dtype][1])
-    each(work, lambda x: clamp(x, low, high), "input", take=stored)
+    each(work, lambda x: clamp(x, low, high), "input", take=stored_value)
 
 
 @lowering("LEAKY_RELU")
@@ -374,7 +382,7 @@ def negate(work: Lowering) -> None:
 
 
 @lowering("RELU_0_TO_1", "RELU_N1_TO_1")
-def between(work: Lowering) -> None:
+def clamp_between(work: Lowering) -> None:
     """min(max(x, 0), 1) or min(max(x, -1), 1), rescaled to the output's scale."""
     _, output = ends(work, EIGHT_BITS)
     low, high = activation_range(2, output.scale, output.zero_point, output.dtype)

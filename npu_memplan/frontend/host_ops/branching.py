@@ -114,5 +114,5 @@ def choose(work: Lowering) -> None:
     given, targets = work.read_all(1), work.write_all("output")
     with work.function.when(tirx.Cast("bool", raw_load(condition, [const(0)]))):
         _copy(work, zip(then.emit(given), targets, strict=True))
-    with work.function.otherwise():
+    with work.function.else_branch():
         _copy(work, zip(other.emit(given), targets, strict=True))

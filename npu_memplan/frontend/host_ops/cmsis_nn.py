@@ -44,7 +44,7 @@ def convolution(work: Lowering, library: CmsisNN) -> None:
     """CONV_2D with groups and dilation, and DEPTHWISE_CONV_2D of one image."""
     depthwise = work.operator.name == "DEPTHWISE_CONV_2D"
     options = work.options("DepthwiseConv2DOptions" if depthwise else "Conv2DOptions")
-    g = ConvolutionGeometry.of(work, options)
+    g = ConvolutionGeometry.from_work(work, options)
     images = work.output().shape[0]
     require(images == 1 or not depthwise, "it has several images")
     extents = images, g.down.size, g.across.size, g.in_c
@@ -56,20 +56,22 @@ def convolution(work: Lowering, library: CmsisNN) -> None:
     kind = "depthwise" if depthwise else "convolution"
     size = library.scratch_bytes(kind, (*extents, *filters, *windows, offset, *steps))
     kernel = filters[1:3] if depthwise else filters[1:]
-    _weighted(work, kind, g.out_c, size, (*extents, *kernel, *windows[1:], offset, *steps), options)
+    _call_weighted(work, kind, g.out_c, size, (*extents, *kernel, *windows[1:], offset, *steps), options)
 
 
 def dense(work: Lowering, library: CmsisNN) -> None:
     """FULLY_CONNECTED, with one scale or one a unit."""
     options = work.options("FullyConnectedOptions")
-    g = DenseGeometry.of(work.tensor(0), work.tensor(1), work.output(), options)
+    g = DenseGeometry.from_tensors(work.tensor(0), work.tensor(1), work.output(), options)
     require(g.columns == g.units, "it has more weights than outputs")
     size = library.scratch_bytes("dense", (g.depth, g.units))
     several = int(len(work.tensor(1).scales) > 1)
-    _weighted(work, "dense", g.units, size, (g.rows, g.depth, g.units, several, -work.tensor(0).zero_point), options)
+    _call_weighted(
+        work, "dense", g.units, size, (g.rows, g.depth, g.units, several, -work.tensor(0).zero_point), options
+    )
 
 
-def _weighted(
+def _call_weighted(
     work: Lowering, kind: str, channels: int, scratch_bytes: int, numbers: tuple[int, ...], options: object
 ) -> None:
     """Of a function that takes input, weights, bias and scales."""
@@ -110,8 +112,8 @@ def pool(work: Lowering, library: CmsisNN) -> None:
     (images, in_h, in_w, depth), (_, out_h, out_w, out_depth) = shape4(data), shape4(output)
     require(images == output.shape[0] == 1 and depth == out_depth, "it has several images, or other channels")
     same = options.Padding() == 0
-    down = ImageAxis.padded(same, in_h, out_h, options.FilterHeight(), options.StrideH())
-    across = ImageAxis.padded(same, in_w, out_w, options.FilterWidth(), options.StrideW())
+    down = ImageAxis.with_padding(same, in_h, out_h, options.FilterHeight(), options.StrideH())
+    across = ImageAxis.with_padding(same, in_w, out_w, options.FilterWidth(), options.StrideW())
     size = library.scratch_bytes("average", (out_w, depth)) if average else 0
     source, scratch, target = work.read(0, "input"), _scratch(work, size), work.write()
     steps = across.stride, down.stride, across.before, down.before
@@ -126,7 +128,7 @@ def softmax(work: Lowering, _: CmsisNN) -> None:
     require(data.dtype == output.dtype == "int8" and data.scale > 0.0, "it is not int8")
     require_rows(data, output)
     require_quantisation(output, 1 / 256, -128)
-    d = Differences.scaled(float(work.options("SoftmaxOptions").Beta()), data.scale)
+    d = Differences.with_scale(float(work.options("SoftmaxOptions").Beta()), data.scale)
     require(d.shift <= _MOST_SHIFT, "its input scale is too large")
     columns = data.shape[-1]
     numbers = math.prod(data.shape) // columns, columns, d.multiplier, d.shift, d.lowest

@@ -86,12 +86,12 @@ def channel_scales(
     return ChannelScales([m for m, _ in pairs], [s for _, s in pairs])
 
 
-def centred(buffer: Buffer, tensor: Tensor, *place: Expr) -> Expr:
+def subtract_zero_point(buffer: Buffer, tensor: Tensor, *place: Expr) -> Expr:
     """A stored value less its zero point."""
     return load(buffer, *place) - const(tensor.zero_point)
 
 
-def stored(buffer: Buffer, _: Tensor, *place: Expr) -> Expr:
+def stored_value(buffer: Buffer, _: Tensor, *place: Expr) -> Expr:
     """A stored value as an int32."""
     return load(buffer, *place)
 
@@ -117,7 +117,7 @@ def clamped_to(activation: int, output: Tensor) -> tuple[int, int]:
     return activation_range(activation, output.scale, output.zero_point, output.dtype)
 
 
-def inside(position: Expr, low: int, high: int, size: int) -> Expr | None:
+def bounds_check(position: Expr, low: int, high: int, size: int) -> Expr | None:
     """`0 <= position < size`, or None when the range [low, high] of `position` is inside anyway."""
     return both(position >= 0 if low < 0 else None, position < size if high >= size else None)
 
@@ -134,7 +134,9 @@ class ImageAxis:
     before: int
 
     @classmethod
-    def padded(cls, same: bool, size: int, windows: int, kernel: int, stride: int, dilation: int = 1) -> ImageAxis:
+    def with_padding(
+        cls, same: bool, size: int, windows: int, kernel: int, stride: int, dilation: int = 1
+    ) -> ImageAxis:
         """With padding SAME, or VALID: none. Refuses other windows than these that fit into the image."""
         reach = (kernel - 1) * dilation + 1
         require(min(kernel, stride, dilation) > 0, f"a kernel of {kernel}, stride {stride}, dilation {dilation}")
@@ -148,14 +150,14 @@ class ImageAxis:
         """What C kernels are told of an axis."""
         return self.size, self.windows, self.kernel, self.stride, self.dilation, self.before
 
-    def under(self, window: Expr, k: Expr) -> Expr:
+    def image_place(self, window: Expr, k: Expr) -> Expr:
         """The place of the image under place `k` of a window's kernel."""
         return window * self.stride + k * self.dilation - self.before
 
-    def inside(self, place: Expr) -> Expr | None:
+    def is_inside(self, place: Expr) -> Expr | None:
         """Whether such a place is inside of the image; None: always."""
         last = (self.windows - 1) * self.stride + (self.kernel - 1) * self.dilation - self.before
-        return inside(place, -self.before, last, self.size)
+        return bounds_check(place, -self.before, last, self.size)
 
 
 def shape4(tensor: Tensor) -> tuple[int, int, int, int]:

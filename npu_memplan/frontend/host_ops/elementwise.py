@@ -29,11 +29,11 @@ from .common import (
     ACTIVATION_TYPES,
     EIGHT_BITS,
     as_it_is,
-    centred,
     clamp_to_activation,
     ends,
     require_same_type,
-    stored,
+    stored_value,
+    subtract_zero_point,
 )
 from .operator import Lowering, lowering, require
 from .tir import (
@@ -61,7 +61,7 @@ from .tir import (
 
 
 def each(
-    work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = centred
+    work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = subtract_zero_point
 ) -> list[Buffer]:
     """output = compute(input 0, input 1, ...), with broadcasting; `names` of the inputs' buffers. All buffers.
 
@@ -89,7 +89,7 @@ def add(work: Lowering) -> None:
     scales = [quantise_multiplier(f) for f in factors]
 
     def result(*values: Expr) -> Expr:
-        x, y = rescaled(work, values, left_shift, scales[:2])
+        x, y = rescale_operands(work, values, left_shift, scales[:2])
         total = multiply_when_running(work.function, x - y if subtract else x + y, *scales[2])
         return clamp_to_activation(total, options.FusedActivationFunction(), output)
 
@@ -125,7 +125,7 @@ def squared_difference(work: Lowering) -> None:
     result_scale = quantise_multiplier(twice * twice / ((1 << (2 * left_shift)) * output.scale))
 
     def result(*values: Expr) -> Expr:
-        x, y = rescaled(work, values, left_shift, scales)
+        x, y = rescale_operands(work, values, left_shift, scales)
         difference = work.function.bind(x - y, "difference")
         square = multiply_when_running(work.function, difference * difference, *result_scale)
         return clamp_to_activation(square, 0, output)
@@ -158,10 +158,12 @@ def prelu(work: Lowering) -> None:
 def extremum(work: Lowering) -> None:
     """The smaller or larger element; the reference compares the stored numbers as they are."""
     ends(work, (*ACTIVATION_TYPES, "int32"), 2, scaled=False)
-    each(work, smallest if work.operator.name == "MINIMUM" else largest, "first", "second", take=stored)
+    each(work, smallest if work.operator.name == "MINIMUM" else largest, "first", "second", take=stored_value)
 
 
-def rescaled(work: Lowering, values: Sequence[Expr], left_shift: int, scales: Sequence[tuple[int, int]]) -> list[Expr]:
+def rescale_operands(
+    work: Lowering, values: Sequence[Expr], left_shift: int, scales: Sequence[tuple[int, int]]
+) -> list[Expr]:
     """Stored values less their zero points, times 2 ** `left_shift` and their scale (multiplier, shift)."""
     return [
         multiply_when_running(work.function, value * const(1 << left_shift), *scale)
@@ -240,7 +242,7 @@ def compare(work: Lowering) -> None:
     scales = [quantise_multiplier(tensor.scale) for tensor in pair]
 
     def result(*values: Expr) -> Expr:
-        operands = rescaled(work, values, _LEFT_SHIFT, scales)
+        operands = rescale_operands(work, values, _LEFT_SHIFT, scales)
         return COMPARISONS[work.operator.name](*(work.function.bind(operand, "operand") for operand in operands))
 
     each(work, result, "first", "second")
@@ -256,7 +258,7 @@ def convert(work: Lowering) -> None:
     for tensor in (data, output):
         require(tensor.dtype in _TYPES, f"tensor {tensor.name!r} is {tensor.dtype}, which is not converted")
 
-    def converted(value: Expr) -> Expr:
+    def convert(value: Expr) -> Expr:
         if data.dtype == "bool":
             value = cast(value, "int32")
         elif data.dtype == "float32" and output.dtype not in ("float32", "bool", "int64"):
@@ -266,7 +268,7 @@ def convert(work: Lowering) -> None:
             value = select(tirx.NE(value, zero), tirx.IntImm("int32", 1), tirx.IntImm("int32", 0))
         return value
 
-    each(work, converted, "input", take=as_it_is)
+    each(work, convert, "input", take=as_it_is)
 
 
 _LEAST = 2.0**-60  # scale of the C kernels
@@ -338,7 +340,7 @@ NUMBERS = ("float32", "int32", "int64")
 _BOUNDS = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6)}  # of fused activations
 
 
-def same(tensors: tuple[Tensor, ...], allowed: tuple[str, ...]) -> str:
+def common_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...]) -> str:
     """The one type of these tensors; refuses others than the `allowed`."""
     return require_same_type(tensors, allowed, scaled=False)
 
@@ -365,7 +367,7 @@ def smallest_of(function: Function, a: Expr, b: Expr, dtype: str) -> Expr:
     return select(b < a, b, a)
 
 
-def activated(function: Function, value: Expr, activation: int, dtype: str) -> Expr:
+def activate(function: Function, value: Expr, activation: int, dtype: str) -> Expr:
     """A number within the range of a fused activation; without one, floats lose their infinities."""
     require(activation in _BOUNDS, f"fused activation number {activation} is not supported")
     low, high = _BOUNDS[activation]
@@ -377,13 +379,13 @@ def activated(function: Function, value: Expr, activation: int, dtype: str) -> E
 
 def element_by_element(work: Lowering, compute: Callable[[Function, Expr], Expr], allowed: tuple[str, ...]) -> None:
     """output = compute(input), of one type."""
-    dtype, function = same((work.tensor(0), work.output()), allowed), work.function
+    dtype, function = common_type((work.tensor(0), work.output()), allowed), work.function
     each(work, lambda x: compute(function, function.bind(x, "x", dtype)), "input", take=as_it_is)
 
 
 def pair_by_pair(work: Lowering, compute: Callable[[Function, Expr, Expr], Expr], allowed: tuple[str, ...]) -> None:
     """output = compute(input 0, input 1) with broadcasting, of inputs of one type; the output may have another."""
-    dtype, function = same((work.tensor(0), work.tensor(1)), allowed), work.function
+    dtype, function = common_type((work.tensor(0), work.tensor(1)), allowed), work.function
 
     def result(x: Expr, y: Expr) -> Expr:
         return compute(function, function.bind(x, "x", dtype), function.bind(y, "y", dtype))
@@ -443,7 +445,7 @@ def arithmetic(work: Lowering) -> None:
     """A number of the same type from input 0 and input 1."""
     name = work.operator.name
     allowed, compute = _ARITHMETIC[name]
-    dtype = same((work.tensor(0), work.output()), allowed)
+    dtype = common_type((work.tensor(0), work.output()), allowed)
     options = work.operator.options(_FUSING[name]) if name in _FUSING else None
     # Files may leave the options out where there is no activation; tflite-micro takes no notice of this one:
     ignored = (name, dtype) == ("ADD", "int32")
@@ -451,7 +453,7 @@ def arithmetic(work: Lowering) -> None:
 
     def result(function: Function, x: Expr, y: Expr) -> Expr:
         value = compute(function, x, y)
-        return activated(function, value, activation, dtype) if name in _FUSING else value
+        return activate(function, value, activation, dtype) if name in _FUSING else value
 
     pair_by_pair(work, result, allowed)
 
@@ -548,7 +550,7 @@ def leaky_relu(work: Lowering) -> None:
 @lowering("PRELU", plain=True)
 def plain_prelu(work: Lowering) -> None:
     """x from zero on, alpha x below, with an alpha for each element or channel."""
-    same((work.tensor(0), work.tensor(1), work.output()), REAL)
+    common_type((work.tensor(0), work.tensor(1), work.output()), REAL)
 
     def result(x: Expr, slope: Expr) -> Expr:
         x = work.function.bind(x, "x", "float32")

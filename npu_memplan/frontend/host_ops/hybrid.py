@@ -38,7 +38,7 @@ def depthwise_conv_2d(work: Lowering) -> None:
 
 def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
     options = work.options(kind)
-    g = ConvolutionGeometry.of(work, options)
+    g = ConvolutionGeometry.from_work(work, options)
     several = len(work.tensor(1).scales) > 1
     require(not depthwise or several or g.out_c == 1, "its weights have one scale; the reference wants one a channel")
     require(several or g.depth == g.in_c, "its weights have one scale and several groups, which the reference has not")
@@ -52,7 +52,7 @@ def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
 def fully_connected(work: Lowering) -> None:
     """Output row = weights x input row + bias; weights are [units, depth]."""
     options = work.options("FullyConnectedOptions")
-    g = DenseGeometry.of(work.tensor(0), work.tensor(1), work.output(), options)
+    g = DenseGeometry.from_tensors(work.tensor(0), work.tensor(1), work.output(), options)
     rows, units, depth = g.rows, g.units, g.depth
     require(g.columns == units, f"weights {list(work.tensor(1).shape)} do not fit")
     require(len(work.tensor(1).scales) == 1, "its weights have a scale a channel")
@@ -107,7 +107,7 @@ def batch_matmul(work: Lowering) -> None:
 @lowering("SVDF", hybrid=True)
 def svdf(work: Lowering) -> None:
     """Inputs: data, feature weights [filters, depth], time weights [filters, memory], bias, state."""
-    options, g = work.options("SVDFOptions"), SvdfGeometry.of(work)
+    options, g = work.options("SVDFOptions"), SvdfGeometry.from_work(work)
     data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
     bias = bias_of(work, 3, g.units)
     _require_floats(data, state, output, bias)

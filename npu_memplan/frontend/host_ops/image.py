@@ -70,7 +70,7 @@ def resize_bilinear(work: Lowering) -> None:
     batches, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, _ = shape4(output)
     how = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
-    mixed = _mixed if data.dtype == "int8" else _mixed_in_float
+    mixed = _mix_rows if data.dtype == "int8" else _mixed_in_float
     mixed(work, (batches, out_h, out_w, depth), (in_h, out_h, *how), (in_w, out_w, *how))
 
 
@@ -78,7 +78,7 @@ def resize_bilinear(work: Lowering) -> None:
 _Axis = tuple[int, int, bool, bool]
 
 
-def _mixed(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -> None:
+def _mix_rows(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -> None:
     """Of int8, with 10 fraction bits."""
     function, source = work.function, work.read(0, "input")
     rows, columns = work.table("rows", _in_fixed_point(*down)), work.table("columns", _in_fixed_point(*across))

@@ -22,16 +22,16 @@ from .common import (
     accumulator_type,
     as_it_is,
     bias_of,
-    centred,
+    bounds_check,
     channel_scales,
     clamp_to_activation,
     clamped_to,
-    inside,
     require_same_batches,
     require_same_type,
     shape4,
+    subtract_zero_point,
 )
-from .elementwise import REAL, activated, broadcast, same
+from .elementwise import REAL, activate, broadcast, common_type
 from .operator import Lowering, lowering, require
 from .tir import (
     Buffer,
@@ -62,7 +62,7 @@ class ConvolutionGeometry:
     across: ImageAxis
 
     @classmethod
-    def of(cls, work: Lowering, options: Any, *, data: int = 0) -> ConvolutionGeometry:
+    def from_work(cls, work: Lowering, options: Any, *, data: int = 0) -> ConvolutionGeometry:
         """Weights are input 1; `data`: number of the input that they go over."""
         image, weights, output = work.tensor(data), work.tensor(1), work.output()
         (_, *inner, in_c), (_, *outer, out_c) = shape4(image), shape4(output)
@@ -79,7 +79,7 @@ class ConvolutionGeometry:
         require(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
         dilations = (1, 1) if transposed else (options.DilationHFactor(), options.DilationWFactor())
         steps = zip(inner, outer, (k_h, k_w), (options.StrideH(), options.StrideW()), dilations, strict=True)
-        return cls(in_c, out_c, depth, *(ImageAxis.padded(options.Padding() == 0, *step) for step in steps))
+        return cls(in_c, out_c, depth, *(ImageAxis.with_padding(options.Padding() == 0, *step) for step in steps))
 
     @property
     def kernel(self) -> tuple[int, int]:
@@ -97,7 +97,7 @@ class DenseGeometry:
     depth: int
 
     @classmethod
-    def of(cls, data: Tensor, weights: Tensor, output: Tensor, options: Any) -> DenseGeometry:
+    def from_tensors(cls, data: Tensor, weights: Tensor, output: Tensor, options: Any) -> DenseGeometry:
         """As the reference's kernels count, all of which index the input as one vector (tflite-micro,
         reference/integer_ops/fully_connected.h); what they would read outside of a tensor is refused."""
         require(options.WeightsFormat() == 0, "its weights are shuffled")
@@ -146,7 +146,7 @@ class Products:
 
     def add(self, place: Sequence[Expr], weight: Sequence[Expr]) -> None:
         """The product of the input's element at `place` and of the one at `weight` of the weights."""
-        take = as_it_is if self.work.plain else centred
+        take = as_it_is if self.work.plain else subtract_zero_point
         product = take(self.source, self.data, *place) * take(self.matrix, self.weights, *weight)
         self.total.add(cast(product, self.kind))
 
@@ -155,7 +155,7 @@ class Products:
         function, total = self.work.function, self.total.get()
         if self.work.plain:
             total = total if self.bias is None else total + raw_load(self.bias, [channel])
-            return activated(function, total, activation, self.kind)
+            return activate(function, total, activation, self.kind)
         if self.dense and self.data.dtype == "uint8":  # LiteRT's kernel rounds these once
             scaled = multiply_rounded_once(total, self.scales.multipliers[0], self.scales.shifts[0])
         else:
@@ -187,7 +187,7 @@ def check_weighted(work: Lowering, data: int = 0) -> None:
     image, weights, output = work.tensor(data), work.tensor(1), work.output()
     if work.plain:
         bias = work.optional(max(data, 1) + 1)
-        same((image, weights, output) if bias is None else (image, weights, output, bias), REAL)
+        common_type((image, weights, output) if bias is None else (image, weights, output, bias), REAL)
     else:
         wanted = "uint8" if require_same_type((image, output), ACTIVATION_TYPES) == "uint8" else "int8"
         require(weights.dtype == wanted, f"weights {weights.name!r} are {weights.dtype}, not {wanted}")
@@ -208,15 +208,15 @@ def depthwise_conv_2d(work: Lowering) -> None:
 def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
     options = work.options(kind)
     check_weighted(work)
-    g = ConvolutionGeometry.of(work, options)
+    g = ConvolutionGeometry.from_work(work, options)
     products, function, target = Products(work, g.out_c, wide=depthwise), work.function, work.write()
     groups = g.in_c if depthwise else g.in_c // g.depth
     with function.grid(products.output.shape, "nyxc") as (n, y, x, c):
         products.begin(c)
         with function.grid(g.kernel, ("ky", "kx")) as (ky, kx):
-            row = function.bind(g.down.under(y, ky), "row")
-            column = function.bind(g.across.under(x, kx), "column")
-            valid = both(g.down.inside(row), g.across.inside(column))
+            row = function.bind(g.down.image_place(y, ky), "row")
+            column = function.bind(g.across.image_place(x, kx), "column")
+            valid = both(g.down.is_inside(row), g.across.is_inside(column))
             with function.when(valid), function.loop(1 if depthwise else g.depth, "k") as k:
                 group = floor_div(c, g.out_c // groups)
                 channel = group if depthwise else k if groups == 1 else group * g.depth + k
@@ -241,7 +241,7 @@ def transpose_conv(work: Lowering) -> None:
     # Older files do not have the field.
     activation = options.FusedActivationFunction() if hasattr(options, "FusedActivationFunction") else 0
     check_weighted(work, data=2)
-    g = ConvolutionGeometry.of(work, options, data=2)
+    g = ConvolutionGeometry.from_work(work, options, data=2)
     products, target = Products(work, g.out_c, data=2, wide=True), work.write()
     gather = _by_inputs if work.plain else _by_weights
     with function.grid(products.output.shape, "nyxc") as (n, y, x, c):
@@ -263,8 +263,8 @@ def _by_weights(work: Lowering, g: ConvolutionGeometry, products: Products, *pla
             column * across.stride == right if across.stride > 1 else None,
             below >= 0,
             right >= 0,
-            inside(row, 0, down.windows, down.windows),
-            inside(column, 0, across.windows, across.windows),
+            bounds_check(row, 0, down.windows, down.windows),
+            bounds_check(column, 0, across.windows, across.windows),
         )
         with function.when(hit), function.loop(g.in_c, "k") as k:
             products.add((n, row, column, k), (c, ky, kx, k))
@@ -297,7 +297,7 @@ def fully_connected(work: Lowering) -> None:
     options = work.options("FullyConnectedOptions")
     check_weighted(work)
     data, weights, output = work.tensor(0), work.tensor(1), work.output()
-    g = DenseGeometry.of(data, weights, output, options)
+    g = DenseGeometry.from_tensors(data, weights, output, options)
     products, function, target = Products(work, g.units, dense=True), work.function, work.write()
     with function.grid((g.rows, g.columns), ("row", "unit")) as (row, unit):
         products.begin(unit)
@@ -321,12 +321,12 @@ def _of_row(row: Expr, k: Expr, g: DenseGeometry, data: Tensor) -> list[Expr]:
 def batch_matmul(work: Lowering) -> None:
     """Input 0 x input 1, either of them transposed."""
     tensors = a, b, output = work.tensor(0), work.tensor(1), work.output()
-    dtype = same(tensors, REAL) if work.plain else require_same_type(tensors, ("int8", "int16"))
+    dtype = common_type(tensors, REAL) if work.plain else require_same_type(tensors, ("int8", "int16"))
     kind = {"int8": "int32", "int16": "int64"}.get(dtype, dtype)
     depth, turned_a, turned_b = matrices(work)
     scale = quantise_multiplier(0.0 if work.plain else a.scale * b.scale / output.scale)
 
-    function, take = work.function, as_it_is if work.plain else centred
+    function, take = work.function, as_it_is if work.plain else subtract_zero_point
     first, second, total = work.read(0, "first"), work.read(1, "second"), function.local("sum", kind)
     if not work.plain:
         work.describe("batch_matmul", turned_first=int(turned_a), turned_second=int(turned_b))

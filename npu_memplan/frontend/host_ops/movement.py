@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...fixed_point import joined_uint8
 from ...models.tensor import Tensor
-from .common import EIGHT_BITS, flat_values, inside, one_value, shape4
+from .common import EIGHT_BITS, bounds_check, flat_values, one_value, shape4
 from .elementwise import broadcast
 from .operator import Lowering, lowering, require
 from .tir import Buffer, Expr, both, cast, clamp, const, first_of, floor_div, floor_mod, load, number, raw_load
@@ -114,11 +114,11 @@ def pad(work: Lowering) -> None:
     with function.grid(output.shape) as place:
         origin = [p - const(b) for p, b in zip(place, before, strict=True)]
         sides = zip(origin, before, data.shape, output.shape, strict=True)
-        covered = both(*(inside(o, -b, wide - 1 - b, size) for o, b, size, wide in sides))
+        covered = both(*(bounds_check(o, -b, wide - 1 - b, size) for o, b, size, wide in sides))
         with function.when(covered):
             function.store(target, raw_load(source, origin), *place)
         if covered is not None:
-            with function.otherwise():
+            with function.else_branch():
                 function.store(target, padding, *place)
 
 
@@ -141,10 +141,10 @@ def mirror_pad(work: Lowering) -> None:
 
     describe_picked(work, picked)
 
-    def mirrored(place: list[Expr]) -> Expr:
+    def mirror(place: list[Expr]) -> Expr:
         return raw_load(source, [p if t is None else raw_load(t, [p]) for p, t in zip(place, tables, strict=True)])
 
-    work.fill(mirrored)
+    work.fill(mirror)
 
 
 @lowering("BROADCAST_TO")
@@ -203,7 +203,8 @@ def concatenation(work: Lowering) -> None:
     _require_whole(parts, output, axis)
     sources = work.read_all()
     tables = [
-        work.table(f"rescaled{i}", t) if (t := _rescaled(p, output)) is not None else None for i, p in enumerate(parts)
+        work.table(f"rescaled{i}", t) if (t := _rescale_table(p, output)) is not None else None
+        for i, p in enumerate(parts)
     ]
     target = work.write()
     for (place, whole), source, table in zip(_parts(work, parts, axis), sources, tables, strict=True):
@@ -212,7 +213,7 @@ def concatenation(work: Lowering) -> None:
         work.function.store(target, value, *whole)
 
 
-def _rescaled(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
+def _rescale_table(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
     """What each stored value of a part becomes in the output; None where that is itself.
 
     LiteRT rescales uint8; no reference does it with int8.
@@ -307,8 +308,8 @@ def strided_slice(work: Lowering) -> None:
             require(stride, "it has a stride of 0")
             size, forward = data.shape[axis], stride > 0
             low, high = (0, size) if forward else (-1, size - 1)
-            start = (0 if forward else size - 1) if options.BeginMask() >> bit & 1 else _clamped(first, size, low, high)
-            stop = (size if forward else -1) if options.EndMask() >> bit & 1 else _clamped(last, size, low, high)
+            start = (0 if forward else size - 1) if options.BeginMask() >> bit & 1 else _clamp(first, size, low, high)
+            stop = (size if forward else -1) if options.EndMask() >> bit & 1 else _clamp(last, size, low, high)
             if options.Offset():  # its ends count from its begins
                 left_out = (options.BeginMask() | options.EndMask()) >> bit & 1
                 plain = not left_out and first >= 0 and forward and 0 <= start + last <= size
@@ -324,7 +325,7 @@ def strided_slice(work: Lowering) -> None:
     _copy_box(work, starts, strides, axes)
 
 
-def _clamped(value: int, size: int, low: int, high: int) -> int:
+def _clamp(value: int, size: int, low: int, high: int) -> int:
     return min(max(value + size if value < 0 else value, low), high)
 
 
@@ -468,7 +469,7 @@ def select_elements(work: Lowering) -> None:
         where = [place[0]] if by_row and condition.shape[0] > 1 else broadcast(place, condition, output)
         with function.when(raw_load(tests, where)):
             function.store(target, raw_load(first, broadcast(place, yes, output)), *place)
-        with function.otherwise():
+        with function.else_branch():
             function.store(target, raw_load(second, broadcast(place, no, output)), *place)
 
 
@@ -530,7 +531,7 @@ def one_hot(work: Lowering) -> None:
         index = cast(raw_load(places, [*place[:axis], *place[axis + 1 :]]), "int32")
         with function.when(index == cast(place[axis], "int32")):
             function.store(target, first_of(on), *place)
-        with function.otherwise():
+        with function.else_branch():
             function.store(target, first_of(off), *place)
 
 
@@ -558,7 +559,7 @@ def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ..
 
 
 @lowering("RANK", "RANGE", "BROADCAST_ARGS")
-def known(work: Lowering) -> None:
+def write_known(work: Lowering) -> None:
     """A number of axes, numbers from a start to a limit, the shape of two that are broadcast: all known here."""
     output = work.output()
     values: npt.NDArray[Any]
@@ -621,5 +622,5 @@ def update_slice(work: Lowering) -> None:
         inner = [function.bind(p - start, "inner") for p, start in zip(place, starts, strict=True)]
         with function.when(both(*(both(i >= 0, i < extent) for i, extent in zip(inner, update.shape, strict=True)))):
             function.store(target, raw_load(part, inner), *place)
-        with function.otherwise():
+        with function.else_branch():
             function.store(target, raw_load(source, place), *place)

@@ -383,7 +383,7 @@ def lowering(
     return register
 
 
-def completed(network: Network) -> Network:
+def complete_operators(network: Network) -> Network:
     """`network` with what its operators keep for themselves as states, and with the shapes that they imply."""
     tensors, operators = list(network.tensors), list(network.operators)
     for position, operator in enumerate(operators):

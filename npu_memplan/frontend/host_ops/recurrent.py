@@ -28,8 +28,8 @@ from ...fixed_point import (
 from ...models.network import holds_intermediates
 from ...models.tensor import Tensor
 from .activation import sigmoid16, sigmoid_table
-from .common import as_it_is, bias_of, centred, require_same_type, stored
-from .elementwise import REAL, activated, largest_of, logistic, same, smallest_of
+from .common import as_it_is, bias_of, require_same_type, stored_value, subtract_zero_point
+from .elementwise import REAL, activate, common_type, largest_of, logistic, smallest_of
 from .operator import Lowering, lowering, require
 from .tir import (
     Buffer,
@@ -123,7 +123,7 @@ class SvdfGeometry:
     units: int  # elements of a row of the output
 
     @classmethod
-    def of(cls, work: Lowering) -> SvdfGeometry:
+    def from_work(cls, work: Lowering) -> SvdfGeometry:
         """Those of the operator's tensors; refuses shapes that do not fit."""
         data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
         rank = work.options("SVDFOptions").Rank()
@@ -144,34 +144,34 @@ def svdf(work: Lowering) -> None:
     options, plain = work.options("SVDFOptions"), work.plain
     data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
     if plain:
-        same((data, features, times, state, output), REAL)
+        common_type((data, features, times, state, output), REAL)
     else:
         require_same_type((data, features, output), ("int8",))
         require_same_type((times, state), ("int8", "int16"))
     kind, rank = "float32" if plain else "int32", options.Rank()
-    g = SvdfGeometry.of(work)
+    g = SvdfGeometry.from_work(work)
     batches, depth, filters, memory, units = g.batches, g.depth, g.filters, g.memory, g.units
     bias = bias_of(work, 3, units)
     if bias is not None:
         require(bias.dtype == kind, f"bias {bias.name!r} is {bias.dtype}, not {kind}")
 
-    def rescaled(total: Expr, scale: float) -> Expr:
+    def rescale(total: Expr, scale: float) -> Expr:
         return multiply_when_running(work.function, total, *quantise_multiplier(scale))
 
     def activation(total: Expr) -> Expr:
         if plain:
             return total
-        scaled = rescaled(total, data.scale * features.scale / state.scale)
+        scaled = rescale(total, data.scale * features.scale / state.scale)
         return clamp(scaled, *LIMITS[state.dtype]) + const(state.zero_point)
 
     def result(total: Expr) -> Expr:
         if plain:
-            return activated(work.function, total, options.FusedActivationFunction(), "float32")
-        value = rescaled(total, state.scale * times.scale / output.scale)
+            return activate(work.function, total, options.FusedActivationFunction(), "float32")
+        value = rescale(total, state.scale * times.scale / output.scale)
         return clamp(value + const(output.zero_point), *LIMITS["int8"])
 
     function = work.function
-    take, weight = (as_it_is, as_it_is) if plain else (centred, stored)
+    take, weight = (as_it_is, as_it_is) if plain else (subtract_zero_point, stored_value)
     source, kept = work.read(0, "input"), work.state(4, "state")
     feature_weights, time_weights = work.read(1, "feature_weights"), work.read(2, "time_weights")
     offsets = work.read(3, "bias") if bias is not None else None
@@ -230,7 +230,7 @@ def lstm(work: Lowering) -> None:
     kind, of_sums = "float32" if plain else "int32", _SUMS[data.dtype]
     gates = function.scratch("gates", (len(GATES), units), "float32" if plain else "int16")
     total = function.local("sum", of_sums)
-    take, element = (as_it_is, as_it_is) if plain else (centred, stored)
+    take, element = (as_it_is, as_it_is) if plain else (subtract_zero_point, stored_value)
 
     def place(n: Expr, t: Expr, i: Expr) -> list[Expr]:
         return [t, n, i] if options.TimeMajor() else [n, t, i]
@@ -312,8 +312,8 @@ def _next(work: Lowering, old: Expr, new: Expr, clip: float, litert: bool) -> Ex
         require(15 <= shift <= 21, f"its cell state has scale {cell.scale}: LiteRT takes 2^-15 to 2^-9")
         state = _clamp16(rounding_shift(function, old, 15) + rounding_shift(function, new, shift))
     else:
-        old = function.bind(_scaled(function, old, _OUTPUT_SCALE), "old")
-        state = _clamp16(old + _scaled(function, new, _OUTPUT_SCALE * _OUTPUT_SCALE / cell.scale))
+        old = function.bind(_scale_to_int16(function, old, _OUTPUT_SCALE), "old")
+        state = _clamp16(old + _scale_to_int16(function, new, _OUTPUT_SCALE * _OUTPUT_SCALE / cell.scale))
     return function.bind(clamp(state, -int(clip), int(clip)) if clip > 0 else state, "state")
 
 
@@ -337,7 +337,7 @@ def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: 
             require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
             require_same_type((work.tensor(bias),), (_SUMS[data.dtype],), scaled=False)
     if work.plain:
-        same((data, hidden, cell, output), REAL)
+        common_type((data, hidden, cell, output), REAL)
 
 
 def require_whole_lstm(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: Tensor) -> None:
@@ -360,6 +360,6 @@ def _clamp16(value: Expr) -> Expr:
     return clamp(value, *LIMITS["int16"])
 
 
-def _scaled(function: Function, value: Expr, real: float) -> Expr:
+def _scale_to_int16(function: Function, value: Expr, real: float) -> Expr:
     """`value`, an int32 or an int64, times a real number, as an int16."""
     return _clamp16(multiply_sum(function, value, *quantise_multiplier(real)))

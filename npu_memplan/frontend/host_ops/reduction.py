@@ -31,9 +31,9 @@ from .common import (
     require_same_batches,
     require_same_type,
     shape4,
-    stored,
+    stored_value,
 )
-from .elementwise import NUMBERS, REAL, activated, largest_of, least, most, same
+from .elementwise import NUMBERS, REAL, activate, common_type, largest_of, least, most
 from .operator import Lowering, lowering, require
 from .tir import (
     Expr,
@@ -61,7 +61,7 @@ def axes_of(work: Lowering) -> list[int]:
     return axes
 
 
-def _joined(rank: int, axes: list[int], kept: list[Expr], reduced: list[Expr]) -> list[Expr]:
+def _join_indices(rank: int, axes: list[int], kept: list[Expr], reduced: list[Expr]) -> list[Expr]:
     """Indices of an input element, from those of the kept and of the reduced axes."""
     outer, inner = iter(kept), iter(reduced)
     return [next(inner) if axis in axes else next(outer) for axis in range(rank)]
@@ -86,9 +86,9 @@ def reduce(
     with function.grid([data.shape[a] for a in range(rank) if a not in axes]) as place:
         total.set(start)
         with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
-            total.set(join(total.get(), raw_load(source, _joined(rank, axes, place, inner))))
+            total.set(join(total.get(), raw_load(source, _join_indices(rank, axes, place, inner))))
         if len(output.shape) == rank:  # reduced axes are kept with extent 1
-            place = _joined(rank, axes, place, [const(0)] * len(axes))
+            place = _join_indices(rank, axes, place, [const(0)] * len(axes))
         function.store(target, result(total.get()), *place)
 
 
@@ -128,7 +128,7 @@ def arg_extremum(work: Lowering) -> None:
     data, output, is_max = work.tensor(0), work.output(), work.operator.name == "ARG_MAX"
     dtype = require_same_type((data,), NUMBERS if work.plain else EIGHT_BITS, scaled=False)
     require(output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64")
-    dtype, take = (dtype, as_it_is) if work.plain else ("int32", stored)
+    dtype, take = (dtype, as_it_is) if work.plain else ("int32", stored_value)
     axis, function = one_value(work, 1) % max(len(data.shape), 1), work.function
     source, target = work.read(0, "input"), work.write()
     if not work.plain:
@@ -257,7 +257,7 @@ _OF_NUMBERS: dict[str, tuple[tuple[str, ...], Callable[[str], float], Callable[[
 def reduce_numbers(work: Lowering) -> None:
     """Sum, mean, product, largest or smallest element over some axes; whether any, or every one, is true."""
     allowed, start, combine = _OF_NUMBERS[work.operator.name]
-    dtype = same((work.tensor(0), work.output()), allowed)
+    dtype = common_type((work.tensor(0), work.output()), allowed)
 
     def join(total: Expr, element: Expr) -> Expr:
         return combine(total, work.function.bind(element, "element", dtype))
@@ -284,8 +284,8 @@ def pool_2d(work: Lowering) -> None:
     message = f"input {list(data.shape)} and output {list(output.shape)} have other channels"
     require(out_depth == depth, message)
     same = options.Padding() == 0
-    down = ImageAxis.padded(same, in_h, out_h, options.FilterHeight(), options.StrideH())
-    across = ImageAxis.padded(same, in_w, out_w, options.FilterWidth(), options.StrideW())
+    down = ImageAxis.with_padding(same, in_h, out_h, options.FilterHeight(), options.StrideH())
+    across = ImageAxis.with_padding(same, in_w, out_w, options.FilterWidth(), options.StrideW())
 
     def join(total: Expr, element: Expr) -> Expr:
         element = function.bind(element, "element", "float32") if plain else cast(element, "int32")
@@ -306,8 +306,8 @@ def pool_2d(work: Lowering) -> None:
     with function.grid(output.shape, "nyxc") as (n, y, x, c):
         value.set(number(least_of_all if kind == "MAX_POOL_2D" else 0, "float32" if plain else "int32"))
         with function.grid((down.kernel, across.kernel), ("ky", "kx")) as (ky, kx):
-            row, column = down.under(y, ky), across.under(x, kx)
-            with function.when(both(down.inside(row), across.inside(column))):
+            row, column = down.image_place(y, ky), across.image_place(x, kx)
+            with function.when(both(down.is_inside(row), across.is_inside(column))):
                 value.set(join(value.get(), raw_load(source, [n, row, column, c])))
         total = value.get()
         if kind != "MAX_POOL_2D":
@@ -315,7 +315,7 @@ def pool_2d(work: Lowering) -> None:
         total = library("sqrtf", total) if kind == "L2_POOL_2D" else total
         activation = options.FusedActivationFunction()
         limited = (
-            activated(function, total, activation, "float32") if plain else clamp_to_range(total, activation, output)
+            activate(function, total, activation, "float32") if plain else clamp_to_range(total, activation, output)
         )
         function.store(target, limited, n, y, x, c)
 

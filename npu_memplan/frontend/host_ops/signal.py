@@ -33,7 +33,7 @@ def _expect(tensor: Tensor, kind: str, rank: int | None = None, elements: int | 
     require(elements in (None, math.prod(shape)), f"{what} has shape {shape}, not {elements} elements")
 
 
-def _within(name: str, value: int, high: int) -> int:
+def _check_limit(name: str, value: int, high: int) -> int:
     require(0 <= value <= high, f"its {name} is {value}; it must be in 0..{high}")
     return value
 
@@ -49,7 +49,7 @@ def window(work: Lowering) -> None:
     for tensor in (data, output):
         _expect(tensor, "int16", elements=frames * size)
     buffers = work.read(0, "input"), work.read(1, "window"), work.write()
-    work.run_c("signal_window", *buffers, frames, size, _within("shift", shift, 31))
+    work.run_c("signal_window", *buffers, frames, size, _check_limit("shift", shift, 31))
 
 
 @lowering("SignalFftAutoScale")
@@ -69,7 +69,7 @@ def energy(work: Lowering) -> None:
     size = math.prod(work.output().shape)
     _expect(work.tensor(0), "int16", elements=2 * size)
     _expect(work.output(), "uint32")
-    ends = _within("start_index", start, size), _within("end_index", end, size)
+    ends = _check_limit("start_index", start, size), _check_limit("end_index", end, size)
     work.run_c("signal_energy", work.read(0, "input"), work.write(), size, *ends)
 
 
@@ -114,7 +114,7 @@ def _noise(work: Lowering) -> list[OwnState]:
 def spectral_subtraction(work: Lowering) -> None:
     """Channels less an estimate of their noise, and the estimate."""
     numbers = [int(value) for value in work.custom(*_SUBTRACTION)]
-    numbers += [_within(name, work.custom(name)[0], 31) for name in _BITS]
+    numbers += [_check_limit(name, work.custom(name)[0], 31) for name in _BITS]
     channels, least, clamping = work.custom("num_channels", "min_signal_remaining", "clamping")
     for tensor in (work.tensor(0), work.output(), work.output(1)):
         _expect(tensor, "uint32", 1, channels)
@@ -135,7 +135,7 @@ def pcan(work: Lowering) -> None:
     message = f"its table has {table.shape[0]} numbers; intervals up to 32 bits need 125"
     require(table.shape[0] >= 125, message)
     buffers = [work.read(i, name) for i, name in enumerate(("input", "noise", "gains"))]
-    work.run_c("signal_pcan", *buffers, work.write(), channels, _within("snr_shift", shift, 63))
+    work.run_c("signal_pcan", *buffers, work.write(), channels, _check_limit("snr_shift", shift, 63))
 
 
 @lowering("SignalFilterBankLog")
@@ -146,7 +146,7 @@ def logarithm(work: Lowering) -> None:
     _expect(data, "uint32", 1)
     _expect(work.output(), "int16", 1, data.shape[0])
     buffers = work.read(0, "input"), work.table("curve", _LOG2_CURVE), work.write()
-    shift = _within("input_correction_bits", shift, 31)
+    shift = _check_limit("input_correction_bits", shift, 31)
     work.run_c("signal_log", *buffers, data.shape[0], int(scale), shift)
 
 

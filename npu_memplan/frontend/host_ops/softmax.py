@@ -60,7 +60,7 @@ class Differences:
     lowest: int  # the smallest difference that does not leave the format
 
     @classmethod
-    def scaled(cls, beta: float, scale: float) -> Differences:
+    def with_scale(cls, beta: float, scale: float) -> Differences:
         """For inputs of this scale, times beta; `UnsupportedOperatorError` where the product is too small."""
         real = min(beta * scale * (1 << (31 - DIFF_INTEGER_BITS)), float((1 << 31) - 1))
         require(real > 1.0, f"beta {beta} x input scale {scale} is too small for fixed point")
@@ -107,7 +107,7 @@ def softmax(work: Lowering) -> None:
     require(output.dtype in allowed, f"output {output.name!r} is {output.dtype}, not {' or '.join(allowed)}")
     bits = 16 if output.dtype == "int16" else 8
     require_quantisation(output, 1.0 / (1 << bits), LIMITS[output.dtype][0], rel_tol=1e-3)
-    differences = Differences.scaled(beta, data.scale)
+    differences = Differences.with_scale(beta, data.scale)
     require_rows(data, output)
     depth = data.shape[-1]
     rows = math.prod(data.shape) // depth
@@ -148,7 +148,7 @@ def log_softmax(work: Lowering) -> None:
     require_rows(data, output)
     low, high = LIMITS[data.dtype]
     require_quantisation(output, 16 / 256, high)
-    differences = Differences.scaled(1.0, data.scale)
+    differences = Differences.with_scale(1.0, data.scale)
     back = quantise_multiplier((1 << (31 - differences.shift)) / differences.multiplier)
     function = work.function
     source, target = work.read(0, "input"), work.write()

@@ -121,7 +121,7 @@ class Function:
         self.add(tirx.IfThenElse(condition, self._end(), None))
 
     @contextmanager
-    def otherwise(self) -> Iterator[None]:
+    def else_branch(self) -> Iterator[None]:
         """The else branch of the `when` just before."""
         self._blocks.append([])
         yield
@@ -231,12 +231,12 @@ def cast(value: Expr, dtype: str) -> Expr:
 
 def largest(a: Expr, b: Expr) -> Expr:
     """Maximum."""
-    return tirx.Max(*_same(a, b))
+    return tirx.Max(*_same_type(a, b))
 
 
 def smallest(a: Expr, b: Expr) -> Expr:
     """Minimum."""
-    return tirx.Min(*_same(a, b))
+    return tirx.Min(*_same_type(a, b))
 
 
 def clamp(value: Expr, low: int, high: int) -> Expr:
@@ -246,7 +246,7 @@ def clamp(value: Expr, low: int, high: int) -> Expr:
 
 def select(condition: Expr, yes: Expr, no: Expr) -> Expr:
     """`yes` if `condition` else `no`; both are evaluated."""
-    return tirx.Select(condition, *_same(yes, no))
+    return tirx.Select(condition, *_same_type(yes, no))
 
 
 def both(*conditions: Expr | None) -> Expr | None:
@@ -258,7 +258,7 @@ def both(*conditions: Expr | None) -> Expr | None:
     return result
 
 
-def _same(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+def _same_type(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     if isinstance(a, int):
         return const(a, dtype_of(b)), b
     if isinstance(b, int):

@@ -136,7 +136,7 @@ def _as_in(file: bytes, network: Network, operator: CpuOperator) -> tuple[str, s
         "(not of the file)",
     )
     tensors = network.tensors_of(operator)
-    return number, "; ".join(described(replace(t, index=numbers.get(t.name, -1))) for t in tensors)
+    return number, "; ".join(describe_tensor(replace(t, index=numbers.get(t.name, -1))) for t in tensors)
 
 
 def _external(network: Network, reasons: Mapping[int, str]) -> str:
@@ -192,7 +192,7 @@ def _branch_reason(network: Network, operator: CpuOperator) -> str | None:
     return unsupported_reason(network, operator) if operator.name == "WHILE" else None
 
 
-def described(tensor: Tensor) -> str:
+def describe_tensor(tensor: Tensor) -> str:
     """A tensor for a message."""
     number = f"{tensor.index} " if tensor.index >= 0 else ""
     return f"{number}{tensor.name!r} {tensor.dtype}{list(tensor.shape)}"
@@ -241,13 +241,13 @@ def network_attributes(
 ) -> dict[str, Any]:
     """Attributes of `main`. `states`: state tensor -> name of its parameter; `operators` of the source model."""
 
-    def quantised(index: int) -> Quantised:
+    def quantisation_of(index: int) -> Quantised:
         tensor = network.tensors[index]
         start = b"" if tensor.initial is None else tensor.initial.tobytes()
         return Quantised(tensor.name, tensor.scale, tensor.zero_point, start, tensor.index_range)
 
-    inputs, outputs = ([quantised(i) for i in indices] for indices in (network.inputs, network.outputs))
-    return main_attributes(inputs, outputs, {name: quantised(i) for i, name in states.items()}, operators)
+    inputs, outputs = ([quantisation_of(i) for i in indices] for indices in (network.inputs, network.outputs))
+    return main_attributes(inputs, outputs, {name: quantisation_of(i) for i, name in states.items()}, operators)
 
 
 def source_operators(
@@ -296,7 +296,7 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
     if code is Code.LIFTED and operator.name not in _MOVING and _of_constants(network, operator):
         return "all its inputs are constants, of which Vela computes it, or a part of it, by arithmetic of its own"
     of_npus = code in (Code.LIFTED, Code.LOWERED)
-    otherwise = _rescaled(network, operator) or _of_lstm(network, operator) if of_npus else ""
+    otherwise = _rescaled_reason(network, operator) or _of_lstm(network, operator) if of_npus else ""
     return otherwise or _beyond(network, operator)
 
 
@@ -316,7 +316,7 @@ def _of_lstm(network: Network, operator: CpuOperator) -> str:
     return "its intermediate tensors have elements: tflite-micro refuses it, and LiteRT computes gates otherwise"
 
 
-def _unclipped(operator: CpuOperator) -> str:
+def _unclipped_reason(operator: CpuOperator) -> str:
     """Why an LSTM of Vela's is unproven: its stream does not clip the cell, which may never be as large as the clip."""
     options = operator.options("UnidirectionalSequenceLSTMOptions") if operator.name == HYBRID_LSTM else None
     clip = options.CellClip() if options is not None else 0.0
@@ -461,7 +461,7 @@ def _shifts_too_far(a: Tensor, b: Tensor, made: Tensor) -> str:
     )
 
 
-def _rescaled(network: Network, operator: CpuOperator) -> str:
+def _rescaled_reason(network: Network, operator: CpuOperator) -> str:
     """An NPU's compiler makes other numbers than the reference, which takes no notice of scales."""
     if operator.name not in KEEP_STORED or not operator.outputs:
         return ""
@@ -503,7 +503,7 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
         return Claim(reason=other)
     if operator.name == HYBRID_LSTM and holds_intermediates(network, operator):
         return replace(found, reference=LITERT)
-    if code is Code.LIFTED and (why := _unclipped(operator)):
+    if code is Code.LIFTED and (why := _unclipped_reason(operator)):
         return Claim(Exactness.UNPROVEN, found.reference, why)
     if code is Code.LIFTED and found.exactness is Exactness.EXACT and _joins_other_scales(network, operator):
         return Claim(Exactness.STEP, found.reference, "the reference rescales in float32: Vela's stream rounds ties up")
@@ -568,8 +568,8 @@ def _key(network: Network, operator: CpuOperator) -> tuple[str, str, tuple[int, 
 NONE: Mapping[str, int | None] = MappingProxyType({})
 
 
-def completed(network: Network, external: Mapping[str, int | None] = NONE, host_kernels: str = "") -> Network:
-    """`network` with own states of operators as tensors, and shapes that operators imply (see `host_ops.completed`).
+def complete_network(network: Network, external: Mapping[str, int | None] = NONE, host_kernels: str = "") -> Network:
+    """`network` with own states of operators as tensors, and shapes that they imply (`host_ops.complete_operators`).
 
     Operators named in `external` are external C functions, with that many bytes of scratch; `host_kernels` is the
     option of that name.
@@ -577,15 +577,15 @@ def completed(network: Network, external: Mapping[str, int | None] = NONE, host_
     if host_kernels:
         network = replace(network, host_kernels=host_kernels)
     if external:
-        network = _marked(network, {name.casefold(): size or 0 for name, size in external.items()})
+        network = _mark_external(network, {name.casefold(): size or 0 for name, size in external.items()})
     if not any(operator.is_custom for operator in network.cpu_operators):
         return network
-    from ..host_ops import completed
+    from ..host_ops import complete_operators
 
-    return completed(network)
+    return complete_operators(network)
 
 
-def _marked(network: Network, external: Mapping[str, int]) -> Network:
+def _mark_external(network: Network, external: Mapping[str, int]) -> Network:
     operators = tuple(
         replace(operator, external_scratch_bytes=external[operator.name.casefold()])
         if isinstance(operator, CpuOperator) and operator.name.casefold() in external
@@ -683,7 +683,7 @@ class Need:
 
 def needs(network: Network) -> tuple[Need, ...]:
     """What `network` needs, most frequent first; calls of the NPU in a compiled one count as `ethos-u`."""
-    network = completed(network)
+    network = complete_network(network)
     groups: dict[tuple[str, str], list[CpuOperator]] = {}
     for operator in network.operators:
         if not isinstance(operator, NpuCall):

@@ -20,7 +20,7 @@ from ...ethosu.program.program import BufferRole
 from ...exactness import NOT_BY_VELA, Code
 from ...models.checks import ranged_as
 from ...models.flatbuffer import UnsupportedModelError, read_file
-from ...models.folding import folded
+from ...models.folding import fold_constants
 from ...models.network import CpuOperator, Network
 from ...models.subgraphs import reads_first, starting_as
 from ...models.tflite import read_network
@@ -37,8 +37,8 @@ from .description import (
     activation_type,
     check_host_operators,
     check_on_host,
-    completed,
-    described,
+    complete_network,
+    describe_tensor,
     doubt,
     external_builtins,
     float_operators,
@@ -80,7 +80,7 @@ def import_tflite(
     `HostOpsError`, `VelaError`, `LiftError`.
     """
     file, data, name = read_folded(model, name)
-    source = completed(read_network(data, name), external, host_kernels)
+    source = complete_network(read_network(data, name), external, host_kernels)
     if options is not None:
         _check_target(source, options.accelerator)
     host_ops = (*host_ops, *external_builtins(source, external))
@@ -94,7 +94,7 @@ def import_tflite(
     if found.vela is None:
         return Imported(from_network(source), source)
     # branches are run by the host, whatever Vela has made of them
-    network = replace(completed(found.network, external, host_kernels), subgraphs=source.subgraphs)
+    network = replace(complete_network(found.network, external, host_kernels), subgraphs=source.subgraphs)
     check_host_operators(network, found.vela.messages, found.kept, file)
     module = from_network(network, source, found.vela.messages, found.kept, found.vela.operators)
     return Imported(module, network, found.vela)
@@ -119,14 +119,14 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     packed = next((tensor for tensor in source.tensors if tensor.is_packed), None)
     if packed is not None:
         raise UnsupportedModelError(
-            f"{name} has weights of 4 bits (tensor {described(packed)}), which Vela cannot read; compile it with "
+            f"{name} has weights of 4 bits (tensor {describe_tensor(packed)}), which Vela cannot read; compile it with "
             "--npu-compiler tvm, or for the host alone with --accelerator none"
         )
     twice = next((i for i in source.outputs if source.outputs.count(i) > 1), None)
     if twice is not None:
         raise UnsupportedModelError(
-            f"{name} returns tensor {described(source.tensors[twice])} twice, and Vela returns it once; compile it "
-            "with --npu-compiler tvm, or for the host alone with --accelerator none"
+            f"{name} returns tensor {describe_tensor(source.tensors[twice])} twice, and Vela returns it once; compile "
+            "it with --npu-compiler tvm, or for the host alone with --accelerator none"
         )
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
@@ -202,7 +202,7 @@ def import_host_only(
 ) -> Imported:
     """Import a TFLite model with every operator on the CPU; `external` as for `import_tflite`."""
     file, data, name = read_folded(model, name)
-    network = completed(read_network(data, name), external, host_kernels)
+    network = complete_network(read_network(data, name), external, host_kernels)
     _check_target(network, NO_NPU)
     external_builtins(network, external)
     check_host_operators(network, (), {}, file)
@@ -225,7 +225,7 @@ def read_folded(model: bytes | Path, name: str) -> tuple[bytes, bytes, str]:
     """The file, the same with operators of constants folded, and what to call it."""
     data = model if isinstance(model, bytes) else read_file(model)
     name = name or ("model" if isinstance(model, bytes) else model.name)
-    return data, folded(data, name), name
+    return data, fold_constants(data, name), name
 
 
 def from_network(
@@ -265,7 +265,7 @@ def _check_calls(network: Network) -> None:
     for tensor in _bools_across(network):
         raise LiftError(
             f"{network.name}: Vela's streams store true as -1, and an operator on the host has tensor "
-            f"{described(network.tensors[tensor])} too. Compile the source model with "
+            f"{describe_tensor(network.tensors[tensor])} too. Compile the source model with "
             "--npu-compiler tvm"
         )
     for call in network.npu_calls:

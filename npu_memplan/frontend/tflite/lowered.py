@@ -42,7 +42,7 @@ from .description import (
     NONE,
     ONLY_FLOATS,
     check_on_host,
-    completed,
+    complete_network,
     doubt,
     external_builtins,
     float_operators,
@@ -52,7 +52,7 @@ from .description import (
     operator_label,
 )
 from .lifted import Imported, from_network, read_folded
-from .main_builder import MainBuilder, settled
+from .main_builder import MainBuilder, settle_states
 
 if TYPE_CHECKING:
     from ...ethosu.lowering import LoweringTarget
@@ -95,11 +95,11 @@ def build_module(
     key = file, accelerator, tuple(host_ops), name, tuple(external.items()), host_kernels
     parts = None if known is None else known.get(key)
     if parts is None:
-        network = completed(read_network(data, name), external, host_kernels)
+        network = complete_network(read_network(data, name), external, host_kernels)
         if network.npu_calls:
             raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
         floats = float_operators(network)
-        forced = _forced(network, (*host_ops, *external_builtins(network, external)), floats)
+        forced = _host_reasons(network, (*host_ops, *external_builtins(network, external)), floats)
         check_on_host(network, forced, file)
         if len(floats) == len(network.operators):
             return Imported(from_network(network), network, notes=(f"{name} {ONLY_FLOATS}",))
@@ -121,12 +121,12 @@ def build_module(
         )
         for o in network.cpu_operators
     ]
-    main = settled(module["main"], parts.imported.updates).with_attr(operator_attributes(described))
+    main = settle_states(module["main"], parts.imported.updates).with_attr(operator_attributes(described))
     module.update_func(module.get_global_var("main"), main)
     return Imported(module, network)
 
 
-def _forced(network: Network, host_ops: Sequence[str], floats: Mapping[int, str]) -> dict[int, str]:
+def _host_reasons(network: Network, host_ops: Sequence[str], floats: Mapping[int, str]) -> dict[int, str]:
     """Operators on the host by their kind, their types, or because native lowering may not give their results."""
     names = forced_operators(network, host_ops)
     forced = {**floats, **{o.index: BY_USER for o in network.cpu_operators if o.name in names}}
@@ -141,12 +141,12 @@ def _partition(network: Network, file: bytes, data: bytes, accelerator: str, for
     """`network` of `file`, or of the `data` that is read of it, with operators in `forced` on the host."""
 
     imported = import_operators(data, network, forced, file)
-    partitioned = _partitioned(imported, accelerator, forced)
+    partitioned = _partition_module(imported, accelerator, forced)
     left = _left(partitioned, imported)
     exact = {i: why for i, why in left.items() if host_reason(network, network.cpu_operators[i]) is None}
     if exact.keys() - imported.on_host.keys():
         imported = import_operators(data, network, forced, file, unmatched=exact)
-        partitioned = _partitioned(imported, accelerator, forced)
+        partitioned = _partition_module(imported, accelerator, forced)
         left = _left(partitioned, imported)
     left |= forced
     on_host = dict(imported.on_host) | {o.index: "" for o in network.cpu_operators if o.name in DONE_BEFORE}
@@ -161,7 +161,7 @@ def _code(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Co
     return Code.HOST if index in on_host else Code.TVM
 
 
-def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, str]) -> Any:
+def _partition_module(imported: RelaxImport, accelerator: str, forced: Mapping[int, str]) -> Any:
     """The module in parts for the NPU and the host; of `forced` also what is no call, but a reshape."""
     from ...ethosu.relax.partition import partition_for_ethosu
 
@@ -546,7 +546,7 @@ class _OperatorImporter:
         tensors, builder = self.network.tensors, self.main.block_builder
         for index in operator.inputs:
             if index in self.main.values:
-                self.converter.made[index] = self._shaped(self.main.values[index], tensors[index].shape)
+                self.converter.made[index] = self._shape_value(self.main.values[index], tensors[index].shape)
         made = self.converter.convert_map[operator.name](op=self.graph.Operators(operator.index))
         if made is None:
             return {}
@@ -564,10 +564,10 @@ class _OperatorImporter:
                 raise _NotImportedError(
                     f"TVM's TFLite frontend imports it as {part.ty.dtype} instead of {tensor.dtype}"
                 )
-            results[index] = self._shaped(part, tensor.shape or (1,))
+            results[index] = self._shape_value(part, tensor.shape or (1,))
         return results
 
-    def _shaped(self, value: Any, shape: tuple[int, ...]) -> Any:
+    def _shape_value(self, value: Any, shape: tuple[int, ...]) -> Any:
         """`value` in another shape, where it has another: scalars are [1] outside of TVM's converter."""
         if tuple(int(d) for d in value.ty.shape) == shape:
             return value

@@ -3,8 +3,8 @@
 Invariant: `values` holds the Relax value of every tensor made so far, by tensor index, in the shape and type that the
 file declares (scalars are [1]). Variable tensors are parameters after the inputs; the caller of a function with one
 lets it update the state in place. An update comes after every binding that uses what the state held before; nothing
-else moves. Where passes look for dead code, main returns the updates as its last results until `settled` takes these
-away.
+else moves. Where passes look for dead code, main returns the updates as its last results until `settle_states` takes
+these away.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...names import Names, legal
 from ...vocabulary import LAYER, RELAX_VIEWS, TFLITE_RESHAPING
 
 
-def settled(main: Any, returned: int = 0) -> Any:
+def settle_states(main: Any, returned: int = 0) -> Any:
     """`main` with every update of a state where it may be, and without its last `returned` results."""
     bindings = bindings_of(main)
     result = main.body.body
@@ -34,7 +34,7 @@ def settled(main: Any, returned: int = 0) -> Any:
     if returned:
         bindings, result = _without_results(bindings, result, returned)
     for update in [b for b in bindings if _is_update(b.value)]:
-        bindings = _moved(bindings, update)
+        bindings = _move_update(bindings, update)
     body = relax.SeqExpr([relax.BindingBlock(bindings)], result)
     return relax.Function(main.params, body, result.ty, main.is_pure, main.attrs)
 
@@ -51,7 +51,7 @@ def _without_results(bindings: Sequence[Any], whole: Any, count: int) -> tuple[l
     return kept, fields[0] if len(fields) == 1 else relax.Tuple(fields)
 
 
-def _moved(bindings: Sequence[Any], update: Any) -> list[Any]:
+def _move_update(bindings: Sequence[Any], update: Any) -> list[Any]:
     """`update` after the last binding that looks at the bytes as they were before it."""
     arguments = update.value.args[1].fields
     old = {arguments[int(i)] for i in update.value.attrs.inplace_indices if int(i) >= 0}
@@ -119,7 +119,7 @@ class MainBuilder:
     ) -> Any:
         """The finished module; `emit` adds one operator and leaves its outputs in `values`.
 
-        `return_updates`: what states become is returned too, after the outputs, until `settled` ends that.
+        `return_updates`: what states become is returned too, after the outputs, until `settle_states` ends that.
         """
         builder = self.block_builder
         branches = self._branches and any(operator.name == "IF" for operator in self.network.cpu_operators)
@@ -135,7 +135,7 @@ class MainBuilder:
             builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
         module = builder.finalize()
         if not return_updates:
-            module.update_func(module.get_global_var("main"), settled(module["main"]))
+            module.update_func(module.get_global_var("main"), settle_states(module["main"]))
         return module
 
     def _result(self, index: int) -> Any:

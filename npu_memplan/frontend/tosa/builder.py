@@ -42,13 +42,13 @@ def image_shape(shape: Shape) -> Shape:
     return (1, prod(shape[:-2]), *(1,) * (2 - len(shape)), *shape[-2:])
 
 
-def around(shape: Shape, axes: Sequence[int]) -> Shape:
+def group_axes(shape: Shape, axes: Sequence[int]) -> Shape:
     """In three dimensions: those before `axes`, which are neighbours, these, and those after."""
     first, after = min(axes), max(axes) + 1
     return prod(shape[:first]), prod(shape[first:after]), prod(shape[after:])
 
 
-def joined(shape: Shape, axes: Shape) -> tuple[Shape, Shape]:
+def join_axes(shape: Shape, axes: Shape) -> tuple[Shape, Shape]:
     """The same permutation without extents of 1, where dimensions that stay neighbours are one."""
     long = [axis for axis in axes if shape[axis] > 1]
     rank = {axis: place for place, axis in enumerate(sorted(long))}  # among those that are not 1 long
@@ -67,7 +67,7 @@ def swaps(shape: Shape, axes: Shape) -> list[tuple[Shape, Shape]]:
             continue
         front, inner = prod(shape[a] for a in order[:place]), prod(shape[a] for a in order[at + 1 :])
         sizes = (front, prod(shape[a] for a in order[place:at]), shape[axis], inner)
-        found.append(joined(sizes, (0, 2, 1, 3)))
+        found.append(join_axes(sizes, (0, 2, 1, 3)))
         order.insert(place, order.pop(at))
     return found
 
@@ -110,7 +110,7 @@ class GraphBuilder:
             raise RejectedError(f"it reads {self.graph.tensor(index).name!r}, of which no layer makes 8 bits")
         return self.declare(index, zero)
 
-    def moved(self, index: int) -> str:
+    def move_source(self, index: int) -> str:
         """The name of a tensor that is moved as it is stored; `RejectedError` for a constant."""
         if index in self.graph.constants:
             raise RejectedError(f"it moves the constant {self.graph.tensor(index).name!r}")
@@ -195,7 +195,7 @@ class GraphBuilder:
         self.tensors[name] = LayerTensor(name, shape, dtype, 1.0, zero, data)
         return name
 
-    def reshaped(self, name: str, shape: tuple[int, ...]) -> str:
+    def reshape(self, name: str, shape: tuple[int, ...]) -> str:
         """The name of the same values in another shape."""
         tensor = self.tensors[name]
         if tensor.shape == shape:
@@ -213,9 +213,9 @@ class GraphBuilder:
             self.add(operator, layer, zero)
         else:
             own = self.zero_points.get(operator.outputs[0], 0) if zero is None else zero
-            self.add(operator, Reshape("reshape", (self.between(operator, layer, own, shape),), ""), zero)
+            self.add(operator, Reshape("reshape", (self.append_between(operator, layer, own, shape),), ""), zero)
 
-    def between(self, operator: TosaOperator, layer: Layer, zero: int, shape: tuple[int, ...]) -> str:
+    def append_between(self, operator: TosaOperator, layer: Layer, zero: int, shape: tuple[int, ...]) -> str:
         """Append `layer`, whose output has the type of that of `operator` and another shape; the name of that."""
         name = self.tensor_like(operator.outputs[0], zero, None, shape)
         self._append(operator, replace(layer, name=f"{layer.name}:{name}", output=name))
@@ -332,8 +332,8 @@ class TosaSum:
             for operand in _operands(Scale(scaled.scale.multiplier, scaled.scale.shift + less)):
                 if not (0 <= ofm.shift < 64 and 0 <= operand.shift < 64):
                     continue
-                made = [rescaled << _OPERAND_BITS for rescaled in (self._moved(0), self._moved(1))]
-                made[place - 1] = _by_npu(self._moved(place - 1), operand)
+                made = [rescaled << _OPERAND_BITS for rescaled in (self._move_weights(0), self._move_weights(1))]
+                made[place - 1] = _by_npu(self._move_weights(place - 1), operand)
                 if np.array_equal(self._results(made[0], made[1], ofm), wanted):
                     return AddScales(operand, ofm, place)
         return None
@@ -352,7 +352,7 @@ class TosaSum:
         values = _VALUES + self.limits[0]
         return values[:, None] if place == 0 else values[None, :]
 
-    def _moved(self, place: int) -> NDArray[np.int64]:
+    def _move_weights(self, place: int) -> NDArray[np.int64]:
         return self._every(place) - (self.first, self.second)[place].input_zero
 
     def _results(self, a: NDArray[np.int64], b: NDArray[np.int64], scale: Scale) -> NDArray[Any]:
@@ -420,7 +420,7 @@ def rescale_numbers(builder: GraphBuilder, operator: TosaOperator) -> Rescaling:
     return Rescaling(scales, builder.scalar(before), builder.scalar(after), twice)
 
 
-def widened(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:
+def widened_source(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:
     """The tensor of 8 or 16 bits of which a RESCALE makes the 32-bit tensor `index`, and how."""
     operator = builder.producer(index, "RESCALE")
     source = operator.inputs[0]
@@ -430,9 +430,9 @@ def widened(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:
     return source, rescale_numbers(builder, operator)
 
 
-def shifted(builder: GraphBuilder, index: int) -> tuple[int, int, int]:
+def shifted_source(builder: GraphBuilder, index: int) -> tuple[int, int, int]:
     """The same of a RESCALE that only shifts to the left: the tensor, its zero point, the bits."""
-    source, rescaling = widened(builder, index)
+    source, rescaling = widened_source(builder, index)
     bits = rescaling.left_shift
     if bits is None:
         raise RejectedError(f"its operand {builder.graph.tensor(source).name!r} is rescaled by more than a shift")

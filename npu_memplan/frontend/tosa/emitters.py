@@ -34,16 +34,16 @@ from .builder import (
     GraphBuilder,
     Rescaling,
     TosaSum,
-    around,
+    group_axes,
     later,
     rescale_numbers,
-    shifted,
+    shifted_source,
     stride_of,
     times,
-    widened,
+    widened_source,
     window_padding,
 )
-from .moves import CHOOSING, MOVES, byte_function, byte_table, constant_values, mixed_layer, negated, word_table
+from .moves import CHOOSING, MOVES, byte_function, byte_table, constant_values, mixed_layer, negate, word_table
 
 _SIDE_BY_SIDE = (0, 2, 1, 3)  # blocks of rows and columns to channels, and back
 
@@ -69,7 +69,7 @@ def add_convolution(builder: GraphBuilder, operator: TosaOperator, layer: Conv, 
     if border.any:
         value, whole = builder.tensors[name].zero_point, (1, rows * stride_y, columns * stride_x, depth)
         name = builder.beside(operator, Pad("pad", (name,), "", border, value, (0, 0)), name, whole)
-    seen = builder.reshaped(name, (rows, stride_y, columns, stride_x * depth))
+    seen = builder.reshape(name, (rows, stride_y, columns, stride_x * depth))
     turned = (rows, columns, stride_y, stride_x * depth)
     name = builder.beside(operator, Transpose("transpose", (seen,), "", _SIDE_BY_SIDE), seen, turned)
     channels = len(layer.weights)
@@ -77,7 +77,7 @@ def add_convolution(builder: GraphBuilder, operator: TosaOperator, layer: Conv, 
     weights[:, : kernel[0], : kernel[1]] = layer.weights
     weights = weights.reshape(channels, tall, stride_y, wide, stride_x, depth).transpose(0, 1, 3, 2, 4, 5)
     weights = np.ascontiguousarray(weights).reshape(channels, tall, wide, -1)
-    name = builder.reshaped(name, (1, rows, columns, stride_y * stride_x * depth))
+    name = builder.reshape(name, (1, rows, columns, stride_y * stride_x * depth))
     layer = replace(layer, inputs=(name,), weights=weights, stride=(1, 1), padding=NO_PADDING)
     builder.add(operator, layer, zero)
 
@@ -118,11 +118,11 @@ def add_transposed(
     }
     padding = Padding(rows.before, columns.before, rows.after, columns.after)
     layer = Conv("transpose_conv", weights=kernel, padding=padding, **fields)
-    name = builder.between(operator, layer, zero, (1, rows.count, columns.count, phases * channels))
-    name = builder.reshaped(name, (rows.count, columns.count, stride_y, stride_x * channels))
+    name = builder.append_between(operator, layer, zero, (1, rows.count, columns.count, phases * channels))
+    name = builder.reshape(name, (rows.count, columns.count, stride_y, stride_x * channels))
     layer_of = Transpose("transpose", (name,), "", _SIDE_BY_SIDE)
-    name = builder.between(operator, layer_of, zero, (rows.count, stride_y, columns.count, stride_x * channels))
-    name = builder.reshaped(name, (1, rows.count * stride_y, columns.count * stride_x, channels))
+    name = builder.append_between(operator, layer_of, zero, (rows.count, stride_y, columns.count, stride_x * channels))
+    name = builder.reshape(name, (1, rows.count * stride_y, columns.count * stride_x, channels))
     builder.add(operator, Slice("slice", (name,), "", (0, rows.begin, columns.begin, 0), (1, 1, 1, 1)), zero)
 
 
@@ -149,11 +149,11 @@ def add_pool(builder: GraphBuilder, operator: TosaOperator, layer: PoolLayer, ze
     every = (made[0], (made[1] - 1) * steps[0] + 1, (made[2] - 1) * steps[1] + 1, made[3])
     own = builder.zero_points.get(operator.outputs[0], 0) if zero is None else zero
     single = [1 if step > MAX_STRIDE else step for step in layer.stride]
-    name = builder.between(operator, replace(layer, stride=(single[0], single[1])), own, every)
+    name = builder.append_between(operator, replace(layer, stride=(single[0], single[1])), own, every)
     builder.add(operator, Slice("slice", (name,), "", (0, 0, 0, 0), (1, *steps, 1)), zero)
 
 
-def reduced(
+def reduction_window(
     builder: GraphBuilder, name: str, shape: tuple[int, ...], axes: set[int]
 ) -> tuple[str, tuple[int, ...], tuple[int, int], bool]:
     """A tensor of `shape` as a window reduces it along `axes`: its name, the result's shape, the window, and whether
@@ -164,9 +164,9 @@ def reduced(
     if not known or rank > MOST or (rank == MOST and shape[0] != 1):
         if max(axes) - min(axes) >= len(axes):
             raise RejectedError(f"it reduces axes {sorted(axes)} of {list(shape)}, which are no neighbours")
-        shape = around(shape, sorted(axes))
+        shape = group_axes(shape, sorted(axes))
         shape, axes = (shape, {1}) if shape[2] > 1 else (shape[:2], {1})
-        name, rank = builder.reshaped(name, shape), len(shape)
+        name, rank = builder.reshape(name, shape), len(shape)
     across = axes == {rank - 1}
     height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
     made = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
@@ -176,7 +176,7 @@ def reduced(
 def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
     layer = PoolLayer(
-        "max", (builder.moved(operator.inputs[0]),), "", PoolKind.MAX, (kernel[0], kernel[1]), clamp,
+        "max", (builder.move_source(operator.inputs[0]),), "", PoolKind.MAX, (kernel[0], kernel[1]), clamp,
         stride_of(builder, operator, stride), window_padding(padding),
     )  # fmt: skip
     add_pool(builder, operator, layer)
@@ -185,7 +185,9 @@ def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> No
 def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """REDUCE_MAX."""
     index = operator.inputs[0]
-    name, made, kernel, across = reduced(builder, builder.moved(index), builder.shape(index), {operator.number(0)})
+    name, made, kernel, across = reduction_window(
+        builder, builder.move_source(index), builder.shape(index), {operator.number(0)}
+    )
     layer = PoolLayer("max", (name,), "", PoolKind.MAX, kernel, clamp, reduces=True, across=across)
     builder.add_reshaped(operator, layer, made)
 
@@ -194,26 +196,30 @@ def _minimum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
     """REDUCE_MIN: one pool on Ethos-U85; else the largest of the values with all bits turned, turned back."""
     index, turned = operator.inputs[0], tuple(range(127, -129, -1))
     if builder.target.language is Language.U85:
-        name, made, kernel, across = reduced(builder, builder.moved(index), builder.shape(index), {operator.number(0)})
+        name, made, kernel, across = reduction_window(
+            builder, builder.move_source(index), builder.shape(index), {operator.number(0)}
+        )
         layer = PoolLayer("min", (name,), "", PoolKind.MIN, kernel, clamp, reduces=True, across=across)
         builder.add_reshaped(operator, layer, made)
         return
     if builder.dtype(index) != "int8":
         raise RejectedError(f"it looks for the least of {builder.dtype(index)}, not int8")
     zero = builder.zero_points.get(operator.outputs[0], 0)
-    other = builder.between(operator, Lookup("turn", (builder.moved(index),), "", turned), zero, builder.shape(index))
-    name, made, kernel, across = reduced(builder, other, builder.shape(index), {operator.number(0)})
+    other = builder.append_between(
+        operator, Lookup("turn", (builder.move_source(index),), "", turned), zero, builder.shape(index)
+    )
+    name, made, kernel, across = reduction_window(builder, other, builder.shape(index), {operator.number(0)})
     layer = PoolLayer("max", (name,), "", PoolKind.MAX, kernel, clamp, reduces=True, across=across)
-    most = builder.between(operator, layer, zero, made)
+    most = builder.append_between(operator, layer, zero, made)
     builder.add_reshaped(operator, Lookup("turn", (most,), "", turned), made)
 
 
 def _places(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """ARGMAX; of two equal maxima the first."""
-    name, shape = builder.moved(operator.inputs[0]), builder.shape(operator.inputs[0])
+    name, shape = builder.move_source(operator.inputs[0]), builder.shape(operator.inputs[0])
     axis = operator.number(0)
     if len(shape) > MOST:
-        name, axis = builder.reshaped(name, around(shape, (axis,))), 1
+        name, axis = builder.reshape(name, group_axes(shape, (axis,))), 1
     builder.add(operator, ArgMax("arg_max", (name,), "", axis))
 
 
@@ -223,7 +229,7 @@ def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -
     before, after = (builder.scalar(operator.inputs[i]) for i in (1, 2))
     window, step, pads = (kernel[0], kernel[1]), stride_of(builder, operator, stride), window_padding(padding)
     if not before and not after:
-        names = (builder.moved(operator.inputs[0]),)
+        names = (builder.move_source(operator.inputs[0]),)
         add_pool(builder, operator, PoolLayer("average", names, "", PoolKind.AVERAGE, window, clamp, step, pads))
         return
     if pads.any:
@@ -267,7 +273,7 @@ def _rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
     small = builder.dtype(operator.outputs[0]) == "int8"
     if function is not None and small and builder.shape(function.source) == builder.shape(operator.outputs[0]):
         table = tuple(int(v) for v in np.clip(numbers(function.values), *clamp))
-        builder.add(operator, Lookup("table", (builder.moved(function.source),), "", table), numbers.output_zero)
+        builder.add(operator, Lookup("table", (builder.move_source(function.source),), "", table), numbers.output_zero)
         return
     computed = builder.producer(source, *_COMPUTED)
     _COMPUTED[computed.kind](builder, operator, computed, numbers, clamp)
@@ -359,9 +365,9 @@ def _rows(
         raise RejectedError("its images are one pixel, its kernel is more")
     (source,) = fields["inputs"]
     images, *_, depth = builder.tensors[source].shape
-    fields["inputs"] = (builder.reshaped(source, (images, depth)),)
+    fields["inputs"] = (builder.reshape(source, (images, depth)),)
     layer = FullyConnected("fully_connected", weights=np.ascontiguousarray(weights), **fields)
-    made = builder.between(operator, layer, numbers.output_zero, (images, len(weights)))
+    made = builder.append_between(operator, layer, numbers.output_zero, (images, len(weights)))
     builder.add(operator, Reshape("reshape", (made,), ""), numbers.output_zero)
 
 
@@ -418,7 +424,7 @@ def _sum(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """ADD or SUB."""
-    (a, first), (b, second) = (widened(builder, i) for i in computed.inputs)
+    (a, first), (b, second) = (widened_source(builder, i) for i in computed.inputs)
     limits, subtract = builder.limits(operator.outputs[0]), computed.kind == "SUB"
     types = {builder.dtype(i) for i in (a, b, operator.outputs[0])}
     if len(types) > 1:
@@ -442,7 +448,7 @@ def _product(
             scaled = times(numbers.scale, int(factor.reshape(-1)[0]))
             _emit_sum(builder, operator, made, replace(numbers, scales=(scaled,)), clamp)
             return
-    (a, zero_a, bits_a), (b, zero_b, bits_b) = (shifted(builder, i) for i in computed.inputs[:2])
+    (a, zero_a, bits_a), (b, zero_b, bits_b) = (shifted_source(builder, i) for i in computed.inputs[:2])
     scale = later(numbers.scale, bits_a + bits_b)
     names = builder.read(a, zero_a), builder.read(b, zero_b)
     layer = Binary("multiply", names, "", clamp, ElementwiseMode.MUL, AddScales(UNITY, scale, 0))
@@ -475,7 +481,7 @@ def _extreme(
 
 def _same_words(builder: GraphBuilder, index: int, numbers: Rescaling) -> str:
     """The int16 tensor of which two RESCALEs, one after the other, make the same values; there are no tables of it."""
-    source, rescaling = widened(builder, index)
+    source, rescaling = widened_source(builder, index)
     low, high = builder.limits(source)
     words = np.arange(low, high + 1, dtype=np.int64)
     if builder.dtype(source) != "int16" or not np.array_equal(numbers(rescaling(words)), words):
@@ -493,12 +499,12 @@ def _emit_sum(
         axes.add(made.number(0))
         index = made.inputs[0]
         made = builder.producer(index, "REDUCE_SUM", "RESCALE")
-    source, zero, bits = shifted(builder, index)
+    source, zero, bits = shifted_source(builder, index)
     name, shape = builder.read(source, zero), builder.shape(source)
     if len(axes) > 1 and axes == set(range(min(axes), len(shape))):  # they are one after the other in memory
         shape = (*shape[: min(axes)], math.prod(shape[min(axes) :]))
-        name, axes = builder.reshaped(name, shape), {len(shape) - 1}
-    name, made_shape, kernel, across = reduced(builder, name, shape, axes)
+        name, axes = builder.reshape(name, shape), {len(shape) - 1}
+    name, made_shape, kernel, across = reduction_window(builder, name, shape, axes)
     scale = later(numbers.scale, bits)
     layer = PoolLayer("sum", (name,), "", PoolKind.SUM, kernel, clamp, reduces=True, across=across, stated=scale)
     builder.add_reshaped(operator, layer, made_shape, numbers.output_zero)
@@ -531,7 +537,7 @@ _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescali
 EMITTERS: dict[str, Emitter] = {
     "RESCALE": _rescale,
     "TABLE": byte_table,
-    "NEGATE": negated,
+    "NEGATE": negate,
     **POOLS,
     **MOVES,
     **CHOOSING,

@@ -41,11 +41,11 @@ def moved_behind_rescales(graph: TosaGraph) -> TosaGraph:
         rescale, after = operator, []
         while (move := _move(rescale, tensors, made_by)) is not None:
             source, result = tensors[move.inputs[0]], tensors[rescale.outputs[0]]
-            index = _added(tensors, result, source.shape)
+            index = _add_tensor(tensors, result, source.shape)
             after.append(replace(move, inputs=(index, *move.inputs[1:]), outputs=rescale.outputs))
             rescale = replace(rescale, inputs=(source.index, *rescale.inputs[1:]), outputs=(index,))
         operators += [rescale, *reversed(after)]
-    return _changed(graph, tensors, operators)
+    return _change_graph(graph, tensors, operators)
 
 
 def _move(rescale: TosaOperator, tensors: Sequence[Tensor], made_by: Mapping[int, TosaOperator]) -> TosaOperator | None:
@@ -70,13 +70,13 @@ def moved_before_rescales(graph: TosaGraph) -> TosaGraph:
         widening = made_by.get(operator.inputs[0]) if operator.inputs else None
         if operator.kind in _MOVES and _widens(widening, tensors):
             assert widening is not None
-            index = _added(tensors, tensors[widening.inputs[0]], tensors[operator.outputs[0]].shape)
+            index = _add_tensor(tensors, tensors[widening.inputs[0]], tensors[operator.outputs[0]].shape)
             moved = replace(operator, inputs=(widening.inputs[0], *operator.inputs[1:]), outputs=(index,))
             operator = replace(widening, inputs=(index, *widening.inputs[1:]), outputs=operator.outputs)
             made_by |= {index: moved, operator.outputs[0]: operator}
             operators.append(moved)
         operators.append(operator)
-    return _changed(graph, tensors, operators)
+    return _change_graph(graph, tensors, operators)
 
 
 def _widens(operator: TosaOperator | None, tensors: Sequence[Tensor]) -> bool:
@@ -109,13 +109,13 @@ def folded_constants(
     return replace(graph, operators=tuple(operators), constants=constants)
 
 
-def _added(tensors: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> int:
+def _add_tensor(tensors: list[Tensor], like: Tensor, shape: tuple[int, ...]) -> int:
     index = len(tensors)
     tensors.append(replace(like, index=index, name=f"{like.name}_{index}", shape=shape))
     return index
 
 
-def _changed(graph: TosaGraph, tensors: Sequence[Tensor], operators: Sequence[TosaOperator]) -> TosaGraph:
+def _change_graph(graph: TosaGraph, tensors: Sequence[Tensor], operators: Sequence[TosaOperator]) -> TosaGraph:
     network = replace(graph.network, tensors=tuple(tensors))
     return replace(graph, network=network, operators=tuple(operators))
 
@@ -141,7 +141,7 @@ def constant_result(builder: GraphBuilder, operator: TosaOperator, given: list[N
     if dtype not in _TYPES or any(values.dtype.kind != "i" for values in given):
         return None
     try:
-        made = _computed(builder, operator, [values.astype(np.int64) for values in given])
+        made = _compute(builder, operator, [values.astype(np.int64) for values in given])
     except RejectedError:
         return None
     info = np.iinfo(dtype)
@@ -150,7 +150,7 @@ def constant_result(builder: GraphBuilder, operator: TosaOperator, given: list[N
     return made.astype(dtype) if info.min <= made.min() and made.max() <= info.max else None
 
 
-def _computed(builder: GraphBuilder, operator: TosaOperator, given: list[NDArray[np.int64]]) -> NDArray[Any] | None:
+def _compute(builder: GraphBuilder, operator: TosaOperator, given: list[NDArray[np.int64]]) -> NDArray[Any] | None:
     kind, info = operator.kind, np.iinfo(builder.dtype(operator.outputs[0]))
     if kind == "RESCALE":
         made = rescale_numbers(builder, operator)(given[0])
@@ -184,7 +184,7 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
     """None for operators without a layer, and for RESHAPE of as many elements."""
     shapes, kind = [builder.shape(i) for i in operator.inputs], operator.kind
     if kind in _CONVOLUTIONS:
-        return _convolved(operator, shapes)
+        return _convolution_shape(operator, shapes)
     if kind in _POOLS:
         kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
         return _windows(shapes[0], kernel, stride, padding, (1, 1), shapes[0][3])
@@ -193,9 +193,9 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
             raise RejectedError("its scales are neither one nor one for each channel")
         return shapes[0]
     if kind in ("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "EQUAL", "GREATER", "GREATER_EQUAL"):
-        return _joined(shapes[:2])
+        return _broadcast_shape(shapes[:2])
     if kind == "SELECT":
-        return _joined(shapes)
+        return _broadcast_shape(shapes)
     if kind == "RESIZE":
         return resized_shape(operator, shapes[0])
     if kind == "REVERSE":
@@ -212,10 +212,10 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
         if batch != n or inner != depth:
             raise RejectedError(f"it multiplies {list(shapes[0])} by {list(shapes[1])}")
         return n, rows, columns
-    return _moved(builder, operator, shapes)
+    return _move_shape(builder, operator, shapes)
 
 
-def _joined(shapes: list[Shape]) -> Shape:
+def _broadcast_shape(shapes: list[Shape]) -> Shape:
     """Of operands that are broadcast."""
     axes = list(zip(*shapes, strict=True))
     if any(len({1, *extents}) > 2 for extents in axes):
@@ -223,7 +223,7 @@ def _joined(shapes: list[Shape]) -> Shape:
     return tuple(max(extents) for extents in axes)
 
 
-def _moved(builder: GraphBuilder, operator: TosaOperator, shapes: list[Shape]) -> Shape | None:
+def _move_shape(builder: GraphBuilder, operator: TosaOperator, shapes: list[Shape]) -> Shape | None:
     stated = builder.shape(operator.outputs[0])
     if operator.kind == "RESHAPE":
         return None if _count(shapes[0]) == _count(stated) else shapes[0]
@@ -262,7 +262,7 @@ def _moved(builder: GraphBuilder, operator: TosaOperator, shapes: list[Shape]) -
     return None
 
 
-def _convolved(operator: TosaOperator, shapes: list[Shape]) -> Shape:
+def _convolution_shape(operator: TosaOperator, shapes: list[Shape]) -> Shape:
     source, weights, bias = shapes[:3]
     if operator.kind == "DEPTHWISE_CONV2D":
         kernel, channels, inner = weights[:2], weights[2] * weights[3], weights[2]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ethosu.layers.activation import Interpolation, Lookup
-from ...ethosu.layers.elementwise import ComparedMaps, Numbers, Select, compared
+from ...ethosu.layers.elementwise import ComparedMaps, Numbers, Select, comparison_tables
 from ...ethosu.layers.indexed import PlacedRows, TakenRows
 from ...ethosu.layers.movement import Concat, Pad, Reshape, Reverse, Slice, Transpose
 from ...ethosu.layers.pool import PoolKind, PoolLayer
@@ -36,10 +36,10 @@ from .builder import (
     Emitter,
     GraphBuilder,
     Rescaling,
-    around,
     clamp_of,
+    group_axes,
     image_shape,
-    joined,
+    join_axes,
     rescale_numbers,
     swaps,
 )
@@ -133,16 +133,16 @@ def byte_table(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> N
     """TABLE of int8."""
     entries = builder.constant(operator.inputs[1]).reshape(-1).astype(np.int64)
     table = tuple(int(v) for v in np.clip(entries, *clamp))
-    builder.add(operator, Lookup("table", (builder.moved(operator.inputs[0]),), "", table))
+    builder.add(operator, Lookup("table", (builder.move_source(operator.inputs[0]),), "", table))
 
 
-def negated(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def negate(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """NEGATE of int8, as a table."""
     if builder.dtype(operator.inputs[0]) != "int8":
         raise RejectedError(f"it negates {builder.dtype(operator.inputs[0])}, not int8")
     before, after = (builder.scalar(zero) for zero in operator.inputs[1:])
     table = tuple(int(v) for v in np.clip(after + before - EVERY_BYTE, *clamp))
-    builder.add(operator, Lookup("negate", (builder.moved(operator.inputs[0]),), "", table), after)
+    builder.add(operator, Lookup("negate", (builder.move_source(operator.inputs[0]),), "", table), after)
 
 
 def word_table(
@@ -175,7 +175,7 @@ _MODES = {
 
 def _emit_comparison(mode: ElementwiseMode, builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     names, numbers = zip(*(_operand(builder, operator, index) for index in operator.inputs), strict=True)
-    both = compared((numbers[0], numbers[1]))
+    both = comparison_tables((numbers[0], numbers[1]))
     builder.add(operator, ComparedMaps(operator.kind.lower(), (names[0], names[1]), "", mode, both))
 
 
@@ -243,7 +243,7 @@ def _layer(builder: GraphBuilder, operator: TosaOperator, mixes: bool) -> Resize
         _phases(numerator, denominator, offset, (shape[1 + axis], wanted[1 + axis]), mixes)
         for axis, (numerator, denominator, offset, _) in enumerate(_axes(operator))
     )
-    return Resize("resize", (builder.moved(operator.inputs[0]),), "", rows, columns, halves_up=mixes)
+    return Resize("resize", (builder.move_source(operator.inputs[0]),), "", rows, columns, halves_up=mixes)
 
 
 def _axes(operator: TosaOperator) -> list[tuple[int, int, int, int]]:
@@ -279,18 +279,18 @@ def _clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     low, high = clamp_of(builder, operator)
     both = max(low, clamp[0]), min(high, clamp[1])
     shape = image_shape(builder.shape(operator.outputs[0]))
-    image = builder.reshaped(builder.moved(operator.inputs[0]), shape)
+    image = builder.reshape(builder.move_source(operator.inputs[0]), shape)
     builder.add_reshaped(operator, PoolLayer("clamp", (image,), "", PoolKind.MAX, (1, 1), both), shape)
 
 
 def _reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    builder.add(operator, Reshape("reshape", (builder.moved(operator.inputs[0]),), ""))
+    builder.add(operator, Reshape("reshape", (builder.move_source(operator.inputs[0]),), ""))
 
 
 def _transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """Where no layer does it at once, neighbours change places, one pair after the other."""
-    stated, name = (builder.shape(operator.inputs[0]), operator.numbers(0)), builder.moved(operator.inputs[0])
-    shape, axes = joined(*stated)
+    stated, name = (builder.shape(operator.inputs[0]), operator.numbers(0)), builder.move_source(operator.inputs[0])
+    shape, axes = join_axes(*stated)
     if len(axes) < 2:
         builder.add(operator, Reshape("reshape", (name,), ""))
         return
@@ -298,12 +298,12 @@ def _transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> N
     at_once = next((step for step in (stated, (shape, axes)) if _fits(builder, name, *step)), None)
     steps = [at_once] if at_once else swaps(shape, axes)
     for place, (shape, axes) in enumerate(steps, 1):
-        layer = Transpose("transpose", (builder.reshaped(name, shape),), "", axes)
+        layer = Transpose("transpose", (builder.reshape(name, shape),), "", axes)
         made = tuple(shape[axis] for axis in axes)
         if place == len(steps):
             builder.add_reshaped(operator, layer, made)
         else:
-            name = builder.between(operator, layer, zero, made)
+            name = builder.append_between(operator, layer, zero, made)
 
 
 def _fits(builder: GraphBuilder, name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
@@ -315,39 +315,41 @@ def _slice(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     begin, shape = operator.shapes[0] if operator.shapes else (), builder.shape(operator.inputs[0])
     if len(begin) != len(shape):
         raise RejectedError("its start is no constant")
-    name, made = builder.moved(operator.inputs[0]), builder.shape(operator.outputs[0])
+    name, made = builder.move_source(operator.inputs[0]), builder.shape(operator.outputs[0])
     if len(begin) <= MOST:
         builder.add(operator, Slice("slice", (name,), "", begin, (1,) * len(begin)))
         return
     zero = builder.zero_points.get(operator.outputs[0], 0)
     for axis, extent in enumerate(made):  # one after the other
         if extent < shape[axis]:
-            whole = around(shape, (axis,))
+            whole = group_axes(shape, (axis,))
             shape = (*shape[:axis], extent, *shape[axis + 1 :])
-            layer = Slice("slice", (builder.reshaped(name, whole),), "", (0, begin[axis], 0), (1, 1, 1))
-            name = builder.between(operator, layer, zero, around(shape, (axis,)))
+            layer = Slice("slice", (builder.reshape(name, whole),), "", (0, begin[axis], 0), (1, 1, 1))
+            name = builder.append_between(operator, layer, zero, group_axes(shape, (axis,)))
     builder.add(operator, Reshape("reshape", (name,), ""))
 
 
 def _concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    names, made = [builder.moved(i) for i in operator.inputs], builder.shape(operator.outputs[0])
+    names, made = [builder.move_source(i) for i in operator.inputs], builder.shape(operator.outputs[0])
     axis = operator.number(0)
     if len(made) > MOST:
-        seen = [around(builder.shape(i), (axis,)) for i in operator.inputs]
-        names = [builder.reshaped(name, shape) for name, shape in zip(names, seen, strict=True)]
-        made, axis = around(made, (axis,)), 1
+        seen = [group_axes(builder.shape(i), (axis,)) for i in operator.inputs]
+        names = [builder.reshape(name, shape) for name, shape in zip(names, seen, strict=True)]
+        made, axis = group_axes(made, (axis,)), 1
     builder.add_reshaped(operator, Concat("concat", tuple(names), "", axis - len(made)), made)
 
 
 def _tile(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """Repeated along one axis after the other."""
-    name, shape = builder.moved(operator.inputs[0]), builder.shape(operator.inputs[0])
+    name, shape = builder.move_source(operator.inputs[0]), builder.shape(operator.inputs[0])
     zero = builder.zero_points.get(operator.outputs[0], 0)
     for axis, count in enumerate(operator.shapes[0]):
         if count > 1:
-            seen = builder.reshaped(name, around(shape, (axis,)))
+            seen = builder.reshape(name, group_axes(shape, (axis,)))
             shape = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
-            name = builder.between(operator, Concat("tile", (seen,) * count, "", -2), zero, around(shape, (axis,)))
+            name = builder.append_between(
+                operator, Concat("tile", (seen,) * count, "", -2), zero, group_axes(shape, (axis,))
+            )
     builder.add(operator, Reshape("reshape", (name,), ""))
 
 
@@ -366,28 +368,28 @@ def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
         shape if len(shape) == MOST else image_shape(shape)
         for shape in (builder.shape(i) for i in (operator.inputs[0], operator.outputs[0]))
     )
-    image = builder.reshaped(builder.moved(operator.inputs[0]), shape)
+    image = builder.reshape(builder.move_source(operator.inputs[0]), shape)
     builder.add_reshaped(operator, Pad("pad", (image,), "", padding, value, (widths[6], widths[7])), made)
 
 
 def _reverse(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """Backwards along one axis, with what is before and after it as one axis each."""
-    shape, axis = around(builder.shape(operator.inputs[0]), (operator.number(0),)), 1
-    name = builder.reshaped(builder.moved(operator.inputs[0]), shape)
+    shape, axis = group_axes(builder.shape(operator.inputs[0]), (operator.number(0),)), 1
+    name = builder.reshape(builder.move_source(operator.inputs[0]), shape)
     builder.add_reshaped(operator, Reverse("reverse", (name,), "", axis, axis), shape)
 
 
 def _taken_rows(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """GATHER of each image's rows, which also are of a constant."""
     values, indices = operator.inputs
-    chosen = builder.reshaped(_indices(builder, indices), builder.shape(indices))
+    chosen = builder.reshape(_indices(builder, indices), builder.shape(indices))
     builder.add(operator, TakenRows("gather", (builder.read(values), chosen), "", axis=1, shared=1))
 
 
 def _placed_rows(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """SCATTER; its indices do not repeat."""
     values, indices, rows = operator.inputs
-    chosen = builder.reshaped(_indices(builder, indices), builder.shape(indices))
+    chosen = builder.reshape(_indices(builder, indices), builder.shape(indices))
     builder.add(operator, PlacedRows("scatter", (builder.read(values), chosen, builder.read(rows)), ""))
 
 

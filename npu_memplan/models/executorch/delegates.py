@@ -144,14 +144,14 @@ def _blocks(data: memoryview, named_data: Mapping[str, memoryview]) -> tuple[dic
             raise NetworkError(f"the block {name} at byte {at} has {size} bytes and ends behind byte {len(data)}")
         content = data[start : start + size]
         if is_key:
-            content = _named(name, content, named_data)
+            content = _named_bytes(name, content, named_data)
             external.append(name)
         found[name] = content
         at = start + -(-size // ALIGNMENT) * ALIGNMENT
     return found, tuple(external)
 
 
-def _named(name: str, key: memoryview, named_data: Mapping[str, memoryview]) -> memoryview:
+def _named_bytes(name: str, key: memoryview, named_data: Mapping[str, memoryview]) -> memoryview:
     text = bytes(key).rstrip(b"\0").decode("ascii", "replace")
     if text not in named_data:
         raise NetworkError(

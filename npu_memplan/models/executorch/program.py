@@ -92,7 +92,7 @@ def read_named_data(files: Iterable[tuple[str, bytes]]) -> Mapping[str, memoryvi
         if data[4:8] != DATA:
             raise NetworkError(f"{name} is not a .ptd file: bytes 4 to 8 must be FT01, but are {bytes(data[4:8])!r}")
         try:
-            found |= _named(data)
+            found |= _read_named_data(data)
         except FlatbufferError as error:
             raise NetworkError(
                 f"{name} is a damaged or truncated .ptd file ({len(data)} bytes): {error}; get the file again"
@@ -100,7 +100,7 @@ def read_named_data(files: Iterable[tuple[str, bytes]]) -> Mapping[str, memoryvi
     return found
 
 
-def _named(data: bytes) -> dict[str, memoryview]:
+def _read_named_data(data: bytes) -> dict[str, memoryview]:
     if data[8:12] != _DATA_HEADER:
         raise FlatbufferError(f"bytes 8 to 12 must be FH01, but are {bytes(data[8:12])!r}")
     size = number_at(data, "<Q", 24)
@@ -341,12 +341,12 @@ class _Reader:
         offsets = tuple(table.numbers("<Q", 1))
         if len(offsets) <= 1:  # the first stands for tensors without data
             return None
-        return _Offsets(self.parts.part(_at(self.segments, table.number("<I", 0), "segment")), offsets)
+        return _Offsets(self.parts.part(_item_at(self.segments, table.number("<I", 0), "segment")), offsets)
 
     def _content(self, where: _Offsets | None, index: int, size: int) -> memoryview:
         if where is None:
-            return _cut(self.parts.part(_at(self.constants, index, "constant")), 0, size, index)
-        return _cut(where.segment, _at(where.offsets, index, "constant"), size, index)
+            return _cut(self.parts.part(_item_at(self.constants, index, "constant")), 0, size, index)
+        return _cut(where.segment, _item_at(where.offsets, index, "constant"), size, index)
 
     # -- methods ------------------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class _Reader:
         if place is None:
             raise FlatbufferError(f"delegate {table.text(0)!r} says nowhere where its data is")
         inline = place.number("<b", 0) != _SEGMENT
-        span = _at(self.inline if inline else self.segments, place.number("<I", 1), "data of a delegate")
+        span = _item_at(self.inline if inline else self.segments, place.number("<I", 1), "data of a delegate")
         specs = {spec.text(0): bytes(self.parts.part(spec.byte_span(1))) for spec in table.tables(2)}
         return Delegate(table.text(0), self.parts.part(span), span.start, inline, specs)
 
@@ -421,7 +421,7 @@ class _Reader:
             data = self._content(self.constant_segment, index, size)
         elif index:
             number = 0 if extra is None else extra.number("<Q", 0)
-            data = self._content(_at(self.initial, number, "initial data"), index, size)
+            data = self._content(_item_at(self.initial, number, "initial data"), index, size)
         return ValueTensor(
             dtype,
             element_bytes,
@@ -450,7 +450,7 @@ def _instruction(
         raise FlatbufferError(f"an instruction is of kind {kind}, which does not exist")
     first, second = (held.number("<i", slot) for slot in (0, 1)) if kind > 2 else (held.number("<i", 0), 0)
     if kind == 1:
-        return KernelCall(_at(operators, first, "operator"), _indices(held, 1, values))
+        return KernelCall(_item_at(operators, first, "operator"), _indices(held, 1, values))
     if kind == 2:
         if not 0 <= first < delegates:
             raise FlatbufferError(f"an instruction calls delegate {first}; there are {delegates}")
@@ -474,7 +474,7 @@ def _indices(table: FlatTable, slot: int, values: int) -> tuple[int, ...]:
     return found
 
 
-def _at(items: Sequence[_Item], index: int, what: str) -> _Item:
+def _item_at(items: Sequence[_Item], index: int, what: str) -> _Item:
     if not 0 <= index < len(items):
         raise FlatbufferError(f"{what} {index} does not exist; there are {len(items)}")
     return items[index]

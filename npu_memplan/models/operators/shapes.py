@@ -67,12 +67,12 @@ def _require_rank(tensor: Tensor, rank: int, what: str = "input") -> None:
 # ------------------------------------------------------------------ element by element
 
 
-def same(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def input_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """The shape of input 0."""
     return [inputs[0].shape]
 
 
-def alike(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def equal_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """The one shape of all inputs."""
     shapes = [t.shape for t in inputs]
     _require(len(set(shapes)) == 1, f"its inputs have the shapes {[list(s) for s in shapes]}, not one")
@@ -90,19 +90,19 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     return tuple(made)
 
 
-def broadcast(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def broadcast_inputs(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """All inputs, broadcast."""
     return [broadcast_shapes([t.shape for t in inputs])]
 
 
-def sloped(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def prelu_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """Input 0, with slopes that are broadcast to it."""
     data, slopes = inputs[0].shape, inputs[1].shape
     _require(broadcast_shapes([data, slopes]) == data, f"slopes {list(slopes)} are not broadcast to {list(data)}")
     return [data]
 
 
-def selected(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def select_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """SELECT and SELECT_V2: by element; with a condition of one axis SELECT chooses by row."""
     condition, yes, no = (t.shape for t in inputs)
     if operator.name == "SELECT" and len(condition) == 1 and yes == no and condition[0] in (1, *yes[:1]):
@@ -131,7 +131,7 @@ def _require_bias(inputs: Inputs, place: int, channels: int) -> None:
         _require(bias.shape == (channels,), f"its bias, tensor {bias.index}, is {list(bias.shape)}, not [{channels}]")
 
 
-def convolution(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def convolution_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """CONV_2D and DEPTHWISE_CONV_2D."""
     depthwise = operator.name == "DEPTHWISE_CONV_2D"
     options = options_of(operator, "DepthwiseConv2DOptions" if depthwise else "Conv2DOptions")
@@ -163,7 +163,7 @@ def transposed_convolution(operator: CpuOperator, inputs: Inputs) -> Sequence[Sh
     return [shape]
 
 
-def pool(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def pool_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """A window over height and width."""
     options = options_of(operator, "Pool2DOptions")
     _require_rank(inputs[0], 4)
@@ -236,7 +236,7 @@ def _axes(tensor: Tensor, rank: int) -> set[int]:
     return {_axis(axis, rank) for axis in _numbers(tensor)} if rank else set()
 
 
-def reduced(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def reduction_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """The input without the axes that input 1 names, or with extent 1 there."""
     keep, shape = options_of(operator, "ReducerOptions").KeepDims(), inputs[0].shape
     axes = _axes(inputs[1], len(shape))
@@ -250,7 +250,7 @@ def without_axis(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(*shape[:axis], *shape[axis + 1 :])]
 
 
-def largest(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def top_k_shapes(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """TOPK_V2: values, and their places."""
     shape = inputs[0].shape
     _require(shape, "its input has no axis")
@@ -260,7 +260,7 @@ def largest(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
 # ------------------------------------------------------------------ moves
 
 
-def reshaped(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def reshape_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """RESHAPE."""
     if len(inputs) > 1 and inputs[1] is not None:
         wanted = _numbers(inputs[1])
@@ -276,7 +276,7 @@ def reshaped(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [shape]
 
 
-def padded(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def pad_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """PAD and the like."""
     amounts, shape = _numbers(inputs[1]), inputs[0].shape
     fits = len(amounts) == 2 * len(shape) and min(amounts, default=0) >= 0
@@ -284,7 +284,7 @@ def padded(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [tuple(n + sum(amounts[2 * i : 2 * i + 2]) for i, n in enumerate(shape))]
 
 
-def resized(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def resize_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
     size = _numbers(inputs[1])
     _require_rank(inputs[0], 4)
@@ -292,14 +292,14 @@ def resized(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(inputs[0].shape[0], *size, inputs[0].shape[3])]
 
 
-def expanded(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def expand_dims_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """EXPAND_DIMS."""
     shape = inputs[0].shape
     at = _axis(_one_number(inputs[1], "axis"), len(shape) + 1)
     return [(*shape[:at], 1, *shape[at:])]
 
 
-def squeezed(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def squeeze_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """SQUEEZE."""
     options, shape = options_of(operator, "SqueezeOptions"), inputs[0].shape
     named = [int(v) for v in options.SqueezeDimsAsNumpy()] if options.SqueezeDimsLength() else None
@@ -308,7 +308,7 @@ def squeezed(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [tuple(n for i, n in enumerate(shape) if i not in gone)]
 
 
-def joined(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def concatenation_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """CONCATENATION."""
     shapes = [t.shape for t in inputs]
     axis = _axis(options_of(operator, "ConcatenationOptions").Axis(), len(shapes[0]))
@@ -318,16 +318,16 @@ def joined(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])]
 
 
-def packed(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def pack_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """PACK."""
-    options, (shape,) = options_of(operator, "PackOptions"), alike(operator, inputs)
+    options, (shape,) = options_of(operator, "PackOptions"), equal_shape(operator, inputs)
     count, given = options.ValuesCount(), len(inputs)
     _require(count == given, f"its options say that it packs {count} values, and it has {given} inputs")
     axis = _axis(options.Axis(), len(shape) + 1)
     return [(*shape[:axis], given, *shape[axis:])]
 
 
-def unpacked(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def unpack_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """UNPACK."""
     options, shape, made = options_of(operator, "UnpackOptions"), inputs[0].shape, len(operator.outputs)
     axis = _axis(options.Axis(), len(shape))
@@ -337,7 +337,7 @@ def unpacked(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(*shape[:axis], *shape[axis + 1 :])] * made
 
 
-def split(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def split_shapes(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """SPLIT: equal parts."""
     shape, made = inputs[1].shape, len(operator.outputs)
     count = options_of(operator, "SplitOptions").NumSplits()
@@ -360,7 +360,7 @@ def split_by_sizes(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
 
-def sliced(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def slice_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """SLICE."""
     shape, begins, sizes = inputs[0].shape, _numbers(inputs[1]), _numbers(inputs[2])
     fits = len(shape) == len(begins) == len(sizes)
@@ -370,7 +370,7 @@ def sliced(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [tuple(made)]
 
 
-def strided(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def strided_slice_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """STRIDED_SLICE."""
     options, shape = options_of(operator, "StridedSliceOptions"), inputs[0].shape
     given = [_numbers(tensor) for tensor in inputs[1:4]]
@@ -399,7 +399,7 @@ def strided(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(*made, *shape[axis:])]
 
 
-def transposed(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def transpose_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """TRANSPOSE."""
     shape, order = inputs[0].shape, _numbers(inputs[1])
     axes = [_axis(axis, len(shape)) for axis in order]
@@ -427,7 +427,7 @@ def broadcast_arguments(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(max(t.shape[0] for t in inputs),)]
 
 
-def tiled(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def tile_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """TILE."""
     shape, times = inputs[0].shape, _numbers(inputs[1])
     fits = len(shape) == len(times) and min(times, default=0) >= 0
@@ -435,7 +435,7 @@ def tiled(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [tuple(n * t for n, t in zip(shape, times, strict=True))]
 
 
-def gathered(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def gather_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """GATHER."""
     options, data, indices = options_of(operator, "GatherOptions"), inputs[0].shape, inputs[1].shape
     axis, shared = _axis(options.Axis(), len(data)), options.BatchDims()
@@ -466,7 +466,7 @@ def one_hot(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(*shape[:at], _one_number(inputs[1], "depth"), *shape[at:])]
 
 
-def updated(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def update_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """DYNAMIC_UPDATE_SLICE: input 0, with input 1 somewhere in it."""
     data, update, places = (t.shape for t in inputs)
     fits = len(data) == len(update) and places == (len(data),)
@@ -475,7 +475,7 @@ def updated(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [data]
 
 
-def scattered(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
+def scatter_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """SCATTER_ND: the shape that input 2 says."""
     return [tuple(_numbers(inputs[2]))]
 
@@ -519,7 +519,7 @@ def rank_of(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     return [(len(inputs[0].shape),)]
 
 
-def scalar(_: CpuOperator, __: Inputs) -> Sequence[Shape]:
+def scalar_shape(_: CpuOperator, __: Inputs) -> Sequence[Shape]:
     """One number."""
     return [()]
 

@@ -188,14 +188,14 @@ class Slicer:
     def _whole(self, operation: NpuOperation) -> _WholeKernel | None:
         """An Ethos-U85 kernel; None for one whose blocks stay, and in the fast format."""
         npu, registers = self.program.accelerator, operation.registers
-        kernel = operation.placed(lambda _: (0, 0))
-        if is_indivisible(kernel) or WeightWord.FAST.of(registers.get(Register.WEIGHT_FORMAT, 0)):
+        kernel = operation.place(lambda _: (0, 0))
+        if is_indivisible(kernel) or WeightWord.FAST.value_in(registers.get(Register.WEIGHT_FORMAT, 0)):
             return None
         bases = (*(stream.base for stream in WEIGHTS[: npu.cores]), SCALES[0].base)
         places = [place for base in bases if (place := operation.addresses.get(base)) is not None]
         if len(places) < len(bases) or any(name != self.constants for name, _ in places):
             return None
-        window = Kernel.of(kernel)
+        window = Kernel.from_registers(kernel)
         rows = (window.height - 1) // window.dilation_y + 1
         columns = (window.width - 1) // window.dilation_x + 1
         depth = 1 if operation.op is Op.DEPTHWISE else registers[Register.IFM_DEPTH_M1] + 1
@@ -217,7 +217,7 @@ class Slicer:
 
     def may_cut(self, operation: NpuOperation) -> bool:
         """Whether channels of an operation can have weights of their own, or it reads none."""
-        if is_indivisible(operation.placed(lambda _: (0, 0))):
+        if is_indivisible(operation.place(lambda _: (0, 0))):
             return False
         return WEIGHTS[0].base not in operation.addresses or self._read(operation) is not None
 
@@ -296,8 +296,11 @@ def _read_stream(
 
 def _sizes(operation: NpuOperation, npu: Architecture) -> Iterator[tuple[int, int]]:
     """Repeats, and values of a micro-block, of each run of a block of output channels."""
-    kernel = Kernel.of(Operation(operation.op, operation.parameter, operation.registers))
-    narrow, part = not InputPrecision.SIZE.of(operation.registers[Register.IFM_PRECISION]), kernel.part_kernel_first
+    kernel = Kernel.from_registers(Operation(operation.op, operation.parameter, operation.registers))
+    narrow, part = (
+        not InputPrecision.SIZE.value_in(operation.registers[Register.IFM_PRECISION]),
+        kernel.part_kernel_first,
+    )
     slice_depth = 32 if narrow and not part else 16
     spans = [
         [min(step, extent - at) for at in range(0, extent, step)]
@@ -322,6 +325,6 @@ def _sizes(operation: NpuOperation, npu: Architecture) -> Iterator[tuple[int, in
 def _channel_bytes(registers: Mapping[Register, int]) -> int:
     """Bytes from one output channel to the next; of bricks, on average over whole ones."""
     precision = registers[Register.OFM_PRECISION]
-    if OutputPrecision.BRICK.of(precision):
+    if OutputPrecision.BRICK.value_in(precision):
         return registers[Register.OFM_STRIDE_C] // BRICK_CHANNELS
-    return 1 << OutputPrecision.SIZE.of(precision)
+    return 1 << OutputPrecision.SIZE.value_in(precision)

@@ -62,7 +62,7 @@ def apply(
     place = places(cut_up, blocks.memory_map)
     for index in cut:
         stripe = operations[index]
-        found = blocks.fitted(stripe.placed(place, index)).registers
+        found = blocks.fitted(stripe.place(place, index)).registers
         operations[index] = replace(stripe, registers={r: found[r] for r in stripe.registers})
     made = replace(cut_up, operations=tuple(operations))
     return slicer.grown(made) if slicer and any(isinstance(group, ChannelGroup) for group in groups) else made

@@ -52,7 +52,7 @@ class Costs:
         """Cycles of `count` channels of a layer, where buffers in `inner` hold `step`."""
         key = (layer.index, count, step, frozenset(inner))
         if key not in self._slices:
-            made = layer.about((0, count), inner, step).placed(self._places, layer.index)
+            made = layer.about((0, count), inner, step).place(self._places, layer.index)
             self._slices[key] = self._in_best_blocks(made)
         return self._slices[key]
 

@@ -184,7 +184,7 @@ def sliced(program: NpuProgram, index: int) -> Sliced | None:
     if is_indivisible(placed):
         return None
     output, source, second = FeatureMap.ofm(placed), FeatureMap.ifm(placed), FeatureMap.ifm2(placed)
-    window = None if operation.op is Op.ELEMENTWISE else Kernel.of(placed)
+    window = None if operation.op is Op.ELEMENTWISE else Kernel.from_registers(placed)
     if output.height < 2 or (window is not None and not _rows_apart(operation, window, source)):
         return None
     views = [v for v in (source, second) if v is not None and v.base_register(0) in operation.addresses]  # no scalars
