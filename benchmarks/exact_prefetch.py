@@ -26,9 +26,8 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import extract_problem, lower, plan, read
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.prefetch_candidate import held
+from npu_memplan.tuning.candidate import called_once, held
 from npu_memplan.tuning.ranking import Ranking
-from npu_memplan.tuning.rebuild import called_once
 from npu_memplan.tuning.weight_prefetch import fast_pool, read_in_place
 from tests.support.joint_prefetch import solve_jointly
 

@@ -1,27 +1,212 @@
-"""A planned program with copies of constants that are not in its module yet: cheap to compare, made when it is taken.
+"""Candidates of the search: programs with copies of their constants that are in no module yet.
 
-Invariant: `rank` is that of the program that `made` makes, whose copies lie where they were weighed.
+Invariant: `rank` is that of the program that `made` makes, whose copies lie where they were weighed. Optimistic cycles
+assume that each buffer may lie anywhere below the limit; a candidate is compared only when it is allocated: maps and
+copies together, or copies around maps that keep their offsets. What is not replaced in a program stays as it is, the
+attributes of replaced functions included. All limits of the search are units of work, never seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import gt
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
 
 from .. import planners
 from ..errors import InternalError
 from ..ethosu.arch import Architecture
 from ..ethosu.program.hazards import stream_of
+from ..ethosu.program.primfunc import cache_program, from_primfunc, to_primfunc
 from ..ethosu.program.program import NpuProgram
+from ..ethosu.schedule.prefetch.context_blocks import in_context
+from ..ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
+from ..ethosu.schedule.prefetch.insert import insert
+from ..ethosu.schedule.prefetch.least_work import least_work, port_cycles, unit_cycles
+from ..ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal
+from ..ethosu.schedule.prefetch.reads import constant_blocks
+from ..ethosu.schedule.prefetch.schedules import Copy
+from ..ethosu.schedule.prefetch.search import WORK, CopySearch
+from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
+from ..ethosu.schedule.prefetch.slices import Slicer, Slices
+from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..ethosu.stream.decode import Command
-from ..ethosu.time import MODELS
+from ..ethosu.time import MODELS, Assumptions
 from ..ethosu.time import cycles_by_model as by_model
-from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
-from ..stages import Extracted, Planned
+from ..extract.program import Fixed
+from ..extract.tir import operator_of
+from ..names import Names
+from ..problem import Buffer, BufferKind, Lifetime, Placement, Plan, PlanStatus, PoolUsage, used_bytes
+from ..stages import Extracted, Planned, extract_problem
 from ..verify import VerificationError
-from .placed import PlacedCall, npu_calls
-from .ranking import Rank, Ranking
-from .rebuild import rebuild_problem
+from ..vocabulary import is_npu
+from .ranking import PlacedCall, Rank, Ranking, npu_calls
+
+# Tried by hand on the benchmark networks, whose winners lie at all of them; nothing says that they are the best.
+_SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBudget:
+    """`work` is in the units of `prefetch.search.WORK`."""
+
+    rounds: tuple[tuple[int, int], ...]  # so many of the best candidates are searched on, to so much work each
+    allocation_work: int  # of copies that get addresses
+    plan_nodes: int  # of each plan of maps and copies
+    last_work: int  # of the best candidate, once some have addresses; 0: none
+    shares: tuple[float, ...]  # of the pool, for stripes whose weights are prefetched
+    in_place_shares: tuple[float, ...]  # the same, whose weights are read in place
+    read_once_shares: tuple[float, ...]  # the same, whose weights are prefetched where they are read again
+    both_lowerings: bool  # for few bytes too, for its stripes, in a default compile whose maps are in the fast pool
+    sliced_forms: int  # candidates that are cut into slices of other sizes
+    tunes_slices: bool = False  # of single operations
+    least_gain: float = 0.0  # part of the cycles: stripes are made where about so much may be gained
+
+    @property
+    def stripes(self) -> bool:
+        """Whether operations are cut into stripes."""
+        return bool(self.shares or self.in_place_shares or self.read_once_shares)
+
+
+# `normal` is successive halving: fewer candidates, each with more work. `quick` is its first round, with no stripes but
+# those of pools with a size. `normal` has three of the shares: on the benchmark networks they find what all find.
+BUDGETS = {
+    "quick": SearchBudget(((4, WORK // 10),), WORK // 16, 20_000, 0, (), (), (), False, 0),
+    "normal": SearchBudget(
+        ((16, WORK // 10), (8, WORK // 4), (4, WORK // 2)), WORK // 4, 4_000, 0, (1.0, 0.85, 0.6), (), (), False, 2,
+        least_gain=0.07,
+    ),
+    "max": SearchBudget(
+        ((32, WORK // 4), (16, WORK), (8, 2 * WORK)), WORK, 20_000, 8 * WORK,
+        (1.0, 0.92, 0.85, 0.8, 0.75, 0.67, 0.6, 0.52, 0.45, 0.37, 0.3, 0.25, 0.2), _SHARES[:4], _SHARES[:3], True, 4,
+        tunes_slices=True,
+    ),
+}  # fmt: skip
+
+# By which a search goes on whose program is slower than Vela's stream: with stripes that leave their constants in place
+_MORE_STRIPES = replace(
+    BUDGETS["normal"],
+    shares=_SHARES,
+    in_place_shares=_SHARES[:2],
+    read_once_shares=_SHARES[1:2],
+    tunes_slices=True,
+    least_gain=0.0,
+)
+
+
+def further_budget(budget: SearchBudget) -> SearchBudget | None:
+    """The budget of a second search, where a program is slower than Vela's stream; None where there is none."""
+    later = {BUDGETS["quick"]: BUDGETS["normal"], BUDGETS["normal"]: _MORE_STRIPES}
+    return later.get(budget)
+
+
+Cutters = Mapping[str, tuple[Any, Slicer]]  # of functions: their constants in main, and what cuts them
+
+
+def npu_programs(extracted: Extracted) -> dict[Any, NpuProgram]:
+    """The programs of the NPU functions, by their variables."""
+    return {v: from_primfunc(f) for v, f in extracted.loaded.module.functions.items() if is_npu(f)}
+
+
+def called_once(extracted: Extracted) -> list[PlacedCall]:
+    """NPU calls whose function has no other call."""
+    called = Counter(call.function for call in extracted.program.calls)
+    return [call for call in npu_calls(extracted.program) if called[call.invoke.function] == 1]
+
+
+def slicers(extracted: Extracted, slices: dict[bytes, Slices]) -> Cutters:
+    """Of NPU functions with one buffer of constants. `slices`: those that were made of them, for all readers."""
+    found = {}
+    for call in called_once(extracted):
+        held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
+        if len(held) == 1 and held[0][1].dtype == np.uint8:
+            data = held[0][1].tobytes()
+            found[call.invoke.function] = held[0][0], Slicer(call.program, slices.setdefault(data, Slices(data)))
+    return found
+
+
+def rebuild_problem(
+    extracted: Extracted,
+    changed: Mapping[str, NpuProgram],
+    constants: Sequence[tuple[Any, bytes]] = (),
+    added: Mapping[str, bytes] | None = None,
+) -> Extracted:
+    """`extracted` with other programs for some NPU functions, and other bytes for some constants of main.
+
+    `added`: of functions that have one parameter more, behind their constants, the bytes of that argument.
+    """
+    module = extracted.loaded.module
+    functions = dict(module.functions.items())
+    for variable, function in module.functions.items():
+        if variable.name_hint in changed:
+            made = changed[variable.name_hint]
+            functions[variable] = cache_program(with_attributes_of(function, to_primfunc(made)), made)
+        elif variable.name_hint == "main" and constants:
+            functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
+        if variable.name_hint == "main" and added:
+            functions[variable] = _with_arguments(functions[variable], added)
+    loaded = replace(extracted.loaded, module=tvm.IRModule(functions, module.attrs))
+    again = extract_problem(loaded).under_terms(extracted.terms)
+    return replace(again, problem=replace(again.problem, pools=extracted.problem.pools))
+
+
+def constants_argument(extracted: Extracted, call: PlacedCall) -> Any | None:
+    """The constant of main that a call reads as its only buffer of constants; None where it has another form."""
+    for arguments in _arguments(extracted.loaded.module["main"], {call.invoke.function}).values():
+        held = [field for field in arguments.fields if isinstance(field, tvm.ir.GenericConst)]
+        if len(held) == 1 and held[0].value.dtype == "uint8":
+            return held[0]
+    return None
+
+
+def _arguments(main: Any, names: Collection[str]) -> dict[str, Any]:
+    """The tuple of arguments of each call of a function in `names`."""
+    found: dict[str, Any] = {}
+
+    def visit(expr: Any) -> None:
+        if isinstance(expr, tvm.ir.Call) and operator_of(expr) == "relax.call_tir":
+            name = expr.args[0].name_hint
+            found.update({name: expr.args[1]} if name in names else {})
+
+    relax.analysis.post_order_visit(main, visit)
+    return found
+
+
+def _with_arguments(main: Any, added: Mapping[str, bytes]) -> Any:
+    """`main` with a constant more in the arguments of some functions, behind the one that is there."""
+    tuples = [(old, added[name]) for name, old in _arguments(main, added.keys()).items()]
+
+    def map_tuple(given: Any) -> Any:
+        data = next((data for old, data in tuples if given.same_as(old)), None)
+        if data is None:
+            return given
+        fields: list[Any] = []
+        for field in given.fields:
+            fields.append(field)
+            if isinstance(field, tvm.ir.GenericConst):
+                fields.append(relax.const(np.frombuffer(data, np.uint8), "uint8"))
+        return relax.Tuple(fields)
+
+    return tvm_ffi.structural_map(main, (tvm.ir.Tuple, map_tuple))
+
+
+def _replacing(constants: Sequence[tuple[Any, bytes]]) -> Callable[[Any], Any]:
+    made = [(old, relax.const(np.frombuffer(data, np.uint8), "uint8")) for old, data in constants]
+    return lambda constant: next((new for old, new in made if constant.same_as(old)), constant)
+
+
+def with_attributes_of(function: Any, made: Any) -> Any:
+    """`made`, with the attributes of `function` that it has not."""
+    kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
+    return made.with_attr(kept) if kept else made
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +292,302 @@ def _same_places(extracted: Extracted, plan: Plan, moved: Sequence[Moved], pool:
         return planners.plan(extracted.problem, "linear", seed=plan.seed, incumbent=known)
     except VerificationError as error:
         raise InternalError(str(error)) from error
+
+
+_NODES = 20_000  # of each plan of a program without copies
+_ENDLESS = 1 << 30  # bytes more: room for all copies
+_EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
+_LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for a program that does not fit
+Copies = Sequence[tuple[Copy, ...]]  # of each call
+TimedCalls = list[tuple[PlacedCall, TimedProgram]]
+
+
+class PrefetchCandidate:
+    """`plain`, whose constants may be copied to pool `fast`, which ends at `limit` bytes."""
+
+    def __init__(
+        self,
+        plain: Planned,
+        rank: Ranking,
+        fast: int,
+        limit: int,
+    ) -> None:
+        self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
+        self._allocated: dict[tuple[Copies, int | None, int], tuple[Planned, Copies] | int] = {}
+        self._timed_calls = self._timed(rank.memory_map.assumptions)
+        self._goals = [FEWEST_CYCLES] * len(self._timed_calls)
+        self._searches = self._begun(FreeCapacity, limit)
+
+    def _timed(self, assumptions: Assumptions) -> TimedCalls:
+        """The calls on the clock of a model of time."""
+        problem, plan = self.plain.extracted.problem, self.plain.plan
+        streams = {call.invoke.function: commands for call, commands in self._rank.streams(self.plain)}
+        return [
+            (
+                call,
+                self._timed_program(
+                    call.places(problem, plan), call.program, streams[call.invoke.function], assumptions
+                ),
+            )
+            for call in called_once(self.plain.extracted)
+        ]
+
+    def _timed_program(
+        self,
+        places: Mapping[str, tuple[int, int]],
+        program: NpuProgram,
+        commands: Sequence[Command] | None = None,
+        assumptions: Assumptions | None = None,
+    ) -> TimedProgram:
+        demand_cache, constants = self._rank.demand_cache(program.accelerator, assumptions), constant_blocks(program)
+        return TimedProgram(program, constants, places.__getitem__, demand_cache, self._fast + 1, commands)
+
+    @property
+    def optimistic_cycles(self) -> int:
+        """Optimistic cycles of the calls whose constants may be prefetched: before copies are allocated."""
+        return sum(search.best.cycles for search in self._searches)
+
+    @property
+    def least_cycles(self) -> int:
+        """What the same operations take at least, whatever is copied: a bound of the calls that are searched, which
+        holds for them in slices as well.
+        """
+        clocks = [(timed, sum(constant.size_bytes for constant in timed.constants)) for _, timed in self._timed_calls]
+        return sum(
+            round(max(least_work(timed)[0], port_cycles(size_bytes, timed.program.accelerator, timed.memory_map)))
+            for timed, size_bytes in clocks
+        )
+
+    @property
+    def possible_gain(self) -> float:
+        """About the part of its cycles that the same operations in parts may spare: what room for all copies spares,
+        and what the largest operation takes, during which copies for others may be made.
+        """
+        room = sum(search.best.cycles for search in self._begun(FreeCapacity, self._limit + _ENDLESS))
+        steps = (timed.step(index) for _, timed in self._timed_calls for index in range(len(timed)))
+        largest = max((unit_cycles(step.fast) for step in steps), default=0.0)
+        return (max(0, self.optimistic_cycles - room) + largest) / max(1, self.optimistic_cycles)
+
+    def search(self, work: int) -> None:
+        """Lower the optimistic cycles, until `work` operations of the timing model are spent."""
+        _further(self._searches, work)
+
+    def under(self, assumptions: Assumptions) -> PrefetchCandidate:
+        """The same on the clock of another model of time, with the copies that were found."""
+        return self._otherwise(self._timed(assumptions), self._goals)
+
+    def under_all(self, reference: Sequence[int]) -> PrefetchCandidate:
+        """The same, whose copies are searched for under all models at once, from those that were found on: for the
+        least part of `reference`, cycles under each model, where that is most. Programs are ranked as before.
+        """
+        own = MODELS.index(self._rank.memory_map.assumptions)
+        order = [own, *(index for index in range(len(MODELS)) if index != own)]
+        calls = [self._timed(MODELS[index]) for index in order[1:]]
+        goals = []
+        for index, search in enumerate(self._searches):
+            share = search.best.cycles / max(1, self.optimistic_cycles)  # of the whole
+            references = tuple(max(1.0, reference[model] * share) for model in order)
+            goals.append(Goal(tuple(timed[index][1] for timed in calls), references))
+        return self._otherwise(self._timed_calls, goals)
+
+    def _otherwise(self, timed_calls: TimedCalls, goals: list[Goal]) -> PrefetchCandidate:
+        """The same with other clocks or goals, from the copies that were found on."""
+        other = copy(self)
+        other._timed_calls, other._goals = timed_calls, goals
+        other._searches = other._begun(FreeCapacity, self._limit)
+        for search, known in zip(other._searches, self._searches, strict=True):
+            search.try_out(known.choice)
+        return other
+
+    @property
+    def cost(self) -> float:
+        """By what is searched for, before copies are allocated."""
+        return max((search.cost for search in self._searches), default=0)
+
+    def instead(self, extracted: Extracted) -> PrefetchCandidate | None:
+        """Another program in the same pool; None where it does not fit."""
+        planned = planned_again(self.plain, extracted, self._fast, self._limit)
+        return None if planned is None else PrefetchCandidate(planned, self._rank, self._fast, self._limit)
+
+    def tune_slices(self, cutters: Cutters, most_bytes: int, cut: PrefetchCandidate) -> dict[str, Mapping[int, int]]:
+        """Of each function that can be cut the most bytes of slices of single operations, where that estimates less
+        than `cut`, which is this program with `most_bytes` for all.
+        """
+        found = {}
+        for (call, _), known in zip(self._timed_calls, cut._searches, strict=True):
+            name, others = call.invoke.function, held(self.plain, call, self._fast)
+            if name in cutters:
+                timed_program = partial(self._timed_program, call.places(self.plain.extracted.problem, self.plain.plan))
+                found[name] = tune_slices(
+                    cutters[name][1], most_bytes, timed_program, others, self._limit, known.best.cycles
+                )
+        return found
+
+    def candidates(self, budget: SearchBudget) -> Iterator[ProgramCandidate]:
+        """The program with copies that have places: those that were found, planned together with the maps, or fewer
+        where they do not fit; and what is found around the maps where they lie, or would lie beside the copies in a
+        larger pool.
+        """
+        work, nodes = budget.allocation_work, budget.plan_nodes
+        found = [search.best.copies for search in self._searches]
+        if not any(found):
+            yield ProgramCandidate(self.plain, self._rank(self.plain))
+        together, less = self._together(found, self._limit, nodes), 0
+        for part in _LESS:
+            if isinstance(together, int) and together < self._limit // _EXCESS:
+                less += max(together, self._limit // part)
+                fewer = _further(self._begun(FreeCapacity, self._limit - less), work)
+                together = self._together([search.best.copies for search in fewer], self._limit, nodes)
+        if not isinstance(together, int):
+            yield from self._with(*together)
+        yield from self._around(self.plain, work)
+        endless = self._together(found, None, nodes)
+        if not isinstance(endless, int) and self._used(endless[0]) <= self._limit:
+            yield from self._around(endless[0], work)
+
+    def _begun(self, kind: type[FreeCapacity], limit: int, plain: Planned | None = None) -> list[CopySearch]:
+        """A search for each call."""
+        there = plain or self.plain
+        return [
+            CopySearch(timed, kind(held(there, call, self._fast), limit, len(timed)), goal)
+            for (call, timed), goal in zip(self._timed_calls, self._goals, strict=True)
+        ]
+
+    def _around(self, plain: Planned, work: int) -> Iterator[ProgramCandidate]:
+        """Copies around maps that stay where they lie, from those on that were found where they need not."""
+        searches = self._begun(FreeRanges, self._limit, plain)
+        for search, known in zip(searches, self._searches, strict=True):
+            search.try_out(known.choice)
+        yield from self._with(plain, [search.best.copies for search in _further(searches, work)])
+
+    def _used(self, plain: Planned) -> int:
+        """Bytes of the pool that maps take."""
+        return next(u.used_bytes for u in plain.plan.usage if u.pool == plain.extracted.problem.pools[self._fast].name)
+
+    def _with(self, plain: Planned, copies: Copies) -> Iterator[ProgramCandidate]:
+        """Candidates with these copies, which have their places: kernels in their own blocks, or in better ones."""
+        candidate: ProgramCandidate | None = None
+        for reblocked in (False, True):
+            inserted = [
+                Moved(call, *insert(timed, made, self._fast + 1, reblocked))
+                for (call, timed), made in zip(self._timed_calls, copies, strict=True)
+            ]
+            moved = tuple(m for m in inserted if m.program is not m.call.program)
+            if moved:
+                if candidate is None or candidate.moved != moved:  # no kernel has better blocks
+                    candidate = with_copies(plain, moved, self._fast, self._rank)
+                yield candidate
+
+    def _together(self, copies: Copies, limit: int | None, nodes: int) -> tuple[Planned, Copies] | int:
+        """Places for the maps of the pool and the copies below a limit; else the bytes that are missing. The same
+        copies, which another model of time may lead to, have the same places.
+        """
+        key = tuple(copies), limit, nodes
+        if key not in self._allocated:
+            self._allocated[key] = self._allocate(copies, limit, nodes)
+        return self._allocated[key]
+
+    def _allocate(self, copies: Copies, limit: int | None, nodes: int) -> tuple[Planned, Copies] | int:
+        problem, plan = self.plain.extracted.problem, self.plain.plan
+        pool = problem.pools[self._fast]
+        inside = {p.buffer for p in plan.placements if p.pool == pool.name}
+        names = Names(b.name for b in problem.buffers)
+        made: list[Buffer] = []
+        for (call, timed), sent in zip(self._timed_calls, copies, strict=True):
+            for one in sent:
+                constant, start = timed.constants[one.constant], call.first + max(0, one.before - one.unfinished)
+                life = Lifetime(start, call.first + constant.readers[-1] + 1)
+                kind = BufferKind.WEIGHTS
+                made.append(Buffer(names.unique("copy"), constant.size_bytes, (life,), pools=(pool.name,), kind=kind))
+        whole = replace(
+            problem,
+            buffers=(*(replace(b, pools=()) for b in problem.buffers if b.name in inside), *made),
+            pools=(replace(pool, size_bytes=limit),),
+            conflicts=tuple(pair for pair in problem.conflicts if inside.issuperset(pair)),
+            aliases=tuple(a for a in problem.aliases if inside.issuperset(name for name, _ in a.members)),
+            overlaps=tuple(o for o in problem.overlaps if inside.issuperset((o.first, o.second))),
+            streams=tuple(s for s in problem.streams if s.buffer in inside),
+            accesses=(),  # those of the program without the copies
+        )
+        planner = "auto" if limit is None else "fit"
+        try:
+            found = planners.plan(whole, planner, seed=plan.seed, node_budget=nodes)
+        except planners.PlanningError as error:
+            return max(1, error.excess_bytes)
+        at = {p.buffer: p for p in found.placements}
+        placements = tuple(at.get(p.buffer, p) for p in plan.placements)
+        usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(problem, placements).items())
+        placed = replace(plan, placements=placements, usage=usage, status=PlanStatus.FEASIBLE)
+        offsets = iter(at[b.name].offset_bytes for b in made)
+        return Planned(self.plain.extracted, placed), [
+            tuple(replace(copy, at=next(offsets)) for copy in sent) for sent in copies
+        ]
+
+
+def _further(searches: list[CopySearch], work: int) -> list[CopySearch]:
+    """`work`: of all calls together."""
+    operations = sum(len(search.timed) for search in searches)
+    for search in searches:
+        search.further(work * len(search.timed) // operations)
+    return searches
+
+
+def held(planned: Planned, call: PlacedCall, fast: int) -> list[OccupiedRange]:
+    """What lies in the pool while a call runs, in operations of the call."""
+    problem, pool = planned.extracted.problem, planned.extracted.problem.pools[fast].name
+    end = call.first + len(call.program.operations)
+    at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
+    return [
+        OccupiedRange(
+            max(life.first, call.first) - call.first,
+            min(life.last, end) - 1 - call.first,
+            at[buffer.name],
+            at[buffer.name] + buffer.size_bytes,
+        )
+        for buffer in problem.buffers
+        if buffer.name in at
+        for life in buffer.lifetimes
+        if life.first < end and life.last > call.first
+    ]
+
+
+def planned_again(planned: Planned, without: Extracted, fast: int, limit: int) -> Planned | None:
+    """A plan of another program in the same pools, which are no higher; None where there is none."""
+    extracted = planned.extracted
+    heights = {usage.pool: usage.used_bytes for usage in planned.plan.usage}
+    heights[extracted.problem.pools[fast].name] = limit
+    held = tuple(
+        pool if pool.read_only else replace(pool, size_bytes=heights[pool.name]) for pool in without.problem.pools
+    )
+    try:
+        plan = planners.plan(
+            replace(without.problem, pools=held), planned.plan.planner, seed=planned.plan.seed, node_budget=_NODES
+        )
+    except planners.PlanningError:
+        return None
+    return Planned(without, plan)
+
+
+def reblocked(candidate: ProgramCandidate, rank: Ranking, reference: Sequence[int]) -> ProgramCandidate | None:
+    """What the clock of the model makes of `candidate` in which it takes most of the cycles of the `reference`; None
+    where that is no gain.
+    """
+    own = cycles_by_model(candidate, rank)
+    worst = max(range(len(MODELS)), key=lambda index: own[index] / max(1, reference[index]))
+    made = _reblocked(candidate, rank, rank.under(MODELS[worst]))
+    return made if made is not None and made.cycles != own and not any(map(gt, made.cycles, own)) else None
+
+
+def _reblocked(candidate: ProgramCandidate, rank: Ranking, clock: Ranking) -> ProgramCandidate | None:
+    """The program by one clock; None where no blocks change."""
+    plain, known = candidate.plain, {moved.call.first: moved for moved in candidate.moved}
+    old = [known.get(call.first, Moved(call, call.program, {})) for call in called_once(plain.extracted)]
+    new = []
+    for moved in old:
+        places = moved.call.places(plain.extracted.problem, plain.plan)
+        places |= {name: (candidate.fast + 1, at) for name, at in moved.places.items()}
+        demand_cache = clock.demand_cache(moved.program.accelerator)
+        new.append(Moved(moved.call, in_context(moved.program, places.__getitem__, demand_cache), moved.places))
+    if all(one.program is other.program for one, other in zip(new, old, strict=True)):
+        return None
+    return with_copies(plain, new, candidate.fast, rank)

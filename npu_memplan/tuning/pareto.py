@@ -16,9 +16,8 @@ from ..ethosu.time import MODELS, MemoryMap
 from ..options import AUTO, CompileOptions
 from ..request import Loaded
 from ..stages import Planned, extract_problem
-from .bounds import port_bound
-from .limit_search import LimitSearch
-from .ranking import Ranking
+from .limits import LimitSearch
+from .ranking import Ranking, port_bound
 from .tune import tune
 
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.12)  # of the arena that Vela needs

@@ -1,21 +1,94 @@
-"""What programs are compared by: their estimated cycles, then their bytes.
+"""What programs are compared by: where their buffers lie under a plan, their estimated cycles, then their bytes.
 
-Invariant: the stream and the cycles of a program are worked out once, however often it is compared, and what a kernel
-needs once for all programs.
+Invariant: what is estimated is the stream that `codegen` would print for the same plan. The stream and the cycles of a
+program are worked out once, however often it is compared, as is what a kernel needs for all programs. A bound is never
+an estimate. Nothing that is read or lowered follows from the size of a pool, so one reading serves every limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from .. import verify
+from ..errors import RefusalError
 from ..ethosu.arch import Architecture
 from ..ethosu.program.hazards import stream_of
+from ..ethosu.program.primfunc import from_primfunc
+from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.schedule.prefetch.demand_cache import DemandCache
+from ..ethosu.schedule.prefetch.least_work import port_cycles
+from ..ethosu.schedule.prefetch.reads import constant_blocks, in_place
 from ..ethosu.stream.decode import Command
-from ..ethosu.time import Assumptions, MemoryMap, timeline
+from ..ethosu.time import Assumptions, MemoryMap, ResourceUseCache, timeline
+from ..options import CompileOptions
+from ..problem import Plan, Problem
+from ..request import Loaded
 from ..stages import Planned
-from .placed import PlacedCall, npu_calls
+from ..vocabulary import is_npu
+
+if TYPE_CHECKING:
+    from ..extract.program import Invoke, Program, Step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedCall:
+    """One call of an NPU function: its operations are the points `[first, first + operations)` of the program."""
+
+    invoke: Invoke
+    program: NpuProgram
+    storages: Mapping[str, str]  # buffer of the function -> buffer of the problem
+    first: int
+
+    def places(self, problem: Problem, plan: Plan) -> dict[str, tuple[int, int]]:
+        """NPU region and address of every buffer; constants that are planned nowhere are region 0."""
+        regions = {pool.name: 0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)}
+        placed = {p.buffer: (regions[p.pool], p.offset_bytes) for p in plan.placements}
+        found = {}
+        for buffer in self.program.buffers:
+            if buffer.role is BufferRole.LUT:
+                found[buffer.name] = (buffer.original_region, buffer.original_offset)
+            else:
+                found[buffer.name] = placed[self.storages[buffer.name]] if buffer.name in self.storages else (0, 0)
+        return found
+
+
+def npu_calls(program: Program) -> tuple[PlacedCall, ...]:
+    """The NPU's calls, in program order."""
+    return tuple(_calls(program))
+
+
+def _calls(program: Program) -> Iterator[PlacedCall]:
+    from ..extract.program import Fixed, View, steps
+
+    for invoke in program.calls:
+        if not is_npu(invoke.primfunc):
+            continue
+        npu = from_primfunc(invoke.primfunc)
+        parameters = [b.name for b in npu.buffers if b.role.is_parameter]
+        storages = {
+            name: argument.tensor.name
+            for name, argument in zip(parameters, invoke.arguments, strict=True)
+            if isinstance(argument, View)
+        }
+        storages |= {str(i.allocation.buffer.name): i.name for i in invoke.internals}
+        if any(not isinstance(a, View | Fixed) for a in invoke.arguments):
+            continue
+        ordered: list[Step] = list(steps(invoke.nodes))
+        if len(ordered) == len(npu.operations) and ordered:
+            yield PlacedCall(invoke, npu, storages, ordered[0].point)
+
+
+def stream_cycles(
+    program: NpuProgram,
+    places: Mapping[str, tuple[int, int]],
+    memory_map: MemoryMap,
+    known: ResourceUseCache | None = None,
+) -> int:
+    """Estimated cycles of one call whose buffers lie at `places`."""
+    return timeline(stream_of(program, places.__getitem__), program.accelerator, memory_map, known).total
+
 
 Rank = tuple[int, int]  # cycles, bytes
 Streams = tuple[tuple[PlacedCall, Sequence[Command]], ...]
@@ -75,3 +148,66 @@ class Ranking:
             memory_map = replace(self.memory_map, assumptions=assumptions)
             self._demand_caches[key] = DemandCache(accelerator, memory_map, like)
         return self._demand_caches[key]
+
+
+def port_bound(planned: Planned, memory_map: MemoryMap) -> int:
+    """Cycles of the port for each constant once, of all NPU calls."""
+    total = 0
+    for call in npu_calls(planned.extracted.program):
+        program = in_place(call.program)
+        size_bytes = sum(constant.size_bytes for constant in constant_blocks(program))
+        total += round(port_cycles(size_bytes, program.accelerator, memory_map))
+    return total
+
+
+ENDLESS = 1 << 40  # bytes of a pool whose size does not matter
+
+
+class ModelCache:
+    """`load` reads and lowers the model for some options; here for pools of the sizes `pools`, and once each."""
+
+    def __init__(self, load: Callable[[CompileOptions], Loaded], pools: Mapping[str, int]) -> None:
+        self._load, self._pools = load, pools
+        self._known: dict[tuple[object, ...], Loaded | RefusalError] = {}
+
+    def loaded(self, wanted: CompileOptions) -> Loaded:
+        """The model for `wanted`; raises the same error again where it was refused before."""
+        key = wanted.npu_compiler, wanted.optimise, wanted.for_cycles, wanted.stripes, wanted.accelerator
+        if key not in self._known:
+            try:
+                self._known[key] = self._load(replace(wanted, pools=self._pools))
+            except RefusalError as refused:
+                self._known[key] = refused
+        known = self._known[key]
+        if isinstance(known, RefusalError):
+            raise known
+        return replace(known, request=known.request.with_options(wanted))
+
+
+def without_limits(
+    planned: Planned, options: CompileOptions, sizes: Mapping[str, int | None], notes: Sequence[str] = ()
+) -> Planned:
+    """`planned`, which was found under limits, with the options and sizes of pools requested; verified."""
+    extracted = planned.extracted
+    loaded = extracted.loaded
+    loaded = replace(loaded, notes=(*loaded.notes, *notes), request=replace(loaded.request, options=options))
+    pools = tuple(replace(p, size_bytes=sizes.get(p.name, p.size_bytes)) for p in extracted.problem.pools)
+    problem = replace(extracted.problem, pools=pools)
+    verify.check_own(problem, planned.plan)
+    return replace(planned, extracted=replace(extracted, loaded=loaded, problem=problem))
+
+
+def beside_vela(planned: Planned, models: ModelCache) -> Planned:
+    """`planned` with Vela's own bytes and cycles, whichever program was taken; without where Vela refuses the model."""
+    loaded = planned.extracted.loaded
+    try:
+        vela = models.loaded(replace(loaded.request.options, npu_compiler="vela", stripes=False))
+    except RefusalError:
+        return planned
+    loaded = replace(
+        loaded,
+        vela_arena_bytes=vela.vela_arena_bytes,
+        vela_cycles=vela.vela_cycles,
+        vela_stream_bounds=vela.vela_stream_bounds,
+    )
+    return replace(planned, extracted=replace(planned.extracted, loaded=loaded))

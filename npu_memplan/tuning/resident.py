@@ -21,10 +21,8 @@ from ..planners.given import with_bounds
 from ..problem import BufferKind, Placement, Plan, PlanStatus
 from ..process.incidents import report_phase
 from ..stages import Extracted, Planned
-from .placed import PlacedCall
-from .prefetch_candidate import planned_again
-from .ranking import Ranking
-from .rebuild import called_once, constants_argument, rebuild_problem
+from .candidate import called_once, constants_argument, planned_again, rebuild_problem
+from .ranking import PlacedCall, Ranking
 from .weight_prefetch import fast_pool, is_ended, read_in_place, search_prefetching
 
 _SHARES = (1.0, 0.75, 0.5, 0.25)  # of the room without copies, that is for resident constants; all of it first

@@ -2,7 +2,8 @@
 bytes.
 
 Invariant: every candidate is a program like any other, planned and verified; the one taken, and the runner-up, are
-stated in one line. Native lowering is not made where Vela's stream takes what its constants' port needs anyway.
+stated in one line. Native lowering is not made where Vela's stream takes what its constants' port needs anyway. In the
+plan of a stream's compiler every buffer has that compiler's offset and no constraint is violated; else there is none.
 """
 
 from __future__ import annotations
@@ -11,28 +12,34 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import gt
 
-from .. import planners
+from .. import planners, verify
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.branches import reordered
 from ..ethosu.schedule.chaining import chained
+from ..ethosu.schedule.replacement import chosen, replaced
 from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
 from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
-from ..problem import BufferKind, Plan, Problem
+from ..planners.given import with_bounds
+from ..problem import BufferKind, Placement, Plan, PlanStatus, Problem
 from ..process.incidents import Attempts
 from ..request import Loaded
 from ..stages import Extracted, Planned, extract_problem
 from ..vocabulary import is_npu
-from .bounds import port_bound
-from .budget import BUDGETS, SearchBudget, further_budget
-from .candidate import ProgramCandidate, cycles_by_model
-from .original_plan import ORIGINAL, original_plan
-from .prefetch_candidate import PrefetchCandidate
-from .ranking import Ranking
-from .rebuild import called_once, npu_programs, rebuild_problem
-from .striped import STRIPES, in_stripes
-from .tensor_replacement import replace_maps
+from .candidate import (
+    BUDGETS,
+    PrefetchCandidate,
+    ProgramCandidate,
+    SearchBudget,
+    called_once,
+    cycles_by_model,
+    further_budget,
+    npu_programs,
+    rebuild_problem,
+)
+from .cascades import STRIPES, in_stripes
+from .ranking import Ranking, npu_calls, port_bound
 from .weight_prefetch import (
     SearchResult,
     fast_pool,
@@ -44,6 +51,46 @@ from .weight_prefetch import (
     report_missing_search,
     search_programs,
 )
+
+ORIGINAL = "the offsets are those of the stream's compiler"
+
+
+def original_plan(planned: Planned) -> Planned | None:
+    """The program with its compiler's own offsets; None where a buffer had none, or they violate a constraint. It
+    names the planner and seed of `planned`, with which it is planned again.
+    """
+    extracted = planned.extracted
+    problem = extracted.problem
+    found: dict[str, Placement] = {}
+    for call in npu_calls(extracted.program):
+        for buffer in call.program.buffers:
+            storage, pool = call.storages.get(buffer.name), buffer.original_region - 1
+            if storage is not None and 0 <= pool < len(problem.pools) and buffer.original_offset >= 0:
+                found[storage] = Placement(storage, problem.pools[pool].name, buffer.original_offset)
+    if any(buffer.name not in found for buffer in problem.buffers):
+        return None
+    placements = tuple(found[buffer.name] for buffer in problem.buffers)
+    own = planned.plan
+    made = Plan(placements, (), PlanStatus.FEASIBLE, own.planner, own.seed, note=ORIGINAL)
+    plan = with_bounds(problem, made)
+    return None if verify.verify(problem, plan) else Planned(extracted, plan)
+
+
+def replace_maps(extracted: Extracted, memory_map: MemoryMap) -> Extracted | None:
+    """The program with unused maps in the first writable pool besides the fast one; None where no map stays unused for
+    long, or there is no such pool.
+    """
+    pools = extracted.problem.pools
+    fast = fast_pool(pools, memory_map)
+    slow = next((i for i, pool in enumerate(pools) if i != fast and not pool.read_only), None)
+    if fast is None or slow is None or (limit := pools[fast].size_bytes) is None:
+        return None
+    changed = {}
+    for variable, program in npu_programs(extracted).items():
+        if away := chosen(program, limit):
+            changed[variable.name_hint] = replaced(program, away, slow + 1)
+    return rebuild_problem(extracted, changed) if changed else None
+
 
 VELA, SMALL, OURS = "Vela's stream", "Vela's stream for Size", "native lowering"
 COMPILERS = {VELA: "vela", SMALL: "vela", OURS: "tvm", STRIPES: "tvm"}  # backend -> what --npu-compiler calls it

@@ -20,10 +20,9 @@ from ..process.incidents import Attempts, report_phase
 from ..request import Loaded
 from ..stages import Extracted, Planned
 from ..vocabulary import is_npu
-from .models import ModelCache, beside_vela
-from .ranking import Ranking
+from .cascades import STRIPES
+from .ranking import ModelCache, Ranking, beside_vela
 from .selection import OURS, SMALL, VELA
-from .striped import STRIPES
 from .weight_prefetch import read_in_place, search_prefetching
 
 HOST = "the host alone"  # the backend

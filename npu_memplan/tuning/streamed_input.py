@@ -35,8 +35,8 @@ from ..problem import BufferKind
 from ..request import Loaded, StripeOptions
 from ..stages import Planned, extract_problem
 from ..vocabulary import STREAMED_ROWS, is_npu
+from .candidate import with_attributes_of
 from .cascades import best_choice
-from .rebuild import with_attributes_of
 
 _ELEMENTS = {"int8": 1, "uint8": 1, "int16": 2}
 

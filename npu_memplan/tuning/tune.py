@@ -43,14 +43,14 @@ def tune(
                 f"--max-ms chooses among programs by their time, with --planner {known}; "
                 f"--planner {options.planner} and {options.accelerator} were requested"
             )
-        from .latency import fast_enough
+        from .limits import fast_enough
 
         return fast_enough(options, memory_map, load, name)
     if memory_map is not None and options.by_default:
-        from .default import tune_within_vela
+        from .limits import tune_within_vela
 
         return tune_within_vela(options, memory_map, load, extract)
-    from .models import ModelCache, beside_vela
+    from .ranking import ModelCache, beside_vela
 
     models = ModelCache(load, options.pools)
     if options.competes and options.objective == "bytes":

@@ -23,13 +23,20 @@ from ..ethosu.time import SEARCHED, MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import Fallback, contained, fall_back
 from ..stages import Extracted, Planned
-from .budget import BUDGETS, SearchBudget
-from .candidate import ProgramCandidate, cycles_by_model
-from .placed import npu_calls
-from .prefetch_candidate import PrefetchCandidate, planned_again
-from .ranking import Rank, Ranking
-from .reblocked import reblocked
-from .rebuild import Cutters, called_once, rebuild_problem, slicers
+from .candidate import (
+    BUDGETS,
+    Cutters,
+    PrefetchCandidate,
+    ProgramCandidate,
+    SearchBudget,
+    called_once,
+    cycles_by_model,
+    planned_again,
+    reblocked,
+    rebuild_problem,
+    slicers,
+)
+from .ranking import Rank, Ranking, npu_calls
 
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large

@@ -13,7 +13,7 @@ from npu_memplan import pipeline
 from npu_memplan.artifact import Artifact
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
-from npu_memplan.tuning.limit_search import LimitSearch
+from npu_memplan.tuning.limits import LimitSearch
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"

@@ -11,7 +11,7 @@ from npu_memplan import planners
 from npu_memplan.ethosu.program.program import BufferRole, NpuOperation, NpuProgram
 from npu_memplan.ethosu.schedule.branches import reordered
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.rebuild import called_once, rebuild_problem
+from npu_memplan.tuning.candidate import called_once, rebuild_problem
 
 
 def bytes_over_time(program: NpuProgram) -> list[int]:

@@ -12,7 +12,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.commands.compile import summary
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions, OptionError
-from npu_memplan.tuning.budget import BUDGETS
+from npu_memplan.tuning.candidate import BUDGETS
 from tests.support.real_data import real_model
 
 NETWORKS = ("kws_ref_model", "micro_speech_quantized", "keyword_scrambled_8bit", "hello_world_int8")

@@ -11,8 +11,7 @@ import pytest
 from npu_memplan.ethosu.time import MODELS, SEARCHED
 from npu_memplan.stages import Planned
 from npu_memplan.tuning import weight_prefetch
-from npu_memplan.tuning.budget import BUDGETS
-from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model
+from npu_memplan.tuning.candidate import BUDGETS, ProgramCandidate, cycles_by_model
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.tuning.weight_prefetch import SearchResult, make_best, search_programs
 from tests.tuning import conftest

@@ -37,7 +37,7 @@ from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time.memory import Direction
 from npu_memplan.extract.program import Fixed
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.placed import npu_calls
+from npu_memplan.tuning.ranking import npu_calls
 from tests.support.exhaustive_copies import Exhaustive
 from tests.support.prefetch_oracle import Greedy, Room, best_copies
 

@@ -16,10 +16,8 @@ from npu_memplan.ethosu.time.timeline import prepared
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model
-from npu_memplan.tuning.placed import npu_calls
-from npu_memplan.tuning.ranking import Ranking
-from npu_memplan.tuning.reblocked import reblocked
+from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model, reblocked
+from npu_memplan.tuning.ranking import Ranking, npu_calls
 from tests.tuning.conftest import MODELS
 
 BLOCKS = {r for r in Register if r.name.startswith("OFM_BLK_")} | {

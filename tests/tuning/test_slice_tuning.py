@@ -17,7 +17,7 @@ from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.options import CompileOptions
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.rebuild import slicers
+from npu_memplan.tuning.candidate import slicers
 from tests.support.prefetch_oracle import best_copies
 
 LIMIT, MOST = 16_000, 4_096

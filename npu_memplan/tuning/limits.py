@@ -1,0 +1,257 @@
+"""The fastest programs of one model at limits of its last pool, the least memory for a time, and the default program.
+
+The default (neither a size, a board nor a time is named): the fewest cycles within the arena of Vela's Performance
+mode; then, among programs within `_SLACK` of those cycles, the fewest bytes. Where Vela's arena counts other things
+than a plan does (host operators have scratch, states lie outside), the limit is the bytes of the best plan of Vela's
+stream; where Vela refuses the model, those of native lowering's plan. A pool that has a size of its own
+(Dedicated_Sram's) may be used up to it, as long as all pools together take no more bytes than Vela's.
+
+Invariant: no larger limit has more cycles than a smaller one requested before. What is taken is a verified plan within
+the limit, or within the cycles requested by the estimate, and no pool keeps the limit as its own size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import gt
+
+from .. import planners, verify
+from ..errors import RefusalError
+from ..ethosu.time import MemoryMap
+from ..options import CompileOptions
+from ..planners import PlanningError
+from ..request import Loaded
+from ..stages import Extracted, Planned, extract_problem
+from .candidate import ProgramCandidate, cycles_by_model
+from .ranking import ENDLESS, ModelCache, Ranking, beside_vela, port_bound, without_limits
+from .selection import select_fastest
+from .smallest import smallest
+from .weight_prefetch import is_ended
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The program that won at a limit; `size_bytes` of the pool are what it needs."""
+
+    limit_bytes: int
+    planned: Planned
+    cycles: int
+    size_bytes: int
+
+
+class LimitSearch:
+    """The fastest of the programs that resolved `options` ask for; `load` reads and lowers the model, once for each."""
+
+    def __init__(
+        self, options: CompileOptions, memory_map: MemoryMap, load: Callable[[CompileOptions], Loaded]
+    ) -> None:
+        self.options, self.memory_map = options, memory_map
+        self.pool = options.planned_pools()[-1].name
+        self.error: RefusalError | None = None  # of the last limit at which nothing could be made
+        self._models = ModelCache(load, {**options.pools, self.pool: ENDLESS})
+        self.loaded = self._models.loaded
+        self._won: list[Winner] = []
+
+    def at(self, limit_bytes: int) -> Winner | None:
+        """The fastest in so many bytes; None where nothing fits, or no program can be made."""
+        requested = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
+        try:
+            best = self._best(requested)
+        except RefusalError as error:
+            self.error = error
+        else:
+            self._won.append(self._winner(limit_bytes, best))
+        fitting = [winner for winner in self._won if winner.size_bytes <= limit_bytes]
+        return min(fitting, key=lambda w: (w.cycles, w.size_bytes, w.limit_bytes), default=None)
+
+    def least(self) -> Winner | None:
+        """That in the fewest bytes that any program needs; None where one backend makes all, or other pools are too
+        small.
+        """
+        if not self.options.competes:
+            return None
+        try:
+            found = smallest(replace(self.options, objective="bytes", max_ms=None), self._models, extract_problem)
+        except RefusalError as error:
+            self.error = error
+            return None
+        return self.at(self._winner(0, found).size_bytes)
+
+    def _best(self, requested: CompileOptions) -> Planned:
+        """As a compile of the same options selects it."""
+        try:
+            best = select_fastest(requested, self.memory_map, self.loaded)
+        except PlanningError:
+            if not requested.competes:
+                raise
+            return smallest(requested, self._models, extract_problem)
+        verify.check_own(best.extracted.problem, best.plan)
+        return beside_vela(best, self._models) if requested.competes else best
+
+    def _winner(self, limit_bytes: int, planned: Planned) -> Winner:
+        cycles, _ = Ranking(self.memory_map)(planned)
+        used = next(usage.used_bytes for usage in planned.plan.usage if usage.pool == self.pool)
+        return Winner(limit_bytes, planned, cycles, used)
+
+
+_STEPS = 6  # limits below the first that is fast enough
+_CLOSE = 32  # a part of the limit: closer ones are not told apart
+_ALIGNMENT = 16
+
+
+class SpeedError(RefusalError):
+    """No program that was found is fast enough."""
+
+
+def fast_enough(
+    options: CompileOptions, memory_map: MemoryMap, load: Callable[[CompileOptions], Loaded], name: str
+) -> Planned:
+    """The program with the fewest bytes of the last pool that takes at most `options.max_ms`.
+
+    Raises `SpeedError`, and where no program can be made at all what the last backend raises.
+    """
+    assert options.max_ms is not None
+    most = int(options.max_ms * memory_map.clock_hz / 1000)
+    limits = LimitSearch(options, memory_map, load)
+    given = options.pools.get(limits.pool)
+    first = limits.at(ENDLESS if given is None else given)
+    if first is None:
+        raise limits.error or SpeedError(f"{name}: no program")
+    if given is None:  # with a size, weights are cut to fit it
+        first = limits.at(first.size_bytes) or first
+    if first.cycles > most:
+        raise SpeedError(_too_slow(first, limits, name))
+    least = limits.least()
+    if least is not None and least.cycles <= most and (given is None or least.size_bytes <= given):
+        return _with_reason(least, 0, limits)  # nothing is smaller
+    found, slow = first, 0 if least is None else least.size_bytes
+    for _ in range(_STEPS):
+        if is_ended():
+            break
+        limit = (slow + found.size_bytes) // 2 // _ALIGNMENT * _ALIGNMENT
+        if found.size_bytes - limit <= found.size_bytes // _CLOSE:
+            break
+        tried = limits.at(limit)
+        if tried is None or tried.cycles > most:
+            slow = limit
+        else:
+            found = tried
+    return _with_reason(found, slow, limits)
+
+
+def _with_reason(found: Winner, slow: int, limits: LimitSearch) -> Planned:
+    """The program for the options requested, with a line that says why."""
+    options, clock = limits.options, limits.memory_map.clock_hz
+    text = (
+        f"--max-ms {options.max_ms:g}: {1000 * found.cycles / clock:.3g} ms in {found.size_bytes:,} bytes of "
+        f"{limits.pool}; {f'{slow:,} bytes are not enough' if slow else 'no program needs fewer'}"
+    )
+    return without_limits(found.planned, options, {limits.pool: options.pools.get(limits.pool)}, (text,))
+
+
+def _too_slow(first: Winner, limits: LimitSearch, name: str) -> str:
+    options, clock = limits.options, limits.memory_map.clock_hz
+    least = port_bound(first.planned, limits.memory_map)
+    took, given = 1000 * first.cycles / clock, options.pools.get(limits.pool)
+    larger = f"--pool {limits.pool} larger than {given:,}, " if given is not None else ""
+    return "\n".join(
+        [
+            f"{name}: no program that was found takes at most {options.max_ms:g} ms on {options.accelerator} "
+            f"at {clock / 1e6:g} MHz:",
+            f"  requested  {int((options.max_ms or 0) * clock / 1000):,} cycles",
+            f"  fastest    {first.cycles:,} cycles, {took:.3g} ms, in {first.size_bytes:,} bytes of {limits.pool}",
+            f"  at least   {least:,} cycles, {1000 * least / clock:.3g} ms, to read its constants once",
+            f"what to try: {larger}--max-ms {took * 1.005:.3g}, an --accelerator with more multipliers, or a "
+            "--system-config whose constants are read faster",
+        ]
+    )
+
+
+_SLACK = 1.01  # of the fewest cycles
+_NODES = 20_000  # of the plan that gives a limit, and of the one that makes the result small
+
+
+def tune_within_vela(
+    options: CompileOptions,
+    memory_map: MemoryMap,
+    load: Callable[[CompileOptions], Loaded],
+    extract: Callable[[Loaded], Extracted],
+) -> Planned | None:
+    """The program for resolved `options`; None where nothing fits the limit. `load` and `extract` as for
+    `select_fastest`.
+    """
+    sizes = {pool.name: pool.size_bytes for pool in options.planned_pools()}
+    free = [name for name, size in sizes.items() if size is None]
+    models = ModelCache(load, {**options.pools, **dict.fromkeys(free, ENDLESS)})
+    theirs = _velas_bytes(models, options, free, extract)
+    limits = {name: theirs[name] for name in free if theirs.get(name)}
+    if not limits:
+        return None
+    slack, rank = _SLACK if options.objective == "auto" else 1.0, Ranking(memory_map)
+
+    def found(pools: Mapping[str, int]) -> Planned | None:
+        """The program with pools of these sizes; None where nothing fits, or nothing runs on the NPU."""
+        sized = replace(options, pools={**options.pools, **pools})
+        try:
+            best = select_fastest(sized, memory_map, models.loaded, slack, extract, always_stripes=False)
+        except PlanningError:
+            return None
+        return _compacted(best, _stream_cycles(models, options), slack, rank) if rank(best)[0] else None
+
+    best = found(limits)
+    if best is not None and rank(best)[1] > sum(theirs.values()):
+        best = found({name: theirs.get(name, 0) for name in sizes}) or best
+    if best is None:
+        return None
+    best = without_limits(best, options, sizes)
+    loaded = replace(best.extracted.loaded, limit_bytes=limits)
+    return beside_vela(replace(best, extracted=replace(best.extracted, loaded=loaded)), models)
+
+
+def _velas_bytes(
+    models: ModelCache, options: CompileOptions, free: Collection[str], extract: Callable[[Loaded], Extracted]
+) -> Mapping[str, int]:
+    """Bytes by pool of Vela's arena, or of a plan; nothing where that takes none of the pools `free`, which have no
+    size of their own.
+    """
+    for compiler in ("vela", "tvm"):
+        try:
+            loaded = models.loaded(replace(options, npu_compiler=compiler))
+        except RefusalError:
+            continue
+        if any(loaded.vela_arena_bytes.get(name) for name in free):
+            return loaded.vela_arena_bytes
+        try:
+            plan = planners.plan(extract(loaded).problem, node_budget=_NODES)
+        except PlanningError:
+            continue
+        return {usage.pool: usage.used_bytes for usage in plan.usage}
+    return {}
+
+
+def _stream_cycles(models: ModelCache, options: CompileOptions) -> Sequence[int]:
+    """Vela's, where they can be compared; nothing where it refuses the model."""
+    try:
+        return models.loaded(replace(options, npu_compiler="vela")).comparable_cycles
+    except RefusalError:
+        return ()
+
+
+def _compacted(planned: Planned, theirs: Sequence[int], slack: float, rank: Ranking) -> Planned:
+    """The same program in the fewest bytes, where that takes at most `slack` times its cycles by each timing model, and
+    does not rise above `theirs`.
+    """
+    problem, plan = planned.extracted.problem, planned.plan
+    try:
+        smaller = Planned(planned.extracted, planners.plan(problem, "auto", seed=plan.seed, node_budget=_NODES))
+    except PlanningError:
+        return planned
+    own, cycles = (cycles_by_model(ProgramCandidate(one, rank(one)), rank) for one in (planned, smaller))
+    most = [max(one, min(slack * one, other)) for one, other in zip(own, theirs or own, strict=True)]
+    used = rank(smaller)[1]
+    if used >= rank(planned)[1] or any(map(gt, cycles, most)):
+        return planned
+    loaded = planned.extracted.loaded
+    notes = (*loaded.notes, f"planned again for fewer bytes: {used:,} bytes, {cycles[0]:,} cycles")
+    return replace(smaller, extracted=replace(smaller.extracted, loaded=replace(loaded, notes=notes)))
