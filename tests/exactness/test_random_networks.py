@@ -73,6 +73,7 @@ def test_right_or_announced_or_refused(seed: int, how: str) -> None:
         (9510030, "u85", Verdict.EXACT),
         (9510036, "stripes", Verdict.EXACT),
         (20001002, "default", Verdict.EXACT),
+        (20010018, "default", Verdict.EXACT),
     ],
 )
 def test_what_was_a_fault_once(seed: int, how: str, verdict: Verdict) -> None:

@@ -124,7 +124,7 @@ class Work:
         return -(-max(self.ifm.depth, 1) // self.slice_channels) if self.sums_channels else 1
 
 
-_MAX_PIECES = 1024  # of 8 x 8 elements, of one kernel
+_MOST_ELEMENTS = 1 << 16  # of one kernel: what Vela lets a pool have
 _ENGINES = {
     Op.CONV: Engine.CONV,
     Op.DEPTHWISE: Engine.DEPTHWISE,
@@ -154,7 +154,7 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
         limit = accelerator.sub_kernel
         rows = _pieces((kernel.height - 1) // kernel.dilation_y + 1, limit // kernel.dilation_y)
         columns = _pieces((kernel.width - 1) // kernel.dilation_x + 1, limit // kernel.dilation_x)
-        if len(rows) * len(columns) > _MAX_PIECES:
+        if len(rows) * len(columns) > _MOST_ELEMENTS // limit:  # 1 x 65,536 in parts of 1 x 8 are the most
             raise AccessError(
                 f"{operation.op.name} at stream offset {operation.offset_bytes:#x} has a kernel of {kernel.height} x "
                 f"{kernel.width} elements: more than any NPU takes; the stream is damaged"
