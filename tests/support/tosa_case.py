@@ -37,7 +37,7 @@ class TosaTrial:
     kinds: frozenset[str]  # all types that the operator itself has, constants included
     outcome: str
     why: str = ""
-    operation_features: frozenset[str] = frozenset()  # of Ethos-U85's language that its stream uses
+    features: frozenset[str] = frozenset()  # of Ethos-U85's language that its stream uses
 
 
 def try_case(folder: Path, accelerator: str, largest: int = 0) -> TosaTrial:
