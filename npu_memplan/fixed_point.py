@@ -22,21 +22,21 @@ INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "int32": (INT32_MIN, INT32_MAX)}
 
 
-def f32(value: float) -> Any:
+def to_float32(value: float) -> Any:
     """`value` rounded to float32, to compute on in float32."""
     return np.float32(value)
 
 
 def multiply_scales(first: float, second: float, *, single: bool) -> float:
     """A product of scales, in float32 where `single`, else in double precision."""
-    return float(f32(first) * f32(second)) if single else first * second
+    return float(to_float32(first) * to_float32(second)) if single else first * second
 
 
 def divide_scales(dividend: float, divisor: float, *, single: bool) -> float:
     """A ratio of scales: `single` as LiteRT's kernels of activations and DIV have it, in float32, which moves ties;
     else in double precision, as tflite-micro's have it.
     """
-    return float(f32(dividend) / f32(divisor)) if single else dividend / divisor
+    return float(to_float32(dividend) / to_float32(divisor)) if single else dividend / divisor
 
 
 def round_half_away(value: float) -> int:
@@ -70,7 +70,7 @@ def activation_range(activation: int, scale: float, zero_point: int, dtype: str)
     low, high = LIMITS[dtype]
 
     def quantise(value: float) -> int:
-        return zero_point + round_half_away(float(f32(value) / f32(scale)))
+        return zero_point + round_half_away(float(to_float32(value) / to_float32(scale)))
 
     if activation == 1:
         return max(low, quantise(0.0)), high
@@ -112,7 +112,7 @@ def rounding_shift(value: Any, exponent: int) -> IntArray:
 def multiply_by_quantised(value: Any, multiplier: int, shift: int) -> IntArray:
     """`value * multiplier * 2^(shift - 31)` with TFLite's double rounding."""
     shifted = np.asarray(value, np.int64) << max(shift, 0)
-    return rounding_shift(high_mul(wrap32(shifted), multiplier), max(-shift, 0))
+    return rounding_shift(high_mul(wrap_int32(shifted), multiplier), max(-shift, 0))
 
 
 def joined_uint8(part: tuple[float, int], whole: tuple[float, int]) -> list[int]:
@@ -120,17 +120,17 @@ def joined_uint8(part: tuple[float, int], whole: tuple[float, int]) -> list[int]
 
     LiteRT computes in float32, rounds the product before the sum, and the sum half away from zero.
     """
-    scale = f32(part[0]) * (f32(1) / f32(whole[0]))
-    values = np.arange(256).astype(np.float32) * scale + f32(-part[1]) * scale
+    scale = to_float32(part[0]) * (to_float32(1) / to_float32(whole[0]))
+    values = np.arange(256).astype(np.float32) * scale + to_float32(-part[1]) * scale
     return [min(max(round_half_away(value) + whole[1], 0), 255) for value in values.tolist()]
 
 
-def wrap32(value: Any) -> IntArray:
+def wrap_int32(value: Any) -> IntArray:
     """The low 32 bits as a signed number."""
     return np.asarray(value, np.int64).astype(np.int32).astype(np.int64)
 
 
-def saturate32(value: Any) -> IntArray:
+def saturate_int32(value: Any) -> IntArray:
     """Limited to the range of int32."""
     return np.clip(np.asarray(value, np.int64), INT32_MIN, INT32_MAX)
 
@@ -159,7 +159,7 @@ def exp_on_negative(raw: Any, integer_bits: int) -> IntArray:
     a = np.asarray(raw, np.int64)
     quarter = 1 << (31 - integer_bits - 2)
     within = (a & (quarter - 1)) - quarter
-    result = _exp_quarter(saturate32(within << integer_bits))
+    result = _exp_quarter(saturate_int32(within << integer_bits))
     remainder = within - a
     for bit, multiplier in exp_steps(integer_bits):
         result = np.where(remainder & (1 << bit), high_mul(result, multiplier), result)
@@ -182,10 +182,10 @@ def reciprocal_one_plus(a: IntArray, subtract_one: bool) -> IntArray:
     x = 1515870810 + high_mul(half_denominator, -1010580540)  # 48/17, -32/17 with 29 fraction bits
     for _ in range(3):
         product = high_mul(half_denominator, x)
-        x = x + saturate32(high_mul(x, (1 << 29) - product) << 2)
+        x = x + saturate_int32(high_mul(x, (1 << 29) - product) << 2)
     if subtract_one:
-        return saturate32((x - (1 << 29)) << 2)
-    return saturate32(x << 1)
+        return saturate_int32((x - (1 << 29)) << 2)
+    return saturate_int32(x << 1)
 
 
 def logistic(raw: Any, integer_bits: int) -> IntArray:
@@ -211,9 +211,9 @@ SOFTMAX_UNIT = 10.0 / 65535.0  # differences in [-65535, 0] stand for exponents 
 
 def softmax_tables() -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
     """exp(x) for x from -10 to 0, and 1 / (1 + x) for x from 0 to 1, with 15 fraction bits."""
-    unit = 2.0 / f32(_RANGE)
-    exponential = interpolation_table(math.exp, 10.0 / f32(_RANGE), 32767, unit)
-    return exponential, interpolation_table(lambda x: 1.0 / (1.0 + x), 1.0 / f32(_RANGE), -32768, unit)
+    unit = 2.0 / to_float32(_RANGE)
+    exponential = interpolation_table(math.exp, 10.0 / to_float32(_RANGE), 32767, unit)
+    return exponential, interpolation_table(lambda x: 1.0 / (1.0 + x), 1.0 / to_float32(_RANGE), -32768, unit)
 
 
 def interpolation_table(
@@ -222,7 +222,7 @@ def interpolation_table(
     """513 samples of `curve`, each lowered by half the interpolation error of its step (LiteRT's `LUTPopulate`)."""
     f = np.float32
 
-    def sample(x: Any) -> Any:
+    def sample_function(x: Any) -> Any:
         return f(curve(float(x)))
 
     first, last = scale * f(-32768 - zero_point), scale * f(32767 - zero_point)
@@ -232,13 +232,13 @@ def interpolation_table(
     values = []
     for i in range(_STEPS):
         here, middle, following = (
-            sample(x) for x in (first + f(i) * step, first + f(i) * step + half_step, first + f(i + 1) * step)
+            sample_function(x) for x in (first + f(i) * step, first + f(i) * step + half_step, first + f(i + 1) * step)
         )
         rounded = _round(here * inverse)
         between = _round((following * inverse + rounded) / f(2))
         bias = _round((between - _round(middle * inverse)) / f(2))
         values.append(min(max(rounded - bias, -32768.0), 32767.0))
-    values.append(min(max(_round(sample(last) * inverse), -32768.0), 32767.0))
+    values.append(min(max(_round(sample_function(last) * inverse), -32768.0), 32767.0))
     return np.array(values, np.float64).astype(np.int16)
 
 

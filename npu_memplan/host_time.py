@@ -72,19 +72,19 @@ class _Axis:
         return [sum(0 <= place < self.size for place in row) for row in places]
 
 
-def _vectors(length: int) -> int:
+def _vector_count(length: int) -> int:
     """Of eight elements; a rest takes the time of two."""
     return length // 8 + (2 if length % 8 else 0)
 
 
-def _convolution(numbers: Sequence[int], costs: KernelCosts) -> float:
+def _convolution_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     images, groups, depth, out_c = numbers[:4]
     down, across = _Axis(*numbers[4:10]), _Axis(*numbers[10:16])
     rows, columns, of_group = sum(down.places_inside()), across.places_inside(), out_c // groups
     if groups == 1 and across.dilation == 1:
-        pieces, vectors = len(columns), sum(_vectors(n * depth) for n in columns)
+        pieces, vectors = len(columns), sum(_vector_count(n * depth) for n in columns)
     else:
-        pieces, vectors = sum(columns), sum(columns) * _vectors(depth)
+        pieces, vectors = sum(columns), sum(columns) * _vector_count(depth)
     blocks, rest = groups * (of_group // 4), groups * (of_group % 4)
     windows = images * down.windows * across.windows
     in_blocks = blocks * images * rows * (pieces * costs.row + vectors * costs.vector)
@@ -92,7 +92,7 @@ def _convolution(numbers: Sequence[int], costs: KernelCosts) -> float:
     return windows * (costs.window + blocks * costs.block + rest * costs.output) + in_blocks + products * costs.product
 
 
-def _depthwise(numbers: Sequence[int], costs: KernelCosts) -> float:
+def _depthwise_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     images, times, _, out_c = numbers[:4]
     down, across = _Axis(*numbers[4:10]), _Axis(*numbers[10:16])
     blocks = out_c // 4 if times == 1 or times % 4 == 0 else 0
@@ -111,24 +111,24 @@ def _depthwise(numbers: Sequence[int], costs: KernelCosts) -> float:
     )
 
 
-def _dense(numbers: Sequence[int], costs: KernelCosts) -> float:
+def _dense_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     rows, columns, depth = numbers[:3]
-    block = costs.block + costs.row + _vectors(depth) * costs.vector
+    block = costs.block + costs.row + _vector_count(depth) * costs.vector
     return rows * (costs.window + (columns // 4) * block + (columns % 4) * (costs.output + depth * costs.product))
 
 
-def _bilinear(numbers: Sequence[int], costs: KernelCosts) -> float:
+def _bilinear_cycles(numbers: Sequence[int], costs: KernelCosts) -> float:
     images, _, _, out_h, out_w, depth = numbers
     return images * out_h * out_w * (costs.place + -(-depth // 4) * costs.mixed)
 
 
 _COUNTS: dict[str, Callable[[Sequence[int], KernelCosts], float]] = {
-    "convolution": _convolution,
-    "depthwise": _depthwise,
-    "dense": _dense,
+    "convolution": _convolution_cycles,
+    "depthwise": _depthwise_cycles,
+    "dense": _dense_cycles,
     "quantise": lambda numbers, costs: numbers[0] * costs.quantised,
     "dequantise": lambda numbers, costs: numbers[0] * costs.dequantised,
-    "bilinear": _bilinear,
+    "bilinear": _bilinear_cycles,
     "arg_extremum": lambda numbers, costs: numbers[0] * (costs.searched_row + -(-numbers[1] // 16) * costs.searched),
 }
 
@@ -192,7 +192,7 @@ _NOTHING = HostWork()
 def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
     """One call of a host PrimFunc."""
     counter = _Counter(costs or host_costs())
-    work = counter.statement(function.body) + HostWork(counter.costs.call)
+    work = counter.statement_work(function.body) + HostWork(counter.costs.call)
     kernel = (function.attrs or {}).get(KERNEL)
     if kernel is None:
         return work
@@ -205,18 +205,18 @@ class _Counter:
         self.costs = costs
         self.registers: set[Any] = set()
 
-    def statement(self, stmt: Any) -> HostWork:
+    def statement_work(self, stmt: Any) -> HostWork:
         """All that `stmt` does."""
         if isinstance(stmt, tirx.SeqStmt):
-            return sum(map(self.statement, stmt.seq), _NOTHING)
+            return sum(map(self.statement_work, stmt.seq), _NOTHING)
         if isinstance(stmt, tirx.For):
             rounds = static_extent(stmt.extent)
-            body = self.statement(stmt.body) + HostWork(self.costs.loop)
+            body = self.statement_work(stmt.body) + HostWork(self.costs.loop)
             return body * (1 if rounds is None else max(0, rounds))
         if isinstance(stmt, tirx.While):
-            return self.value(stmt.condition) + self.statement(stmt.body) + HostWork(self.costs.loop)
+            return self.value(stmt.condition) + self.statement_work(stmt.body) + HostWork(self.costs.loop)
         if isinstance(stmt, tirx.IfThenElse):
-            sides = [self.statement(side) for side in (stmt.then_case, stmt.else_case) if side is not None]
+            sides = [self.statement_work(side) for side in (stmt.then_case, stmt.else_case) if side is not None]
             return self.value(stmt.condition) + max(sides, key=lambda side: side.cycles)
         if isinstance(stmt, tirx.AllocBuffer):
             sizes = [static_extent(extent) for extent in stmt.buffer.shape]
@@ -224,13 +224,13 @@ class _Counter:
                 self.registers.add(stmt.buffer)
             return _NOTHING
         if isinstance(stmt, tirx.BufferStore):
-            return self.value(stmt.value) + self.index(stmt.indices) + self.access(stmt.buffer, self.costs.store)
+            return self.value(stmt.value) + self.index(stmt.indices) + self.access_work(stmt.buffer, self.costs.store)
         if isinstance(stmt, tirx.Evaluate | tirx.Bind):
             return self.value(stmt.value)
         inner = getattr(stmt, "body", None)
-        return _NOTHING if inner is None else self.statement(inner)
+        return _NOTHING if inner is None else self.statement_work(inner)
 
-    def access(self, buffer: Any, cycles: float) -> HostWork:
+    def access_work(self, buffer: Any, cycles: float) -> HostWork:
         """One load or store of an element."""
         if buffer in self.registers:
             return _NOTHING
@@ -238,13 +238,13 @@ class _Counter:
 
     def index(self, indices: Any) -> HostWork:
         """The divisions in indices; the rest is carried along."""
-        return sum((self.value(i) for i in indices if _divides(i)), _NOTHING)
+        return sum((self.value(i) for i in indices if _is_division(i)), _NOTHING)
 
     def value(self, expr: Any) -> HostWork:
         """What computing `expr` takes."""
         kind = type(expr).__name__
         if isinstance(expr, ir.TensorLoad):
-            return self.index(expr.indices) + self.access(expr.source, self.costs.load)
+            return self.index(expr.indices) + self.access_work(expr.source, self.costs.load)
         if kind in ("IntImm", "FloatImm", "StringImm", "Var"):
             return _NOTHING
         parts = sum(map(self.value, _parts(expr)), _NOTHING)
@@ -281,9 +281,9 @@ def _parts(expr: Any) -> tuple[Any, ...]:
     return (*found, *expr.args) if isinstance(expr, ir.Call) and not takes_address else found
 
 
-def _divides(expr: Any) -> bool:
+def _is_division(expr: Any) -> bool:
     own = type(expr).__name__ in _DIVISIONS or isinstance(expr, ir.TensorLoad)
-    return own or any(_divides(part) for part in _parts(expr))
+    return own or any(_is_division(part) for part in _parts(expr))
 
 
 def _power_of_two(expr: Any) -> bool:

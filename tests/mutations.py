@@ -91,7 +91,7 @@ FAULTS = (
     Fault(
         "host operators: a mean at the upper border counts what is outside",
         "npu_memplan/frontend/host_ops/reduction.py",
-        " - largest(const(0), const(0) - origin)",
+        " - maximum_of(int_constant(0), int_constant(0) - origin)",
         "",
         "tests/host_ops/test_elements.py",
     ),

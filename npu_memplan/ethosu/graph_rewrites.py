@@ -249,7 +249,7 @@ def sum_by_rows(graph: LayerGraph) -> LayerGraph:
     layers: list[Layer] = []
     tensors = dict(graph.tensors)
     for layer in graph.layers:
-        found = _average(layer, graph) if isinstance(layer, PoolLayer) else None
+        found = _average_by_rows(layer, graph) if isinstance(layer, PoolLayer) else None
         found = _product(layer, graph) if isinstance(layer, FullyConnected) else found
         if found is None:
             layers.append(layer)
@@ -267,11 +267,11 @@ def sum_by_rows(graph: LayerGraph) -> LayerGraph:
     return replace(graph, layers=kept, tensors=tensors)
 
 
-def _average(layer: PoolLayer, graph: LayerGraph) -> tuple[RowSums, Total] | None:
+def _average_by_rows(layer: PoolLayer, graph: LayerGraph) -> tuple[RowSums, Total] | None:
     """Of all rows and columns of 8 bits."""
     source, result = graph.tensors[layer.inputs[0]], graph.tensors[layer.output]
     height, width, depth = source.hwc
-    whole = layer.kernel == (height, width) and not layer.padding.any and not layer.across
+    whole = layer.kernel == (height, width) and not layer.padding.is_padded and not layer.across
     if not whole or height <= _ROWS or source.element_bytes != 1:
         return None
     if layer.kind is PoolKind.AVERAGE:
@@ -359,7 +359,7 @@ class _Axis:
         return self.front < extent and after < extent
 
 
-def im2col(graph: LayerGraph, accelerator: Architecture, memory_map: MemoryMap) -> LayerGraph:
+def gather_windows(graph: LayerGraph, accelerator: Architecture, memory_map: MemoryMap) -> LayerGraph:
     layers: list[Layer] = []
     tensors = dict(graph.tensors)
     for layer in graph.layers:
@@ -387,14 +387,14 @@ def split_forms(conv: Conv, tensors: dict[str, LayerTensor]) -> Iterator[Form]:
     source, result = tensors[conv.inputs[0]], tensors[conv.output]
     padding, kernel = conv.padding, conv.weights.shape[1:3]
     sides = (padding.top, padding.left)
-    axes = [tuple(_axes(source.hwc[i], result.hwc[i], kernel[i], conv.stride[i], sides[i])) for i in range(2)]
+    axes = [tuple(_axis_forms(source.hwc[i], result.hwc[i], kernel[i], conv.stride[i], sides[i])) for i in range(2)]
     for y, x in product(*axes):
         fits = y.fits(result.hwc[0]) and x.fits(result.hwc[1])
         if fits and 1 < y.group * x.group <= _MOST // source.hwc[2]:
             yield _gather_form(conv, tensors, y, x)
 
 
-def _axes(size: int, made: int, kernel: int, stride: int, before: int) -> Iterator[_Axis]:
+def _axis_forms(size: int, made: int, kernel: int, stride: int, before: int) -> Iterator[_Axis]:
     """Ways to gather one axis: not, two or as many as the stride, the whole kernel."""
     yield _Axis(1, 1, 0, size, kernel, stride, 1, before)
     if stride > 1:

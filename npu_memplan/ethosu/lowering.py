@@ -17,7 +17,15 @@ import numpy as np
 from ..fixed_point import ScaleError
 from ..problem.operator_order import GraphOperator, GraphStorage, InPlace, OperatorGraph
 from .arch import Architecture
-from .graph_rewrites import fold_gathers, fold_pads, fold_tables, fold_transposes, fold_types, im2col, sum_by_rows
+from .graph_rewrites import (
+    fold_gathers,
+    fold_pads,
+    fold_tables,
+    fold_transposes,
+    fold_types,
+    gather_windows,
+    sum_by_rows,
+)
 from .layers.matrix import Conv
 from .lower.emit import Builder, EmitContext, LayerRefusedError
 from .lower.layer import LayerGraph, assign
@@ -71,10 +79,10 @@ class _Operators:
         self.program, self.bounds = program, bounds
         counted = [b for b in program.buffers if b.role in _COUNTED]
         self._sizes = {b.name: round_up(b.size_bytes, _ALIGNMENT) for b in counted}
-        self._touched = [self._touches(*bound) for bound in bounds]
-        self._after = self._dependencies(graph)
+        self._touched = [self._buffer_ranges(*bound) for bound in bounds]
+        self._after = self._layer_dependencies(graph)
 
-    def _touches(self, start: int, stop: int) -> dict[str, tuple[int, int]]:
+    def _buffer_ranges(self, start: int, stop: int) -> dict[str, tuple[int, int]]:
         """The first and the last operation of a layer that touches each buffer."""
         found: dict[str, tuple[int, int]] = {}
         for index in range(start, stop):
@@ -82,7 +90,7 @@ class _Operators:
                 found[name] = found.get(name, (index, index))[0], index
         return found
 
-    def _dependencies(self, graph: LayerGraph) -> list[tuple[int, ...]]:
+    def _layer_dependencies(self, graph: LayerGraph) -> list[tuple[int, ...]]:
         """Layers that each comes after: the producers of its inputs, and who touched a state before."""
         made = {layer.output: index for index, layer in enumerate(graph.layers)}
         states = {b.name for b in self.program.buffers if b.role is BufferRole.STATE}
@@ -293,4 +301,4 @@ def _for_cycles(graph: LayerGraph, accelerator: Architecture, memory_map: Memory
         replace(layer, in_parts=True) if isinstance(layer, Conv) and layer.upscale is Upscale.TRANSPOSE else layer
         for layer in graph.layers
     )
-    return im2col(replace(graph, layers=layers), accelerator, memory_map)
+    return gather_windows(replace(graph, layers=layers), accelerator, memory_map)

@@ -56,7 +56,7 @@ from ..problem import (
     PoolUsage,
     Problem,
 )
-from ..vela.lift import LiftError, arguments, lift
+from ..vela.lift import LiftError, arguments, lift_program
 from .board import memories_for
 
 SCRATCH, FAST = 1, 2  # regions
@@ -137,7 +137,7 @@ def lift_call(one: EthosUCall, board: str = "") -> LiftedCall:
     """`LiftError` where the stream, or what the delegate takes and gives, is not of separate buffers."""
     network = with_fast_scratch(one)
     call = network.npu_calls[0]
-    program = lift(network, call)
+    program = lift_program(network, call)
     named = {argument.tensor: argument.name for argument in arguments(network, call)}
     count = len(one.blocks.inputs) + len(one.blocks.outputs)
     if len(named) != count:
@@ -339,7 +339,7 @@ def memory_of(program: ExecutorchProgram, method: Method) -> MethodMemory:
     for position, one in calls.items():
         try:
             network = with_fast_scratch(one)
-            lifted[position] = lift(network, network.npu_calls[0])
+            lifted[position] = lift_program(network, network.npu_calls[0])
         except NpuMemplanError as error:
             notes.append(f"the contents of the scratch at instruction {position} are not shown: {error}")
     starts, points = points_of(method, lifted)
@@ -465,10 +465,10 @@ def _overlaps(things: Sequence[_Thing]) -> Iterator[AllowedOverlap]:
     """Pairs that share bytes while both are held."""
     for number, a in enumerate(things):
         for b in things[number + 1 :]:
-            if a.pool == b.pool and _meet(a.span[:2], b.span[:2]) and _meet(a.span[2:], b.span[2:]):
+            if a.pool == b.pool and _lives_meet(a.span[:2], b.span[:2]) and _lives_meet(a.span[2:], b.span[2:]):
                 distance = b.offset_bytes - a.offset_bytes
                 yield AllowedOverlap(a.buffer.name, b.buffer.name, distance, distance, "placed so in the file")
 
 
-def _meet(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+def _lives_meet(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return a[0] < b[1] and b[0] < a[1]

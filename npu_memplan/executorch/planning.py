@@ -246,11 +246,11 @@ class _Extracted:
     ) -> None:
         self.banks, self.alignment, self.specs, self.graph, self.padding = banks, alignment, specs, graph, padding
         self.number = {id(spec): index for index, spec in enumerate(specs)}
-        self.roots = [self._root(spec) for spec in specs]
+        self.roots = [self._root_spec(spec) for spec in specs]
         self.reserved = {m: size for m, size in enumerate(reserved_bytes(graph)) if m and size}
         self.placed = [i for i, (root, _) in enumerate(self.roots) if root == i and specs[i].allocated_memory]
 
-    def _root(self, spec: Spec) -> tuple[int, int]:
+    def _root_spec(self, spec: Spec) -> tuple[int, int]:
         """The spec whose bytes `spec` lies in, followed to the end, and where in them."""
         offset, seen = 0, {id(spec)}
         while (found := storage_of(spec)) is not None:

@@ -193,7 +193,7 @@ def replan_tensors(method: Method) -> ReplannedTensors | None:
     for memory, size in method.planned_bytes.items():
         blocks = [block for block in tensor_blocks(method) if block.memory == memory]
         inside = [tensor for tensor in tensors if tensor.memory == memory]
-        alignment = _alignment({tensor.offset_bytes for tensor in inside})
+        alignment = _file_alignment({tensor.offset_bytes for tensor in inside})
         buffers = [
             Buffer(str(number), block.size_bytes, (Lifetime(block.first, block.last),), alignment)
             for number, block in enumerate(blocks)
@@ -212,7 +212,7 @@ def replan_tensors(method: Method) -> ReplannedTensors | None:
     return ReplannedTensors(places, sizes) if sizes != dict(method.planned_bytes) else None
 
 
-def _alignment(offsets: Collection[int]) -> int:
+def _file_alignment(offsets: Collection[int]) -> int:
     """What the file's own plan keeps to, as far as its offsets show: at most 64 bytes."""
     return next(step for step in (64, 32, ALIGNMENT) if step == ALIGNMENT or not any(o % step for o in offsets))
 
@@ -377,7 +377,7 @@ class _Arena:
         buffers = [self._tensor(number, number in merged) for number in range(len(self.blocks))]
         overlaps: list[AllowedOverlap] = []
         for call in self.calls:
-            buffers += self._contents(call)
+            buffers += self._call_buffers(call)
             overlaps += self._overlaps(call) if call.moves else _placed_so(call, self.fixed)
         ids = sorted({ARENA, *(block.memory for block in self.blocks)})
         pools = tuple(Pool(_pool(memory), alignment=ALIGNMENT) for memory in ids)
@@ -393,7 +393,7 @@ class _Arena:
         fixed = (pool, self.fixed[number]) if number in self.fixed else None
         return Buffer(f"t{number}", block.size_bytes, (life,), ALIGNMENT, (pool,), fixed=fixed)
 
-    def _contents(self, call: _Call) -> Iterator[Buffer]:
+    def _call_buffers(self, call: _Call) -> Iterator[Buffer]:
         pool, life = _pool(ARENA), Lifetime(call.start, call.stop + 1)
         if call.lifted is None:
             yield Buffer(_name(call, ""), call.one.blocks.scratch_bytes, (life,), 1, (pool,), fixed=(pool, 0))

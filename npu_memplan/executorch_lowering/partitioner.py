@@ -79,7 +79,7 @@ def ethos_u_partitioner(
         size = options.planned_pools()[0].size_bytes if size is None else size
         spec = EthosUCompileSpec(options.accelerator, vela.system_config, vela.memory_mode)
     goal = ScratchGoal(objective, effort, size, board)
-    _install()
+    _install_backend()
     partitioner = EthosUPartitioner(spec)
     own = CompileSpec(
         _KEY, json.dumps({"goal": asdict(goal), "sections": sections, "npu_compiler": npu_compiler}).encode()
@@ -164,7 +164,7 @@ def _rank(
     return rank
 
 
-def _install() -> None:
+def _install_backend() -> None:
     """Let Arm's backend hand on what it makes for our compile spec; others it makes as ever."""
     from executorch.backends.arm.ethosu import EthosUBackend
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..ethosu.program.primfunc import from_primfunc
-from ..ethosu.program.program import feeds
+from ..ethosu.program.program import input_feeds
 from ..problem import AccessHistory, BranchPoints, Buffer, BufferAccess, ByteRun, Fed, RowsRead, RowStream
 from ..problem.spans import Spans, runs_of
 from ..vocabulary import PARAM_ROLES, STREAMED, STREAMED_ROWS, is_npu
@@ -110,6 +110,6 @@ def streams_of(program: Program, planned: Mapping[Storage, Buffer]) -> Iterator[
         ordered: list[Step] = list(steps(call.nodes))
         operations = from_primfunc(call.primfunc).operations
         buffer = planned[argument.tensor]
-        fed = (Fed(ordered[feed.operation].point, feed.rows) for feed in feeds(operations, kept))
+        fed = (Fed(ordered[feed.operation].point, feed.rows) for feed in input_feeds(operations, kept))
         read = (RowsRead(s.point, *o.input_rows) for s, o in zip(ordered, operations, strict=True) if o.input_rows[1])
         yield RowStream(buffer.name, buffer.size_bytes // kept, rows, tuple(fed), tuple(read))

@@ -111,7 +111,9 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
     nodes, node_of = imported.nodes, imported.node_of
     reasons: dict[int, str] = {}
     strays = []
-    for part in sorted(remaining or (), key=lambda p: p.carries):  # the part that does the work has the best reason
+    for part in sorted(
+        remaining or (), key=lambda p: p.only_carries
+    ):  # the part that does the work has the best reason
         if part.kind in RESHAPING:
             continue
         conversion = part.kind in ("quantize", "dequantize")

@@ -36,7 +36,7 @@ def _constant(inputs: Any, position: int) -> Any:
     return found.value.numpy() if isinstance(found, ir.GenericConst) else None
 
 
-def _clip(inputs: Any, attributes: Mapping[str, Any]) -> Any:
+def _convert_clip(inputs: Any, attributes: Mapping[str, Any]) -> Any:
     low, high = _constant(inputs, 1), _constant(inputs, 2)
     if len(inputs) == 1 and {"min", "max"} <= set(attributes):  # before opset 11
         low, high = np.array(attributes["min"]), np.array(attributes["max"])
@@ -45,7 +45,7 @@ def _clip(inputs: Any, attributes: Mapping[str, Any]) -> Any:
     return relax.op.clip(inputs[0], float(low.reshape(-1)[0]), float(high.reshape(-1)[0]))
 
 
-def _pad(inputs: Any, attributes: Mapping[str, Any]) -> Any:
+def _convert_pad(inputs: Any, attributes: Mapping[str, Any]) -> Any:
     """Padding of all dimensions by a constant."""
     pads = np.array(attributes["pads"]) if "pads" in attributes else _constant(inputs, 1)
     mode = bytes(attributes.get("mode", b"constant")).decode()
@@ -81,8 +81,8 @@ def _quantise_linear(inputs: Any, attributes: Mapping[str, Any]) -> Any:
 
 
 REPAIRS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
-    "Clip": _clip,
-    "Pad": _pad,
+    "Clip": _convert_clip,
+    "Pad": _convert_pad,
     "HardSwish": _hard_swish,
     "QuantizeLinear": _quantise_linear,
 }
@@ -106,10 +106,10 @@ def import_nodes(proto: Any) -> NodeImport:
     inputs = tuple(v.name for v in proto.graph.input if v.name not in stored)
     outputs = tuple(v.name for v in proto.graph.output)
     module = with_arithmetic(module, Arithmetic.REAL)
-    return NodeImport(module, _nodes(proto.graph, stored), bound_only(module, node_of), inputs, outputs)
+    return NodeImport(module, _read_nodes(proto.graph, stored), bound_only(module, node_of), inputs, outputs)
 
 
-def _nodes(graph: Any, stored: set[str]) -> tuple[SourceNode, ...]:
+def _read_nodes(graph: Any, stored: set[str]) -> tuple[SourceNode, ...]:
     made_by = {name: i for i, node in enumerate(graph.node) for name in node.output}
     found: list[SourceNode] = []
     for node in graph.node:

@@ -57,7 +57,7 @@ def import_program(program: Any) -> NodeImport:
     from ..ethosu.relax.partition import with_arithmetic
     from .graph import NodeImport, bound_only, named_after
 
-    program = program.run_decompositions(_decompositions())
+    program = program.run_decompositions(_kept_decompositions())
     importer = ExportedProgramImporter()
     module = importer.from_exported_program(
         program,
@@ -76,10 +76,10 @@ def import_program(program: Any) -> NodeImport:
     module = with_arithmetic(relax.transform.DeadCodeElimination()(module), Arithmetic.REAL)
     signature = program.graph_signature
     inputs, outputs = (tuple(map(str, names)) for names in (signature.user_inputs, signature.user_outputs))
-    return NodeImport(module, _nodes(calls), bound_only(module, node_of), inputs, outputs)
+    return NodeImport(module, _read_nodes(calls), bound_only(module, node_of), inputs, outputs)
 
 
-def _decompositions() -> Any:
+def _kept_decompositions() -> Any:
     """PyTorch's own, but for what the NPU does as one operator."""
     torch = importlib.import_module("torch")
     table = torch.export.default_decompositions()
@@ -88,7 +88,7 @@ def _decompositions() -> Any:
     return table
 
 
-def _nodes(calls: Sequence[Any]) -> tuple[SourceNode, ...]:
+def _read_nodes(calls: Sequence[Any]) -> tuple[SourceNode, ...]:
     from .graph import SourceNode
 
     positions = {node: i for i, node in enumerate(calls)}
@@ -140,7 +140,7 @@ class _Converters:
 
         axis, (*limits, dtype) = (node.args[3], node.args[4:7]) if by_channel else (-1, node.args[3:6])
         name = str(dtype).removeprefix("torch.")
-        scale, zero = (relax.const(v) for v in self._scaling(node, node.args[1], node.args[2], name))
+        scale, zero = (relax.const(v) for v in self._read_scaling(node, node.args[1], node.args[2], name))
         result = importer.block_builder.emit(
             relax.op.quantize(importer.env[node.args[0]], scale, zero, axis=axis, out_dtype=name)
         )
@@ -155,10 +155,10 @@ class _Converters:
         from tvm import relax
 
         value, axis = importer.env[node.args[0]], node.args[3] if by_channel else -1
-        constants = (relax.const(v) for v in self._scaling(node, node.args[1], node.args[2], str(value.ty.dtype)))
+        constants = (relax.const(v) for v in self._read_scaling(node, node.args[1], node.args[2], str(value.ty.dtype)))
         return importer.block_builder.emit(relax.op.dequantize(value, *constants, axis=axis, out_dtype="float32"))
 
-    def _scaling(self, node: Any, scale: Any, zero: Any, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _read_scaling(self, node: Any, scale: Any, zero: Any, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
         """float32 scale and a zero point of the stored type, from numbers or from the program's buffers."""
         scales, zeros = self._number(node, scale), self._number(node, zero)
         limits = np.iinfo(dtype)

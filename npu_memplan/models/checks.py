@@ -140,7 +140,7 @@ def index_ranges(network: Network, indexing: Indexing | None = None) -> dict[int
     ranges: dict[int, Range] = {}
     indexing = _INDEXING if indexing is None else indexing
     for operator in reversed(network.cpu_operators):
-        for index, limits in _demands(network, operator, ranges, indexing):
+        for index, limits in _input_demands(network, operator, ranges, indexing):
             if index >= 0 and network.tensors[index].data is None:
                 low, end = ranges.get(index, limits)
                 both = max(low, limits[0]), min(end, limits[1])
@@ -148,7 +148,7 @@ def index_ranges(network: Network, indexing: Indexing | None = None) -> dict[int
     return {index: ranges[index] for index in network.inputs if index in ranges}
 
 
-def _demands(
+def _input_demands(
     network: Network, operator: CpuOperator, made: Mapping[int, Range], indexing: Indexing
 ) -> list[tuple[int, Range]]:
     """What `operator` demands of its inputs: because it indexes with them, or because its results have ranges."""
@@ -184,12 +184,12 @@ def _before_arithmetic(network: Network, operator: CpuOperator, limits: Range) -
         low, high = float(values.min()), float(values.max())
         if not -_LARGEST < low <= high < _LARGEST:
             return []
-        found = _before(operator.name, int(low), int(high), limits)
+        found = _range_before(operator.name, int(low), int(high), limits)
         return [(variable, found)] if found[0] < found[1] else []
     return []
 
 
-def _before(name: str, low: int, high: int, limits: Range) -> Range:
+def _range_before(name: str, low: int, high: int, limits: Range) -> Range:
     """What a number must be for it +, - or * any constant from `low` to `high` to be in `limits`."""
     if name == "MUL":
         return (-(-limits[0] // low), (limits[1] - 1) // high + 1) if low > 0 else (0, 0)

@@ -33,33 +33,35 @@ def with_stored_ends(data: bytes, name: str) -> bytes:
     DEQUANTIZE of int8.
     """
     network = read_network(data, name)
-    inputs = {i: _quantise(network, i) for i in network.inputs if network.tensors[i].dtype == _WIDE}
-    outputs = {i: _dequantise(network, i) for i in network.outputs if network.tensors[i].dtype == _WIDE}
+    inputs = {i: _input_quantise(network, i) for i in network.inputs if network.tensors[i].dtype == _WIDE}
+    outputs = {i: _output_dequantise(network, i) for i in network.outputs if network.tensors[i].dtype == _WIDE}
     if not inputs and not outputs:
         return data
     stored = {i: operator.outputs[0] for i, operator in inputs.items()}
     kept = {i: operator.inputs[0] for i, operator in outputs.items()}
     gone = {operator.index for operator in (*inputs.values(), *_unread(network, outputs))}
-    return _without(data, gone, [stored.get(i, i) for i in network.inputs], [kept.get(i, i) for i in network.outputs])
+    return _rewrite_without(
+        data, gone, [stored.get(i, i) for i in network.inputs], [kept.get(i, i) for i in network.outputs]
+    )
 
 
-def _quantise(network: Network, index: int) -> CpuOperator:
+def _input_quantise(network: Network, index: int) -> CpuOperator:
     """The QUANTIZE that alone reads the float input `index`."""
     readers = [o for o in network.operators if index in o.inputs]
     first = readers[0] if len(readers) == 1 and index not in network.outputs else None
-    if isinstance(first, CpuOperator) and _form(network, first) == "QUANTIZE to int8":
+    if isinstance(first, CpuOperator) and _operator_form(network, first) == "QUANTIZE to int8":
         return first
-    found = ", ".join(_form(network, o) for o in readers) or "nothing"
+    found = ", ".join(_operator_form(network, o) for o in readers) or "nothing"
     raise FloatEndError(
         f"--io int8: float input {network.tensors[index].name!r} of {network.name} is read by {found}, and must be "
         "read by one QUANTIZE to int8 alone; leave out --io"
     )
 
 
-def _dequantise(network: Network, index: int) -> CpuOperator:
+def _output_dequantise(network: Network, index: int) -> CpuOperator:
     """The DEQUANTIZE that makes the float output `index`."""
     writer = next((o for o in network.operators if index in o.outputs), None)
-    found = "nothing" if writer is None else _form(network, writer)
+    found = "nothing" if writer is None else _operator_form(network, writer)
     if isinstance(writer, CpuOperator) and found == "DEQUANTIZE of int8":
         return writer
     raise FloatEndError(
@@ -68,7 +70,7 @@ def _dequantise(network: Network, index: int) -> CpuOperator:
     )
 
 
-def _form(network: Network, operator: NpuCall | CpuOperator) -> str:
+def _operator_form(network: Network, operator: NpuCall | CpuOperator) -> str:
     """What an operator is, with the type that it converts to or from."""
     if not isinstance(operator, CpuOperator):
         return "an NPU operator"
@@ -85,7 +87,7 @@ def _unread(network: Network, outputs: dict[int, CpuOperator]) -> list[CpuOperat
     return [operator for index, operator in outputs.items() if index not in read]
 
 
-def _without(source: bytes, gone: set[int], inputs: list[int], outputs: list[int]) -> bytes:
+def _rewrite_without(source: bytes, gone: set[int], inputs: list[int], outputs: list[int]) -> bytes:
     """`source` whose first subgraph has no operators `gone` and these ends; its signatures go, which name the old."""
     import tflite
 

@@ -46,17 +46,17 @@ Evaluator = Callable[[CpuOperator, _Tensors, Sequence[Tensor]], Arrays | None]
 _NUMBERS = ("int32", "int64", "float32")
 
 
-def _list(tensor: Tensor) -> list[int]:
+def _constant_list(tensor: Tensor) -> list[int]:
     return [int(v) for v in tensor.array().reshape(-1)]
 
 
-def _unpack(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+def _fold_unpack(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     axis = options_of(operator, "UnpackOptions").Axis()
     parts = np.split(inputs[0].array(), len(outputs), axis)
     return [np.squeeze(part, axis) for part in parts]
 
 
-def _concatenation(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+def _fold_concatenation(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     options = options_of(operator, "ConcatenationOptions")
     alike = all((t.scale, t.zero_point) == (outputs[0].scale, outputs[0].zero_point) for t in inputs)
     if options.FusedActivationFunction() != 0 or not alike:
@@ -66,7 +66,7 @@ def _concatenation(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Te
 
 def _split(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     data, axis = (inputs[1], inputs[0]) if operator.name == "SPLIT" else (inputs[0], inputs[2])
-    (along,) = _list(axis)
+    (along,) = _constant_list(axis)
     ends = np.cumsum([t.shape[along] for t in outputs])
     return np.split(data.array(), ends[:-1], along)
 
@@ -79,7 +79,7 @@ def _gather(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arr
 
 
 def _slice(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    begin = _list(inputs[1])
+    begin = _constant_list(inputs[1])
     return [inputs[0].array()[tuple(slice(b, b + n) for b, n in zip(begin, outputs[0].shape, strict=True))]]
 
 
@@ -88,7 +88,7 @@ def _strided_slice(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor])
     if options.Offset():  # its ends count from its begins
         return None
     places: list[Any] = []
-    for bit, (first, last, step) in enumerate(zip(*map(_list, inputs[1:4]), strict=True)):
+    for bit, (first, last, step) in enumerate(zip(*map(_constant_list, inputs[1:4]), strict=True)):
         if options.EllipsisMask() >> bit & 1:
             places.append(Ellipsis)
         elif options.NewAxisMask() >> bit & 1:
@@ -101,10 +101,10 @@ def _strided_slice(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor])
     return [np.asarray(inputs[0].array()[tuple(places)])]
 
 
-def _range(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+def _fold_range(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     if outputs[0].dtype not in ("int32", "int64"):
         return None
-    return [np.arange(*(_list(t)[0] for t in inputs), dtype=outputs[0].dtype)]
+    return [np.arange(*(_constant_list(t)[0] for t in inputs), dtype=outputs[0].dtype)]
 
 
 def _cast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
@@ -116,7 +116,7 @@ def _cast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays
     return [values.astype(outputs[0].dtype)]
 
 
-def _requantize(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+def _fold_quantize(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     """One scale and zero point to another, as the reference rounds; Vela's compilers round otherwise."""
     data, output = inputs[0], outputs[0]
     if max(len(data.scales), len(output.scales)) > 1 or not output.scale or output.dtype not in LIMITS:
@@ -176,7 +176,7 @@ def _quantized_product(operator: CpuOperator, inputs: _Tensors, output: Tensor) 
     return [np.clip(product, *limits).astype(output.dtype)]
 
 
-def _arithmetic(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+def _fold_arithmetic(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     """Of plain numbers of one type, without an activation, and without a division by zero."""
     if operator.name == "MUL" and outputs[0].scales:
         return _quantized_product(operator, inputs, outputs[0])
@@ -203,12 +203,12 @@ _REDUCTIONS: dict[str, Callable[..., NDArray[Any]]] = {
 }
 
 
-def _reduce(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
+def _fold_reduction(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
     values = inputs[0].array()
     if values.dtype.name not in ("int32", "int64"):
         return None
     keep = bool(options_of(operator, "ReducerOptions").KeepDims())
-    axes = tuple({axis % values.ndim for axis in _list(inputs[1])})
+    axes = tuple({axis % values.ndim for axis in _constant_list(inputs[1])})
     return [np.asarray(_REDUCTIONS[operator.name](values, axis=axes, keepdims=keep)).astype(values.dtype)]
 
 
@@ -220,26 +220,28 @@ EVALUATORS: dict[str, Evaluator] = {
         [np.zeros(o[0].shape, o[0].dtype)] if o[0].dtype in _NUMBERS and o[0].shape else None
     ),
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), lambda _, i, o: [i[0].array().reshape(o[0].shape)]),
-    "TRANSPOSE": lambda _, i, __: [i[0].array().transpose(_list(i[1]))],
+    "TRANSPOSE": lambda _, i, __: [i[0].array().transpose(_constant_list(i[1]))],
     "BROADCAST_TO": lambda _, i, o: [np.broadcast_to(i[0].array(), o[0].shape)],
-    "BROADCAST_ARGS": lambda _, i, o: [np.array(np.broadcast_shapes(*(tuple(_list(t)) for t in i)), o[0].dtype)],
+    "BROADCAST_ARGS": lambda _, i, o: [
+        np.array(np.broadcast_shapes(*(tuple(_constant_list(t)) for t in i)), o[0].dtype)
+    ],
     "FILL": lambda _, i, o: [np.full(o[0].shape, i[1].array().reshape(-1)[0], o[0].dtype)],
-    "TILE": lambda _, i, __: [np.tile(i[0].array(), _list(i[1]))],
+    "TILE": lambda _, i, __: [np.tile(i[0].array(), _constant_list(i[1]))],
     # Halves only: integers are smaller as they are.
     "DEQUANTIZE": lambda _, i, __: [i[0].array().astype(np.float32)] if i[0].dtype == "float16" else None,
-    "QUANTIZE": _requantize,
+    "QUANTIZE": _fold_quantize,
     "PACK": lambda op, i, _: [np.stack([t.array() for t in i], options_of(op, "PackOptions").Axis())],
-    "UNPACK": _unpack,
-    "CONCATENATION": _concatenation,
+    "UNPACK": _fold_unpack,
+    "CONCATENATION": _fold_concatenation,
     "SPLIT": _split,
     "SPLIT_V": _split,
     "GATHER": _gather,
     "SLICE": _slice,
     "STRIDED_SLICE": _strided_slice,
-    "RANGE": _range,
+    "RANGE": _fold_range,
     "CAST": _cast,
-    **dict.fromkeys(_ARITHMETIC, _arithmetic),
-    **dict.fromkeys(_REDUCTIONS, _reduce),
+    **dict.fromkeys(_ARITHMETIC, _fold_arithmetic),
+    **dict.fromkeys(_REDUCTIONS, _fold_reduction),
 }
 
 
@@ -269,11 +271,11 @@ def with_static_shapes(data: bytes, name: str = "network") -> bytes:
     if network.npu_calls:
         return data
     unsaid = [{t.index for t in g.tensors if t.has_open_shape} - set(g.inputs) for g in network.subgraphs]
-    found = [_shapes(graph, left) if left else {} for graph, left in zip(network.subgraphs, unsaid, strict=True)]
+    found = [_known_shapes(graph, left) if left else {} for graph, left in zip(network.subgraphs, unsaid, strict=True)]
     return with_shapes(data, found) if any(found) else data
 
 
-def _shapes(graph: Network, unsaid: set[int]) -> dict[int, Shape]:
+def _known_shapes(graph: Network, unsaid: set[int]) -> dict[int, Shape]:
     """Shapes of tensors, of those whose shape is left open, as far as they are known before it runs."""
     tensors = list(graph.tensors)
     found: dict[int, Shape] = {}

@@ -35,7 +35,7 @@ _Key = tuple[bytes, bytes]  # container, shared name
 
 def with_variables(network: Network, subgraphs: Sequence[Network]) -> Network:
     """`network` with its variables as states; `subgraphs` are all of the file's, by their index there."""
-    handles = _handles(network)
+    handles = _variable_handles(network)
     if not any(o.name in OF_VARIABLES for o in network.cpu_operators):
         return network
     home: dict[_Key, int] = {}
@@ -43,7 +43,7 @@ def with_variables(network: Network, subgraphs: Sequence[Network]) -> Network:
         home.setdefault(key, index)
     state_of = {index: home[key] for index, key in handles.items()}
     moved = [_rename_states(o, state_of) if isinstance(o, CpuOperator) else o for o in network.operators]
-    initial = _initial(network, subgraphs)
+    initial = _initial_values(network, subgraphs)
     tensors = list(network.tensors)
     for key, index in home.items():
         tensors[index] = _state(network, key, index, moved, initial.get(key))
@@ -89,7 +89,7 @@ def reads_first(network: Network, source: Network) -> Network:
     return replace(network, operators=(*reads, *(o for o in network.operators if o not in reads)))
 
 
-def _handles(network: Network) -> dict[int, _Key]:
+def _variable_handles(network: Network) -> dict[int, _Key]:
     """Tensor that a VAR_HANDLE makes -> the variable it names."""
     found = {}
     for operator in network.cpu_operators:
@@ -124,7 +124,7 @@ def _check_variable(operator: CpuOperator, handles: dict[int, Any]) -> None:
         )
 
 
-def _initial(network: Network, subgraphs: Sequence[Network]) -> dict[_Key, Tensor]:
+def _initial_values(network: Network, subgraphs: Sequence[Network]) -> dict[_Key, Tensor]:
     """What CALL_ONCE assigns: constants, by the variable's name."""
     found: dict[_Key, Tensor] = {}
     for operator in network.cpu_operators:
@@ -139,7 +139,7 @@ def _initial(network: Network, subgraphs: Sequence[Network]) -> dict[_Key, Tenso
 
 
 def _assigned_states(graph: Network, number: int) -> dict[_Key, Tensor]:
-    handles = _handles(graph)
+    handles = _variable_handles(graph)
     found = {}
     for operator in graph.cpu_operators:
         if operator.name == "VAR_HANDLE":
@@ -187,7 +187,7 @@ def with_kept_variables(network: Network) -> Network:
     tensors, operators = list(network.tensors), []
     number, state_of = len(network.operators), dict[str, int]()
 
-    def state(tensor: int) -> int:
+    def state_tensor(tensor: int) -> int:
         """The variable that an input or output of a call stands for."""
         kept = tensors[tensor]
         if kept.name not in state_of:
@@ -199,10 +199,12 @@ def with_kept_variables(network: Network) -> Network:
         reads, assigns = [], []
         read, written = uses.get(operator.index, ((), ())) if isinstance(operator, NpuCall) else ((), ())
         for index in read:
-            reads.append(CpuOperator(number, "READ_VARIABLE", codes.READ_VARIABLE, (state(index),), (index,)))
+            reads.append(CpuOperator(number, "READ_VARIABLE", codes.READ_VARIABLE, (state_tensor(index),), (index,)))
             number += 1
         for index in written:
-            assigns.append(CpuOperator(number, "ASSIGN_VARIABLE", codes.ASSIGN_VARIABLE, (state(index), index), ()))
+            assigns.append(
+                CpuOperator(number, "ASSIGN_VARIABLE", codes.ASSIGN_VARIABLE, (state_tensor(index), index), ())
+            )
             number += 1
         operators += [*reads, operator, *assigns]
     return replace(network, tensors=tuple(tensors), operators=tuple(operators))
@@ -286,7 +288,7 @@ def branches_of(network: Network, operator: CpuOperator) -> list[tuple[int, Netw
     options = operator.options("IfOptions")
     numbers = (-1, -1) if options is None else (options.ThenSubgraphIndex(), options.ElseSubgraphIndex())
     tensors = [network.tensors[i] for i in (*operator.inputs[1:], *operator.outputs)]
-    return [(number, _subgraph(network, number, tensors)) for number in numbers]
+    return [(number, _read_subgraph(network, number, tensors)) for number in numbers]
 
 
 def turns_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:
@@ -299,10 +301,10 @@ def turns_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network
         )
     state = [network.tensors[i] for i in operator.inputs]
     kept = [network.tensors[i] for i in operator.outputs]
-    condition = _subgraph(network, numbers[0], state, returned=False)
+    condition = _read_subgraph(network, numbers[0], state, returned=False)
     if [condition.tensors[i].dtype for i in condition.outputs] != ["bool"]:
         raise UnsupportedModelError(f"its condition, subgraph {numbers[0]}, does not give one bool")
-    return [(numbers[0], condition), (numbers[1], _subgraph(network, numbers[1], [*state, *kept]))]
+    return [(numbers[0], condition), (numbers[1], _read_subgraph(network, numbers[1], [*state, *kept]))]
 
 
 def subgraphs_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:
@@ -312,7 +314,7 @@ def subgraphs_of(network: Network, operator: CpuOperator) -> list[tuple[int, Net
     return turns_of(network, operator) if operator.name == "WHILE" else []
 
 
-def _subgraph(network: Network, number: int, outer: Sequence[Tensor], returned: bool = True) -> Network:
+def _read_subgraph(network: Network, number: int, outer: Sequence[Tensor], returned: bool = True) -> Network:
     """Subgraph `number`, whose inputs (and outputs, if `returned`) are as `outer`; it may run others, not itself."""
     if not 0 < number < len(network.subgraphs):
         raise UnsupportedModelError(f"it runs subgraph {number}; there are {len(network.subgraphs)}")

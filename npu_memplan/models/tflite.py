@@ -79,8 +79,8 @@ def _graph(model: Any, number: int, name: str) -> Network:
         for i in range(graph.TensorsLength())
     )
     operators = tuple(_operator(model, graph.Operators(i), i, tensors, name) for i in range(graph.OperatorsLength()))
-    inputs = _indices(graph.InputsAsNumpy(), tensors, f"inputs of {name}")
-    outputs = _indices(graph.OutputsAsNumpy(), tensors, f"outputs of {name}")
+    inputs = _tensor_indices(graph.InputsAsNumpy(), tensors, f"inputs of {name}")
+    outputs = _tensor_indices(graph.OutputsAsNumpy(), tensors, f"outputs of {name}")
     by_vela = (model.Description() or b"").startswith(b"Vela")  # "Vela Optimised", "Vela 5.2.0 Optimised"
     return Network(name, tensors, operators, inputs, outputs, by_vela)
 
@@ -116,7 +116,7 @@ def data_offsets(data: bytes) -> dict[int, int]:
     return found
 
 
-def _indices(values: Any, tensors: tuple[Tensor, ...], where: str) -> tuple[int, ...]:
+def _tensor_indices(values: Any, tensors: tuple[Tensor, ...], where: str) -> tuple[int, ...]:
     indices = () if isinstance(values, int) else tuple(int(v) for v in values)
     for index in indices:
         if not -1 <= index < len(tensors):
@@ -233,8 +233,8 @@ def _operator(model: Any, table: Any, index: int, tensors: tuple[Tensor, ...], n
             f"operator {index} is of kind {table.OpcodeIndex()}; there are {model.OperatorCodesLength()}"
         )
     code = model.OperatorCodes(table.OpcodeIndex())
-    inputs = _indices(table.InputsAsNumpy(), tensors, f"inputs of operator {index} of {name}")
-    outputs = _indices(table.OutputsAsNumpy(), tensors, f"outputs of operator {index} of {name}")
+    inputs = _tensor_indices(table.InputsAsNumpy(), tensors, f"inputs of operator {index} of {name}")
+    outputs = _tensor_indices(table.OutputsAsNumpy(), tensors, f"outputs of operator {index} of {name}")
     builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     custom = printable(code.CustomCode() or b"")
     if custom == "ethos-u":

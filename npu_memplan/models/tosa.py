@@ -99,7 +99,7 @@ def _network(block: FlatTable, name: str) -> Network:
     tensors = tuple(_tensor(table, index, name) for index, table in enumerate(block.tables(2)))
     index_of = {tensor.name: tensor.index for tensor in tensors}
 
-    def indices(names: Iterator[str], what: str) -> tuple[int, ...]:
+    def tensor_indices(names: Iterator[str], what: str) -> tuple[int, ...]:
         given = list(names)
         unknown = [n for n in given if n not in index_of]
         if unknown:
@@ -114,12 +114,12 @@ def _network(block: FlatTable, name: str) -> Network:
                                         f"{len(OPERATORS)} ({OPERATORS[-1]})")  # fmt: skip
         kind = OPERATORS[code - 1]
         if kind not in _CONSTANTS:
-            made = indices(table.texts(4), f"operator {position} {kind}")
+            made = tensor_indices(table.texts(4), f"operator {position} {kind}")
             # shapes are no tensors; an input may be one
             taken = tuple(index_of[n] for n in table.texts(3) if n in index_of)
             operators.append(CpuOperator(position, kind, code, taken, made))
-    return Network(name, tensors, tuple(operators), indices(block.texts(3), "the graph's inputs"),
-                   indices(block.texts(4), "the graph's outputs"))  # fmt: skip
+    return Network(name, tensors, tuple(operators), tensor_indices(block.texts(3), "the graph's inputs"),
+                   tensor_indices(block.texts(4), "the graph's outputs"))  # fmt: skip
 
 
 def _tensor(table: FlatTable, index: int, name: str) -> Tensor:

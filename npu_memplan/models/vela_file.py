@@ -125,7 +125,7 @@ class ArenaPlan:
     offsets: Mapping[int, int] = field(default_factory=dict)
 
 
-def rebuilt(
+def rebuild_file(
     source: bytes,
     steps: Sequence[CpuOperator | NpuOperator],
     inputs: Sequence[int],
@@ -150,7 +150,7 @@ def rebuilt(
         arena = (scratch, writer.bytes_tensor("scratch_fast", plan.fast_bytes) if plan.fast_bytes else scratch)
     more = (writer.bytes_tensor("resident", len(resident), _RESIDENT),) if resident else ()
     operators = [
-        writer.npu(step, (*arena, *more), number) if isinstance(step, NpuOperator) else writer.cpu(step)
+        writer.npu(step, (*arena, *more), number) if isinstance(step, NpuOperator) else writer.write_cpu_operator(step)
         for number, step in enumerate(steps)
     ]
     metadata = writer.metadata(plan, arena)
@@ -237,7 +237,7 @@ class _Writer:
 
     # -- operators ----------------------------------------------------------------------------------
 
-    def cpu(self, operator: CpuOperator) -> int:
+    def write_cpu_operator(self, operator: CpuOperator) -> int:
         table, write = self.graph.Operators(operator.index), self.write
         code = table.OpcodeIndex()
         if code not in self._code_of:

@@ -18,7 +18,7 @@ from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
 from ..process.incidents import Fallback, fall_back
 from ..process.programs import python_module, run_program
-from .worker import BUSY, configuration, cpu_limit_s, ini_text, reason_in, run_regor
+from .worker import BUSY, cpu_limit_s, ini_text, reason_in, resolve_configuration, run_regor
 from .worker import VelaError as VelaError
 from .worker import VelaOptions as VelaOptions
 from .worker import start_compile as start_compile
@@ -95,7 +95,7 @@ def _requested_target(options: VelaOptions) -> tuple[Architecture, str, str, int
         raise VelaError(f"unknown Vela core {options.core!r}; choose regor or legacy")
     if options.core == "legacy" and options.ignore_operators:
         raise VelaError("only Vela's compiled core (regor) can leave operators on the CPU")
-    return target, *configuration(target, options)
+    return target, *resolve_configuration(target, options)
 
 
 def _result(

@@ -177,7 +177,7 @@ class _Search:
             left = self._memories.calls_in(memory, needed)
             if left:
                 made = (output for number in left for output in self._outputs[number])
-                cross_call_tensor = self._matching(memory, hull, self._part_of((*made, *updated), memory, hull))
+                cross_call_tensor = self._matching_tensor(memory, hull, self._part_of((*made, *updated), memory, hull))
                 cross_call_tensor.readers.append(call.index)
                 cross_call_tensor.add(left)
             self._take(call, memory, needed)
@@ -185,7 +185,7 @@ class _Search:
             if writes:
                 self._memories.of[memory].write(ranges, call.index)
         for index, memory, whole in updated:
-            self._matching(memory, _hull(whole), index).add(self._memories.calls_in(memory, whole))
+            self._matching_tensor(memory, _hull(whole), index).add(self._memories.calls_in(memory, whole))
 
     def _find_updates(
         self, call: NpuCall, touched: Sequence[tuple[int, Ranges, bool]]
@@ -232,7 +232,7 @@ class _Search:
                 f"{self._network.tensors[index].name!r}, which a later operator reads. Compile with --npu-compiler tvm"
             )
         if unlisted:
-            self._matching(_ARENA, _hull(ranges), index).add(left)
+            self._matching_tensor(_ARENA, _hull(ranges), index).add(left)
 
     def _part_of(self, outputs: Iterable[tuple[int, int, Ranges]], memory: int, hull: tuple[int, int]) -> int:
         """The one of `outputs` that the bytes `hull` are part of; -1: none is."""
@@ -242,7 +242,7 @@ class _Search:
                 return index
         return -1
 
-    def _matching(self, memory: int, hull: tuple[int, int], tensor: int) -> _CrossCallTensor:
+    def _matching_tensor(self, memory: int, hull: tuple[int, int], tensor: int) -> _CrossCallTensor:
         """The cross-call tensor of the same tensor, or of the same bytes whose content is still there; or a new one."""
         for known in self.found:
             if known.tensor == tensor >= 0:

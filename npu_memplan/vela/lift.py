@@ -35,7 +35,7 @@ from ..errors import RefusalError
 from ..ethosu.arch import Language
 from ..ethosu.program.access import Access, FeatureMap, Ranges, Role, accesses, has_ifm_in_memory, merge_ranges
 from ..ethosu.program.hazards import in_place_distances
-from ..ethosu.program.overlap import ALIGNMENT, Web, WebBuilder, colliding
+from ..ethosu.program.overlap import ALIGNMENT, Web, WebBuilder, colliding_webs
 from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, beside_regions, chain_bounds
 from ..ethosu.stream.decode import Operation, decode_straight
 from ..ethosu.stream.fields import ADDRESS_REGISTERS, IFM, OFM, REGION_REGISTERS, KernelStride, registers_of
@@ -119,7 +119,7 @@ def join_runs(operations: Sequence[Operation]) -> list[Operation]:
 def _runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
     run: list[Operation] = []
     for operation in operations:
-        if run and not _continues(run[-1], operation):
+        if run and not _continues_rows(run[-1], operation):
             yield run
             run = []
         run.append(operation)
@@ -127,7 +127,7 @@ def _runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
         yield run
 
 
-def _continues(first: Operation, second: Operation) -> bool:
+def _continues_rows(first: Operation, second: Operation) -> bool:
     """Whether `second` is the same kernel over the rows after those of `first`."""
     if (first.op, first.parameter) != (second.op, second.parameter) or first.op not in _KINDS:
         return False
@@ -174,7 +174,7 @@ _DROPPED = ADDRESS_REGISTERS | REGION_REGISTERS | {Register.BLOCKDEP}
 _ROLE_OF_NAME = {Role.IFM: "IFM", Role.IFM2: "IFM2", Role.OFM: "OFM"}
 
 
-def lift(
+def lift_program(
     network: Network, call: NpuCall, name: str = "npu", operators: Mapping[int, int] = MappingProxyType({})
 ) -> NpuProgram:
     """The program of one NPU call; buffers begin with inputs and states, constants, outputs.
@@ -218,11 +218,11 @@ class _Lifter:
 
     def program(self) -> NpuProgram:
         self._find_webs()
-        return self._assemble(self._separate())
+        return self._assemble(self._separate_webs())
 
     # --- webs ---------------------------------------------------------------------------
 
-    def _space(self, region: int) -> int:
+    def _memory_space(self, region: int) -> int:
         """Regions 1 and 2 are one memory unless the NPU has its own."""
         return 1 if region == 2 and self._aliased else region
 
@@ -230,7 +230,7 @@ class _Lifter:
         builder = self._builder
         for argument in self._arguments:
             if argument.role is not BufferRole.OUTPUT:
-                node = builder.define(self._space(argument.region), np.array(argument.part.before, np.int64), -1)
+                node = builder.define(self._memory_space(argument.region), np.array(argument.part.before, np.int64), -1)
                 self._argument_nodes[argument.name] = node
         for time, found in enumerate(self._accesses):
             nodes: dict[Role, int] = {}
@@ -243,11 +243,11 @@ class _Lifter:
                         raise LiftError(f"{self._describe_place(time)} reads no byte of its IFM")
                     continue
                 self._check_bounds(time, access, ranges)
-                space = self._space(access.region)
+                space = self._memory_space(access.region)
                 first, last = self._chains[time]
                 if access.is_write:
                     node = nodes[access.role] = builder.define(space, ranges, time)
-                    builder.lasts(node, first, last)
+                    builder.extend_life(node, first, last)
                     if Role.DMA_KEPT in nodes:  # only some of the bytes are written: the others stay
                         builder.unite(node, nodes[Role.DMA_KEPT])
                     continue
@@ -259,13 +259,13 @@ class _Lifter:
                         f"{int(ranges[-1, 1])} of region {access.region}, some of which nothing has written"
                     )
                 nodes[access.role] = read
-                builder.lasts(read, first, last)
+                builder.extend_life(read, first, last)
             self._nodes.append(nodes)
         end = len(self._operations)
         for argument in self._arguments:
             if argument.role is BufferRole.INPUT:
                 continue
-            space = self._space(argument.region)
+            space = self._memory_space(argument.region)
             after = np.array(argument.part.after, np.int64)
             result = builder.read(space, after, end)
             if result is None:
@@ -291,7 +291,7 @@ class _Lifter:
         operation = self._operations[time]
         return f"{self._name}: {operation.op.name} at stream offset {operation.offset_bytes:#x}"
 
-    def _separate(self) -> dict[int, Web]:
+    def _separate_webs(self) -> dict[int, Web]:
         """Unite webs that lie over each other while both are live, other than by a proven in-place operation.
 
         They interleave (slices of one tensor that are never read together): pulling them apart would cost memory.
@@ -299,7 +299,7 @@ class _Lifter:
         while True:
             webs = self._builder.webs()
             merged = False
-            for first, second in colliding(webs):
+            for first, second in colliding_webs(webs):
                 if not self._in_place(webs, first, second):
                     self._builder.unite(first, second)
                     merged = True
@@ -329,7 +329,7 @@ class _Lifter:
         internals: list[NpuBuffer] = []
         copies_in: list[NpuOperation] = []
         copies_out: list[NpuOperation] = []
-        roles = self._roles()
+        roles = self._buffer_roles()
         counts: dict[BufferRole, int] = {}
         spans = {k: w.span for k, w in webs.items()}
         brick_ends = self._brick_ends()
@@ -416,7 +416,7 @@ class _Lifter:
             registers[Register.DMA0_SIZE0] = 1
         return NpuOperation(Op.DMA_START, 0, registers, addresses, language=language)
 
-    def _roles(self) -> dict[int, BufferRole]:
+    def _buffer_roles(self) -> dict[int, BufferRole]:
         roles: dict[int, BufferRole] = {}
         for time, nodes in enumerate(self._nodes):
             for access in self._accesses[time]:

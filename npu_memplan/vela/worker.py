@@ -95,7 +95,7 @@ def ini_text(options: VelaOptions) -> str:
     return merged.getvalue()
 
 
-def configuration(target: Architecture, options: VelaOptions) -> tuple[str, str, int]:
+def resolve_configuration(target: Architecture, options: VelaOptions) -> tuple[str, str, int]:
     """System configuration, memory mode and cache size in effect, checked against vela.ini."""
     from ..target_data import accelerator_system
 
@@ -179,7 +179,7 @@ def cpu_limit_s(model: bytes) -> float:
 
 def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
     target = accelerator(options.accelerator)
-    system, mode, cache_bytes = configuration(target, options)
+    system, mode, cache_bytes = resolve_configuration(target, options)
     macs = target.macs if target.micro_blocks else target.macs // target.cores
     form, output = ("TOSA", "Raw") if model[4:8] == b"TOSA" else ("TFLITE", "TFLite")
     request = {

@@ -49,7 +49,7 @@ from ..models.flatbuffer import FlatTable, fields_of, target_at
 from ..models.float_ends import read_source
 from ..models.network import CpuOperator
 from ..models.tflite import read_network
-from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
+from ..models.vela_file import ArenaPlan, NpuOperator, rebuild_file
 from ..names import model_name
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..planners.given import with_bounds
@@ -128,7 +128,7 @@ def distance_in(content: bytes, resident: bytes) -> Distance:
     raise AssertionError("the file was written with its resident constants")
 
 
-def assembly(name: str, file: str, content: bytes, resident: bytes) -> str:
+def assembly_source(name: str, file: str, content: bytes, resident: bytes) -> str:
     """A source for GNU assemblers (GCC, Clang, Arm Compiler 6): the model as two sections.
 
     The distance is a number of 32 bits that wraps, as pointers of these cores do, so either section may be first.
@@ -325,11 +325,11 @@ def _written(parts: Divided, planned: Planned, resident: bytes, cycles: int, clo
         else:
             steps.append(part)
     places = {p.buffer: p.offset_bytes for p in plan.placements}
-    offsets = _offsets(parts, calls, places)
+    offsets = _arena_offsets(parts, calls, places)
     network, plan_ = parts.network, ArenaPlan(arena_bytes, fast_bytes, offsets)
     listed = len(read_network(parts.data, "").tensors)
     added = {tensor.index: tensor for tensor in network.tensors[listed:]}
-    content = rebuilt(parts.data, steps, network.inputs, network.outputs, plan_, DESCRIPTION, added, resident)
+    content = rebuild_file(parts.data, steps, network.inputs, network.outputs, plan_, DESCRIPTION, added, resident)
     npu = [step for step in steps if isinstance(step, NpuOperator)]
     (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}
     return Emitted(
@@ -375,7 +375,7 @@ def _run_order(parts: Divided, called: list[int]) -> Iterator[int]:
             yield number
 
 
-def _offsets(parts: Divided, calls: Mapping[str, Invoke], places: Mapping[str, int]) -> dict[int, int]:
+def _arena_offsets(parts: Divided, calls: Mapping[str, Invoke], places: Mapping[str, int]) -> dict[int, int]:
     """Tensor of the network -> its offset in the arena."""
     found: dict[int, int] = {}
     network = as_network(parts)
@@ -416,7 +416,7 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
     for path in files:
         _check_free(path, force)  # it has taken a while
     if emitted.resident:
-        text = assembly(model_name(output.stem), output.name, emitted.content, emitted.resident)
+        text = assembly_source(model_name(output.stem), output.name, emitted.content, emitted.resident)
         write_whole(assembly_path, text.encode())
     write_whole(output, emitted.content)
     if as_json:
@@ -513,7 +513,7 @@ def write_files(models: Sequence[Path], options: CompileOptions, folder: Path, m
         _check_states(made[name].content, model)
         (folder / f"{name}.tflite").write_bytes(made[name].content)
         if resident := made[name].resident:
-            text = assembly(name, f"{name}.tflite", made[name].content, resident)
+            text = assembly_source(name, f"{name}.tflite", made[name].content, resident)
             (folder / f"{name}.S").write_text(text, encoding="utf-8")
     needs = _needs(made)
     (folder / FILE_NAME).write_text(json.dumps(needs, indent=1) + "\n", encoding="utf-8")

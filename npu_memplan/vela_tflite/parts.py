@@ -27,7 +27,7 @@ from ..extract import prepare
 from ..extract.program import Fixed, View, result_views
 from ..extract.relax.walk import walk
 from ..frontend.attributes import operators_of
-from ..frontend.host_ops.tir import Function, cast, const, first_of
+from ..frontend.host_ops.tir import Function, cast, first_of, int_constant
 from ..frontend.load import lowered_for
 from ..frontend.start import vela_options
 from ..frontend.tflite.description import network_attributes
@@ -39,10 +39,10 @@ from ..models.subgraphs import kept_variables
 from ..models.tensor import Tensor
 from ..models.tflite import read_network
 from ..models.vela import NpuCall
-from ..models.vela_file import rebuilt
+from ..models.vela_file import rebuild_file
 from ..request import Request
 from ..vela.cross_call import with_cross_call_tensors
-from ..vela.lift import arguments, lift
+from ..vela.lift import arguments, lift_program
 from ..vocabulary import OPERATORS, TFLITE_RESHAPING, is_npu
 
 
@@ -99,7 +99,7 @@ def _by_vela(data: bytes, name: str, request: Request) -> Divided:
         if isinstance(operator, CpuOperator):
             steps.append(operator)
             continue
-        program = lift(network, operator, f"npu{len(steps)}", next(served, {}))
+        program = lift_program(network, operator, f"npu{len(steps)}", next(served, {}))
         steps.append(_lift_part(network, operator, to_primfunc(program)))
     arenas = arena_bytes(network, [pool.name for pool in request.pools])
     return Divided(content, network, tuple(steps), next(iter(arenas.values()), 0))
@@ -154,7 +154,7 @@ def _lower_part(data: bytes, network: Network, operators: Sequence[CpuOperator],
     if not results:
         return None
     name = f"{network.name}, operators {operators[0].index} to {operators[-1].index}"
-    cut = rebuilt(data, operators, given, results)
+    cut = rebuild_file(data, operators, given, results)
     alone = read_network(cut, name)
     lowering_target = lowered_for(request)
     module = build_module(cut, request.options.accelerator, (), name, lowering_target).module
@@ -227,7 +227,7 @@ def in_order(network: Network, on_npu: Sequence[bool]) -> Iterator[tuple[CpuOper
         for index in [i for i in waiting if i in npu]:  # in the file's order, which is one of execution
             if all(producer not in waiting or producer in {o.index for o in batch} for producer in producers[index]):
                 batch.append(waiting[index])
-        for group in _components(batch, producers):
+        for group in _connected_operators(batch, producers):
             for operator in group:
                 del waiting[operator.index]
             if all(operator.name in NO_WORK for operator in group):
@@ -239,7 +239,9 @@ def in_order(network: Network, on_npu: Sequence[bool]) -> Iterator[tuple[CpuOper
                 yield (waiting.pop(index),)
 
 
-def _components(batch: Sequence[CpuOperator], producers: dict[int, list[int]]) -> list[tuple[CpuOperator, ...]]:
+def _connected_operators(
+    batch: Sequence[CpuOperator], producers: dict[int, list[int]]
+) -> list[tuple[CpuOperator, ...]]:
     """The operators of `batch` that reach each other by what one makes for the other."""
     component = {operator.index: operator.index for operator in batch}
     for operator in batch:
@@ -309,5 +311,5 @@ def _touching(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
             value = cast(0, "int32")
             for source in sources:
                 value = value + cast(first_of(source), "int32")
-            function.store(target, cast(value, dtype), *[const(0)] * len(target.shape))
+            function.store(target, cast(value, dtype), *[int_constant(0)] * len(target.shape))
     return function.finish([*sources, *targets], "cpu")

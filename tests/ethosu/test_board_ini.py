@@ -15,7 +15,7 @@ from npu_memplan.frontend.start import vela_options
 from npu_memplan.options import CompileOptions, usual_accelerator
 from npu_memplan.target_data import board_names, load_board
 from npu_memplan.vela.compiler import compile_tflite
-from npu_memplan.vela.worker import VelaOptions, configuration
+from npu_memplan.vela.worker import VelaOptions, resolve_configuration
 from tests.support.real_data import REPOSITORY
 
 HELLO = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
@@ -61,7 +61,7 @@ def test_vela_reads_the_figures_that_the_estimate_uses(board: str, mode: str, tm
         read = system.behind(memory.port)
         figures = (memory.clock_scale, memory.read, memory.write)
         assert (read.clock_scale, read.read, read.write) == pytest.approx(figures), memory.name
-    name, used, size = configuration(accelerator(options.accelerator), told)
+    name, used, size = resolve_configuration(accelerator(options.accelerator), told)
     assert (name, used) == ("Board", mode)
     assert size == options.planned_pools()[-1].size_bytes
 

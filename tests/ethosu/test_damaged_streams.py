@@ -15,7 +15,7 @@ from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.models.network import Network
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import lift_program
 
 
 @settings(max_examples=80, deadline=None)
@@ -29,7 +29,7 @@ def test_mutated_streams_never_raise_anything_else(compiled: Callable[..., Netwo
         words[position] ^= 1 << data.draw(st.integers(0, 31))
     damaged = replace(call, payload=replace(call.payload, words=tuple(words)))
     for work in (
-        lambda: find_overlaps(lift(network, damaged)),
+        lambda: find_overlaps(lift_program(network, damaged)),
         lambda: list(describe(words, call.accelerator)),
         lambda: schedule([c for c in decode(words) if isinstance(c, Operation)], call.accelerator),
     ):

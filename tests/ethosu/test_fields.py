@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.stream import fields
-from npu_memplan.ethosu.stream.fields import EncodeError, Field, KernelStride, signed16, word16
+from npu_memplan.ethosu.stream.fields import EncodeError, Field, KernelStride, decode_int16, encode_int16
 from npu_memplan.ethosu.stream.isa import Op, Register
 
 HOLDERS = [
@@ -62,13 +62,13 @@ def test_a_kernel_stride_reads_back(y: int, x: int, dilation_y: int, dilation_x:
 
 @pytest.mark.parametrize("value", [-0x8000, -1, 0, 0x7FFF])
 def test_sixteen_bits_read_back(value: int) -> None:
-    assert signed16(word16(value)) == value
+    assert decode_int16(encode_int16(value)) == value
 
 
 @pytest.mark.parametrize("value", [-0x8001, 0x10000])
 def test_seventeen_bits_are_refused(value: int) -> None:
     with pytest.raises(EncodeError, match=f"{value} does not fit a register of 16 bits"):
-        word16(value)
+        encode_int16(value)
 
 
 def test_every_address_register_has_a_region_and_every_operation_its_registers() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.stream.isa import PoolMode
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import lift_program
 from tests.support.hand_made import conv, elementwise, network, pool, view
 
 S = (4, 4, 16)
@@ -16,7 +16,7 @@ S = (4, 4, 16)
 
 def _overlaps(operations: list[Any], inputs: list[Any], outputs: list[Any]) -> list[tuple[str, str, int, int, int]]:
     net = network(operations, inputs, outputs)
-    found = [(o.allowed, o.operation) for o in find_overlaps(lift(net, net.npu_calls[0]))]
+    found = [(o.allowed, o.operation) for o in find_overlaps(lift_program(net, net.npu_calls[0]))]
     return [(o.first, o.second, o.lowest, o.highest, at) for o, at in found if o.lowest == o.highest]
 
 
@@ -108,4 +108,4 @@ def test_neither_outputs_nor_states_die_and_states_are_never_born() -> None:
     chain = [elementwise(view("IFM", 0, S), view("OFM", 256, S)), elementwise(view("IFM", 256, S), view("OFM", 512, S))]
     assert _overlaps(chain, [(S, 0)], [(S, 256), (S, 512)]) == [("input0", "output0", 0, 0, 0)]
     net = network([_add(512, 0, 512)], [(S, 0)], [], states=[(S, 512)])
-    assert find_overlaps(lift(net, net.npu_calls[0])) == ()
+    assert find_overlaps(lift_program(net, net.npu_calls[0])) == ()

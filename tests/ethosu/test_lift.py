@@ -12,14 +12,14 @@ from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.isa import Register
 from npu_memplan.models.network import Network
-from npu_memplan.vela.lift import LiftError, arguments, lift
+from npu_memplan.vela.lift import LiftError, arguments, lift_program
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, pool, view
 
 S = (4, 4, 16)  # 256 bytes
 
 
 def _program(net: Network) -> NpuProgram:
-    return lift(net, net.npu_calls[0])
+    return lift_program(net, net.npu_calls[0])
 
 
 def _internals(program: NpuProgram) -> list[tuple[str, int, int, int]]:
@@ -169,7 +169,7 @@ def test_inputs_and_outputs_may_be_regions_of_their_own() -> None:
     ]
     net = network(work, [(S, 0)], [(S, 0)])
     call = replace(net.npu_calls[0], input_addresses=((3, 0),), output_addresses=((4, 0),))
-    program = lift(net, call)
+    program = lift_program(net, call)
     assert _internals(program) == [("feature_map0", 1, 0, 256)]
     assert program.operations[0].addresses[Register.IFM_BASE0] == ("input0", 0)
     assert program.operations[1].addresses[Register.OFM_BASE0] == ("output0", 0)

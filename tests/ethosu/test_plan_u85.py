@@ -13,7 +13,7 @@ from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.ethosu.program.access import FeatureMap, Role, accesses
-from npu_memplan.ethosu.program.hazards import blockdep, schedule
+from npu_memplan.ethosu.program.hazards import largest_blockdep, schedule
 from npu_memplan.ethosu.program.primfunc import from_primfunc, to_primfunc
 from npu_memplan.ethosu.program.program import NpuProgram, goes_on
 from npu_memplan.ethosu.stream.decode import Command, Operation, Wait, decode
@@ -21,7 +21,7 @@ from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.models.network import Network
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import lift_program
 
 U85 = accelerator("ethos-u85-256")
 
@@ -48,7 +48,7 @@ def effective(words: tuple[int, ...]) -> list[tuple[Op, int, Any]]:
 def test_streams_at_velas_addresses_do_what_velas_do(compiled: Callable[..., Network], name: str) -> None:
     network = compiled(name, accelerator="ethos-u85-256")
     (call,) = network.npu_calls
-    program = lift(network, call)
+    program = lift_program(network, call)
     words = again(program)
     assert effective(words) == effective(call.words)
     NpuModel(call.accelerator).prepare_stream(words)  # with all checks
@@ -70,7 +70,7 @@ def test_streams_at_velas_addresses_are_velas(
     network = compiled(name, accelerator=npu, optimise=optimise)
     (call,) = network.npu_calls
     language = call.accelerator.language
-    words = again(lift(network, call))
+    words = again(lift_program(network, call))
     ours, velas = decode(words, language), decode(call.words, language)
     assert [(c.op, getattr(c, "outstanding", None)) for c in ours] == [
         (c.op, getattr(c, "outstanding", None)) for c in velas
@@ -92,7 +92,7 @@ def test_streams_at_velas_addresses_are_velas(
 
 def test_what_a_chain_touches_lives_as_long_as_the_chain(compiled: Callable[..., Network]) -> None:
     network = compiled("kws_ref_model", accelerator="ethos-u85-256")
-    program = lift(network, network.npu_calls[0])
+    program = lift_program(network, network.npu_calls[0])
     chained = [i for i, op in enumerate(program.operations) if op.get(Register.OFM_PRECISION) >> 14 == 2]
     assert len(chained) > 10
     for index in chained:
@@ -160,10 +160,10 @@ def test_a_kernel_behind_one_that_stores_turned_waits_for_it(compiled: Callable[
     ]
     assert pairs
     for first, second in pairs:
-        straight = blockdep(first, second, U85)
+        straight = largest_blockdep(first, second, U85)
         word = first[Register.OFM_PRECISION]
         turned = first.with_registers({Register.OFM_PRECISION: word | 1 << 9})
-        assert blockdep(turned, second, U85) == 0 <= straight <= 7
+        assert largest_blockdep(turned, second, U85) == 0 <= straight <= 7
 
 
 def test_commands_take_a_compiled_program(tmp_path: Path) -> None:

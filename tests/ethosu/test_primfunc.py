@@ -21,7 +21,7 @@ from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperati
 from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.models.network import Network
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import lift_program
 from npu_memplan.vocabulary import is_npu
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, view
 
@@ -41,7 +41,7 @@ def _program() -> NpuProgram:
         [(S, 0)],
         [(S, 512)],
     )
-    return lift(net, net.npu_calls[0], "f")
+    return lift_program(net, net.npu_calls[0], "f")
 
 
 def _planned(program: NpuProgram, sizes: dict[int, int]) -> Any:
@@ -104,7 +104,7 @@ def test_round_trip_of_a_program_with_everything_in_it() -> None:
 def test_round_trip_of_real_programs(compiled: Callable[..., Network], model: str, options: dict[str, str]) -> None:
     net = compiled(model, **options)
     for call in net.npu_calls:
-        program = lift(net, call)
+        program = lift_program(net, call)
         function = to_primfunc(program)
         assert from_primfunc(function) == program
         if len(program.operations) > 200:
@@ -115,7 +115,7 @@ def test_round_trip_of_real_programs(compiled: Callable[..., Network], model: st
 
 def test_what_a_function_is_known_to_say_is_what_is_read_of_it(compiled: Callable[..., Network]) -> None:
     net = compiled("kws_ref_model")
-    program = lift(net, net.npu_calls[0])
+    program = lift_program(net, net.npu_calls[0])
     for made in (program, replace(program, buffers=program.buffers[::-1])):
         assert from_primfunc(cache_program(to_primfunc(made), made)) == from_primfunc(to_primfunc(made))
 
@@ -130,7 +130,7 @@ def test_planned_where_vela_had_it_the_stream_is_velas(
     net = compiled(model, **options)
     for call in net.npu_calls:
         sizes = {1: call.scratch_bytes} | ({2: call.scratch_fast_bytes} if call.scratch_fast_bytes else {})
-        function = _planned(lift(net, call), sizes)
+        function = _planned(lift_program(net, call), sizes)
         words = encode_primfunc(function)
         original = [c for c in decode(call.words) if isinstance(c, Operation)]
         expected = encode(schedule(original, call.accelerator))
@@ -184,7 +184,7 @@ def test_tiles_of_one_map_must_lie_in_one_pool() -> None:
     rolling_buffer = view("IFM", 0, (2, 4, 16), splits=(1, 2, 4), tiles=(0, 0, 64, 0))
     op = conv(rolling_buffer, view("OFM", 128, (2, 4, 16)), depth=16)
     net = network([dma((0, 0), (1, 0), 64), dma((0, 0), (1, 64), 64), op], [], [((2, 4, 16), 128)])
-    program = lift(net, net.npu_calls[0])
+    program = lift_program(net, net.npu_calls[0])
     from npu_memplan.ethosu.stream.isa import Register
 
     split = dict(program.operations[2].addresses)

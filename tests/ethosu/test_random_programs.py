@@ -13,7 +13,7 @@ from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.stream.decode import Operation
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
-from npu_memplan.vela.lift import arguments, lift
+from npu_memplan.vela.lift import arguments, lift_program
 from npu_memplan.verify import verify
 from tests.support.hand_made import conv, dma, elementwise, network, view
 from tests.support.provenance import Memory, execute, same
@@ -60,7 +60,7 @@ def test_random_programs_compute_the_same_when_planned_anew(made_up: tuple[list[
     tensors = [((1, 4, 16), s * _SLOT) for s in range(_SLOTS)]
     net = network(operations, [tensors[s] for s in _INPUTS], [tensors[s] for s in outputs], scratch=_SLOTS * _SLOT)
     call = net.npu_calls[0]
-    program = lift(net, call)
+    program = lift_program(net, call)
     named = arguments(net, call)
     original = Memory({0: 1024, 1: _SLOTS * _SLOT})
     for number, argument in enumerate(named):

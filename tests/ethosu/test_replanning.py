@@ -18,7 +18,7 @@ from npu_memplan.models.network import Network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
-from npu_memplan.vela.lift import arguments, lift
+from npu_memplan.vela.lift import arguments, lift_program
 from npu_memplan.verify import verify
 from tests.support.provenance import Memory, execute, same
 
@@ -118,7 +118,7 @@ def test_real_streams_compute_the_same_at_other_addresses(
 ) -> None:
     network = compiled(model, **options)
     for call in network.npu_calls:
-        program = lift(network, call)
+        program = lift_program(network, call)
         expected, outputs = _original(network, call)
         # 1. everything apart, in a random order: no buffer may lean on another's place
         order = [b for b in program.buffers if b.role not in (BufferRole.CONSTANTS, BufferRole.LUT)]
@@ -156,7 +156,7 @@ def test_velas_own_placement_is_a_valid_plan(compiled: Callable[..., Network], m
     """So no re-planning ever needs more than Vela's arena."""
     network = compiled(model, accelerator=npu, core=core, memory_mode="Shared_Sram")
     for call in network.npu_calls:
-        program = lift(network, call)
+        program = lift_program(network, call)
         problem = _problem(program)
         placements = tuple(
             Placement(b.name, f"region{b.original_region}", b.original_offset)
@@ -171,7 +171,7 @@ def test_the_oracle_sees_a_wrong_placement(compiled: Callable[..., Network]) -> 
     """Two live buffers on one place: some operation reads bytes of another origin."""
     network = compiled("digits", accelerator="ethos-u55-256")
     call = network.npu_calls[0]
-    program = lift(network, call)
+    program = lift_program(network, call)
     expected, _ = _original(network, call)
     places = _fixed(program) | {
         b.name: (b.original_region, 0) for b in program.buffers if b.role not in (BufferRole.CONSTANTS, BufferRole.LUT)

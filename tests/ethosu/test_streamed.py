@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.program.program import BufferRole, Feed, NpuBuffer, NpuOperation, NpuProgram, feeds, parts
+from npu_memplan.ethosu.program.program import BufferRole, Feed, NpuBuffer, NpuOperation, NpuProgram, input_feeds, parts
 from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early
 from npu_memplan.ethosu.stream.isa import Op, Register
 
@@ -48,7 +48,7 @@ def test_no_row_is_late_or_lost_and_feeds_are_few() -> None:
             unread = [first for first, stop in rows[place:] if stop]
             kept = max(kept, last - min(unread)) if unread else kept
         kept += rng.randint(0, 3)
-        found = feeds(operations(rows), kept)
+        found = input_feeds(operations(rows), kept)
         assert len(found) == fewest(rows, kept)
         there = {feed.operation: feed.rows for feed in found}
         now = 0
@@ -64,9 +64,9 @@ def test_no_row_is_late_or_lost_and_feeds_are_few() -> None:
 
 
 def test_a_program_without_such_an_input_is_one_part() -> None:
-    assert feeds(operations([(0, 0)] * 3), 4) == ()
+    assert input_feeds(operations([(0, 0)] * 3), 4) == ()
     assert parts(operations([(0, 0)] * 3), 4) == (range(3),)
-    assert feeds(operations([(0, 0), (0, 3), (2, 5)]), 3) == (Feed(1, 3), Feed(2, 5))
+    assert input_feeds(operations([(0, 0), (0, 3), (2, 5)]), 3) == (Feed(1, 3), Feed(2, 5))
 
 
 def test_tables_are_not_loaded_before_rows_come() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.time import SystemDataError, load_system
-from npu_memplan.vela.worker import VelaError, VelaOptions, configuration
+from npu_memplan.vela.worker import VelaError, VelaOptions, resolve_configuration
 
 _SYSTEM = """[System_Config.Mine]
 core_clock={clock}
@@ -37,7 +37,7 @@ def test_memory_modes_that_inherit_nothing_good(tmp_path: Path, text: str, messa
     ini = tmp_path / "vela.ini"
     ini.write_text(text)
     with pytest.raises(VelaError, match=message):
-        configuration(accelerator("ethos-u55-256"), VelaOptions(memory_mode="A", ini=str(ini)))
+        resolve_configuration(accelerator("ethos-u55-256"), VelaOptions(memory_mode="A", ini=str(ini)))
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fvp_runner.npu_model.errors import BlockDependencyError
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.program.access import accesses
-from npu_memplan.ethosu.program.hazards import blockdep, schedule
+from npu_memplan.ethosu.program.hazards import largest_blockdep, schedule
 from npu_memplan.ethosu.stream.decode import Command, Marker, Operation, Wait, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
@@ -310,7 +310,7 @@ def _pairs(draw: Any) -> tuple[Operation, Operation]:
 @settings(max_examples=250, deadline=None)
 @given(_pairs())
 def test_blockdep_is_the_largest_value_that_is_safe_in_either_traversal(pair: tuple[Operation, Operation]) -> None:
-    assert blockdep(*pair) == _largest_safe(*pair, cautious=True) <= _largest_safe(*pair)
+    assert largest_blockdep(*pair) == _largest_safe(*pair, cautious=True) <= _largest_safe(*pair)
 
 
 @settings(max_examples=250, deadline=None)
@@ -348,12 +348,12 @@ def test_no_block_runs_ahead_into_a_kernel_whose_table_lies_under_its_accumulato
 
 def test_blockdep_without_a_shared_byte_is_three_and_on_one_block_is_zero() -> None:
     first = pool(view("IFM", 0, S), view("OFM", 1024, S))
-    assert blockdep(first, pool(view("IFM", 2048, S), view("OFM", 512, S))) == 3
-    assert blockdep(first, pool(view("IFM", 1024, S, region=2), view("OFM", 512, S))) == 3
-    assert blockdep(first, pool(view("IFM", 1024, S), view("OFM", 512, S))) == 0
+    assert largest_blockdep(first, pool(view("IFM", 2048, S), view("OFM", 512, S))) == 3
+    assert largest_blockdep(first, pool(view("IFM", 1024, S, region=2), view("OFM", 512, S))) == 3
+    assert largest_blockdep(first, pool(view("IFM", 1024, S), view("OFM", 512, S))) == 0
 
 
 def test_blockdep_looks_at_the_second_input_too() -> None:
     first = pool(view("IFM", 0, S), view("OFM", 1024, S))
     add = elementwise(view("IFM", 0, S), view("OFM", 512, S), view("IFM2", 1024, S))
-    assert blockdep(first, add) == 0
+    assert largest_blockdep(first, add) == 0

@@ -54,9 +54,9 @@ class _Counting(Writers):
         super().__init__()
         self.looked_at = 0
 
-    def _columns(self, first: int, end: int) -> tuple[Any, Any]:
+    def _segment_columns(self, first: int, end: int) -> tuple[Any, Any]:
         self.looked_at += end - first
-        return super()._columns(first, end)
+        return super()._segment_columns(first, end)
 
 
 def test_a_write_looks_at_its_own_bytes_only() -> None:

@@ -17,7 +17,7 @@ import pytest
 from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.attributes import HostOpsError, SourceOperator, operators_of, quantised_tensors
-from npu_memplan.frontend.tflite.description import refusals, unsupported_reason, with_omitted_inputs
+from npu_memplan.frontend.tflite.description import refusal_reasons, unsupported_reason, with_omitted_inputs
 from npu_memplan.frontend.tflite.lifted import Imported, import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.frontend.tflite.main_builder import MainBuilder
@@ -273,7 +273,7 @@ def test_omitted_inputs_keep_their_positions(shared_model: Shared) -> None:
 
 
 def test_velas_reasons_are_found_in_what_it_prints() -> None:
-    found = refusals(
+    found = refusal_reasons(
         [
             "Warning (supported operators) operator: QUANTIZE, ofm: 'q'",
             "Reason: Unsupported dataType Int32",

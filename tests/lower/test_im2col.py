@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.graph_rewrites import im2col, split_forms
+from npu_memplan.ethosu.graph_rewrites import gather_windows, split_forms
 from npu_memplan.ethosu.layers.matrix import Conv
 from npu_memplan.ethosu.lower.layer import LayerGraph
 from npu_memplan.ethosu.lower.operands import LayerTensor, Padding
@@ -130,5 +130,5 @@ def test_others_stay_as_they_are() -> None:
     dilated = replace(graph, layers=(replace(conv, dilation=(2, 1), padding=Padding(9, 1, 9, 1)),))
     one = convolution((9, 9, 1), (1, 1), (2, 2), (0, 0, 0, 0))
     for other in (many, dilated, one):
-        made = im2col(other, NPU, default_memory_map(NPU))
+        made = gather_windows(other, NPU, default_memory_map(NPU))
         assert made.layers == other.layers

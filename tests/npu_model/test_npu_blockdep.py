@@ -10,7 +10,7 @@ import pytest
 from fvp_runner.npu_model.errors import BlockDependencyError
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.program.hazards import blockdep
+from npu_memplan.ethosu.program.hazards import largest_blockdep
 from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
@@ -128,7 +128,7 @@ def test_raising_any_blockdep_too_far_is_reported(config: str) -> None:
                 previous, op = commands[before], commands[place]
                 assert isinstance(previous, Operation)
                 assert isinstance(op, Operation)
-                limit = blockdep(previous, op)
+                limit = largest_blockdep(previous, op)
                 if limit == 3 or place != before + 1:
                     continue
                 again = [*commands[:place], op.with_registers({Register.BLOCKDEP: limit + 1}), *commands[place + 1 :]]

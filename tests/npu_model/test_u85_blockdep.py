@@ -12,7 +12,7 @@ from fvp_runner.npu_model.errors import BlockDependencyError
 from fvp_runner.npu_model.spec.stream import DecodedStream
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
-from npu_memplan.ethosu.program.hazards import blockdep
+from npu_memplan.ethosu.program.hazards import largest_blockdep
 from npu_memplan.ethosu.stream.decode import Marker, Operation, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
@@ -52,6 +52,6 @@ def test_raising_any_blockdep_beyond_what_is_safe_is_reported(name: str) -> None
             assert vela <= safe
             assert is_clean(npu, before, after, safe)
             assert safe == MOST or not is_clean(npu, before, after, safe + 1)
-            assert vela <= min(blockdep(before[-1], one, npu) for one in after) <= safe
+            assert vela <= min(largest_blockdep(before[-1], one, npu) for one in after) <= safe
             found.update(all=1, waits=safe < MOST, longer=vela < safe)
     assert (found["all"], found["waits"], found["longer"]) == STREAMS[name]

@@ -37,7 +37,7 @@ from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, PoolMode, Registe
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import lift_program
 from tests.support.damage import damaged_streams, targets, wrong_registers
 from tests.support.needs import need_data
 from tests.support.real_data import REPOSITORY, shared_folder
@@ -321,7 +321,7 @@ def test_streams_that_jump_are_executed_and_not_lifted() -> None:
     assert program.messages[-1] == "the stream jumps: the estimate of time takes each operation once"
     network = read_network(_compiled("kws_ref_model", "ethos-u85-256", "Performance"), "kws")
     with pytest.raises(StreamError, match="BRANCH at stream offset 0x0 goes on at offset 0x8: streams that jump "):
-        lift(network, replace(call, payload=replace(call.payload, words=words)))
+        lift_program(network, replace(call, payload=replace(call.payload, words=words)))
 
 
 def test_jumps_that_lead_nowhere_never_end_or_do_not_wait_are_found() -> None:

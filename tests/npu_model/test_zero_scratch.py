@@ -12,13 +12,13 @@ from fvp_runner.npu_model.network import NetworkModel
 from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.network import Network
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import lift_program
 
 MODEL = Path(__file__).parents[1] / "models" / "hello_world_int8.tflite"
 
 
 @pytest.mark.parametrize(
-    "use", [lambda network: NetworkModel(network, b""), lambda network: lift(network, network.npu_calls[0])]
+    "use", [lambda network: NetworkModel(network, b""), lambda network: lift_program(network, network.npu_calls[0])]
 )
 def test_no_scratch(use: Callable[[Network], object]) -> None:
     network = compile_tflite(MODEL.read_bytes(), VelaOptions(), "hello").parsed

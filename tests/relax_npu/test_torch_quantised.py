@@ -80,4 +80,4 @@ def test_scales_that_are_computed_are_refused() -> None:
     with pytest.raises(TorchImportError, match=r"quantize_per_tensor_3: .* is computed when the program runs"):
         _Converters(empty)._number(node, types.SimpleNamespace(name="choose_qparams"))
     with pytest.raises(TorchImportError, match=r"the zero points 300 do not fit its type int8"):
-        _Converters(empty)._scaling(node, 0.5, 300, "int8")
+        _Converters(empty)._read_scaling(node, 0.5, 300, "int8")

@@ -24,7 +24,7 @@ from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
-from npu_memplan.vela.lift import lift
+from npu_memplan.vela.lift import lift_program
 from tests.support.single_operators import all_cases
 
 _CASES = (
@@ -69,7 +69,7 @@ class Target:
         return {
             "run": lambda: NpuModel(npu).run(words, self.memory()),
             "describe": lambda: list(describe(words, npu)),
-            "lift": lambda: find_overlaps(lift(self.network, call)),
+            "lift": lambda: find_overlaps(lift_program(self.network, call)),
             "schedule": lambda: schedule(commands(), npu),
             "estimate": lambda: estimate(decode(words, npu.language), npu, default_memory_map(npu)),
         }

@@ -225,11 +225,11 @@ def _compared(
 
 Table = Callable[[LayerTensor, LayerTensor, Pair], tuple[int, ...]]
 TABLES: dict[str, Table] = {
-    "EXP": lambda x, y, pair: tables.exponential(x, y),
+    "EXP": lambda x, y, pair: tables.exponential_table(x, y),
     "HARD_SWISH": lambda x, y, pair: tables.hard_swish(x, y),
     "LEAKY_RELU": lambda x, y, pair: tables.leaky_relu(x, y, pair.fields["Alpha"]),
     "LOGISTIC": lambda x, y, pair: tables.sigmoid(x, y),
-    "RSQRT": lambda x, y, pair: tables.rsqrt(x, y),
+    "RSQRT": lambda x, y, pair: tables.rsqrt_table(x, y),
     "TANH": lambda x, y, pair: tables.tanh(x, y),
 }
 

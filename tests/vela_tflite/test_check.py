@@ -18,7 +18,7 @@ from npu_memplan.ethosu.stream.encode import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Register
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import data_offsets, read_network
-from npu_memplan.models.vela_file import ArenaPlan, NpuOperator, rebuilt
+from npu_memplan.models.vela_file import ArenaPlan, NpuOperator, rebuild_file
 from npu_memplan.options import CompileOptions
 from npu_memplan.target_data import board_names
 from npu_memplan.vela_tflite.emit import emit
@@ -51,7 +51,7 @@ def rewritten(network: Network, words: tuple[int, ...] | None = None, arena_byte
     operator = NpuOperator(payload, call.read_only.tobytes(), call.inputs, call.outputs)
     offsets = {t.index: t.arena_offset for t in network.tensors if t.arena_offset >= 0}
     plan = ArenaPlan(arena_bytes or call.scratch_bytes, 0, offsets)
-    return rebuilt(right(), [operator], network.inputs, network.outputs, plan)
+    return rebuild_file(right(), [operator], network.inputs, network.outputs, plan)
 
 
 def network() -> Network:

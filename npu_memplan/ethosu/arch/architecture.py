@@ -99,7 +99,7 @@ class Granules:
     acc32: int  # also for 16-bit accumulators
     acc40: int
 
-    def ifm(self, bits: int) -> int:
+    def ifm_granule(self, bits: int) -> int:
         """For input elements of `bits`."""
         return {8: self.ifm8, 16: self.ifm16, 32: self.ifm32}[bits]
 
@@ -188,7 +188,7 @@ class Architecture:
         return f"ethos-{self.product.name.lower()}-{self.macs}"
 
     @property
-    def requesters(self) -> int:
+    def requester_count(self) -> int:
         """Parts of the NPU for each of which a memory counts requests apart."""
         return 1 if self.micro_blocks else self.cores  # where cores work on one block together, they share requests
 

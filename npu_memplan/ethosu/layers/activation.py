@@ -19,7 +19,7 @@ from ..lower import tables
 from ..lower.emit import Builder, EmitContext, reshape_operand
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import INT16, Arithmetic, LayerTensor, Operand, Output, Window
-from ..lower.scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
+from ..lower.scaling import UNITY, Scale, float32_value, quantise_multiplier, squash_scale
 from ..reading import patterns as p
 from ..reading.patterns import host_call
 from ..reading.reader import Composite, DescribedCall, Match, Reader, Record, RejectedError, number
@@ -112,9 +112,9 @@ def _parse(name: str, make: _Maker, reader: Reader, root: Any) -> Match:
     return Match.for_layer(Lookup(name, ("0",), "out", table), out, source)
 
 
-def _composite(kind: str, make: _Maker, operator: str | None = None) -> Composite:
+def _function_composite(kind: str, make: _Maker, operator: str | None = None) -> Composite:
     name = operator or kind
-    return Composite(kind, partial(p.unary, name), partial(_parse, name, make))
+    return Composite(kind, partial(p.unary_patterns, name), partial(_parse, name, make))
 
 
 def _parse_table(reader: Reader, root: Any) -> Match:
@@ -124,7 +124,7 @@ def _parse_table(reader: Reader, root: Any) -> Match:
     return Match.for_layer(layer, call.output(), call.activation("input", "0"))
 
 
-def _leaky(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
+def _leaky_table(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
     return tables.leaky_relu(tensor, out, float(call.attrs.alpha), reader.arithmetic)
 
 
@@ -151,11 +151,11 @@ def _hard_swish(reader: Reader, root: Any) -> Match:
 ACTIVATION_RECORD = Record(
     (Lookup, Interpolation, Squash),
     (
-        _composite("sigmoid", lambda reader, ifm, out, _: tables.sigmoid(ifm, out, reader.arithmetic)),
-        _composite("tanh", lambda reader, ifm, out, _: tables.tanh(ifm, out, reader.arithmetic)),
-        _composite("exp", lambda reader, ifm, out, _: tables.exponential(ifm, out, reader.arithmetic)),
-        _composite("rsqrt", lambda reader, ifm, out, _: tables.rsqrt(ifm, out, reader.arithmetic)),
-        _composite("leaky_relu", _leaky, "nn.leakyrelu"),
+        _function_composite("sigmoid", lambda reader, ifm, out, _: tables.sigmoid(ifm, out, reader.arithmetic)),
+        _function_composite("tanh", lambda reader, ifm, out, _: tables.tanh(ifm, out, reader.arithmetic)),
+        _function_composite("exp", lambda reader, ifm, out, _: tables.exponential_table(ifm, out, reader.arithmetic)),
+        _function_composite("rsqrt", lambda reader, ifm, out, _: tables.rsqrt_table(ifm, out, reader.arithmetic)),
+        _function_composite("leaky_relu", _leaky_table, "nn.leakyrelu"),
         Composite("hard_swish", _hard_swish_patterns, _hard_swish),
         Composite("table", p.host_call, _parse_table),
     ),
@@ -179,7 +179,10 @@ class LeakyRelu(Layer):
         x, out = (context.tensors[name] for name in (*self.inputs, self.output))
         ifm, ofm, builder = context.operand(x.name), context.operand(out.name), context.builder
         low, high = out.limits
-        scales = [quantise_multiplier(double(x.scale) * slope / double(out.scale)) for slope in (1, double(self.slope))]
+        scales = [
+            quantise_multiplier(float32_value(x.scale) * slope / float32_value(out.scale))
+            for slope in (1, float32_value(self.slope))
+        ]
         is_maximum = self.slope <= 1 and _is_maximum(*scales)
         clamps = [(low, high)] * 2 if is_maximum else [(0, high), (low, 0)]
         one, parts = builder.scalar(1, x.dtype), list[Operand]()
@@ -207,7 +210,7 @@ def _parse_leaky_relu(reader: Reader, root: Any) -> Match:
 
 
 LEAKY_RELU_RECORD = Record(
-    (LeakyRelu,), (Composite("leaky_relu_int16", partial(p.unary, "nn.leakyrelu"), _parse_leaky_relu),)
+    (LeakyRelu,), (Composite("leaky_relu_int16", partial(p.unary_patterns, "nn.leakyrelu"), _parse_leaky_relu),)
 )
 
 
@@ -237,10 +240,10 @@ class Prelu(Layer):
         Both are of the output's type, so each step may overwrite what it reads last: one map besides input and output.
         """
         x, slopes, out = (context.tensors[n] for n in (*self.inputs, self.output))
-        above = quantise_multiplier(double(x.scale) / double(out.scale))
-        below = quantise_multiplier(double(x.scale) * double(slopes.scale) / double(out.scale))
+        above = quantise_multiplier(float32_value(x.scale) / float32_value(out.scale))
+        below = quantise_multiplier(float32_value(x.scale) * float32_value(slopes.scale) / float32_value(out.scale))
         builder, ifm, ofm = context.builder, context.operand(x.name), context.operand(out.name)
-        ifm2, zero, (low, high) = self._slopes(context, ofm), out.zero_point, out.limits
+        ifm2, zero, (low, high) = self._slope_operand(context, ofm), out.zero_point, out.limits
         nothing = builder.scalar(ifm.zero_point, x.dtype, ifm.zero_point)
         negative = builder.temporary(f"{self.output}_negative", ofm.view.shape, x.dtype, ifm.zero_point)
         pays = context.for_cycles and ofm.shape.depth >= BRICK_CHANNELS and 2 * ofm.shape.width <= _MAX_WIDTH
@@ -255,11 +258,11 @@ class Prelu(Layer):
             output = Output((low, high), UNITY)
             builder.elementwise(ElementwiseMode.ADD, positive, sloped, ofm, output, operand_scales=unscaled)
 
-    def _slopes(self, context: EmitContext, ofm: Operand) -> Operand:
+    def _slope_operand(self, context: EmitContext, ofm: Operand) -> Operand:
         """In the type of the values: those of int16 have constants of int8, as numbers without a zero point."""
         slopes = context.tensors[self.inputs[1]]
         if slopes.dtype == ofm.dtype:
-            return context.second(slopes.name, ofm)
+            return context.second_operand(slopes.name, ofm)
         assert slopes.data is not None
         values = (slopes.data.astype(np.int64) - slopes.zero_point).astype(ofm.dtype)
         view = context.builder.constant_view(values).hwc()
@@ -320,7 +323,7 @@ class Requantize(Layer):
         context.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
 
 
-def _patterns() -> Iterator[p.Pattern]:
+def _requantize_patterns() -> Iterator[p.Pattern]:
     yield from p.result_patterns(p.dequantize(p.anything()))
 
 
@@ -342,7 +345,7 @@ def _is_litert_activation(reader: Reader, root: Any, out: LayerTensor) -> bool:
 
 
 def _scale_of_litert(source: LayerTensor, out: LayerTensor) -> Scale:
-    return quantise_multiplier(divide_scales(double(source.scale), double(out.scale), single=True))
+    return quantise_multiplier(divide_scales(float32_value(source.scale), float32_value(out.scale), single=True))
 
 
-REQUANTIZE_RECORD = Record((Requantize,), (Composite("requantize", _patterns, _parse_requantize),))
+REQUANTIZE_RECORD = Record((Requantize,), (Composite("requantize", _requantize_patterns, _parse_requantize),))

@@ -19,7 +19,7 @@ from ...fixed_point import multiply_by_quantised
 from ..lower.emit import EmitContext, LoweringError
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import INT8, INT16, INT32, Arithmetic, LayerTensor, Operand, Output, TensorView, Window
-from ..lower.scaling import UNITY, AddScales, Scale, add_scales, double, mul_scale, quantise_multiplier
+from ..lower.scaling import UNITY, AddScales, Scale, add_scales, float32_value, mul_scale, quantise_multiplier
 from ..reading import patterns as p
 from ..reading.patterns import host_call
 from ..reading.reader import Composite, DescribedCall, Match, Reader, Record, RejectedError, plain
@@ -77,7 +77,7 @@ class OfTwo(Layer):
         if swap:
             a, b = b, a
         ifm, ofm = context.operand(a.name), context.operand(out.name)
-        return a, b, ifm, context.second(b.name, ofm), ofm, swap
+        return a, b, ifm, context.second_operand(b.name, ofm), ofm, swap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ class Binary(OfTwo):
             elementwise(ifm, ifm2, ofm, Output(self.clamp, UNITY))
 
 
-def _absolute(reader: Reader, root: Any) -> Match:
+def _parse_absolute(reader: Reader, root: Any) -> Match:
     _, out, clamp, inputs = reader.of_real(root, "abs")
     return Match.for_layer(Abs("abs", ("0",), "out", clamp), out, *inputs)
 
@@ -130,19 +130,19 @@ def _parse(name: str, mode: ElementwiseMode, reader: Reader, root: Any) -> Match
     return Match.for_layer(Binary(name, ("0", "1"), "out", clamp, mode), out, *inputs)
 
 
-def _composite(name: str, mode: ElementwiseMode) -> Composite:
+def _binary_composite(name: str, mode: ElementwiseMode) -> Composite:
     return Composite(name, partial(p.of_real, name, 2), partial(_parse, name, mode))
 
 
 ELEMENTWISE_RECORD = Record(
     (Abs, Binary),
     (
-        Composite("abs", partial(p.unary, "abs"), _absolute),
-        _composite("maximum", ElementwiseMode.MAX),
-        _composite("minimum", ElementwiseMode.MIN),
-        _composite("multiply", ElementwiseMode.MUL),
-        _composite("subtract", ElementwiseMode.SUB),
-        _composite("add", ElementwiseMode.ADD),
+        Composite("abs", partial(p.unary_patterns, "abs"), _parse_absolute),
+        _binary_composite("maximum", ElementwiseMode.MAX),
+        _binary_composite("minimum", ElementwiseMode.MIN),
+        _binary_composite("multiply", ElementwiseMode.MUL),
+        _binary_composite("subtract", ElementwiseMode.SUB),
+        _binary_composite("add", ElementwiseMode.ADD),
     ),
 )
 
@@ -165,14 +165,14 @@ class SquaredDifference(OfTwo):
         """
         first, second, ifm, ifm2, ofm, _ = self._operands(context)
         result, builder = context.tensors[self.output], context.builder
-        twice = 2 * max(double(first.scale), double(second.scale))
-        a = self._with_fraction(context, "a", ifm, first, quantise_multiplier(double(first.scale) / twice))
-        b = self._with_fraction(context, "b", ifm2, second, quantise_multiplier(double(second.scale) / twice))
+        twice = 2 * max(float32_value(first.scale), float32_value(second.scale))
+        a = self._with_fraction(context, "a", ifm, first, quantise_multiplier(float32_value(first.scale) / twice))
+        b = self._with_fraction(context, "b", ifm2, second, quantise_multiplier(float32_value(second.scale) / twice))
         wide = result.dtype == "int16"
         limits, dtype, fraction = (INT32, "int32", 0) if wide else (INT16, "int16", _FRACTION_BITS)
         difference = builder.temporary(f"{self.output}_difference", ofm.view.shape, dtype)
         builder.elementwise(ElementwiseMode.SUB, a, b, difference, Output(limits, UNITY), operand_scales=_UNSCALED)
-        square = quantise_multiplier(twice * twice / ((1 << 2 * fraction) * double(result.scale)))
+        square = quantise_multiplier(twice * twice / ((1 << 2 * fraction) * float32_value(result.scale)))
         output = Output(self.clamp, square)
         if wide:  # a product of int32 has no scale but a shift
             product = builder.temporary(f"{self.output}_product", ofm.view.shape, dtype)
@@ -224,7 +224,7 @@ _MOST_IMAGES = 64
 Shape = tuple[int, ...]
 
 
-def four(shape: Shape) -> Shape:
+def four_dimensions(shape: Shape) -> Shape:
     """`shape` in four dimensions."""
     return (1,) * (4 - len(shape)) + shape
 
@@ -236,10 +236,10 @@ def broadcast_shape(first: Shape, second: Shape) -> Shape:
     return made if fit and made in (first, second) else ()
 
 
-def unfit(shapes: Sequence[Shape], joins: Sequence[tuple[Shape, Shape]]) -> str | None:
+def broadcast_problem(shapes: Sequence[Shape], joins: Sequence[tuple[Shape, Shape]]) -> str | None:
     """Why maps of `shapes`, of which the last is the result, cannot meet in these pairs, of which the last has it."""
     whole = shapes[-1]
-    if not folds(shapes) and whole[0] > _MOST_IMAGES:
+    if not folds_images(shapes) and whole[0] > _MOST_IMAGES:
         return f"it broadcasts parts of {whole[0]} images; at most {_MOST_IMAGES} pay on the NPU"
     if not all(a and b and broadcast_shape(a, b) for a, b in joins) or broadcast_shape(*joins[-1]) != whole:
         stated = ", ".join(str(list(shape)) for shape in shapes[:-1])
@@ -247,39 +247,39 @@ def unfit(shapes: Sequence[Shape], joins: Sequence[tuple[Shape, Shape]]) -> str 
     return None
 
 
-def folds(shapes: Sequence[Shape]) -> bool:
+def folds_images(shapes: Sequence[Shape]) -> bool:
     """Whether rows of all images are rows of one: nothing is broadcast along only one of the two."""
     images, height = shapes[-1][:2]
     return images == 1 or all(shape[:2] in ((images, height), (1, 1)) for shape in shapes)
 
 
-def images(context: EmitContext, names: Sequence[str], shapes: Sequence[Shape]) -> Iterator[list[TensorView]]:
+def image_views(context: EmitContext, names: Sequence[str], shapes: Sequence[Shape]) -> Iterator[list[TensorView]]:
     """The tensors as [H, W, C], the result last: all images as one, or of each what it needs."""
-    views = [_dense(context.view(name), shape) for name, shape in zip(names, shapes, strict=True)]
-    if folds(shapes):
-        yield [_dense(view, (n * h, w, c)) for view, (n, h, w, c) in zip(views, shapes, strict=True)]
+    views = [_dense_view(context.view(name), shape) for name, shape in zip(names, shapes, strict=True)]
+    if folds_images(shapes):
+        yield [_dense_view(view, (n * h, w, c)) for view, (n, h, w, c) in zip(views, shapes, strict=True)]
         return
     for image in range(shapes[-1][0]):
         yield [_image(view, image) for view in views]
 
 
-def combine(context: EmitContext, mode: ElementwiseMode, first: Operand, second: Operand, made: Operand) -> None:
+def combine_maps(context: EmitContext, mode: ElementwiseMode, first: Operand, second: Operand, made: Operand) -> None:
     """One operation without scales."""
     info, swap = np.iinfo(made.dtype), first.view.shape != made.view.shape
     ifm, ifm2 = (second, first) if swap else (first, second)
     context.builder.elementwise(mode, ifm, ifm2, made, Output((int(info.min), int(info.max)), UNITY), swap=swap)
 
 
-def combine_new(
+def combine_to_new(
     context: EmitContext, mode: ElementwiseMode, first: Operand, second: Operand, name: str, dtype: str
 ) -> Operand:
     """The same into a map of its own."""
     made = context.builder.temporary(name, broadcast_shape(first.view.shape, second.view.shape), dtype)
-    combine(context, mode, first, second, made)
+    combine_maps(context, mode, first, second, made)
     return made
 
 
-def _dense(view: TensorView, shape: Shape) -> TensorView:
+def _dense_view(view: TensorView, shape: Shape) -> TensorView:
     found = view.reshape(shape)
     if found is None:
         raise LoweringError(f"the bytes of {view} are not dense: they cannot be read as {shape}")
@@ -310,20 +310,20 @@ class ComparedMaps(Layer):
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         if inputs[0].dtype == "int16":
             return "its tensors are int16; values of 8 bits are compared"
-        first, second, whole = (four(tensor.shape) for tensor in (*inputs, output))
-        return unfit((first, second, whole), ((first, second),))
+        first, second, whole = (four_dimensions(tensor.shape) for tensor in (*inputs, output))
+        return broadcast_problem((first, second, whole), ((first, second),))
 
     def emit(self, context: EmitContext) -> None:
         """All bits of a true result are set, of which the lowest stays."""
         names = (*self.inputs, self.output)
         tensors = [context.tensors[name] for name in names]
-        for *views, made in images(context, names, [four(tensor.shape) for tensor in tensors]):
+        for *views, made in image_views(context, names, [four_dimensions(tensor.shape) for tensor in tensors]):
             operands = [Operand(view, tensor.dtype) for view, tensor in zip(views, tensors, strict=False)]
             if self.numbers is not None:
                 pairs = zip(operands, self.numbers, strict=True)
                 operands = [_looked_up(context, operand, numbers, self.output) for operand, numbers in pairs]
-            mask = combine_new(context, self.mode, operands[0], operands[1], f"{self.output}_mask", "int8")
-            combine(context, ElementwiseMode.AND, mask, context.builder.scalar(1, "int8"), Operand(made, "int8"))
+            mask = combine_to_new(context, self.mode, operands[0], operands[1], f"{self.output}_mask", "int8")
+            combine_maps(context, ElementwiseMode.AND, mask, context.builder.scalar(1, "int8"), Operand(made, "int8"))
 
 
 def _looked_up(context: EmitContext, operand: Operand, numbers: Numbers, name: str) -> Operand:
@@ -352,7 +352,7 @@ _MODES = {  # the mode, and whether the operands change places
 }
 
 
-def _patterns(name: str) -> Iterator[p.Pattern]:
+def _comparison_patterns(name: str) -> Iterator[p.Pattern]:
     yield p.op(name, p.dequantize(p.anything()), p.dequantize(p.anything()))
 
 
@@ -385,7 +385,7 @@ def _numbers(tensor: LayerTensor) -> Numbers:
 
 COMPARISON_RECORD = Record(
     (ComparedMaps,),
-    tuple(Composite(name, partial(_patterns, name), partial(_parse_comparison, name)) for name in _MODES),
+    tuple(Composite(name, partial(_comparison_patterns, name), partial(_parse_comparison, name)) for name in _MODES),
 )
 
 
@@ -400,8 +400,8 @@ class Select(Layer):
     only_u85: ClassVar[str] = "it masks bits, which only Ethos-U85 does"
 
     def unsupported_reason(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        flags, yes, no, whole = self._shapes((*inputs, output))
-        return unfit(
+        flags, yes, no, whole = self._broadcast_shapes((*inputs, output))
+        return broadcast_problem(
             (flags, yes, no, whole),
             ((flags, yes), (flags, no), (broadcast_shape(flags, yes), broadcast_shape(flags, no))),
         )
@@ -411,19 +411,19 @@ class Select(Layer):
         names = (*self.inputs, self.output)
         tensors = tuple(context.tensors[name] for name in names)
         dtype = "int16" if tensors[-1].element_bytes == 2 else "int8"
-        for flags, yes, no, made in images(context, names, self._shapes(tensors)):
+        for flags, yes, no, made in image_views(context, names, self._broadcast_shapes(tensors)):
             zero, label = context.builder.scalar(0, "int8"), f"{self.output}_"
-            mask = combine_new(context, ElementwiseMode.CMP_NE, Operand(flags, "int8"), zero, f"{label}mask", dtype)
-            chosen = combine_new(context, ElementwiseMode.AND, Operand(yes, dtype), mask, f"{label}chosen", dtype)
-            other = combine_new(context, ElementwiseMode.AND_NOT, Operand(no, dtype), mask, f"{label}other", dtype)
-            combine(context, ElementwiseMode.OR, chosen, other, Operand(made, dtype))
+            mask = combine_to_new(context, ElementwiseMode.CMP_NE, Operand(flags, "int8"), zero, f"{label}mask", dtype)
+            chosen = combine_to_new(context, ElementwiseMode.AND, Operand(yes, dtype), mask, f"{label}chosen", dtype)
+            other = combine_to_new(context, ElementwiseMode.AND_NOT, Operand(no, dtype), mask, f"{label}other", dtype)
+            combine_maps(context, ElementwiseMode.OR, chosen, other, Operand(made, dtype))
 
-    def _shapes(self, tensors: tuple[LayerTensor, ...]) -> list[Shape]:
+    def _broadcast_shapes(self, tensors: tuple[LayerTensor, ...]) -> list[Shape]:
         """With flags of rows in the first dimension."""
         shapes = [tensor.shape for tensor in tensors]
         if self.by_row:
             shapes[0] = (*shapes[0], *(1,) * (len(shapes[-1]) - 1))
-        return [four(shape) for shape in shapes]
+        return [four_dimensions(shape) for shape in shapes]
 
 
 def _parse_select(reader: Reader, root: Any) -> Match:

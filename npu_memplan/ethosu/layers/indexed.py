@@ -48,7 +48,7 @@ class TakenRows(Layer):
 
     def emit(self, context: EmitContext) -> None:
         data, indices = (context.tensors[name] for name in self.inputs)
-        source, chosen, made = _dense(context, (*self.inputs, self.output))
+        source, chosen, made = _dense_views(context, (*self.inputs, self.output))
         taken = _Taken.for_layer(self, data.shape, indices.shape)
         taken.emit(context.builder, data.element_bytes, source, (chosen, indices.element_bytes), made)
 
@@ -70,14 +70,14 @@ class TakenSlices(Layer):
     def emit(self, context: EmitContext) -> None:
         """One transfer; places along several axes are made places along one before."""
         data, indices = (context.tensors[name] for name in self.inputs)
-        source, made = _dense(context, (self.inputs[0], self.output))
+        source, made = _dense_views(context, (self.inputs[0], self.output))
         extents, size, builder = data.shape[: self.depth], INDEX_BYTES, context.builder
         count, inner = math.prod(indices.shape[:-1]), math.prod(data.shape[self.depth :])
         steps = [math.prod(extents[axis + 1 :]) for axis in range(self.depth)]
         if indices.data is not None:
             chosen = builder.constant_view((indices.data.reshape(count, self.depth) @ steps).astype(np.int32))
         else:
-            (chosen,) = _dense(context, (self.inputs[1],))
+            (chosen,) = _dense_views(context, (self.inputs[1],))
             if self.depth == 1:
                 size = indices.element_bytes
             else:
@@ -131,7 +131,7 @@ class PlacedRows(Layer):
         )
 
 
-def _dense(context: EmitContext, names: tuple[str, ...]) -> list[TensorView]:
+def _dense_views(context: EmitContext, names: tuple[str, ...]) -> list[TensorView]:
     views = [context.view(name) for name in names]
     if not all(view.is_dense for view in views):
         raise LoweringError(f"{names[-1]} is made of rows of tensors whose bytes are not dense")
@@ -211,7 +211,7 @@ class _Taken:
 # ---------------------------------------------------------------------- in Relax
 
 
-def _parse(reader: Reader, root: Any) -> Match:
+def _parse_indexed(reader: Reader, root: Any) -> Match:
     call = DescribedCall(reader, root)
     axis, shared = int(call.layer["axis"]), int(call.layer["shared"])
     data, indices = call.operand("input", "0"), _clamp_indices(call.operand("indices", "1"), call, axis)
@@ -239,5 +239,5 @@ def _clamp_indices(indices: Input, call: DescribedCall, axis: int) -> Input:
 
 RECORD = Record(
     (TakenRows, TakenSlices, PlacedRows),
-    (Composite("taken_rows", host_call, _parse), Composite("taken_slices", host_call, _parse_slices)),
+    (Composite("taken_rows", host_call, _parse_indexed), Composite("taken_slices", host_call, _parse_slices)),
 )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..lower.emit import EmitContext
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import INT8, INT16, LayerTensor, Operand, Output, TensorView, Window
-from ..lower.scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
+from ..lower.scaling import UNITY, Scale, float32_value, quantise_multiplier, squash_scale
 from ..program.program import BufferRole
 from ..reading.patterns import host_call
 from ..reading.reader import Composite, DescribedCall, Match, Reader, Record
@@ -69,7 +69,7 @@ class SequenceLstm(Layer):
             return (
                 f"its cell state has scale {cell.scale} and zero point {cell.zero_point}; only powers of two and 0 fit"
             )
-        if hidden.differs(output):
+        if hidden.has_other_scale(output):
             return "its hidden state and its output have different scales"
         return None
 
@@ -94,8 +94,8 @@ class _Steps:
         self._output = context.tensors[layer.output]
         batches, self._units = hidden.shape
         self._rows = (1, batches) if layer.time_major else (batches, 1)  # height and width of every map of a step
-        self._hidden, self._cell = self._state(hidden), self._state(cell)
-        self._hidden_scale, self._cell_scale = double(hidden.scale), double(cell.scale)
+        self._hidden, self._cell = self._state_operand(hidden), self._state_operand(cell)
+        self._hidden_scale, self._cell_scale = float32_value(hidden.scale), float32_value(cell.scale)
 
     def emit(self) -> None:
         """All steps, and the hidden state for the next run."""
@@ -108,23 +108,25 @@ class _Steps:
     def _step(self, time: int, before: Operand) -> Operand:
         """One step; `before` is the hidden state it starts from, the result the one it leaves."""
         now, after, cell = self._step_operand(self._data, time), self._step_operand(self._output, time), self._cell
-        entry, forget, exit_, candidate = self._gates(now, before)
-        self._multiply(entry, candidate, entry, _FUNCTION_SCALE * _FUNCTION_SCALE / self._cell_scale)
-        self._multiply(forget, cell, cell, _FUNCTION_SCALE)
+        entry, forget, exit_, candidate = self._gate_values(now, before)
+        self._append_product(entry, candidate, entry, _FUNCTION_SCALE * _FUNCTION_SCALE / self._cell_scale)
+        self._append_product(forget, cell, cell, _FUNCTION_SCALE)
         self._add(cell, entry, cell, self._layer.cell_clamp)
         squashed = candidate  # in the room of a gate that is used up
         self._apply(ActivationFunction.TANH, cell, squashed, self._cell_scale)
-        self._multiply(squashed, exit_, after, _FUNCTION_SCALE * _FUNCTION_SCALE / self._hidden_scale)
+        self._append_product(squashed, exit_, after, _FUNCTION_SCALE * _FUNCTION_SCALE / self._hidden_scale)
         return after
 
-    def _gates(self, now: Operand, before: Operand) -> Iterator[Operand]:
+    def _gate_values(self, now: Operand, before: Operand) -> Iterator[Operand]:
         """Values of all gates in the order of `Gate`, with 15 fraction bits."""
         layer, count = self._layer, len(Gate)
-        sums, kept = self._temporary("gates"), self._temporary("recurrent")
-        scale = double(self._data.scale)
-        self._sums(now, sums, layer.into, layer.bias, [scale * double(s) for s in layer.into_scales])
+        sums, kept = self._gate_temporary("gates"), self._gate_temporary("recurrent")
+        scale = float32_value(self._data.scale)
+        self._append_sums(now, sums, layer.into, layer.bias, [scale * float32_value(s) for s in layer.into_scales])
         scale, none = self._hidden_scale, np.zeros((count, self._units), np.int64)
-        self._sums(before, kept, layer.recurrent, none, [scale * double(s) for s in layer.recurrent_scales])
+        self._append_sums(
+            before, kept, layer.recurrent, none, [scale * float32_value(s) for s in layer.recurrent_scales]
+        )
         self._add(sums, kept, sums, INT16)
         sigmoids, tanh = self._part(sums, 0, Gate.CANDIDATE), self._part(sums, Gate.CANDIDATE, count)
         self._apply(ActivationFunction.SIGMOID, sigmoids, sigmoids, _GATE_SCALE)
@@ -133,7 +135,7 @@ class _Steps:
 
     # ------------------------------------------------------------------ operations
 
-    def _sums(
+    def _append_sums(
         self,
         source: Operand,
         target: Operand,
@@ -159,7 +161,7 @@ class _Steps:
         mode = ElementwiseMode.ADD
         self._builder.elementwise(mode, first, second, target, output, operand_scales=_OPERAND_SCALES)
 
-    def _multiply(self, first: Operand, second: Operand, target: Operand, real: float) -> None:
+    def _append_product(self, first: Operand, second: Operand, target: Operand, real: float) -> None:
         clamp = INT8 if target.bits == 8 else INT16
         output = Output(clamp, quantise_multiplier(real))
         self._builder.elementwise(ElementwiseMode.MUL, first, second, target, output)
@@ -177,12 +179,12 @@ class _Steps:
         assert view is not None  # constraints
         return Operand(view, tensor.dtype, tensor.zero_point)
 
-    def _state(self, tensor: LayerTensor) -> Operand:
+    def _state_operand(self, tensor: LayerTensor) -> Operand:
         view = self._context.view(tensor.name).reshape((*self._rows, self._units))
         assert view is not None  # parameters are dense
         return Operand(view, tensor.dtype, tensor.zero_point)
 
-    def _temporary(self, label: str) -> Operand:
+    def _gate_temporary(self, label: str) -> Operand:
         """Room for one int16 value of every gate."""
         shape = (*self._rows, len(Gate) * self._units)
         size = 2 * int(np.prod(shape))
@@ -201,7 +203,7 @@ class _Steps:
 _GATE_NAMES = {Gate.INPUT: "input", Gate.FORGET: "forget", Gate.CANDIDATE: "cell", Gate.OUTPUT: "output"}
 
 
-def _parse(reader: Reader, root: Any) -> Match:
+def _parse_lstm(reader: Reader, root: Any) -> Match:
     """A call of the host's UNIDIRECTIONAL_SEQUENCE_LSTM."""
     call = DescribedCall(reader, root)
     inputs = [call.activation(name, str(i)) for i, name in enumerate(("input", "hidden", "cell"))]
@@ -222,4 +224,4 @@ def _parse(reader: Reader, root: Any) -> Match:
     return Match.for_layer(layer, call.output(), *inputs)
 
 
-RECORD = Record((SequenceLstm,), (Composite("sequence_lstm", host_call, _parse),))
+RECORD = Record((SequenceLstm,), (Composite("sequence_lstm", host_call, _parse_lstm),))

@@ -22,7 +22,7 @@ from ..lower.emit_u85 import multiply_maps, permute
 from ..lower.languages import overflow_reason
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import INT32, NO_PADDING, LayerTensor, Operand, Output, Padding, TensorView, Window
-from ..lower.scaling import UNITY, Scale, conv_scale, double, quantise_multiplier, rounded_once
+from ..lower.scaling import UNITY, Scale, conv_scale, float32_value, quantise_multiplier, rounded_once
 from ..reading import patterns as p
 from ..reading.patterns import host_call
 from ..reading.reader import (
@@ -98,21 +98,21 @@ class Weighted(Layer):
 
 def product_patterns(name: str) -> Iterator[p.Pattern]:
     """A product with constant weights, with a bias or without."""
-    bare = p.op(name, p.dequantize(p.anything()), _weights())
+    bare = p.op(name, p.dequantize(p.anything()), _weight_pattern())
     yield from p.result_patterns(bare)
-    yield from p.result_patterns(p.op("add", bare, _bias()))
+    yield from p.result_patterns(p.op("add", bare, _bias_pattern()))
 
 
 def _move_pattern(x: p.Pattern) -> p.Pattern:
     return p.op("reshape", x, p.anything()) | p.op("permute_dims", x)
 
 
-def _weights() -> p.Pattern:
+def _weight_pattern() -> p.Pattern:
     constant = p.constant()
     return _move_pattern(p.dequantize(constant)) | p.dequantize(_move_pattern(constant)) | p.dequantize(constant)
 
 
-def _bias() -> p.Pattern:
+def _bias_pattern() -> p.Pattern:
     constant = p.constant()
     wide = p.op("multiply", p.op("astype", constant), p.constant())  # relax.dequantize takes no int64
     bias = p.dequantize(constant) | wide
@@ -152,7 +152,7 @@ def subtract_zero_points(weights: Constant, axis: int) -> NDArray[Any]:
     return weights.values.astype(np.int16) - zeros.astype(np.int16)
 
 
-def ohwi(weights: Constant, layout: str) -> NDArray[Any]:
+def weights_ohwi(weights: Constant, layout: str) -> NDArray[Any]:
     """Weights of a convolution without their zero points, in the order of the NPU."""
     values = subtract_zero_points(weights, layout.index("O"))
     return np.ascontiguousarray(values.transpose([layout.index(letter) for letter in "OHWI"]))
@@ -298,11 +298,11 @@ def parts_of(sums: Sums, ofm: Operand) -> list[tuple[Sums, Operand]]:
 # ---------------------------------------------------------------------- in Relax
 
 
-def _conv2d(reader: Reader, root: Any) -> Match:
+def _parse_conv2d(reader: Reader, root: Any) -> Match:
     call, out, source, weights, fields = read_product(reader, root, "nn.conv2d")
     need_nhwc(str(call.attrs.data_layout))
     depth, channels, groups = out.shape[-1], source[0].shape[-1], int(call.attrs.groups)
-    values = ohwi(weights, str(call.attrs.kernel_layout))
+    values = weights_ohwi(weights, str(call.attrs.kernel_layout))
     depthwise = groups > 1
     if depthwise:
         if groups != channels:
@@ -330,7 +330,7 @@ def _transpose_conv(reader: Reader, root: Any) -> Match:
     stride = pair(call.attrs.strides)
     if stride not in _INTERLEAVED or int(call.attrs.groups) != 1 or pair(call.attrs.dilation) != (1, 1):
         raise RejectedError("only transpose convolutions with stride 1x1 or 2x2, one group and no dilation fit the NPU")
-    values = ohwi(weights, str(call.attrs.kernel_layout))[:, ::-1, ::-1, :]
+    values = weights_ohwi(weights, str(call.attrs.kernel_layout))[:, ::-1, ::-1, :]
     _, height, width, _ = values.shape
     own = padding_of(call.attrs.padding)
     seen = tuple(step * extent for step, extent in zip(stride, source[0].shape[1:3], strict=True))
@@ -360,7 +360,7 @@ def transposed_padding(
 CONVOLUTION_RECORD = Record(
     (Conv,),
     (
-        Composite("conv2d", partial(product_patterns, "nn.conv2d"), _conv2d),
+        Composite("conv2d", partial(product_patterns, "nn.conv2d"), _parse_conv2d),
         Composite("transpose_conv", partial(product_patterns, "nn.conv2d_transpose"), _transpose_conv),
     ),
 )
@@ -463,16 +463,18 @@ class BatchMatMul(Layer):
             for tensor, turned in ((a, self.turned[0]), (b, not self.turned[1]))
         )
         made = _Stack(context.view(out.name), out.shape)
-        scale = self.stated or quantise_multiplier(double(a.scale) * double(b.scale) / double(out.scale))
+        scale = self.stated or quantise_multiplier(
+            float32_value(a.scale) * float32_value(b.scale) / float32_value(out.scale)
+        )
         output = context.output(self.clamp, scale)
         if a.dtype == "int16" and self.stated is None:  # TFLite's sums of 64 bits are rounded once
             output = replace(output, scale=rounded_once(scale), rounding=Rounding.NATURAL)
         for place in np.ndindex(out.shape[:-2]):
             multiply_maps(
                 context.builder,
-                Operand(first.matrix(place), a.dtype, a.zero_point),
-                Operand(second.matrix(place), b.dtype, b.zero_point),
-                Operand(made.matrix(place), out.dtype, out.zero_point),
+                Operand(first.matrix_view(place), a.dtype, a.zero_point),
+                Operand(second.matrix_view(place), b.dtype, b.zero_point),
+                Operand(made.matrix_view(place), out.dtype, out.zero_point),
                 output,
             )
 
@@ -498,7 +500,7 @@ class _Stack:
         permute(context.builder, context.view(tensor.name), moved, axes, tensor.dtype)
         return _Stack(moved, shape)
 
-    def matrix(self, place: tuple[int, ...]) -> TensorView:
+    def matrix_view(self, place: tuple[int, ...]) -> TensorView:
         """The matrix at the leading indices `place` of the result, as one row of pixels; extents of 1 are repeated."""
         *leading, rows, columns = self.shape
         mine = place[len(place) - len(leading) :]
@@ -515,7 +517,7 @@ class _Stack:
         )
 
 
-def _parse(reader: Reader, root: object) -> Match:
+def _parse_batch_matmul(reader: Reader, root: object) -> Match:
     call = DescribedCall(reader, root)
     out = call.output()
     turned = bool(call.layer["turned_first"]), bool(call.layer["turned_second"])
@@ -524,7 +526,7 @@ def _parse(reader: Reader, root: object) -> Match:
     return Match.for_layer(BatchMatMul("batch_matmul", ("0", "1"), "out", turned, out.limits), out, *inputs)
 
 
-BATCH_MATMUL_RECORD = Record((BatchMatMul,), (Composite("batch_matmul", host_call, _parse),))
+BATCH_MATMUL_RECORD = Record((BatchMatMul,), (Composite("batch_matmul", host_call, _parse_batch_matmul),))
 
 
 _MOST_STEPS = 256  # rows or columns, of which each takes two operations
@@ -553,7 +555,7 @@ class ProductSums(Layer):
 
     def emit(self, context: EmitContext) -> None:
         """Two operations for each row, or for each column where there are fewer of these."""
-        first, second, made = (_matrices(context, name) for name in (*self.inputs, self.output))
+        first, second, made = (_stacked_matrices(context, name) for name in (*self.inputs, self.output))
         second = second if self.turned else _transpose_stacks(context.builder, second)
         by_column = first.view.shape[1] >= second.view.shape[1]
         whole, other = (first, second) if by_column else (second, first)
@@ -564,11 +566,11 @@ class ProductSums(Layer):
             context.builder.elementwise(ElementwiseMode.MUL, whole, one, products, Output(INT32, UNITY))
             sums = _part(made.view, 2 if by_column else 1, index)
             if not by_column:  # the row's elements as pixels
-                sums = _pixels(sums, (*sums.shape[::2], 1), (sums.strides[0], sums.strides[2]))
+                sums = _as_pixels(sums, (*sums.shape[::2], 1), (sums.strides[0], sums.strides[2]))
             context.builder.pool(PoolMode.REDUCE_SUM, products, replace(made, view=sums), Window(), output)
 
 
-def _matrices(context: EmitContext, name: str) -> Operand:
+def _stacked_matrices(context: EmitContext, name: str) -> Operand:
     """A tensor as [stacks, rows, columns]."""
     tensor = context.tensors[name]
     view = context.view(name).reshape((math.prod(tensor.shape[:-2]), *tensor.shape[-2:]))
@@ -585,8 +587,8 @@ def _transpose_stacks(builder: Builder, source: Operand) -> Operand:
     for stack in range(stacks):
         rows, turned = _part(source.view, 0, stack), _part(moved.view, 0, stack)
         seen = (
-            _pixels(rows, (depth, columns, 1), (rows.strides[1], size)),
-            _pixels(turned, (depth, columns, 1), (size, turned.strides[1])),
+            _as_pixels(rows, (depth, columns, 1), (rows.strides[1], size)),
+            _as_pixels(turned, (depth, columns, 1), (size, turned.strides[1])),
         )
         ends = [Operand(view, source.dtype) for view in seen]
         builder.pool(PoolMode.MAX, ends[0], ends[1], Window(), output)
@@ -599,6 +601,6 @@ def _part(view: TensorView, axis: int, index: int) -> TensorView:
     return replace(view, offset=view.offset + index * view.strides[axis], shape=shape)
 
 
-def _pixels(view: TensorView, shape: tuple[int, ...], strides: tuple[int, int]) -> TensorView:
+def _as_pixels(view: TensorView, shape: tuple[int, ...], strides: tuple[int, int]) -> TensorView:
     """The same place, seen as pixels of one channel."""
     return replace(view, shape=shape, strides=(*strides, view.element_bytes))

@@ -41,18 +41,18 @@ class Reshape(Layer):
             context.copy(context.view(self.inputs[0]), seen, context.tensors[self.output].dtype)
 
 
-def _patterns() -> Iterator[p.Pattern]:
+def _reshape_patterns() -> Iterator[p.Pattern]:
     yield from p.alone("reshape", 2)
     yield from p.alone("expand_dims")
     yield from p.alone("squeeze")
 
 
-def _parse(reader: Reader, root: Any) -> Match:
+def _parse_reshape(reader: Reader, root: Any) -> Match:
     call, tensor, out = reader.read_move(root, "reshape", "expand_dims", "squeeze")
     return Match(Reshape("reshape", ("0",), "out"), {"0": tensor, "out": out}, (call.args[0],))
 
 
-RESHAPE_RECORD = Record((Reshape,), (Composite("reshape", _patterns, _parse),))
+RESHAPE_RECORD = Record((Reshape,), (Composite("reshape", _reshape_patterns, _parse_reshape),))
 
 
 _MAX_CHANNELS = 64
@@ -109,7 +109,7 @@ class Transpose(Layer):
         else:
             source = source.permute(self.axes)
         for channel in range(source.shape[-1]):
-            context.copy(source.channel(channel), target.channel(channel), dtype)
+            context.copy(source.channel_view(channel), target.channel_view(channel), dtype)
 
 
 def _in_bricks(planes: TensorView, pixels: TensorView) -> tuple[TensorView, TensorView] | None:
@@ -314,17 +314,17 @@ def _parse_concat(reader: Reader, root: Any) -> Match:
     call = reader.call(root, "concat")
     if call is None:
         call, out, *_ = reader.of_real(root, "concat", 0)
-        inputs = [reader.activation(field, str(i)) for i, field in enumerate(_fields(reader, call))]
+        inputs = [reader.activation(field, str(i)) for i, field in enumerate(_tuple_fields(reader, call))]
     else:
         out = plain(call, "out")
-        inputs = [(plain(field, str(i)), field) for i, field in enumerate(_fields(reader, call))]
+        inputs = [(plain(field, str(i)), field) for i, field in enumerate(_tuple_fields(reader, call))]
     if not all(is_variable(variable) for _, variable in inputs):
         raise RejectedError("it concatenates constants")
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
     return Match.for_layer(Concat("concat", tuple(tensor.name for tensor, _ in inputs), "out", axis), out, *inputs)
 
 
-def _fields(reader: Reader, call: Any) -> list[Any]:
+def _tuple_fields(reader: Reader, call: Any) -> list[Any]:
     found = reader.fields(call.args[0])
     if found is None:
         raise RejectedError("it concatenates a tuple that is not written out")

@@ -19,7 +19,15 @@ from ..lower.emit import EmitContext, exact_window, reshape_operand
 from ..lower.emit_u85 import find_maxima
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import NO_PADDING, LayerTensor, Operand, Output, Padding, Window
-from ..lower.scaling import UNITY, Scale, double, mean_scale, quantise_multiplier, real_mean_scale, reciprocal_scale
+from ..lower.scaling import (
+    UNITY,
+    Scale,
+    float32_value,
+    mean_scale,
+    quantise_multiplier,
+    real_mean_scale,
+    reciprocal_scale,
+)
 from ..reading import patterns as p
 from ..reading.patterns import host_call
 from ..reading.reader import (
@@ -69,7 +77,7 @@ class PoolLayer(Layer):
     limits: ClassVar[Limits] = Limits(one_image=True)
 
     @property
-    def _picks(self) -> bool:
+    def _keeps_stored_values(self) -> bool:
         """Whether results are stored values, or averages of them: TFLite rounds those, too."""
         return self.kind in (PoolKind.AVERAGE, *_EXTREMES)
 
@@ -77,12 +85,12 @@ class PoolLayer(Layer):
         height, width = self.kernel
         if any(not 1 <= s <= MAX_STRIDE for s in self.stride):
             return f"its stride {self.stride[0]}x{self.stride[1]} is not within 1..{MAX_STRIDE}"
-        if not self._picks and (height > _MAX_POOL or width > 4096 or height * width > 1 << 16):
+        if not self._keeps_stored_values and (height > _MAX_POOL or width > 4096 or height * width > 1 << 16):
             return f"it adds {height}x{width} elements; the NPU adds at most {_MAX_POOL} rows and 65536 elements"
-        most = 8 if self.kind in (PoolKind.AVERAGE, PoolKind.VALID) and self.padding.any else _MAX_POOL
-        if (self._picks or self.kind is PoolKind.VALID) and (height > most or width > most):
+        most = 8 if self.kind in (PoolKind.AVERAGE, PoolKind.VALID) and self.padding.is_padded else _MAX_POOL
+        if (self._keeps_stored_values or self.kind is PoolKind.VALID) and (height > most or width > most):
             return f"its window {height}x{width} is larger than {most}x{most}"
-        if self._picks and inputs[0].differs(output):
+        if self._keeps_stored_values and inputs[0].has_other_scale(output):
             return "its input and output have different scales"
         return None
 
@@ -94,13 +102,13 @@ class PoolLayer(Layer):
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Either layout, where the axes stay what they are."""
         if self.across:
-            return StorageTraits(dense=True, keeps_scale=self._picks)
+            return StorageTraits(dense=True, keeps_scale=self._keeps_stored_values)
         bricks = self.inputs if self.reduces else (*self.inputs, self.output)
-        return StorageTraits(bricks=bricks, keeps_scale=self._picks)
+        return StorageTraits(bricks=bricks, keeps_scale=self._keeps_stored_values)
 
     def emit(self, context: EmitContext) -> None:
-        ifm = context.operand(self.inputs[0], raw=self._picks)
-        ofm = context.operand(self.output, raw=self._picks)
+        ifm = context.operand(self.inputs[0], raw=self._keeps_stored_values)
+        ofm = context.operand(self.output, raw=self._keeps_stored_values)
         by_channels = context.builder.accelerator.language is Language.U85 and self.kind not in _EXTREMES
         if self.across and by_channels:
             ofm = reshape_operand(ofm, (ifm.shape.height, ifm.shape.width, 1))
@@ -124,13 +132,13 @@ class PoolLayer(Layer):
         source, result = context.tensors[self.inputs[0]], context.tensors[self.output]
         if self.kind is PoolKind.AVERAGE:
             # with padding the NPU divides by the number of valid elements itself
-            scale = UNITY if self.padding.any else reciprocal_scale(count)
+            scale = UNITY if self.padding.is_padded else reciprocal_scale(count)
         elif self.kind is PoolKind.VALID:
             scale = UNITY
         elif self.kind is PoolKind.MEAN:
             scale = (real_mean_scale if context.real else mean_scale)(source.scale, result.scale, count)
         else:
-            scale = self.stated or quantise_multiplier(double(source.scale) / double(result.scale))
+            scale = self.stated or quantise_multiplier(float32_value(source.scale) / float32_value(result.scale))
         return context.output(self.clamp, scale)
 
 
@@ -182,14 +190,14 @@ def _real_average(reader: Reader, root: Any) -> Match:
     _need_average(call)
     layer = _pool(call, out, PoolKind.AVERAGE, clamp)
     if (source[0].scale, source[0].zero_point) != (out.scale, out.zero_point):
-        if layer.padding.any:
+        if layer.padding.is_padded:
             raise RejectedError("its input and output have different scales and it is padded")
         layer = _pool(call, out, PoolKind.MEAN, clamp)
     return Match.for_layer(layer, out, source)
 
 
 def _need_average(call: Any) -> None:
-    if bool(call.attrs.count_include_pad) and padding_of(call.attrs.padding).any:
+    if bool(call.attrs.count_include_pad) and padding_of(call.attrs.padding).is_padded:
         raise RejectedError("it counts its padding; the NPU averages valid elements only")
 
 
@@ -212,7 +220,7 @@ def _pool(call: Any, out: LayerTensor, kind: PoolKind, clamp: tuple[int, int]) -
     )
 
 
-def _reduction(name: str, kind: PoolKind, reader: Reader, root: Any) -> Match:
+def _parse_reduction(name: str, kind: PoolKind, reader: Reader, root: Any) -> Match:
     """A Relax reduction over height, width or both, or over the channels."""
     call, out, clamp, (source,) = reader.of_real(root, name)
     shape, rank = source[0].shape, len(source[0].shape)
@@ -231,10 +239,10 @@ def _reduction(name: str, kind: PoolKind, reader: Reader, root: Any) -> Match:
 POOL_RECORD = Record(
     (PoolLayer,),
     (
-        Composite("mean", partial(p.unary, "mean"), partial(_reduction, "mean", PoolKind.MEAN)),
-        Composite("sum", partial(p.unary, "sum"), partial(_reduction, "sum", PoolKind.SUM)),
-        Composite("reduce_max", partial(p.unary, "max"), partial(_reduction, "max", PoolKind.MAX)),
-        Composite("reduce_min", partial(p.unary, "min"), partial(_reduction, "min", PoolKind.MIN)),
+        Composite("mean", partial(p.unary_patterns, "mean"), partial(_parse_reduction, "mean", PoolKind.MEAN)),
+        Composite("sum", partial(p.unary_patterns, "sum"), partial(_parse_reduction, "sum", PoolKind.SUM)),
+        Composite("reduce_max", partial(p.unary_patterns, "max"), partial(_parse_reduction, "max", PoolKind.MAX)),
+        Composite("reduce_min", partial(p.unary_patterns, "min"), partial(_parse_reduction, "min", PoolKind.MIN)),
         Composite("max_pool", _max_patterns, _max_pool),
         Composite("average_pool", _integer_average_patterns, _integer_average),
         Composite("real_average_pool", partial(p.of_real, "nn.avg_pool2d"), _real_average),
@@ -269,11 +277,11 @@ class ArgMax(Layer):
         rows, count, inner = math.prod(shape[: self.axis]), shape[self.axis], math.prod(shape[self.axis + 1 :])
         ifm = reshape_operand(context.operand(self.inputs[0], raw=True), (rows, count, inner))
         if self.smallest:
-            ifm = self._backwards(context, ifm)
+            ifm = self._reverse_order(context, ifm)
         ofm = reshape_operand(context.operand(self.output, raw=True), (rows, 1, inner))
         find_maxima(context.builder, ifm, ofm)
 
-    def _backwards(self, context: EmitContext, ifm: Operand) -> Operand:
+    def _reverse_order(self, context: EmitContext, ifm: Operand) -> Operand:
         """The least value as the largest, and so on."""
         least, most = context.tensors[self.inputs[0]].limits
         made = context.builder.temporary(f"{self.output}_backwards", ifm.view.shape, ifm.dtype)
@@ -282,10 +290,10 @@ class ArgMax(Layer):
         return made
 
 
-def _parse(reader: Reader, root: Any) -> Match:
+def _parse_argmax(reader: Reader, root: Any) -> Match:
     call = DescribedCall(reader, root)
     layer = ArgMax("arg_max", ("0",), "out", int(call.layer["axis"]), bool(call.layer["smallest"]))
     return Match.for_layer(layer, call.output(), call.activation("input", "0"))
 
 
-ARGMAX_RECORD = Record((ArgMax,), (Composite("arg_max", host_call, _parse),))
+ARGMAX_RECORD = Record((ArgMax,), (Composite("arg_max", host_call, _parse_argmax),))

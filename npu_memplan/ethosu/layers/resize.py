@@ -66,7 +66,7 @@ class Resize(Layer):
         """What takes an operation for each phase."""
         if target.language is Language.U85 and self._even() is not None:
             return None
-        if self.mixes and inputs[0].dtype == "int16":
+        if self.mixes_values and inputs[0].dtype == "int16":
             return "its tensors are int16, which only one RESIZE of Ethos-U85 mixes"
         phases = len(self.rows) * len(self.columns)
         if phases > _MAX_PHASES:
@@ -84,7 +84,7 @@ class Resize(Layer):
             builder.pool(PoolMode.MAX, ifm, ofm, Window(upscale=Upscale.NEAREST), Output(limits, UNITY))
         elif builder.accelerator.language is Language.U85 and (axes := self._even()) is not None:
             rounding = ScaleRounding.NATURAL if self.halves_up else ScaleRounding.SYMMETRIC
-            kind = ResizeKind.BILINEAR if self.mixes else ResizeKind.REPLICATE
+            kind = ResizeKind.BILINEAR if self.mixes_values else ResizeKind.REPLICATE
             emit_u85.resize(builder, kind, ifm, ofm, axes, rounding)
         elif self.rows == self.columns == _BILINEAR_BY_2 and not self.halves_up:
             # after the last row and column there is nothing: the NPU averages what is there
@@ -94,13 +94,13 @@ class Resize(Layer):
             _by_phases(builder, self, ifm, ofm, limits)
 
     @property
-    def mixes(self) -> bool:
+    def mixes_values(self) -> bool:
         """Whether a result is of more than one value."""
         return any(phase.second for phase in (*self.rows, *self.columns))
 
     def _even(self) -> tuple[Positions, Positions] | None:
         """Positions along height and width as one RESIZE has them; None where they are not evenly apart."""
-        found = [(_mix_positions if self.mixes else _pick_positions)(axis) for axis in (self.rows, self.columns)]
+        found = [(_mix_positions if self.mixes_values else _pick_positions)(axis) for axis in (self.rows, self.columns)]
         axes = [positions for positions in found if positions is not None and positions.fit]
         return (axes[0], axes[1]) if len(axes) == len(found) else None
 
@@ -194,10 +194,10 @@ def _by_phases(builder: Builder, layer: Resize, ifm: Operand, ofm: Operand, limi
             builder.pool(PoolMode.MAX, a, b, Window(), Output(limits, UNITY))
         else:
             output = Output(limits, rounding=Rounding.NATURAL) if layer.halves_up else Output(limits)
-            _mix(builder, a, b, row, column, output)
+            _append_mix(builder, a, b, row, column, output)
 
 
-def _mix(builder: Builder, ifm: Operand, ofm: Operand, row: Phase, column: Phase, output: Output) -> None:
+def _append_mix(builder: Builder, ifm: Operand, ofm: Operand, row: Phase, column: Phase, output: Output) -> None:
     """Depthwise convolution of up to 2x2 elements."""
     weights = np.outer(_weights(row), _weights(column)).astype(np.int16)
     depth = ofm.shape.depth
@@ -268,7 +268,7 @@ def _layer(call: Any, tensor: LayerTensor, out: LayerTensor, arithmetic: Arithme
     bilinear = str(attributes.method) == "linear"
     sizes = list(zip(tensor.shape[1:3], out.shape[1:3], strict=True))
     try:
-        rows, columns = (_phases(*axis, way, None if bilinear else rounding) for axis in sizes)
+        rows, columns = (_axis_phases(*axis, way, None if bilinear else rounding) for axis in sizes)
     except RejectedError as error:
         make = _fixed_point if bilinear else partial(_nearest_in_float32, rounding=rounding)
         axes = [positions for axis in sizes if (positions := make(*axis, way)) is not None and positions.fit]
@@ -306,7 +306,7 @@ def _nearest_in_float32(size: int, wanted: int, way: str, rounding: str) -> Posi
     return made if np.array_equal(np.clip(evenly, 0, size - 1), places) else None
 
 
-def _phases(size: int, wanted: int, way: str, rounding: str | None) -> tuple[Phase, ...]:
+def _axis_phases(size: int, wanted: int, way: str, rounding: str | None) -> tuple[Phase, ...]:
     """Phases of one axis; `rounding` is that of nearest, None for bilinear."""
     inner = 1 if way == _CORNER and size > 1 else 0  # between corners there is one position less
     factor, rest = divmod(wanted - inner, size - inner)
@@ -315,10 +315,10 @@ def _phases(size: int, wanted: int, way: str, rounding: str | None) -> tuple[Pha
             f"it resizes {size} positions to {wanted} the {way} way; the NPU makes up to {_MOST} of each"
             + (", and one more at the end" if inner else "")
         )
-    return tuple(_phase(_position(way, r, factor), rounding, way) for r in range(factor))
+    return tuple(_phase(_source_position(way, r, factor), rounding, way) for r in range(factor))
 
 
-def _position(way: str, index: int, factor: int) -> Fraction:
+def _source_position(way: str, index: int, factor: int) -> Fraction:
     """Where output position `index` lies between the input's positions."""
     if way in _CENTRES:
         return Fraction(2 * index + 1, 2 * factor) - Fraction(1, 2)
@@ -349,14 +349,14 @@ def _phase(position: Fraction, rounding: str | None, way: str) -> Phase:
     return Phase(nearest[rounding])
 
 
-def _nearest(reader: Reader, root: Any) -> Match:
+def _parse_nearest(reader: Reader, root: Any) -> Match:
     call, tensor, out = reader.read_move(root, "image.resize2d")
     if str(call.attrs.method) != "nearest_neighbor":
         raise RejectedError(f"it resizes stored values by method {call.attrs.method}")
     return Match(_layer(call, tensor, out, reader.arithmetic), {"0": tensor, "out": out}, (call.args[0],))
 
 
-def _bilinear(reader: Reader, root: Any) -> Match:
+def _parse_bilinear(reader: Reader, root: Any) -> Match:
     call, out, _, (source,) = reader.of_real(root, "image.resize2d")
     tensor = source[0]
     if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
@@ -367,7 +367,7 @@ def _bilinear(reader: Reader, root: Any) -> Match:
 RECORD = Record(
     (Resize, Spread, Spaced),
     (
-        Composite("resize_nearest", partial(p.alone, "image.resize2d", 2), _nearest),
-        Composite("resize_bilinear", partial(p.of_real, "image.resize2d", others=1), _bilinear),
+        Composite("resize_nearest", partial(p.alone, "image.resize2d", 2), _parse_nearest),
+        Composite("resize_bilinear", partial(p.of_real, "image.resize2d", others=1), _parse_bilinear),
     ),
 )

@@ -21,8 +21,8 @@ from ..arch import Language
 from ..lower.emit import Builder, EmitContext, reshape_operand
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import INT16, INT32, LayerTensor, Operand, Output, Window
-from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
-from ..reading.patterns import unary
+from ..lower.scaling import UNITY, Scale, float32_value, quantise_multiplier
+from ..reading.patterns import unary_patterns
 from ..reading.reader import Composite, Match, Reader, Record, RejectedError
 from ..stream.isa import ElementwiseMode, PoolMode, Rounding
 
@@ -65,7 +65,7 @@ def emit_softmax16(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_
     exponential, inverse = (_lines(table) for table in softmax_tables())
 
     largest = row_maxima(builder, name, ifm)
-    scale = quantise_multiplier(double(ifm_scale) * beta / SOFTMAX_UNIT)
+    scale = quantise_multiplier(float32_value(ifm_scale) * beta / SOFTMAX_UNIT)
     differences = sub(ifm, largest, temporary("differences", depth), Output(INT32, scale))
     last = builder.scalar(INT16[1], "int32")  # place of the difference 0
     powers = add(differences, last, temporary("exp", depth, "int16"), narrow(table=exponential))
@@ -109,7 +109,7 @@ class Softmax(Layer):
         steps, least = (1 << 15, 0) if output.dtype == "int16" else (1 << 8, output.limits[0])
         if output.zero_point != least or not math.isclose(output.scale * steps, 1, rel_tol=1e-3):
             return f"its output has scale {output.scale} and zero point {output.zero_point}, not 1/{steps} and {least}"
-        if output.dtype == "int16" and double(inputs[0].scale) * self.beta / SOFTMAX_UNIT >= 2.0**31:
+        if output.dtype == "int16" and float32_value(inputs[0].scale) * self.beta / SOFTMAX_UNIT >= 2.0**31:
             return f"the scale of its input, {inputs[0].scale:.3g}, is too large for a multiplier of 32 bits"
         return None
 
@@ -117,18 +117,18 @@ class Softmax(Layer):
         """On dense [H, W, C] maps: what lies side by side in memory is one row."""
         source = context.tensors[self.inputs[0]]
         ifm, ofm = (context.operand(name) for name in (source.name, self.output))
-        emit = emit_softmax16 if source.dtype == "int16" else _emit
+        emit = emit_softmax16 if source.dtype == "int16" else _append_softmax
         emit(context.builder, self.output, ifm, ofm, source.scale, self.beta)
 
 
-def _parse(reader: Reader, root: Any) -> Match:
+def _parse_softmax(reader: Reader, root: Any) -> Match:
     call, out, _, inputs = reader.of_real(root, "nn.softmax")
     if (int(call.attrs.axis) + 1) % len(out.shape):
         raise RejectedError(f"it is over axis {int(call.attrs.axis)}, not over the last")
     return Match.for_layer(Softmax("softmax", ("0",), "out"), out, *inputs)
 
 
-RECORD = Record((Softmax,), (Composite("softmax", partial(unary, "nn.softmax"), _parse),))
+RECORD = Record((Softmax,), (Composite("softmax", partial(unary_patterns, "nn.softmax"), _parse_softmax),))
 
 
 # ---------------------------------------------------------------------- exponentials
@@ -136,7 +136,7 @@ RECORD = Record((Softmax,), (Composite("softmax", partial(unary, "nn.softmax"), 
 
 def exp_table(beta: float, ifm_scale: float) -> NDArray[np.int64]:
     """exp(beta * scale * (i - 255)) in Q0.31 for i in 0..255; [256]. Differences too large give 0."""
-    real = min(beta * double(ifm_scale) * (1 << (31 - _INTEGER_BITS)), float((1 << 31) - 1))
+    real = min(beta * float32_value(ifm_scale) * (1 << (31 - _INTEGER_BITS)), float((1 << 31) - 1))
     scale = quantise_multiplier(real)
     differences = np.arange(-255, 1)
     within = differences >= -input_radius(_INTEGER_BITS, scale.exponent)
@@ -147,7 +147,7 @@ def exp_table(beta: float, ifm_scale: float) -> NDArray[np.int64]:
 # ---------------------------------------------------------------------- operations
 
 
-def _exponentials(builder: Builder, name: str, ifm: Operand, table: NDArray[np.int64]) -> Operand:
+def _append_exponentials(builder: Builder, name: str, ifm: Operand, table: NDArray[np.int64]) -> Operand:
     """exp(x - max), by a table over the 256 differences."""
     largest = row_maxima(builder, name, ifm)
     exponentials = builder.temporary(f"{name}_exp", ifm.view.shape, "int32")
@@ -163,7 +163,7 @@ def _exponentials(builder: Builder, name: str, ifm: Operand, table: NDArray[np.i
     return exponentials
 
 
-def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: float, beta: float) -> None:
+def _append_softmax(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: float, beta: float) -> None:
     """Softmax over the channels; `ifm` and `ofm` are dense [H, W, C] maps of 8 bits."""
     height, width, depth = ifm.view.shape
     limits = np.iinfo(ifm.dtype)
@@ -186,7 +186,7 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
     add, sub = partial(binary, ElementwiseMode.ADD), partial(binary, ElementwiseMode.SUB)
     multiply, left = partial(binary, ElementwiseMode.MUL), partial(binary, ElementwiseMode.SHL)
 
-    exponentials = _exponentials(builder, name, ifm, exp_table(beta, ifm_scale))
+    exponentials = _append_exponentials(builder, name, ifm, exp_table(beta, ifm_scale))
     # their sum with 12 integer bits
     rescaled = temporary("exp_rescaled", depth)
     builder.elementwise(

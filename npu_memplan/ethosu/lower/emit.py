@@ -34,7 +34,7 @@ from ..stream.fields import (
     InputPrecision,
     MapRegisters,
     OutputPrecision,
-    word16,
+    encode_int16,
 )
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, ActivationFunction, Broadcast, Op, PoolMode, Rounding, Upscale
 from ..stream.isa import Register as R
@@ -50,11 +50,11 @@ from .operands import (
     Storage,
     TensorView,
     Window,
-    images,
+    box_pairs,
     kernel_registers,
     without_padding,
 )
-from .scaling import UNITY, Scale, double, quantise_multiplier
+from .scaling import UNITY, Scale, float32_value, quantise_multiplier
 
 _LUT_SLOT_BYTES = 256
 _LUT_SLOTS = 8
@@ -160,7 +160,7 @@ class Builder:
         except WeightCodecError as error:
             raise LayerRefusedError(str(error)) from error
         kernel = self._draft_kernel(ifm, ofm, window, output, weights, depthwise, wide)
-        streams = self._form.encode(kernel.place(self._region), self.accelerator, weights, bias, scales)
+        streams = self._form.encode(kernel.place(self._region_of), self.accelerator, weights, bias, scales)
         # blocks once more, now that it is known how long they are
         self._operations.append(self._in_blocks(self._with_streams(kernel, streams), encoded=True))
 
@@ -173,7 +173,7 @@ class Builder:
         far = self._blocks.memory_map.regions[0].cycles(
             run(lengths, 1, self.accelerator), False, self.accelerator.cores
         )
-        return self._near.choose(kernel.place(self._region)).cycles + far
+        return self._near.choose(kernel.place(self._region_of)).cycles + far
 
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
         """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
@@ -206,8 +206,8 @@ class Builder:
             else:
                 broadcast |= Broadcast.SCALAR
                 is_wide = self.accelerator.language is Language.U85
-                registers[R.IFM2_SCALAR] = ifm2.scalar if is_wide else word16(ifm2.scalar)
-                registers[R.IFM2_ZERO_POINT] = word16(ifm2.zero_point)
+                registers[R.IFM2_SCALAR] = ifm2.scalar if is_wide else encode_int16(ifm2.scalar)
+                registers[R.IFM2_ZERO_POINT] = encode_int16(ifm2.zero_point)
             registers[R.IFM2_PRECISION] = ifm2.precision
             registers[R.IFM2_BROADCAST] = int(broadcast)
             registers[R.IFM2_IB_START] = 0  # until blocks are chosen
@@ -240,12 +240,12 @@ class Builder:
         kernel = NpuOperation(Op.DEPTHWISE if depthwise else Op.CONV, 0, registers, addresses, self.operator)
         formats = (False, True) if not depthwise and self._form.may_be_sparse(weights) else (False,)
         forms = [self._form.kernel(kernel, wide, sparse) for sparse in formats]
-        fastest = min(forms, key=lambda form: self._blocks.choose(form.place(self._region)).cycles)
+        fastest = min(forms, key=lambda form: self._blocks.choose(form.place(self._region_of)).cycles)
         return self._in_blocks(fastest)
 
     def _in_blocks(self, kernel: NpuOperation, encoded: bool = False) -> NpuOperation:
         """`kernel` in the blocks chosen for it; of the depth there is where weights are `encoded`."""
-        placed = kernel.place(self._region)
+        placed = kernel.place(self._region_of)
         choice = self._blocks.choose(placed, encoded)
         return replace(kernel, registers={**kernel.registers, **choice.registers(placed)})
 
@@ -260,7 +260,7 @@ class Builder:
                 first = addresses[group[0].base]
         return replace(kernel, registers=registers, addresses=addresses)
 
-    def _region(self, name: str) -> tuple[int, int]:
+    def _region_of(self, name: str) -> tuple[int, int]:
         role = BufferRole.CONSTANTS if name == CONSTANTS else self._buffers[name].role
         return place_of(role, self._blocks.memory_map)
 
@@ -282,7 +282,7 @@ class Builder:
             group.stride_y: stride_y,
             group.stride_x: stride_x,
             group.stride_c: stride_c,
-            group.zero_point: word16(operand.zero_point),
+            group.zero_point: encode_int16(operand.zero_point),
         }
 
     def common(
@@ -314,9 +314,9 @@ class Builder:
         activation, (low, high) = int(output.function), output.clamp
         words = None if output.function is ActivationFunction.NONE else self._form.function_table(output.function)
         if words is not None:
-            self._lut(words, 32)
+            self._load_table(words, 32)
         if output.table is not None:
-            activation = Activation.FIRST_TABLE + self._lut(output.table, ofm.bits)
+            activation = Activation.FIRST_TABLE + self._load_table(output.table, ofm.bits)
             if ofm.bits == 32:
                 activation |= Activation.CLIP_RANGE.word_with(
                     3
@@ -325,12 +325,12 @@ class Builder:
             self._tables.clear()  # without a reserved bank, any other operation overwrites the tables
         registers |= {
             R.ACTIVATION: activation,
-            R.ACTIVATION_MIN: word16(max(low, -0x8000)),
-            R.ACTIVATION_MAX: word16(min(high, 0x7FFF)),
+            R.ACTIVATION_MIN: encode_int16(max(low, -0x8000)),
+            R.ACTIVATION_MAX: encode_int16(min(high, 0x7FFF)),
         }
         return registers, addresses
 
-    def _lut(self, table: NDArray[np.int64], ofm_bits: int) -> int:
+    def _load_table(self, table: NDArray[np.int64], ofm_bits: int) -> int:
         """Slot of `table`, loaded by a DMA when it is not there already."""
         data = table.astype(np.uint8 if ofm_bits == 8 else np.uint32).tobytes()
         for slot, content in self._tables.items():
@@ -384,7 +384,7 @@ class Builder:
         if layout is None:
             self._operations.append(self._in_blocks(kernel))
         else:
-            fixed = layout(kernel.place(self._region))
+            fixed = layout(kernel.place(self._region_of))
             self._operations.append(replace(kernel, registers={**kernel.registers, **fixed}))
 
 
@@ -416,7 +416,7 @@ class EmitContext:
             return Operand(view, *tensor.stored)
         return Operand(view, tensor.dtype, 0 if raw else tensor.zero_point)
 
-    def second(self, name: str, ofm: Operand) -> Operand:
+    def second_operand(self, name: str, ofm: Operand) -> Operand:
         """The second operand of an elementwise operation, broadcast where it is smaller than `ofm`."""
         tensor = self.tensors[name]
         if tensor.data is not None and tensor.data.size == 1 and tensor.stored is None:
@@ -433,14 +433,14 @@ class EmitContext:
 
     def rescale_output(self, source: str, result: str, clamp: tuple[int, int]) -> Output:
         """Values of tensor `source` in the scale of `result`."""
-        ratio = double(self.tensors[source].scale) / double(self.tensors[result].scale)
+        ratio = float32_value(self.tensors[source].scale) / float32_value(self.tensors[result].scale)
         return self.output(clamp, quantise_multiplier(ratio))
 
     def copy(self, source: TensorView, target: TensorView, dtype: str, clamp: tuple[int, int] | None = None) -> None:
         """Move elements, `clamp`ed where that is given: a 1x1 maximum has no arithmetic."""
         info = np.iinfo(dtype)
         output = Output(clamp or (int(info.min), int(info.max)), UNITY)
-        for a, b in _images(source, target):
+        for a, b in _image_pairs(source, target):
             self.builder.pool(PoolMode.MAX, Operand(a, dtype), Operand(b, dtype), Window(), output)
 
     def rescale(self, name: str, target: TensorView, result: str) -> None:
@@ -451,14 +451,14 @@ class EmitContext:
             entries = joined_uint8((source.scale, source.zero_point), (out.scale, out.zero_point))
             output, base = Output(source.limits, UNITY, table=np.array(entries, np.int64)), (0, 0)
         whole = self.view(name)
-        for a, b in _images(whole, target):
+        for a, b in _image_pairs(whole, target):
             ifm = self.operand(name) if whole.hwc() == a else Operand(a, source.dtype, source.zero_point)
             ifm = replace(ifm, zero_point=ifm.zero_point - source.zero_point + base[0])
             self.builder.pool(PoolMode.AVERAGE, ifm, Operand(b, out.dtype, base[1]), Window(), output)
 
 
-def _images(source: TensorView, target: TensorView) -> list[tuple[TensorView, TensorView]]:
-    found = images(source, target)
+def _image_pairs(source: TensorView, target: TensorView) -> list[tuple[TensorView, TensorView]]:
+    found = box_pairs(source, target)
     if found is None:
         raise LoweringError(f"no NPU operation moves {source} to {target}")
     return found

@@ -154,7 +154,7 @@ class _Axis:
 
 def permute(builder: Builder, source: TensorView, target: TensorView, axes: tuple[int, ...], dtype: str) -> None:
     """Append the operations by which dimension i of `target` becomes dimension `axes[i]` of `source`."""
-    for a, b, order in _moves(source, target, axes):
+    for a, b, order in _map_moves(source, target, axes):
         store_in_order(builder, Operand(a, dtype), Operand(b, dtype), order)
 
 
@@ -162,10 +162,10 @@ def operations(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     """How many operations `permute` appends for a dense tensor of `shape`."""
     source = TensorView.dense("", shape, 1)
     target = TensorView.dense("", tuple(shape[axis] for axis in axes), 1)
-    return sum(1 for _ in _moves(source, target, axes))
+    return sum(1 for _ in _map_moves(source, target, axes))
 
 
-def _moves(
+def _map_moves(
     source: TensorView, target: TensorView, axes: tuple[int, ...]
 ) -> Iterator[tuple[TensorView, TensorView, StoredOrder]]:
     """Views as [H, W, C] of both, and how the second is stored."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .. import weight_codec
 from ..arch import Architecture, Language
-from ..program.access import Kernel, arrangement, is_wide, micro_block
+from ..program.access import Kernel, is_wide, micro_block, weight_arrangement
 from ..program.program import NpuOperation
 from ..schedule.shram import round_up
 from ..stream.decode import Operation
@@ -168,7 +168,7 @@ def convert_u85(operation: NpuOperation, wide: bool, sparse: bool) -> NpuOperati
     made[R.IFM_PRECISION] = _input(registers[R.IFM_PRECISION])
     made[R.ACC_FORMAT] = AccumulatorWord.FORMAT.word_with(wide)
     made[R.OFM_SCALE] = registers.get(R.OFM_SCALE, _UNITY) | ScaledWord.ROUNDING.word_with(rounding)
-    made[R.ACTIVATION] = _activation(registers[R.ACTIVATION], size, bool(Precision.SIGNED.value_in(output)))
+    made[R.ACTIVATION] = _activation_word(registers[R.ACTIVATION], size, bool(Precision.SIGNED.value_in(output)))
     if size == 4 and Activation.table(registers[R.ACTIVATION]) is None:
         made[R.OFM_ZERO_POINT] = 0  # where nothing narrows them, Ethos-U55 adds none
     if op is Op.POOL and parameter == PoolMode.AVERAGE:
@@ -192,7 +192,7 @@ def _input(word: int) -> int:
     return sum(field.word_with(field.value_in(word)) for field in kept)
 
 
-def _activation(word: int, size: int, signed: bool) -> int:
+def _activation_word(word: int, size: int, signed: bool) -> int:
     """A table's place is counted in tables of its size; of 32 bits nothing is clamped without a table."""
     slot = Activation.table(word)
     if slot is None:
@@ -255,10 +255,13 @@ _STEPS, _LAST = 24, 255
 def _sigmoid() -> tuple[int, ...]:
     """256 values with 16 fraction bits: lowered by half of what a line would be too high in the middle."""
 
-    def real(step: float) -> float:
+    def real_sigmoid(step: float) -> float:
         return 1 / (1 + math.exp(-step / _STEPS))
 
-    lowered = (real(i) - ((real(i) + real(i + 1)) / 2 - real(i + 0.5)) / 2 for i in range(_LAST))
+    lowered = (
+        real_sigmoid(i) - ((real_sigmoid(i) + real_sigmoid(i + 1)) / 2 - real_sigmoid(i + 0.5)) / 2
+        for i in range(_LAST)
+    )
     return (*(math.floor(65536 * value + 0.5) for value in lowered), 65535)
 
 
@@ -314,7 +317,7 @@ def encode_u85(
     scales: Sequence[Scale],
 ) -> Streams:
     """Streams in the order that the operation's registers say; the table is filled up to whole micro-blocks."""
-    streams = weight_codec.encode_ordered(weights, accelerator, arrangement(operation, accelerator))
+    streams = weight_codec.encode_ordered(weights, accelerator, weight_arrangement(operation, accelerator))
     bits = (48, _WIDE_BITS) if is_wide(operation) else (32, _NARROW_BITS)
     used = [scales[c if len(scales) > 1 else 0] for c in range(len(bias))]
     unit = max(micro_block(operation, accelerator).depth, _DEPTH_UNIT)

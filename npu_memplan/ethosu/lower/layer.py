@@ -164,7 +164,7 @@ class _Assignment:
         for name in self.graph.inputs:
             role = BufferRole.STATE if name in self.graph.states else BufferRole.INPUT
             self.storage.views[name] = self._parameter(self.graph.tensors[name], role)
-        self._embed()
+        self._embed_inputs()
         for layer in self.graph.layers:
             self._place(layer.output)
         return self.storage
@@ -173,7 +173,7 @@ class _Assignment:
         buffer = self.builder.buffer(tensor.name, tensor.size_bytes, role, tensor.shape, tensor.dtype)
         return TensorView.dense(buffer, tensor.shape, tensor.element_bytes)
 
-    def _embed(self) -> None:
+    def _embed_inputs(self) -> None:
         """Let inputs be made in their place inside an output, where one layer makes them for this alone."""
         tensors, embedded = self.graph.tensors, self.storage.embedded
         for layer in self.graph.layers:
@@ -195,7 +195,7 @@ class _Assignment:
     def _place(self, name: str) -> TensorView:
         views = self.storage.views
         if name not in views:
-            views[name] = self._view_inside(name) or self._alias(name) or self._own(name)
+            views[name] = self._view_inside(name) or self._view_of_input(name) or self._own(name)
         return views[name]
 
     def _view_inside(self, name: str) -> TensorView | None:
@@ -212,7 +212,7 @@ class _Assignment:
             return None
         return view
 
-    def _alias(self, name: str) -> TensorView | None:
+    def _view_of_input(self, name: str) -> TensorView | None:
         layer, traits = self.graph.producer(name), self.producer[name]
         if layer is None or traits.view is None:
             return None

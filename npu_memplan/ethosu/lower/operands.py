@@ -65,7 +65,7 @@ class LayerTensor:
         info = np.iinfo(self.dtype)
         return int(info.min), int(info.max)
 
-    def differs(self, other: LayerTensor) -> bool:
+    def has_other_scale(self, other: LayerTensor) -> bool:
         """Whether two stated quantisations differ; NaN is a scale that is not stated."""
         if math.isnan(self.scale) or math.isnan(other.scale):
             return False
@@ -86,7 +86,7 @@ class Padding:
         return self.top, self.left, self.bottom, self.right
 
     @property
-    def any(self) -> bool:
+    def is_padded(self) -> bool:
         return any(self.sides)
 
 
@@ -163,7 +163,7 @@ class TensorView:
         """Dimensions in another order; dimension i of the result is dimension `axes[i]`. Not for bricks."""
         return replace(self, shape=tuple(self.shape[a] for a in axes), strides=tuple(self.strides[a] for a in axes))
 
-    def channel(self, index: int) -> TensorView:
+    def channel_view(self, index: int) -> TensorView:
         """One element of the last dimension, which becomes 1 long."""
         return replace(
             self,
@@ -195,7 +195,7 @@ class TensorView:
         return replace(self, shape=(height, *shape[-2:]), strides=(stride, *strides[-2:]))
 
 
-def images(source: TensorView, target: TensorView) -> list[tuple[TensorView, TensorView]] | None:
+def box_pairs(source: TensorView, target: TensorView) -> list[tuple[TensorView, TensorView]] | None:
     """The same boxes of both as [H, W, C]: the whole, or one for each leading index; None where channels lie apart."""
     a, b = source.hwc(), target.hwc()
     if a is not None and b is not None:
@@ -208,7 +208,7 @@ def images(source: TensorView, target: TensorView) -> list[tuple[TensorView, Ten
     for index in range(source.shape[axis]):
         begin = tuple(index if i == axis else 0 for i in range(len(shape)))
         boxes = source.box(begin, shape), target.box(begin, shape)
-        parts = None if boxes[0] is None or boxes[1] is None else images(boxes[0], boxes[1])
+        parts = None if boxes[0] is None or boxes[1] is None else box_pairs(boxes[0], boxes[1])
         if parts is None:
             return None
         found += parts

@@ -38,7 +38,7 @@ class Scale:
 UNITY = Scale(1, 0)  # leaves a value as it is
 
 
-def double(scale: float) -> float:
+def float32_value(scale: float) -> float:
     """A quantisation scale as TFLite holds it: a float32, widened to double."""
     return float(np.float32(scale))
 
@@ -57,8 +57,8 @@ def conv_scale(ifm: float, weight: float, ofm: float, *, single: bool = False) -
     TFLite does that in uint8 convolutions, which have one multiplier (`GetQuantizedConvolutionMultipler`); multipliers
     of channels, and those of fully connected layers, are products of doubles.
     """
-    product = multiply_scales(double(ifm), double(weight), single=single)
-    return quantise_multiplier(product / double(ofm))
+    product = multiply_scales(float32_value(ifm), float32_value(weight), single=single)
+    return quantise_multiplier(product / float32_value(ofm))
 
 
 def rounded_once(scale: Scale) -> Scale:
@@ -81,12 +81,12 @@ _ADD_HEADROOM = {8: 20, 16: 15}  # bits that TFLite shifts operands to the left,
 def add_scales(first: float, second: float, ofm: float, bits: int = 8) -> AddScales:
     """Scales of ADD/SUB of 8 or 16 bits with the headroom that both operands have in TFLite."""
     headroom = _ADD_HEADROOM[bits]
-    a, b = double(first), double(second)
+    a, b = float32_value(first), float32_value(second)
     twice_max = 2 * max(a, b)
     operand = quantise_multiplier(min(a, b) / twice_max)
     # the hardware shifts nothing for the scaled operand: the headroom goes into its multiplier
     operand = Scale(operand.multiplier, operand.shift - headroom)
-    out = quantise_multiplier(twice_max / ((1 << headroom) * double(ofm)))
+    out = quantise_multiplier(twice_max / ((1 << headroom) * float32_value(ofm)))
     return AddScales(operand, out, 1 if a < b else 2)
 
 
@@ -98,14 +98,14 @@ def mul_scale(first: float, second: float, ofm: float, bits: int = 8, *, single:
 
     Of 8 bits it may be any number: from 2**31 up, where C leaves TFLite's shift undefined, products saturate.
     """
-    factor = multiply_scales(double(first), double(second), single=single)
-    real = divide_scales(factor, double(ofm), single=single)
+    factor = multiply_scales(float32_value(first), float32_value(second), single=single)
+    real = divide_scales(factor, float32_value(ofm), single=single)
     return _SATURATING if bits == 8 and 2.0**31 <= real < math.inf else quantise_multiplier(real)
 
 
 def squash_scale(ifm: float) -> Scale:
     """From stored int16 values to units of 1 / (3 * 4096), which sigmoid and tanh take; TFLite truncates it."""
-    real, shift = double(ifm) * 4096.0 * 3.0, 0
+    real, shift = float32_value(ifm) * 4096.0 * 3.0, 0
     while real <= 32767.0 / 2.0 and shift <= 30:
         real, shift = 2.0 * real, shift + 1
     return Scale(int(real), shift)
@@ -119,11 +119,11 @@ def reciprocal_scale(count: int) -> Scale:
 
 def real_mean_scale(ifm: float, ofm: float, count: int) -> Scale:
     """Output scale of an average over `count` elements, to 31 bits."""
-    return quantise_multiplier(double(ifm) / (double(ofm) * count))
+    return quantise_multiplier(float32_value(ifm) / (float32_value(ofm) * count))
 
 
 def mean_scale(ifm: float, ofm: float, count: int) -> Scale:
     """Output scale of a MEAN over `count` elements: TFLite folds 1/count into the multiplier, truncating."""
-    scale = quantise_multiplier(double(ifm) / double(ofm))
+    scale = quantise_multiplier(float32_value(ifm) / float32_value(ofm))
     adjust = min(count.bit_length() - 1, 32, 31 + scale.exponent)
     return Scale((scale.multiplier << adjust) // count, scale.shift + adjust)

@@ -26,7 +26,7 @@ from ...fixed_point import (
 from ...fixed_point import logistic as fixed_logistic
 from ...fixed_point import tanh as fixed_tanh
 from .operands import Arithmetic, LayerTensor
-from .scaling import Scale, double, quantise_multiplier
+from .scaling import Scale, float32_value, quantise_multiplier
 
 ROOT_BITS = 20
 _INTEGER_BITS = 4  # of TFLite's logistic and tanh of int8
@@ -59,7 +59,7 @@ def real_function(function: Callable[[float], float], ifm: LayerTensor, out: Lay
     """Any real function, rounded half away from zero."""
     results = []
     for stored in _stored_values(ifm):
-        real = function(double(ifm.scale) * (stored - ifm.zero_point)) / double(out.scale)
+        real = function(float32_value(ifm.scale) * (stored - ifm.zero_point)) / float32_value(out.scale)
         rounded = math.floor(abs(real) + 0.5) * (1 if real >= 0 else -1) if math.isfinite(real) else 1 << 30
         results.append(_clamp(rounded + out.zero_point, out))
     return tuple(results)
@@ -78,11 +78,11 @@ def sigmoid(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithme
     if arithmetic is Arithmetic.TFLITE and ifm.dtype == "int8" and out.zero_point == -128:
         return sigmoid_int8(ifm)
     if arithmetic is Arithmetic.TFLITE and ifm.dtype == "uint8":
-        return float32_function(_logistic32, ifm, out)
+        return float32_function(_logistic_float32, ifm, out)
     return real_function(lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, ifm, out)
 
 
-def _logistic32(x: float) -> float:
+def _logistic_float32(x: float) -> float:
     exponential = np.float32(math.exp(-x) if x > -80 else math.inf)
     return float(np.float32(1) / (np.float32(1) + exponential))
 
@@ -108,7 +108,7 @@ def tanh_int8(ifm: LayerTensor) -> tuple[int, ...]:
 
 def _fixed_point(ifm: LayerTensor, function: Callable[[NDArray[np.int64]], Any]) -> tuple[int, ...]:
     """`function` of int8 values as fixed point with 4 integer bits; beyond these, the least or the largest value."""
-    fraction, shift = math.frexp(double(ifm.scale) * (1 << (31 - _INTEGER_BITS)))
+    fraction, shift = math.frexp(float32_value(ifm.scale) * (1 << (31 - _INTEGER_BITS)))
     multiplier, values = round_half_away(fraction * (1 << 31)), _values(ifm)
     radius = input_radius(_INTEGER_BITS, shift)
     least, most = LIMITS["int8"]
@@ -117,7 +117,9 @@ def _fixed_point(ifm: LayerTensor, function: Callable[[NDArray[np.int64]], Any])
     return tuple(int(value) for value in results)
 
 
-def exponential(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+def exponential_table(
+    ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE
+) -> tuple[int, ...]:
     """exp(x); TFLite in float32."""
     made = real_function if arithmetic is Arithmetic.REAL else float32_function
     return made(lambda x: math.exp(x) if x < 80 else math.inf, ifm, out)
@@ -135,11 +137,11 @@ def float32_function(function: Callable[[float], float], ifm: LayerTensor, out: 
     return _table(np.array([round_half_away(x) for x in limited.tolist()]) + out.zero_point, out)
 
 
-def rsqrt(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+def rsqrt_table(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
     """1 / sqrt(x); TFLite: the root with 20 fraction bits, then rescaled. Where there is none, the largest value."""
     if arithmetic is Arithmetic.REAL:
         return real_function(lambda x: 1 / math.sqrt(x) if x > 0 else math.inf, ifm, out)
-    scale = quantise_multiplier(1 / double(np.sqrt(np.float32(ifm.scale)) * np.float32(out.scale)))
+    scale = quantise_multiplier(1 / float32_value(np.sqrt(np.float32(ifm.scale)) * np.float32(out.scale)))
     values = _values(ifm)
     roots = np.floor((1 << ROOT_BITS) / np.sqrt(np.maximum(values, 1)) + 0.5).astype(np.int64)
     results = multiply_by_quantised(roots, scale.multiplier, scale.exponent - ROOT_BITS) + out.zero_point
@@ -153,9 +155,9 @@ def leaky_relu(
     if arithmetic is Arithmetic.REAL:
         return float_function(lambda x: np.where(x >= 0, x, np.float32(alpha) * x), ifm, out)
     single = ifm.dtype == "uint8"  # LiteRT's
-    below = multiply_scales(double(ifm.scale), double(alpha), single=single)
-    identity = quantise_multiplier(divide_scales(double(ifm.scale), double(out.scale), single=single))
-    slope = quantise_multiplier(abs(divide_scales(below, double(out.scale), single=single)))
+    below = multiply_scales(float32_value(ifm.scale), float32_value(alpha), single=single)
+    identity = quantise_multiplier(divide_scales(float32_value(ifm.scale), float32_value(out.scale), single=single))
+    slope = quantise_multiplier(abs(divide_scales(below, float32_value(out.scale), single=single)))
     values, sign = _values(ifm), -1 if alpha < 0 else 1  # of a negative slope the reference rounds the size
     scaled = np.where(values >= 0, _scale_values(values, identity), sign * _scale_values(values, slope))
     return _table(scaled + out.zero_point, out)
@@ -165,9 +167,9 @@ def hard_swish(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arit
     """x * relu6(x + 3) / 6; TFLite: in 16-bit fixed point."""
     if arithmetic is Arithmetic.REAL:
         return float_function(lambda x: x * np.clip(x + 3, 0, 6) / np.float32(6), ifm, out)
-    high_resolution = double(np.float32(np.float32(1.0 / 128.0) * np.float32(ifm.scale)))
-    output = quantise_multiplier(high_resolution / double(out.scale))
-    reluish = quantise_multiplier(high_resolution / double(np.float32(3.0 / 32768.0)))
+    high_resolution = float32_value(np.float32(np.float32(1.0 / 128.0) * np.float32(ifm.scale)))
+    output = quantise_multiplier(high_resolution / float32_value(out.scale))
+    reluish = quantise_multiplier(high_resolution / float32_value(np.float32(3.0 / 32768.0)))
     values = _values(ifm) * 128
     before_shift = high_mul(values, _to_16_bits(output.multiplier), 15)
     gate = values

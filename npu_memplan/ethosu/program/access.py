@@ -68,7 +68,7 @@ from ..stream.fields import (
     TableWord,
     WeightRegisters,
     WeightWord,
-    signed16,
+    decode_int16,
 )
 from ..stream.isa import (
     BRICK_CHANNELS,
@@ -195,7 +195,7 @@ def _ifm2(op: Operation) -> Extents | None:
     if op.op is not Op.ELEMENTWISE or op.parameter in UNARY:
         return None
     scalar = Broadcast.SCALAR in Broadcast(op[Register.IFM2_BROADCAST])
-    return None if scalar else _spread(op, Register.IFM2_BROADCAST)
+    return None if scalar else _broadcast_extents(op, Register.IFM2_BROADCAST)
 
 
 def _u85_ofm(op: Operation) -> Extents:
@@ -217,7 +217,7 @@ def _u85_ifm(op: Operation) -> Extents:
     if not has_ifm_in_memory(op):
         return NOWHERE
     if op.op is Op.ELEMENTWISE:
-        return _spread(op, Register.IFM_BROADCAST)
+        return _broadcast_extents(op, Register.IFM_BROADCAST)
     if op.op is Op.RESIZE:
         return op[Register.KERNEL_HEIGHT_M1] + 1, op[Register.KERNEL_WIDTH_M1] + 1, results(op)[2]
     return _ifm(op)
@@ -228,13 +228,13 @@ def _u85_ifm2(op: Operation) -> Extents | None:
     if op.op is Op.ELEMENTWISE:
         if op.parameter in UNARY or InputWord.STORAGE.value_in(op[Register.IFM2_PRECISION]) in _ABSENT:
             return None
-        return _spread(op, Register.IFM2_BROADCAST)
+        return _broadcast_extents(op, Register.IFM2_BROADCAST)
     if is_product(op):
         return 1, results(op)[2], op[Register.IFM_DEPTH_M1] + 1  # a matrix of weights
     return results(op) if loads and op.op is not Op.RESIZE else None
 
 
-def _spread(op: Operation, register: Register) -> Extents:
+def _broadcast_extents(op: Operation, register: Register) -> Extents:
     """Extents of an operand: of one element along the axes whose bits are set, which are the same in all languages."""
     broadcast = Broadcast(op.get(register))
     height, width, depth = results(op)
@@ -463,7 +463,7 @@ def _view(op: Operation, registers: MapRegisters, extents: Extents) -> FeatureMa
         element_bytes=1 << code,
         signed=signed,
         brick=bool(Precision.BRICK.value_in(precision)),
-        zero_point=signed16(op.get(registers.zero_point), signed),
+        zero_point=decode_int16(op.get(registers.zero_point), signed),
         height=height,
         width=width,
         depth=depth,
@@ -509,7 +509,7 @@ def slice_depth(accelerator: Architecture, micro: Shape, bits: int, sparse: bool
     return 128 if sparse and bits == 8 else 64
 
 
-def arrangement(op: Operation, accelerator: Architecture) -> WeightArrangement:
+def weight_arrangement(op: Operation, accelerator: Architecture) -> WeightArrangement:
     """The order of the weights of a CONV or DEPTHWISE whose blocks are chosen."""
     word = op[Register.KERNEL_STRIDE]
     bits = 8 << InputWord.SIZE.value_in(op[Register.IFM_PRECISION])
@@ -683,14 +683,14 @@ def _dma(op: Operation) -> tuple[Access, ...]:
     planes = op[r.DMA0_SIZE1] if dimensions > 1 else 1
     choices = op[r.DMA0_IDX_MAX] + 1 if gathers or scatters else 0
 
-    def side(base: Register, indexed: bool, near: Register, far: Register) -> Ranges:
+    def side_ranges(base: Register, indexed: bool, near: Register, far: Register) -> Ranges:
         inner = op[near] if dimensions > 0 or indexed else 0
         count = choices if indexed else rows
         return strided_ranges(op[base], length, ((count, inner), (planes, op[far] if dimensions > 1 else 0)))
 
     where = SHRAM_REGION if DmaRegion.INTERNAL.value_in(target) else DmaRegion.REGION.value_in(target)
-    read = side(r.DMA0_SRC, gathers, r.DMA0_SRC_STRIDE0, r.DMA0_SRC_STRIDE1)
-    written = side(r.DMA0_DST, scatters, r.DMA0_DST_STRIDE0, r.DMA0_DST_STRIDE1)
+    read = side_ranges(r.DMA0_SRC, gathers, r.DMA0_SRC_STRIDE0, r.DMA0_SRC_STRIDE1)
+    written = side_ranges(r.DMA0_DST, scatters, r.DMA0_DST_STRIDE0, r.DMA0_DST_STRIDE1)
     found = [Access(Role.DMA_SRC, DmaRegion.REGION.value_in(source), ((r.DMA0_SRC, read),), False)]
     if gathers or scatters:
         apart = op.get(r.DMA0_IDX_SKIP1) if dimensions > 1 else 0
@@ -738,7 +738,7 @@ def _first_byte(access: Access) -> Access:
 _Constants = Iterator[tuple[Role, tuple[WeightRegisters, ...]]]
 
 
-def _constants(op: Operation, accelerator: Architecture) -> _Constants:
+def _constant_accesses(op: Operation, accelerator: Architecture) -> _Constants:
     if op.op in (Op.CONV, Op.DEPTHWISE):
         cores = min(2, accelerator.cores) if op.get(Register.PARALLEL_MODE) else 1
         yield Role.WEIGHTS, WEIGHTS[:cores]
@@ -756,7 +756,7 @@ def _u85_constants(op: Operation, accelerator: Architecture) -> _Constants:
         yield Role.SCALES, SCALES[:1]
 
 
-_CONSTANTS = {Language.U55_U65: _constants, Language.U85: _u85_constants}
+_CONSTANTS = {Language.U55_U65: _constant_accesses, Language.U85: _u85_constants}
 
 
 def constant_streams(op: Operation, accelerator: Architecture) -> _Constants:

@@ -42,8 +42,8 @@ from ..stream.fields import (
     StrideWord,
     TableWord,
     WeightWord,
+    decode_int16,
     registers_of,
-    signed16,
 )
 from ..stream.isa import (
     SHRAM_REGION,
@@ -76,7 +76,7 @@ def name_in(enumeration: type[IntEnum], value: int) -> str:
     return next((member.name for member in enumeration if member == value), str(value))
 
 
-def _precision(fields: type[InputPrecision | OutputPrecision | InputWord | OutputWord], value: int) -> str:
+def _describe_precision(fields: type[InputPrecision | OutputPrecision | InputWord | OutputWord], value: int) -> str:
     kind = "int" if fields.SIGNED.value_in(value) else "uint"
     return f"{kind}{8 << fields.SIZE.value_in(value)} {'NHCWB16' if fields.BRICK.value_in(value) else 'NHWC'}"
 
@@ -107,15 +107,15 @@ def _first_input(value: int) -> str:
     operand = InputPrecision.SCALED_OPERAND.value_in(value)
     rounding = name_in(Rounding, InputPrecision.ROUNDING.value_in(value))
     text = f" operand {'A' if operand == 1 else 'B'} scaled {rounding}" if operand else ""
-    return _precision(InputPrecision, value) + text
+    return _describe_precision(InputPrecision, value) + text
 
 
 def _output(value: int) -> str:
     rounding = name_in(Rounding, OutputPrecision.ROUNDING.value_in(value))
-    return f"{_precision(OutputPrecision, value)} {_scale_of(OutputPrecision, value)} {rounding}"
+    return f"{_describe_precision(OutputPrecision, value)} {_scale_of(OutputPrecision, value)} {rounding}"
 
 
-def _activation(value: int) -> str:
+def _describe_activation(value: int) -> str:
     function, table = Activation.FUNCTION.value_in(value), Activation.table(value)
     word = name_in(ActivationFunction, function).lower() if table is None else f"LUT {table}"
     clip = Activation.CLIP_RANGE.value_in(value)
@@ -131,7 +131,7 @@ def _region(value: int) -> str:
 
 def _u85_map(fields: type[InputWord | OutputWord], value: int) -> str:
     storage = fields.STORAGE.value_in(value)
-    return _precision(fields, value) + (f" {name_in(MapStorage, storage)}" if storage else "")
+    return _describe_precision(fields, value) + (f" {name_in(MapStorage, storage)}" if storage else "")
 
 
 def _u85_output(value: int) -> str:
@@ -148,7 +148,7 @@ def _u85_scale(value: int) -> str:
     return text + (f", first rounding {early} bits earlier" if early else "")
 
 
-def _accumulators(value: int) -> str:
+def _describe_accumulators(value: int) -> str:
     parts = [
         name_in(AccumulatorFormat, AccumulatorWord.FORMAT.value_in(value)),
         name_in(AccumulatorInput, AccumulatorWord.INPUT.value_in(value)),
@@ -169,7 +169,7 @@ def _weights(value: int) -> str:
     )
 
 
-def _side(value: int) -> str:
+def _describe_side(value: int) -> str:
     parts = ["LUT RAM"] if DmaRegion.INTERNAL.value_in(value) else [f"region {DmaRegion.REGION.value_in(value)}"]
     dimensions = DmaRegion.DIMENSIONS.value_in(value)
     parts += [f"{dimensions + 1}D"] if dimensions else []
@@ -190,17 +190,17 @@ def _offset(value: int) -> str:
     return str(value - 0x1000 if value & 0x800 else value)
 
 
-def _scalar(value: int) -> str:
+def _describe_scalar(value: int) -> str:
     return str(value - (1 << 32) if value & 1 << 31 else value)
 
 
 REGISTER_TEXT: Mapping[Language, Mapping[Register, Callable[[int], str]]] = {
     Language.U55_U65: {
         Register.IFM_PRECISION: _first_input,
-        Register.IFM2_PRECISION: partial(_precision, InputPrecision),
+        Register.IFM2_PRECISION: partial(_describe_precision, InputPrecision),
         Register.OFM_PRECISION: _output,
         Register.KERNEL_STRIDE: _kernel,
-        Register.ACTIVATION: _activation,
+        Register.ACTIVATION: _describe_activation,
         Register.IFM2_BROADCAST: partial(_flags, Broadcast),
         Register.IFM_UPSCALE: partial(name_in, Upscale),
         Register.ACC_FORMAT: partial(name_in, AccFormat),
@@ -213,12 +213,12 @@ REGISTER_TEXT: Mapping[Language, Mapping[Register, Callable[[int], str]]] = {
         Register.OFM_PRECISION: _u85_output,
         Register.KERNEL_STRIDE: _u85_kernel,
         Register.ACTIVATION: _u85_activation,
-        Register.ACC_FORMAT: _accumulators,
+        Register.ACC_FORMAT: _describe_accumulators,
         Register.WEIGHT_FORMAT: _weights,
-        Register.OP_SCALAR: _scalar,
+        Register.OP_SCALAR: _describe_scalar,
         **dict.fromkeys((Register.RESIZE_X_OFFSET, Register.RESIZE_Y_OFFSET), _offset),
         **dict.fromkeys((Register.RESIZE_X_STEP, Register.RESIZE_Y_STEP), _step),
-        **dict.fromkeys((Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION), _side),
+        **dict.fromkeys((Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION), _describe_side),
         **dict.fromkeys((Register.IFM_BROADCAST, Register.IFM2_BROADCAST), partial(_flags, InputBroadcast)),
         **dict.fromkeys((Register.OFM_SCALE, Register.IFM_SCALE, Register.IFM2_SCALE), _u85_scale),
     },
@@ -252,7 +252,7 @@ def describe(words: Sequence[int], accelerator: Architecture, everything: bool =
     shown: dict[Register, int] = {}
     for command in decode(words, accelerator.language):
         if not isinstance(command, Operation):
-            yield _simple(command)
+            yield _describe_simple(command)
             continue
         registers = []
         for register in Register:
@@ -260,18 +260,18 @@ def describe(words: Sequence[int], accelerator: Architecture, everything: bool =
                 continue
             value = command[register]
             if everything or shown.get(register) != value:
-                registers.append((register.name, value, meaning(register, value, command)))
+                registers.append((register.name, value, describe_value(register, value, command)))
                 shown[register] = value
         yield Line(
             command.offset_bytes,
-            _title(command),
+            _operation_title(command),
             summary(command),
             tuple(registers),
             tuple(_accesses(command, accelerator)),
         )
 
 
-def _simple(command: Command) -> Line:
+def _describe_simple(command: Command) -> Line:
     assert not isinstance(command, Operation)
     if isinstance(command, Wait):
         kind = "kernels" if command.op is Op.KERNEL_WAIT else "DMAs"
@@ -282,7 +282,7 @@ def _simple(command: Command) -> Line:
     return Line(command.offset_bytes, f"{command.op.name} {command.parameter:#x}", text)
 
 
-def _title(op: Operation) -> str:
+def _operation_title(op: Operation) -> str:
     mode = MODES.get(op.op)
     return op.op.name if mode is None else f"{op.op.name} {name_in(mode, op.parameter)}"
 
@@ -331,14 +331,14 @@ def _accesses(op: Operation, accelerator: Architecture) -> Iterator[dict[str, An
             }
 
 
-def meaning(register: Register, value: int, op: Operation) -> str:
+def describe_value(register: Register, value: int, op: Operation) -> str:
     """The meaning of a raw value; "" when it is just a number."""
     if register in ADDRESS_REGISTERS:
         return f"{value:#x}"
     if register in _ONE_LESS:
         return str(value + 1)
     if register in _NUMBER_OF:
-        return str(signed16(value, bool(Precision.SIGNED.value_in(op.get(_NUMBER_OF[register].precision)))))
+        return str(decode_int16(value, bool(Precision.SIGNED.value_in(op.get(_NUMBER_OF[register].precision)))))
     to_text = REGISTER_TEXT[op.language].get(register)
     return "" if to_text is None else to_text(value)
 

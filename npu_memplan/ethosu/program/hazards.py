@@ -205,7 +205,7 @@ MAX_BLOCKDEP = 3
 Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # half-open rows, columns, channels
 
 
-def blockdep(previous: Operation, op: Operation, accelerator: Architecture | None = None) -> int:
+def largest_blockdep(previous: Operation, op: Operation, accelerator: Architecture | None = None) -> int:
     """The largest BLOCKDEP with which kernel `op` reads nothing that `previous` has yet to write.
 
     `accelerator`: the configuration, where it says how many blocks there may be and how deep jobs are.
@@ -273,7 +273,7 @@ def _blockdep_between(previous: Operation, op: Operation, accelerator: Architect
         return 0
     last: list[Ranges] = [output.box_ranges(*box) for box in last_blocks(previous, most)]
     safe = most
-    for job, block in enumerate(jobs(op, accelerator)):
+    for job, block in enumerate(kernel_jobs(op, accelerator)):
         if job >= safe:
             break
         read = [v.box_ranges(*input_box(op, v, block)) for v in inputs]
@@ -284,7 +284,7 @@ def _blockdep_between(previous: Operation, op: Operation, accelerator: Architect
     return safe
 
 
-def _grid(op: Operation) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+def _block_grid(op: Operation) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
     """(extent, block) of the OFM in y, x and channels."""
     r = Register
     return (
@@ -295,7 +295,7 @@ def _grid(op: Operation) -> tuple[tuple[int, int], tuple[int, int], tuple[int, i
 
 
 def _block(op: Operation, index: int) -> Box:
-    (height, by), (width, bx), (depth, bz) = _grid(op)
+    (height, by), (width, bx), (depth, bz) = _block_grid(op)
     columns, slices = -(-width // bx), -(-depth // bz)
     rest, z = divmod(index, slices)
     y, x = divmod(rest, columns)
@@ -308,7 +308,7 @@ def _block(op: Operation, index: int) -> Box:
 
 def block_count(op: Operation) -> int:
     count = 1
-    for extent, block in _grid(op):
+    for extent, block in _block_grid(op):
         count *= -(-extent // block)
     return count
 
@@ -320,7 +320,7 @@ def last_blocks(op: Operation, number: int) -> Iterator[Box]:
         yield _block(op, index)
 
 
-def jobs(op: Operation, accelerator: Architecture | None = None) -> Iterator[Box]:
+def kernel_jobs(op: Operation, accelerator: Architecture | None = None) -> Iterator[Box]:
     """OFM rows and columns, and input channels, of a kernel's jobs in order."""
     if not sums_depth(op):
         for index in range(block_count(op)):
@@ -344,7 +344,7 @@ def input_box(op: Operation, view: FeatureMap, job: Box) -> Box:
         return (0, view.height), (0, view.width), (0, view.depth)
     if op.op is Op.ELEMENTWISE or view.name == "IFM2":
         # A broadcast axis has extent 1: every job reads its only element.
-        return _clip(rows, view.height), _clip(columns, view.width), _clip(channels, view.depth)
+        return _clip_range(rows, view.height), _clip_range(columns, view.width), _clip_range(channels, view.depth)
     kernel = Kernel.from_registers(op)
     upscaled = op.get(Register.IFM_UPSCALE) != Upscale.NONE
     y = _window(rows, kernel.stride_y, kernel.height, kernel.pad_top, view.height, upscaled)
@@ -352,7 +352,7 @@ def input_box(op: Operation, view: FeatureMap, job: Box) -> Box:
     return y, x, (channels[0], min(channels[1], view.depth))
 
 
-def _clip(part: tuple[int, int], extent: int) -> tuple[int, int]:
+def _clip_range(part: tuple[int, int], extent: int) -> tuple[int, int]:
     return (0, 1) if extent == 1 else (part[0], min(part[1], extent))
 
 
@@ -397,7 +397,7 @@ def schedule(operations: Sequence[Operation], accelerator: Architecture) -> tupl
             del kernels[: -accelerator.max_outstanding_kernels]
             distance = 0
             if previous is not None and not spoils:
-                distance = min(blockdep(previous, one, accelerator) for one in chained)
+                distance = min(largest_blockdep(previous, one, accelerator) for one in chained)
         else:
             kernels[-1] = (*kernels[-1], op)
         previous = op if place == last else previous

@@ -74,7 +74,7 @@ class Writers:
         """`write` for thousands of runs (strided maps), without a Python step for each."""
         first, end = self._segments_between(int(ranges[0, 0]), int(ranges[-1, 1]))
         stop = self._starts[end] if end < len(self._starts) else None
-        starts, owners = self._columns(first, end)
+        starts, owners = self._segment_columns(first, end)
         holder = np.searchsorted(starts, ranges[:, 1], "right") - 1  # the segment each range ends in, or ends at
         open_end = starts[holder] != ranges[:, 1]
         open_end[-1] &= stop != ranges[-1, 1]
@@ -90,7 +90,7 @@ class Writers:
     def readers_see(self, ranges: Ranges) -> set[int]:
         """Owners of the bytes in `ranges`; contains `NOBODY` when some were never written."""
         if len(ranges) > _MANY:
-            starts, owners = self._columns(*self._segments_between(int(ranges[0, 0]), int(ranges[-1, 1])))
+            starts, owners = self._segment_columns(*self._segments_between(int(ranges[0, 0]), int(ranges[-1, 1])))
             depth = np.zeros(len(starts) + 1, np.int64)  # how many ranges see each segment
             np.add.at(depth, np.searchsorted(starts, ranges[:, 0], "right") - 1, 1)
             np.add.at(depth, np.searchsorted(starts, ranges[:, 1], "left"), -1)
@@ -115,7 +115,7 @@ class Writers:
         """The segments that bytes [start, stop) are in, half-open."""
         return bisect.bisect_right(self._starts, start) - 1, bisect.bisect_left(self._starts, stop)
 
-    def _columns(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _segment_columns(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Copies of starts and owners of some segments."""
         return np.frombuffer(self._starts[first:end], np.int64), np.frombuffer(self._owners[first:end], np.int64)
 
@@ -172,7 +172,7 @@ class WebBuilder:
         self._uses[nodes[0]].take(time, time, int(ranges[0, 0]), int(ranges[-1, 1]))
         return nodes[0]
 
-    def lasts(self, node: int, first: int, last: int) -> None:
+    def extend_life(self, node: int, first: int, last: int) -> None:
         """A node is in use from `first` to `last` at least."""
         use = self._uses[node]
         use.take(first, last, use.low, use.high)
@@ -199,7 +199,7 @@ class WebBuilder:
         return found
 
 
-def colliding(webs: dict[int, Web]) -> Iterable[tuple[int, int]]:
+def colliding_webs(webs: dict[int, Web]) -> Iterable[tuple[int, int]]:
     """Pairs of webs that share a time and whose spans share a byte, in order."""
     keys = list(webs)
     if not keys:

@@ -63,7 +63,7 @@ class PrimFuncError(NpuMemplanError):
 
 
 @functools.cache
-def _tvm() -> Any:
+def _load_tvm() -> Any:
     import tvm
     import tvm_ffi
     from tvm import tirx
@@ -73,7 +73,7 @@ def _tvm() -> Any:
 
 def to_primfunc(program: NpuProgram) -> Any:
     """The program as a `tirx.PrimFunc`; parameters in buffer order, real shapes and dtypes."""
-    tirx = _tvm().tirx
+    tirx = _load_tvm().tirx
     buffers: dict[str, Any] = {}
     parameters: list[Any] = []
     statements: list[Any] = []
@@ -88,9 +88,9 @@ def to_primfunc(program: NpuProgram) -> Any:
             var = tirx.decl_buffer((buffer.size_bytes,), "uint8", name=buffer.name, layout=None, scope=scope)
             notes = {
                 ROLE: buffer.role.value,
-                ALIGN: _integer(buffer.alignment),
-                REGION: _integer(buffer.original_region),
-                OFFSET: _integer(buffer.original_offset),
+                ALIGN: _int_constant(buffer.alignment),
+                REGION: _int_constant(buffer.original_region),
+                OFFSET: _int_constant(buffer.original_offset),
             }
             statements.append(tirx.AllocBuffer(var, notes))
         buffers[buffer.name] = var
@@ -114,30 +114,30 @@ def to_primfunc(program: NpuProgram) -> Any:
 
 
 def _call(operation: NpuOperation, buffers: dict[str, Any]) -> Any:
-    tirx, ir = _tvm().tirx, _tvm().tvm.ir
+    tirx, ir = _load_tvm().tirx, _load_tvm().tvm.ir
     arguments: list[Any] = [EXTERNS[operation.op], operation.parameter]
     for register in sorted({*operation.registers, *operation.addresses}, key=_ORDER.__getitem__):
         arguments.append(_label(register))
         if register in operation.addresses:
             name, offset = operation.addresses[register]
-            arguments += [tirx.buffer_data(buffers[name]), _integer(offset)]
+            arguments += [tirx.buffer_data(buffers[name]), _int_constant(offset)]
         else:
-            arguments.append(_integer(operation.registers[register]))
+            arguments.append(_int_constant(operation.registers[register]))
     # `tirx.call_extern` makes the same, but looks at each argument first: a third of the time of a function
     return tirx.Evaluate(ir.Call(ir.Op.get("tirx.call_extern"), arguments, ret_ty="int32"))
 
 
 @functools.cache
 def _label(register: Register) -> Any:
-    return _tvm().tvm.ir.StringImm(register.name)
+    return _load_tvm().tvm.ir.StringImm(register.name)
 
 
 _ORDER = {register: position for position, register in enumerate(Register)}
 
 
 @functools.lru_cache(maxsize=4096)  # the same few hundred values come again and again
-def _integer(value: int) -> Any:
-    return _tvm().tirx.IntImm("int32" if value < 1 << 31 else "int64", value)
+def _int_constant(value: int) -> Any:
+    return _load_tvm().tirx.IntImm("int32" if value < 1 << 31 else "int64", value)
 
 
 @functools.lru_cache(maxsize=32)  # functions are immutable and compare by identity; several stages ask
@@ -200,17 +200,17 @@ class _Reader:
             raise PrimFuncError(f"function {self._name} is no NPU program: attribute {KIND} is not {KIND_ETHOSU!r}")
         self._target = accelerator(str(self._function.attrs[ACCELERATOR]))
         self._read_parameters()
-        found = map(self._statement, self._statements(self._function.body))
+        found = map(self._read_statement, self._statements(self._function.body))
         operations = [operation for operation in found if operation is not None]
-        served = self._column(OPERATORS, len(operations)) or [-1] * len(operations)
-        rows = self._column(INPUT_ROWS, len(operations)) or [(0, 0)] * len(operations)
+        served = self._read_column(OPERATORS, len(operations)) or [-1] * len(operations)
+        rows = self._read_column(INPUT_ROWS, len(operations)) or [(0, 0)] * len(operations)
         operations = [
             replace(o, operator=int(index), input_rows=(int(first), int(stop)))
             for o, index, (first, stop) in zip(operations, served, rows, strict=True)
         ]
         return NpuProgram(self._target, tuple(self._buffers), tuple(operations), self._name)
 
-    def _column(self, attribute: str, count: int) -> list[Any]:
+    def _read_column(self, attribute: str, count: int) -> list[Any]:
         """An attribute with an entry for each of `count` operations; empty where there is none."""
         found = list(self._function.attrs.get(attribute, ()))
         if found and len(found) != count:
@@ -243,14 +243,14 @@ class _Reader:
         self._by_var[var] = name
 
     def _statements(self, body: Any) -> Iterator[Any]:
-        if isinstance(body, _tvm().tirx.SeqStmt):
+        if isinstance(body, _load_tvm().tirx.SeqStmt):
             for statement in body.seq[:]:
                 yield from self._statements(statement)
         else:
             yield body
 
-    def _statement(self, statement: Any) -> NpuOperation | None:
-        tirx = _tvm().tirx
+    def _read_statement(self, statement: Any) -> NpuOperation | None:
+        tirx = _load_tvm().tirx
         if isinstance(statement, tirx.AllocBuffer):
             notes = statement.annotations
             role = BufferRole(str(notes[ROLE]))
@@ -270,7 +270,7 @@ class _Reader:
             self._by_var[statement.var] = name
             return None
         if isinstance(statement, tirx.Evaluate):
-            if isinstance(statement.value, _tvm().tvm.ir.Call):
+            if isinstance(statement.value, _load_tvm().tvm.ir.Call):
                 return self._operation(statement.value)
             return None  # Evaluate(0): what is left of a removed statement
         raise PrimFuncError(f"NPU function {self._name}: {type(statement).__name__} is no statement of an NPU program")

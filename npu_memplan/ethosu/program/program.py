@@ -295,7 +295,7 @@ class Feed(NamedTuple):
     rows: int
 
 
-def feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ...]:
+def input_feeds(operations: Sequence[NpuOperation], kept: int) -> tuple[Feed, ...]:
     """As few as the `kept` rows allow; none where no operation reads a streamed input."""
     readers = [(i, *o.input_rows) for i, o in enumerate(operations) if o.input_rows[1]]
     unread = list(accumulate((first for _, first, _ in reversed(readers)), min))[::-1]  # from each reader on
@@ -320,5 +320,5 @@ def _rows_reached(stops: Sequence[int], room: int) -> int:
 
 def parts(operations: Sequence[NpuOperation], kept: int) -> tuple[range, ...]:
     """The operations of each part, one a feed."""
-    begins = [0, *(feed.operation for feed in feeds(operations, kept)[1:]), len(operations)]
+    begins = [0, *(feed.operation for feed in input_feeds(operations, kept)[1:]), len(operations)]
     return tuple(range(first, stop) for first, stop in pairwise(begins))

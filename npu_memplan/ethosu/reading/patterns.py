@@ -67,7 +67,7 @@ def alone(name: str, arguments: int = 1) -> Iterator[Pattern]:
     yield op(name, *(anything() for _ in range(arguments)))
 
 
-def unary(name: str) -> Iterator[Pattern]:
+def unary_patterns(name: str) -> Iterator[Pattern]:
     """An operator of one real value, quantised."""
     stored = quantize(op(name, dequantize(anything())))
     yield stored

@@ -74,7 +74,7 @@ def _layout(call: Any) -> str:
     return str(call.attrs.data_layout if name_of(call) == "nn.conv2d" else call.attrs.layout)
 
 
-def _relaid(call: Any, arguments: list[Any], **changed: Any) -> Any:
+def _rebuild_call(call: Any, arguments: list[Any], **changed: Any) -> Any:
     """`call` of other arguments, with these of its attributes changed."""
     known = type(call.attrs).__tvm_ffi_type_info__
     attributes = {field.name: getattr(call.attrs, field.name) for field in known.fields}
@@ -106,25 +106,25 @@ class _Converter:
 
     # ------------------------------------------------------------------ forms
 
-    def nchw(self, expression: Any) -> Any:
+    def to_nchw(self, expression: Any) -> Any:
         """An old expression in its original order."""
         if not isinstance(expression, relax.Var):
             return expression
         value = self.values[expression]
         if value.nchw is None and value.source is not None:
-            value.nchw = self._dequantize(value.call, self.nchw(value.source), f"{expression.name}_use")
+            value.nchw = self._dequantize(value.call, self.to_nchw(value.source), f"{expression.name}_use")
         if value.nchw is None:
             value.nchw = self._move(value.nhwc, _TO_NCHW, f"{expression.name}_nchw")
         return value.nchw
 
-    def nhwc(self, expression: Any) -> Any:
+    def to_nhwc(self, expression: Any) -> Any:
         """An old 4-D expression with its channels last."""
         if isinstance(expression, ir.GenericConst):
             data = expression.value.numpy()
             return relax.const(np.ascontiguousarray(data.transpose(_TO_NHWC))) if data.ndim == 4 else expression
         value = self.values[expression]
         if value.nhwc is None and value.source is not None:
-            value.nhwc = self._dequantize(value.call, self.nhwc(value.source), f"{expression.name}_use")
+            value.nhwc = self._dequantize(value.call, self.to_nhwc(value.source), f"{expression.name}_use")
         if value.nhwc is None:
             value.nhwc = self._move(value.nchw, _TO_NHWC, f"{expression.name}_nhwc")
         return value.nhwc
@@ -148,44 +148,46 @@ class _Converter:
             return
         name = name_of(expression)
         if name in _WINDOWS and _layout(expression) == "NCHW":
-            converted = self._conv2d(expression) if name == "nn.conv2d" else self._of_map(expression)
+            converted = self._convert_conv2d(expression) if name == "nn.conv2d" else self._of_map(expression)
             self.values[variable] = _Value(nhwc=self.builder.emit(converted, name_hint=variable.name))
         elif name == "dequantize" and self._is_stored(expression):
             self.values[variable] = _Value(source=expression.args[0], call=expression)
-        elif name in ("reshape", "flatten", "permute_dims") and self._dequantisation(expression.args[0]) is not None:
+        elif (
+            name in ("reshape", "flatten", "permute_dims") and self._find_dequantisation(expression.args[0]) is not None
+        ):
             self._move_stored(variable, expression)
-        elif self._is_map(variable) and (converter := self._converter(name, expression, variable)) is not None:
+        elif self._is_map(variable) and (converter := self._converter_of(name, expression, variable)) is not None:
             self.values[variable] = _Value(nhwc=self.builder.emit(converter(expression), name_hint=variable.name))
         elif name == "mean" and self._leaves_channels(expression):
             self.values[variable] = _Value(nchw=self.builder.emit(self._of_map(expression), name_hint=variable.name))
         else:
             arguments = [self._plain(a) for a in expression.args] if isinstance(expression, ir.Call) else None
             call = expression if arguments is None else ir.Call(expression.op, arguments, expression.attrs)
-            self.values[variable] = _Value(nchw=self.builder.emit(self._rebuilt(call), name_hint=variable.name))
+            self.values[variable] = _Value(nchw=self.builder.emit(self._rebuild(call), name_hint=variable.name))
 
     def _plain(self, argument: Any) -> Any:
         if isinstance(argument, relax.Tuple):
-            return relax.Tuple([self.nchw(f) for f in argument.fields])
-        return self.nchw(argument)
+            return relax.Tuple([self.to_nchw(f) for f in argument.fields])
+        return self.to_nchw(argument)
 
-    def _rebuilt(self, expression: Any) -> Any:
+    def _rebuild(self, expression: Any) -> Any:
         if isinstance(expression, relax.Tuple):
             return self._plain(expression)
         if isinstance(expression, relax.TupleGetItem):
-            return relax.TupleGetItem(self.nchw(expression.tuple_value), expression.index)
+            return relax.TupleGetItem(self.to_nchw(expression.tuple_value), expression.index)
         return expression
 
     def _is_stored(self, call: Any) -> bool:
         """A dequantisation with one scale, of a tensor that is no constant."""
         return isinstance(call.args[0], relax.Var) and len(call.args[1].ty.shape) == 0
 
-    def _dequantisation(self, expression: Any) -> Any:
+    def _find_dequantisation(self, expression: Any) -> Any:
         return self.values[expression].source if isinstance(expression, relax.Var) else None
 
     def _move_stored(self, variable: Any, call: Any) -> None:
         """Reshape and transpose stored values, and dequantise after it."""
         value = self.values[call.args[0]]
-        moved = ir.Call(call.op, [self.nchw(value.source), *call.args[1:]], call.attrs)
+        moved = ir.Call(call.op, [self.to_nchw(value.source), *call.args[1:]], call.attrs)
         stored = relax.Var(f"{variable.name}_stored", relax.TensorType(variable.ty.shape, value.source.ty.dtype))
         self.values[stored] = _Value(nchw=self.builder.emit(moved, name_hint=stored.name))
         self.values[variable] = _Value(source=stored, call=value.call)
@@ -193,7 +195,7 @@ class _Converter:
     def _is_map(self, variable: Any) -> bool:
         return isinstance(variable.ty, relax.TensorType) and len(variable.ty.shape) in (3, 4)
 
-    def _converter(self, name: str, call: Any, variable: Any) -> Callable[[Any], Any] | None:
+    def _converter_of(self, name: str, call: Any, variable: Any) -> Callable[[Any], Any] | None:
         """How `call` is written over NHWC maps; None when it has to stay in its own order."""
         operands = _variables(call.args) if isinstance(call, ir.Call) else []
         maps = [o for o in operands if len(o.ty.shape) == 4]
@@ -202,9 +204,9 @@ class _Converter:
         if not maps or not any(self._is_nhwc(o) for o in maps):
             return None
         if name in _ELEMENTWISE and all(len(o.ty.shape) in (0, 4) for o in operands):
-            return self._elementwise
+            return self._convert_elementwise
         if name == "concat":
-            return self._concat if len(maps) == len(call.args[0].fields) else None
+            return self._convert_concat if len(maps) == len(call.args[0].fields) else None
         if name == "nn.conv2d_transpose" and not (_fits(call) and self._becomes_stored(variable)):
             return None  # TVM's host code has NCHW only
         if name in _RELAID and name not in _WINDOWS:
@@ -231,33 +233,33 @@ class _Converter:
 
     # ------------------------------------------------------------------ operators
 
-    def _elementwise(self, call: Any) -> Any:
+    def _convert_elementwise(self, call: Any) -> Any:
         name = name_of(call)
         if name in ("quantize", "dequantize"):
             axis = 0 if len(call.args[1].ty.shape) == 0 else _AXES[int(call.attrs.axis) % 4]
-            return _relaid(call, [self.nhwc(call.args[0]), *call.args[1:]], axis=axis)
+            return _rebuild_call(call, [self.to_nhwc(call.args[0]), *call.args[1:]], axis=axis)
         return ir.Call(call.op, [self._operand(a) for a in call.args], call.attrs)
 
     def _operand(self, argument: Any) -> Any:
         """A map in NHWC; a bias of shape [1, C, 1, 1] as [C]."""
         shape = getattr(argument.ty, "shape", None)
         if shape is None or len(shape) != 4:
-            return self.nchw(argument)
+            return self.to_nchw(argument)
         if isinstance(argument, relax.Var):
             value = self.values[argument]
             bound: Any = self.builder.lookup_binding(value.nchw) if value.nchw is not None else None
             if name_of(bound) == "reshape" and len(bound.args[0].ty.shape) == 1 and int(shape[1]) != 1:
                 return bound.args[0]
-        return self.nhwc(argument)
+        return self.to_nhwc(argument)
 
-    def _conv2d(self, call: Any) -> Any:
+    def _convert_conv2d(self, call: Any) -> Any:
         order = [str(call.attrs.kernel_layout).index(letter) for letter in "OHWI"]
-        arguments = [self.nhwc(call.args[0]), self._weights(call.args[1], order)]
-        return _relaid(call, arguments, data_layout="NHWC", kernel_layout="OHWI", out_layout="NHWC")
+        arguments = [self.to_nhwc(call.args[0]), self._weights(call.args[1], order)]
+        return _rebuild_call(call, arguments, data_layout="NHWC", kernel_layout="OHWI", out_layout="NHWC")
 
     def _weights(self, expression: Any, order: list[int]) -> Any:
         """Dequantised constant weights with their constant transposed; anything else by a transpose."""
-        plain = self.nchw(expression)
+        plain = self.to_nchw(expression)
         bound: Any = self.builder.lookup_binding(plain) if isinstance(plain, relax.Var) else plain
         if name_of(bound) != "dequantize" or not isinstance(bound.args[0], ir.GenericConst):
             return self.builder.emit(relax.op.permute_dims(plain, order))
@@ -267,7 +269,7 @@ class _Converter:
         return self.builder.emit(weights, name_hint=f"{plain.name}_use")
 
     def _of_map(self, call: Any) -> Any:
-        return _relaid(call, [self.nhwc(call.args[0]), *call.args[1:]], **_RELAID[name_of(call)](call.attrs))
+        return _rebuild_call(call, [self.to_nhwc(call.args[0]), *call.args[1:]], **_RELAID[name_of(call)](call.attrs))
 
     def _leaves_channels(self, call: Any) -> bool:
         """Whether a mean of a map in NHWC has no dimensions but batch and channels, in this order."""
@@ -276,16 +278,16 @@ class _Converter:
             return False
         return sorted(int(a) % 4 for a in call.attrs.axis) == [2, 3]
 
-    def _concat(self, call: Any) -> Any:
-        return relax.op.concat([self.nhwc(f) for f in call.args[0].fields], axis=_AXES[int(call.attrs.axis) % 4])
+    def _convert_concat(self, call: Any) -> Any:
+        return relax.op.concat([self.to_nhwc(f) for f in call.args[0].fields], axis=_AXES[int(call.attrs.axis) % 4])
 
     def _strided_slice(self, call: Any) -> Any:
         axes = [relax.prim_value(_AXES[int(a) % 4]) for a in call.args[1].fields]
-        return ir.Call(call.op, [self.nhwc(call.args[0]), relax.Tuple(axes), *call.args[2:]], call.attrs)
+        return ir.Call(call.op, [self.to_nhwc(call.args[0]), relax.Tuple(axes), *call.args[2:]], call.attrs)
 
     def _conv2d_transpose(self, call: Any) -> Any:
-        arguments = [self.nhwc(call.args[0]), self.nchw(call.args[1])]
-        return _relaid(call, arguments, data_layout="NHWC", out_layout="NHWC")
+        arguments = [self.to_nhwc(call.args[0]), self.to_nchw(call.args[1])]
+        return _rebuild_call(call, arguments, data_layout="NHWC", out_layout="NHWC")
 
     def result(self, expression: Any) -> list[Any]:
         """The function's results in their original order."""
@@ -293,4 +295,4 @@ class _Converter:
         if value is not None and value.nchw is not None and isinstance(value.nchw.ty, relax.TupleType):
             return [relax.TupleGetItem(value.nchw, i) for i in range(len(value.nchw.ty.fields))]
         fields = list(expression.fields) if isinstance(expression, relax.Tuple) else [expression]
-        return [self.nchw(f) for f in fields]
+        return [self.to_nchw(f) for f in fields]

@@ -322,7 +322,7 @@ class HostOperator:
     reason: str
 
     @property
-    def carries(self) -> bool:
+    def only_carries(self) -> bool:
         """Whether it only carries quantisation or shapes, which is no work of its own."""
         return self.kind in _CARRIERS
 
@@ -400,14 +400,14 @@ def partition_for_ethosu(
     for variable, function in npu_functions(merged).items():
         merged.update_func(variable, state_arithmetic(function, arithmetic))
     main = merged["main"]
-    remaining = [[o.name, o.kind, keep.get(o.name, o.reason)] for o in _remaining(main, rejections)]
+    remaining = [[o.name, o.kind, keep.get(o.name, o.reason)] for o in _host_operators(main, rejections)]
     merged.update_func(
         merged.get_global_var("main"), main.with_attr(HOST_OPERATORS, remaining).with_attr(ACCELERATOR, accelerator)
     )
     return merged
 
 
-def _remaining(main: Any, rejections: Rejections) -> list[HostOperator]:
+def _host_operators(main: Any, rejections: Rejections) -> list[HostOperator]:
     found = []
     for binding in bindings_of(main):
         if kind := name_of(binding.value):
@@ -424,7 +424,7 @@ def remaining_operators(mod: Any) -> tuple[HostOperator, ...]:
 
 def host_operators(mod: Any) -> tuple[HostOperator, ...]:
     """Those of `remaining_operators` that are work of their own."""
-    return tuple(o for o in remaining_operators(mod) if not o.carries)
+    return tuple(o for o in remaining_operators(mod) if not o.only_carries)
 
 
 def npu_functions(mod: Any) -> dict[Any, Any]:

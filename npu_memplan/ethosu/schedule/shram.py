@@ -136,7 +136,7 @@ def layout(accelerator: Architecture, work: BlockWork, block: Shape) -> ShramLay
 
     source = ifm_block(accelerator, work, block)
     ifm_bytes = source.area * round_up(source.depth * work.ifm_bits // 8, 8)
-    ifm_banks = round_up(ceil_div(ifm_bytes, BANK_BYTES) * 2, granules.ifm(work.ifm_bits))
+    ifm_banks = round_up(ceil_div(ifm_bytes, BANK_BYTES) * 2, granules.ifm_granule(work.ifm_bits))
     top = accelerator.shram_kib - (_LUT_BANKS if work.uses_lut or accelerator.lut_reserved else 0)
     ib_end = _OUTPUT_BANKS + ifm_banks
     ifm2_start = ib_end

@@ -74,7 +74,7 @@ class Operation:
 
     def content(self, without: frozenset[Register] = frozenset()) -> Content:
         """What it says, but for some registers, wherever it stood: hashable, and equal where the order is, too."""
-        names, values_of = _selection(tuple(self.registers), without)
+        names, values_of = _register_selection(tuple(self.registers), without)
         return self.op, self.parameter, names, values_of(self.registers), self.language
 
     @classmethod
@@ -88,7 +88,7 @@ Content = tuple[Op, int, tuple[Register, ...], tuple[int, ...], Language]
 
 
 @lru_cache(1 << 10)  # operations have few sets of registers, and their contents are asked for often
-def _selection(
+def _register_selection(
     names: tuple[Register, ...], without: frozenset[Register]
 ) -> tuple[tuple[Register, ...], Callable[[Mapping[Register, int]], tuple[int, ...]]]:
     """The `names` that are not in `without`, and what reads their values."""

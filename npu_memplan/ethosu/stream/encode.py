@@ -37,7 +37,7 @@ def encode(commands: Iterable[Command]) -> tuple[int, ...]:
         if isinstance(command, Operation):
             chained = chained_maps(command)
             if chained:
-                _forget(state)
+                _forget_state(state)
             for register in sorted(command.registers, key=_ORDER.__getitem__):
                 value = command.registers[register]
                 if state.get(register) != value:
@@ -45,7 +45,7 @@ def encode(commands: Iterable[Command]) -> tuple[int, ...]:
                     state[register] = value
             words.append(_operation(command.op, command.parameter))
             if chained:
-                _forget(state)
+                _forget_state(state)
         elif isinstance(command, Wait):
             words.append(_operation(command.op, command.outstanding))
         else:
@@ -59,7 +59,7 @@ def encode(commands: Iterable[Command]) -> tuple[int, ...]:
 _NOT_KEPT = frozenset((*IFM.all, *IFM2.all, OFM.precision))
 
 
-def _forget(state: dict[Register, int]) -> None:
+def _forget_state(state: dict[Register, int]) -> None:
     for register in _NOT_KEPT:
         state.pop(register, None)
 
@@ -152,10 +152,10 @@ def build_payload(payload: Payload) -> bytes:
     config = payload.accelerator.config_word
     if payload.container is ContainerFormat.COP2:
         size = (_COP2_HEADER_WORDS + len(words)) * 4
-        header = [_word(b"COP2"), 1, size - 16, 0, 1, size - _COP2_CHUNK, 0x24, _word(b"VEUM"), 1, 0x14]
+        header = [_tag_word(b"COP2"), 1, size - 16, 0, 1, size - _COP2_CHUNK, 0x24, _tag_word(b"VEUM"), 1, 0x14]
         header += [config, payload.architecture_id, 2, payload.scratch_bytes or 0, 0, 0xFFFFFFFF]
     else:
-        header = [_word(b"COP1"), _CONFIG | payload.release << 16, config, payload.architecture_id]
+        header = [_tag_word(b"COP1"), _CONFIG | payload.release << 16, config, payload.architecture_id]
         while (len(header) + 1) % _STREAM_ALIGNMENT_WORDS:
             header.append(_NOP)
         header.append(_STREAM | (len(words) >> 16) << 8 | (len(words) & 0xFFFF) << 16)
@@ -216,7 +216,7 @@ def _parse_cop2(words: Sequence[int]) -> Payload:
             f"COP2: version {words[1]} with a stream that ends at byte {end} is not readable: "
             f"version 1 and at most {len(words) * 4} bytes are expected"
         )
-    if words[7] != _word(b"VEUM"):
+    if words[7] != _tag_word(b"VEUM"):
         raise ContainerError(f"COP2: the chunk at offset 0x1c is {words[7]:#010x}, not VEUM")
     return Payload(
         accelerator_of_config(words[10]),
@@ -227,5 +227,5 @@ def _parse_cop2(words: Sequence[int]) -> Payload:
     )
 
 
-def _word(tag: bytes) -> int:
+def _tag_word(tag: bytes) -> int:
     return int.from_bytes(tag, "little")

@@ -252,12 +252,12 @@ class ScaleWord:
     SHIFT = Field(32, 6)
 
 
-def signed16(value: int, signed: bool = True) -> int:
+def decode_int16(value: int, signed: bool = True) -> int:
     """A 16-bit register as a number: two's complement when the tensor is signed."""
     return value - 0x10000 if signed and value & 0x8000 else value
 
 
-def word16(value: int) -> int:
+def encode_int16(value: int) -> int:
     """A number as a 16-bit register; `EncodeError` when it has more bits."""
     if not -0x8000 <= value <= 0xFFFF:
         raise EncodeError(f"{value} does not fit a register of 16 bits")

@@ -279,7 +279,7 @@ def _paused(needs: ResourceUse, load: Load, ahead_bytes: int) -> float:
 
 def _loads(moved: Iterable[Flow], accelerator: Architecture, memory_map: MemoryMap, cores: int = 0) -> tuple[Load, ...]:
     """`cores` that work on it; 0: the DMA does."""
-    found, requesters = [], accelerator.requesters if cores else accelerator.transfer_requesters
+    found, requesters = [], accelerator.requester_count if cores else accelerator.transfer_requesters
     for flow in moved:
         if flow.region >= 0 and flow.traffic.requests:
             memory = memory_map.regions.get(flow.region, memory_map.regions[1])

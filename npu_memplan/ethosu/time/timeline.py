@@ -175,7 +175,7 @@ class TimingModel:
         """Cycles of the stream's memory for so many words."""
         if words not in self.fetches:
             traffic = run(4 * words, 1, self.accelerator)
-            self.fetches[words] = self.stream.cycles(traffic, False, self.accelerator.requesters)
+            self.fetches[words] = self.stream.cycles(traffic, False, self.accelerator.requester_count)
         return self.fetches[words]
 
     def transfer(self, needs: ResourceUse) -> Slot:

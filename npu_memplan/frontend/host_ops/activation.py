@@ -23,13 +23,13 @@ from ...fixed_point import (
     IntArray,
     activation_range,
     divide_scales,
-    f32,
     interpolation_table,
     multiply_by_quantised,
     multiply_scales,
     quantise_multiplier,
     round_half_away,
     softmax_tables,
+    to_float32,
 )
 from ...models.tensor import Tensor
 from .common import (
@@ -41,20 +41,20 @@ from .common import (
     require_same_type,
     stored_value,
 )
-from .elementwise import each
-from .operator import Lowering, lowering, require
+from .elementwise import compute_each
+from .operator import Lowering, lowering, require_supported
 from .tir import (
     Buffer,
     Expr,
     Function,
     cast,
     clamp,
-    const,
     high_mul,
+    int_constant,
     inverse_root,
-    largest,
     leading_zeros,
     load,
+    maximum_of,
     multiply_when_running,
     row_indices,
     select,
@@ -78,38 +78,38 @@ def sigmoid_table() -> npt.NDArray[np.uint16]:
 
 def store_sigmoid16(work: Lowering, data: Tensor, output: Tensor, is_tanh: bool) -> None:
     """Statements of one int16 operator; the input is brought to units of 1 / (3 x 4096)."""
-    require(data.zero_point == output.zero_point == 0, "int16 needs zero points of 0")
+    require_supported(data.zero_point == output.zero_point == 0, "int16 needs zero points of 0")
     require_same_shape(data, output)
     right = output.scale == 2.0**-15
-    require(right, f"its int16 output has scale {output.scale}; the reference demands 1/32768")
+    require_supported(right, f"its int16 output has scale {output.scale}; the reference demands 1/32768")
     multiplier, shift = _input_scale(data.scale, is_tanh)
     source, table = work.read(0, "input"), work.table("sigmoid", sigmoid_table())
 
     def result(place: list[Expr]) -> Expr:
-        x = load(source, *place) * const(multiplier)
+        x = load(source, *place) * int_constant(multiplier)
         if shift:
-            x = (x + const(1 << (shift - 1))) >> const(shift)
-        return sigmoid16(work.function, table, x, is_tanh)
+            x = (x + int_constant(1 << (shift - 1))) >> int_constant(shift)
+        return emit_sigmoid16(work.function, table, x, is_tanh)
 
     work.fill(result)
 
 
-def sigmoid16(function: Function, table: Buffer, x: Expr, is_tanh: bool) -> Expr:
+def emit_sigmoid16(function: Function, table: Buffer, x: Expr, is_tanh: bool) -> Expr:
     """sigmoid or tanh with 15 fraction bits of x / (3 x 4096), by interpolation in `sigmoid_table`."""
     bits = 8 if is_tanh else 9
     x = function.bind(x, "x")
-    size = function.bind(select(x < 0, const(0) - x, x), "size")
-    index = function.bind(smallest(size >> const(bits), const(254)), "index")
+    size = function.bind(select(x < 0, int_constant(0) - x, x), "size")
+    index = function.bind(smallest(size >> int_constant(bits), int_constant(254)), "index")
     lower = function.bind(load(table, index), "lower")
-    between = (size & const((1 << bits) - 1)) * (load(table, index + const(1)) - lower)
-    saturated = const(0xFFFF << 8 if is_tanh else 0x7FFF << 10)
-    inside = (lower << const(bits)) + between
-    y = function.bind(select((size >> const(bits)) >= 255, saturated, inside), "y")
+    between = (size & int_constant((1 << bits) - 1)) * (load(table, index + int_constant(1)) - lower)
+    saturated = int_constant(0xFFFF << 8 if is_tanh else 0x7FFF << 10)
+    inside = (lower << int_constant(bits)) + between
+    y = function.bind(select((size >> int_constant(bits)) >= 255, saturated, inside), "y")
     if is_tanh:
         one, half = 1 << 23, 1 << 7
-        return select(x >= 0, y + const(half - one), const(one + half - 1) - y) >> const(8)
+        return select(x >= 0, y + int_constant(half - one), int_constant(one + half - 1) - y) >> int_constant(8)
     half = 1 << 9
-    return select(x >= 0, y + const(half), const((1 << 25) + half - 1) - y) >> const(10)
+    return select(x >= 0, y + int_constant(half), int_constant((1 << 25) + half - 1) - y) >> int_constant(10)
 
 
 def _input_scale(scale: float, is_tanh: bool) -> tuple[int, int]:
@@ -130,7 +130,7 @@ def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -
     """Statements of the operator."""
     require_same_type((data, output), ("int16",))
     right = data.zero_point == output.zero_point == 0 and math.isclose(output.scale, 1 / 32768, rel_tol=1e-3)
-    require(right, "int16 needs zero points of 0 and an output scale of 1/32768")
+    require_supported(right, "int16 needs zero points of 0 and an output scale of 1/32768")
     multiplier, shift = quantise_multiplier(data.scale * beta / SOFTMAX_UNIT)
     require_rows(data, output)
     depth = data.shape[-1]
@@ -143,22 +143,24 @@ def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -
     exponents = function.scratch("exponents", (depth,), "int16")
     peak, total = function.local("peak"), function.local("total")
     with function.loop(rows, "row") as row:
-        peak.set(const(-32768))
+        peak.set(int_constant(-32768))
         with function.loop(depth, "c") as c:
-            peak.set(largest(peak.get(), load(source, *row_indices(row, c, data.shape))))
-        total.set(const(0))
+            peak.set(maximum_of(peak.read(), load(source, *row_indices(row, c, data.shape))))
+        total.set(int_constant(0))
         with function.loop(depth, "c") as c:
-            difference = load(source, *row_indices(row, c, data.shape)) - peak.get()
+            difference = load(source, *row_indices(row, c, data.shape)) - peak.read()
             scaled = multiply_when_running(function, difference, multiplier, shift)
-            power = function.bind(_look_up(function, exp_table, scaled + const(32767)), "power")
+            power = function.bind(_look_up(function, exp_table, scaled + int_constant(32767)), "power")
             function.store(exponents, power, c)
             total.add(power)
-        zeros = leading_zeros(function, total.get())
-        shifted = (cast(total.get(), "int64") << cast(zeros - const(1), "int64")) + const(1 << 13, "int64")
-        place = cast(shifted >> const(14, "int64"), "int32") - const((1 << 15) + (1 << 16))
+        zeros = leading_zeros(function, total.read())
+        shifted = (cast(total.read(), "int64") << cast(zeros - int_constant(1), "int64")) + int_constant(
+            1 << 13, "int64"
+        )
+        place = cast(shifted >> int_constant(14, "int64"), "int32") - int_constant((1 << 15) + (1 << 16))
         reciprocal = function.bind(_look_up(function, inverse_table, place), "inverse")
-        right = function.bind(const(31) - zeros, "right")
-        half = function.bind(const(1) << (right - const(1)), "half")
+        right = function.bind(int_constant(31) - zeros, "right")
+        half = function.bind(int_constant(1) << (right - int_constant(1)), "half")
         with function.loop(depth, "c") as c:
             product = cast(load(exponents, c), "int64") * cast(reciprocal, "int64") + cast(half, "int64")
             result = cast(product >> cast(right, "int64"), "int32")
@@ -167,16 +169,16 @@ def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -
 
 def store_function16(work: Lowering, data: Tensor, output: Tensor, curve: Callable[[float], float]) -> None:
     """Statements of one int16 operator that is `curve`; LiteRT's slopes and results have 16 bits, and wrap."""
-    require(data.zero_point == output.zero_point == 0, "int16 needs zero points of 0")
+    require_supported(data.zero_point == output.zero_point == 0, "int16 needs zero points of 0")
     require_same_shape(data, output)
     source = work.read(0, "input")
-    table = work.table("table", interpolation_table(curve, f32(data.scale), 0, f32(output.scale)))
+    table = work.table("table", interpolation_table(curve, to_float32(data.scale), 0, to_float32(output.scale)))
     work.fill(lambda place: _wrap_int16(_look_up(work.function, table, load(source, *place), _wrap_int16)))
 
 
 def _wrap_int16(value: Expr) -> Expr:
     """The 16 bits of a number, with their sign."""
-    return ((value + const(32768)) & const(65535)) - const(32768)
+    return ((value + int_constant(32768)) & int_constant(65535)) - int_constant(32768)
 
 
 def _look_up(
@@ -184,10 +186,10 @@ def _look_up(
 ) -> Expr:
     """A table of 512 steps over the int16 range, interpolated; `value` is limited to int16 first."""
     value = function.bind(clamp(value, -32768, 32767), "place")
-    index = function.bind((value >> const(7)) + const(256), "index")
+    index = function.bind((value >> int_constant(7)) + int_constant(256), "index")
     base = function.bind(load(table, index), "base")
-    slope = slope_of(load(table, index + const(1)) - base)
-    return base + ((slope * (value & const(127)) + const(64)) >> const(7))
+    slope = slope_of(load(table, index + int_constant(1)) - base)
+    return base + ((slope * (value & int_constant(127)) + int_constant(64)) >> int_constant(7))
 
 
 Reference = Callable[[IntArray], IntArray]
@@ -201,19 +203,19 @@ def store_table(work: Lowering, reference: Reference) -> None:
     source = work.read(0, "input")
     table = work.table("table", np.clip(values, *LIMITS[output.dtype]).astype(output.dtype))
     work.describe("table")
-    work.fill(lambda place: load(table, load(source, *place) - const(least)))
+    work.fill(lambda place: load(table, load(source, *place) - int_constant(least)))
 
 
 @lowering("RELU")
-def relu(work: Lowering) -> None:
+def lower_relu(work: Lowering) -> None:
     """max(x, 0), rescaled to the output's scale."""
     data, output = ends(work, ACTIVATION_TYPES)
     if data.dtype in EIGHT_BITS:
         limits = activation_range(1, output.scale, output.zero_point, output.dtype)
         return _clip_rescaled(work, limits, single=data.dtype == "uint8")
     scale = quantise_multiplier(data.scale / output.scale)
-    limits, zero = activation_range(1, output.scale, output.zero_point, output.dtype), const(output.zero_point)
-    each(work, lambda x: clamp(multiply_when_running(work.function, x, *scale) + zero, *limits), "input")
+    limits, zero = activation_range(1, output.scale, output.zero_point, output.dtype), int_constant(output.zero_point)
+    compute_each(work, lambda x: clamp(multiply_when_running(work.function, x, *scale) + zero, *limits), "input")
 
 
 def _clip_rescaled(work: Lowering, limits: tuple[int, int], *, single: bool) -> None:
@@ -226,14 +228,14 @@ def _clip_rescaled(work: Lowering, limits: tuple[int, int], *, single: bool) -> 
 
 
 @lowering("RELU6")
-def relu6(work: Lowering) -> None:
+def lower_relu6(work: Lowering) -> None:
     """min(max(x, 0), 6); LiteRT rescales uint8, and tflite-micro, which has the other types, does not."""
     data, output = ends(work, ACTIVATION_TYPES)
     if data.dtype == "uint8":
         return _clip_rescaled(work, activation_range(3, output.scale, output.zero_point, output.dtype), single=True)
-    six = round_half_away(float(f32(6) / f32(data.scale))) + data.zero_point
+    six = round_half_away(float(to_float32(6) / to_float32(data.scale))) + data.zero_point
     low, high = data.zero_point, min(six, LIMITS[data.dtype][1])
-    each(work, lambda x: clamp(x, low, high), "input", take=stored_value)
+    compute_each(work, lambda x: clamp(x, low, high), "input", take=stored_value)
 
 
 @lowering("LEAKY_RELU")
@@ -260,10 +262,10 @@ def leaky_relu(work: Lowering) -> None:
 
 
 @lowering("ABS")
-def absolute(work: Lowering) -> None:
+def lower_absolute(work: Lowering) -> None:
     """|x|, rescaled only when the scales differ."""
     data, output = ends(work, ("int8", "int16"))
-    rescales = f32(data.scale) != f32(output.scale)
+    rescales = to_float32(data.scale) != to_float32(output.scale)
     scale = quantise_multiplier(data.scale / output.scale)
 
     def reference(values: IntArray) -> IntArray:
@@ -271,7 +273,7 @@ def absolute(work: Lowering) -> None:
         return output.zero_point + (multiply_by_quantised(x, *scale) if rescales else x)
 
     def when_running(x: Expr) -> Expr:
-        size = select(x < 0, const(0) - x, x)
+        size = select(x < 0, int_constant(0) - x, x)
         return multiply_when_running(work.function, size, *scale) if rescales else size
 
     _table_or_loop(work, reference, when_running)
@@ -284,26 +286,26 @@ def _table_or_loop(work: Lowering, reference: Reference, when_running: Callable[
         return store_table(work, reference)
 
     def result(x: Expr) -> Expr:
-        value = when_running(work.function.bind(x, "x")) + const(output.zero_point)
+        value = when_running(work.function.bind(x, "x")) + int_constant(output.zero_point)
         return clamp(value, *LIMITS[output.dtype])
 
-    each(work, result, "input")
+    compute_each(work, result, "input")
 
 
 @lowering("RSQRT")
-def rsqrt(work: Lowering) -> None:
+def lower_rsqrt(work: Lowering) -> None:
     """1 / sqrt(x), of int8 by the NPU's table; where the reference stops, below zero, the largest value."""
     data, output = ends(work, ("int8", "int16"))
-    factor, shift = quantise_multiplier(1 / float(np.sqrt(f32(data.scale)) * f32(output.scale)))
+    factor, shift = quantise_multiplier(1 / float(np.sqrt(to_float32(data.scale)) * to_float32(output.scale)))
     most = LIMITS[output.dtype][1] - output.zero_point
 
     def when_running(x: Expr) -> Expr:
         multiplier, right = inverse_root(work.function, x)
-        root = high_mul(const(1) << (const(tables.ROOT_BITS) - right), multiplier)
+        root = high_mul(int_constant(1) << (int_constant(tables.ROOT_BITS) - right), multiplier)
         scaled = multiply_when_running(work.function, root, factor, shift - tables.ROOT_BITS)
-        return select(x <= 0, const(most), scaled)
+        return select(x <= 0, int_constant(most), scaled)
 
-    _table_or_loop(work, lambda _: np.array(tables.rsqrt(_for_npu(data), _for_npu(output))), when_running)
+    _table_or_loop(work, lambda _: np.array(tables.rsqrt_table(_for_npu(data), _for_npu(output))), when_running)
 
 
 def _for_npu(tensor: Tensor) -> LayerTensor:
@@ -314,13 +316,15 @@ def _for_npu(tensor: Tensor) -> LayerTensor:
 def hard_swish(work: Lowering) -> None:
     """x min(max(x + 3, 0), 6) / 6, in the reference's 16-bit arithmetic."""
     data, output = ends(work, EIGHT_BITS)
-    _, out_shift = quantise_multiplier(float(f32(1.0 / 128.0) * f32(data.scale) / f32(output.scale)))
-    require(out_shift <= 0, f"its output scale {output.scale} is too small for input scale {data.scale}")
+    _, out_shift = quantise_multiplier(
+        float(to_float32(1.0 / 128.0) * to_float32(data.scale) / to_float32(output.scale))
+    )
+    require_supported(out_shift <= 0, f"its output scale {output.scale} is too small for input scale {data.scale}")
     store_table(work, lambda _: np.array(tables.hard_swish(_for_npu(data), _for_npu(output))))
 
 
 @lowering("LOGISTIC", "TANH")
-def sigmoidal(work: Lowering) -> None:
+def lower_sigmoidal(work: Lowering) -> None:
     """1 / (1 + exp(-x)), or tanh(x)."""
     data, output = ends(work, ACTIVATION_TYPES)
     is_tanh = work.operator.name == "TANH"
@@ -330,18 +334,20 @@ def sigmoidal(work: Lowering) -> None:
         real = tables.tanh if is_tanh else tables.sigmoid  # LiteRT fills its tables in float
         return store_table(work, lambda _: np.array(real(_for_npu(data), _for_npu(output))))
     usual = is_tanh or output.zero_point == -128
-    require(usual, f"its output has zero point {output.zero_point}; the reference demands -128")
+    require_supported(usual, f"its output has zero point {output.zero_point}; the reference demands -128")
     fixed = tables.tanh_int8 if is_tanh else tables.sigmoid_int8
     return store_table(work, lambda _: np.array(fixed(_for_npu(data))))
 
 
 def _gelu(x: float) -> float:
-    return float(f32(0.5 * x) * f32(1 + f32(math.erf(x * math.sqrt(0.5)))))
+    return float(to_float32(0.5 * x) * to_float32(1 + to_float32(math.erf(x * math.sqrt(0.5)))))
 
 
 def _gelu_by_tanh(x: float) -> float:
-    inner = f32(math.sqrt(2 / math.pi)) * (f32(x) + f32(0.044715) * f32(x) * f32(x) * f32(x))
-    return float(f32(0.5) * f32(x) * (f32(1) + f32(math.tanh(inner))))
+    inner = to_float32(math.sqrt(2 / math.pi)) * (
+        to_float32(x) + to_float32(0.044715) * to_float32(x) * to_float32(x) * to_float32(x)
+    )
+    return float(to_float32(0.5) * to_float32(x) * (to_float32(1) + to_float32(math.tanh(inner))))
 
 
 def _logarithm(x: float) -> float:
@@ -353,7 +359,7 @@ def _exponential(x: float) -> float:
 
 
 def _elu(x: float) -> float:
-    return float(f32(math.exp(x)) - f32(1)) if x < 0 else x
+    return float(to_float32(math.exp(x)) - to_float32(1)) if x < 0 else x
 
 
 _OF_REAL_NUMBERS = {"EXP": _exponential, "LOG": _logarithm, "ELU": _elu, "GELU": _gelu}
@@ -366,7 +372,7 @@ def function_by_table(work: Lowering) -> None:
     function = _OF_REAL_NUMBERS[work.operator.name]
     data, output = ends(work, _TYPES_OF_TABLES.get(work.operator.name, ("int8",)))
     if data.dtype == "int16":
-        least = float(f32(output.scale) * f32(LIMITS["int16"][0]))
+        least = float(to_float32(output.scale) * to_float32(LIMITS["int16"][0]))
         return store_function16(work, data, output, lambda x: least if function(x) == -math.inf else function(x))
     options = work.operator.options("GeluOptions") if function is _gelu else None
     if options is not None and options.Approximate():
@@ -375,7 +381,7 @@ def function_by_table(work: Lowering) -> None:
 
 
 @lowering("NEG")
-def negate(work: Lowering) -> None:
+def lower_negate(work: Lowering) -> None:
     """The stored number with the other sign: LiteRT takes no notice of scales, and the least int8 is its own."""
     ends(work, ("int8",))
     store_table(work, lambda values: np.where(values == LIMITS["int8"][0], values, -values))

@@ -17,7 +17,7 @@ from ...models.network import CpuOperator, Network
 from ...models.subgraphs import OF_VARIABLES, branches_of, turns_of
 from ...vocabulary import C_SOURCES
 from .operator import Lowering, UnsupportedOperatorError, lower_operator, lowering
-from .tir import Buffer, const, raw_load
+from .tir import Buffer, int_constant, raw_load
 
 
 class _Inlined:
@@ -77,7 +77,7 @@ def _copy(work: Lowering, pairs: Iterable[tuple[Buffer, Buffer]]) -> None:
         work.function.copy(source, target)
 
 
-def _moves(work: Lowering, results: Sequence[Buffer], targets: Sequence[Buffer]) -> list[tuple[Buffer, Buffer]]:
+def _order_moves(work: Lowering, results: Sequence[Buffer], targets: Sequence[Buffer]) -> list[tuple[Buffer, Buffer]]:
     """Copies of all results; those that another one would overwrite first are put aside."""
     pairs = []
     for position, (result, target) in enumerate(zip(results, targets, strict=True)):
@@ -92,7 +92,7 @@ def _moves(work: Lowering, results: Sequence[Buffer], targets: Sequence[Buffer])
 
 
 @lowering("WHILE")
-def loop(work: Lowering) -> None:
+def lower_loop(work: Lowering) -> None:
     """The second subgraph again and again, as long as the first one says so of what it made."""
     condition, body = (_Inlined(work, *found) for found in turns_of(work.network, work.operator))
     work.name = "loop"
@@ -100,19 +100,19 @@ def loop(work: Lowering) -> None:
     _copy(work, zip(given, kept, strict=True))
     again = work.function.scratch("again", (1,), "bool")
     _copy(work, [(condition.emit(kept)[0], again)])
-    with work.function.repeat(raw_load(again, [const(0)])):
-        _copy(work, _moves(work, body.emit(kept), kept))
+    with work.function.repeat(raw_load(again, [int_constant(0)])):
+        _copy(work, _order_moves(work, body.emit(kept), kept))
         _copy(work, [(condition.emit(kept)[0], again)])
 
 
 @lowering("IF")
-def choose(work: Lowering) -> None:
+def lower_choose(work: Lowering) -> None:
     """One of two subgraphs."""
     then, other = (_Inlined(work, *found) for found in branches_of(work.network, work.operator))
     work.name = "branch"
     condition = work.read(0, "condition")
     given, targets = work.read_all(1), work.write_all("output")
-    with work.function.when(tirx.Cast("bool", raw_load(condition, [const(0)]))):
+    with work.function.when(tirx.Cast("bool", raw_load(condition, [int_constant(0)]))):
         _copy(work, zip(then.emit(given), targets, strict=True))
     with work.function.else_branch():
         _copy(work, zip(other.emit(given), targets, strict=True))

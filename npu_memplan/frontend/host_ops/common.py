@@ -12,8 +12,8 @@ import numpy as np
 
 from ...fixed_point import activation_range, multiply_scales, quantise_multiplier
 from ...models.tensor import Tensor
-from .operator import Lowering, UnsupportedOperatorError, require
-from .tir import Buffer, ChannelScales, Expr, both, clamp, const, load, raw_load
+from .operator import Lowering, UnsupportedOperatorError, require_supported
+from .tir import Buffer, ChannelScales, Expr, both, clamp, int_constant, load, raw_load
 
 ACTIVATION_TYPES = ("int8", "int16", "uint8")
 EIGHT_BITS = ("int8", "uint8")
@@ -25,8 +25,8 @@ def require_same_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...], *, 
     for tensor in tensors:
         mixed = "" if tensor.dtype == kind else f", and not mixed with {kind}"
         takes = f"the host operator takes {' or '.join(allowed)}{mixed}"
-        require(tensor.dtype in allowed and not mixed, f"tensor {tensor.name!r} is {tensor.dtype}; {takes}")
-        require(not scaled or tensor.scale > 0.0, f"tensor {tensor.name!r} is not quantised")
+        require_supported(tensor.dtype in allowed and not mixed, f"tensor {tensor.name!r} is {tensor.dtype}; {takes}")
+        require_supported(not scaled or tensor.scale > 0.0, f"tensor {tensor.name!r} is not quantised")
     return kind
 
 
@@ -43,20 +43,22 @@ def require_quantisation(
     """The output has the one scale and zero point for which the reference computes."""
     right = output.zero_point == zero_point and math.isclose(output.scale, scale, rel_tol=rel_tol)
     has = f"output {output.name!r} has scale {output.scale} and zero point {output.zero_point}"
-    require(right, f"{has}; the reference {what} {scale} and {zero_point}")
+    require_supported(right, f"{has}; the reference {what} {scale} and {zero_point}")
 
 
 def require_same_batches(data: Tensor, output: Tensor) -> None:
     """As many images come out as go in."""
     message = f"input {list(data.shape)} and output {list(output.shape)} have other batches"
-    require(data.shape[0] == output.shape[0], message)
+    require_supported(data.shape[0] == output.shape[0], message)
 
 
 def bias_of(work: Lowering, position: int, channels: int) -> Tensor | None:
     """The optional bias, one number a channel."""
     bias = work.optional(position)
     if bias is not None:
-        require(bias.shape == (channels,), f"bias {bias.name!r} has shape {list(bias.shape)}, not [{channels}]")
+        require_supported(
+            bias.shape == (channels,), f"bias {bias.name!r} has shape {list(bias.shape)}, not [{channels}]"
+        )
     return bias
 
 
@@ -77,10 +79,12 @@ def channel_scales(
     """input scale x weight scale / output scale, a channel each, in double precision; `single`: first in float32."""
     per_channel = weights.scales if len(weights.scales) == channels else weights.scales[:1] * channels
     name, count = f"weights {weights.name!r}", len(weights.scales)
-    require(count in (1, channels), f"{name} have {count} scales, not 1 or {channels}")
-    require(len(weights.zero_points) < 2 or not any(weights.zero_points), f"{name} have zero points other than 0")
+    require_supported(count in (1, channels), f"{name} have {count} scales, not 1 or {channels}")
+    require_supported(
+        len(weights.zero_points) < 2 or not any(weights.zero_points), f"{name} have zero points other than 0"
+    )
     uneven = data.dtype == "uint8" and len(set(per_channel)) > 1
-    require(not uneven, f"{name} are uint8 with a scale for each channel")
+    require_supported(not uneven, f"{name} are uint8 with a scale for each channel")
     products = [multiply_scales(data.scale, scale, single=single) for scale in per_channel]
     pairs = [quantise_multiplier(product / output.scale) for product in products]
     return ChannelScales([m for m, _ in pairs], [s for _, s in pairs])
@@ -88,7 +92,7 @@ def channel_scales(
 
 def subtract_zero_point(buffer: Buffer, tensor: Tensor, *place: Expr) -> Expr:
     """A stored value less its zero point."""
-    return load(buffer, *place) - const(tensor.zero_point)
+    return load(buffer, *place) - int_constant(tensor.zero_point)
 
 
 def stored_value(buffer: Buffer, _: Tensor, *place: Expr) -> Expr:
@@ -103,7 +107,7 @@ def as_it_is(buffer: Buffer, _: Tensor, *place: Expr) -> Expr:
 
 def clamp_to_activation(scaled: Expr, activation: int, output: Tensor) -> Expr:
     """Add the output's zero point and clamp to the fused activation's range."""
-    return clamp_to_range(scaled + const(output.zero_point), activation, output)
+    return clamp_to_range(scaled + int_constant(output.zero_point), activation, output)
 
 
 def clamp_to_range(value: Expr, activation: int, output: Tensor) -> Expr:
@@ -113,7 +117,7 @@ def clamp_to_range(value: Expr, activation: int, output: Tensor) -> Expr:
 
 def clamped_to(activation: int, output: Tensor) -> tuple[int, int]:
     """The least and the greatest stored value of the fused activation's range."""
-    require(activation in (0, 1, 2, 3), f"fused activation number {activation} is not supported")
+    require_supported(activation in (0, 1, 2, 3), f"fused activation number {activation} is not supported")
     return activation_range(activation, output.scale, output.zero_point, output.dtype)
 
 
@@ -139,10 +143,12 @@ class ImageAxis:
     ) -> ImageAxis:
         """With padding SAME, or VALID: none. Refuses other windows than these that fit into the image."""
         reach = (kernel - 1) * dilation + 1
-        require(min(kernel, stride, dilation) > 0, f"a kernel of {kernel}, stride {stride}, dilation {dilation}")
+        require_supported(
+            min(kernel, stride, dilation) > 0, f"a kernel of {kernel}, stride {stride}, dilation {dilation}"
+        )
         fitting = -(-size // stride) if same else max(size - reach + stride, 0) // stride
         how = f"padding {'SAME' if same else 'VALID'} and stride {stride} give {fitting}"
-        require(windows == fitting, f"{windows} windows of {reach} along {size} elements, where {how}")
+        require_supported(windows == fitting, f"{windows} windows of {reach} along {size} elements, where {how}")
         total = (windows - 1) * stride + (kernel - 1) * dilation + 1 - size
         return cls(size, windows, kernel, stride, dilation, max(total, 0) // 2 if same else 0)
 
@@ -160,10 +166,10 @@ class ImageAxis:
         return bounds_check(place, -self.before, last, self.size)
 
 
-def shape4(tensor: Tensor) -> tuple[int, int, int, int]:
+def nhwc_shape(tensor: Tensor) -> tuple[int, int, int, int]:
     """NHWC extents; refuses other ranks."""
     message = f"tensor {tensor.name!r} has shape {list(tensor.shape)}, not four dimensions"
-    require(len(tensor.shape) == 4, message)
+    require_supported(len(tensor.shape) == 4, message)
     n, h, w, c = tensor.shape
     return n, h, w, c
 
@@ -171,20 +177,22 @@ def shape4(tensor: Tensor) -> tuple[int, int, int, int]:
 def one_value(work: Lowering, position: int) -> int:
     """The first number of a constant input."""
     values = flat_values(work, position)
-    require(values, f"input {position} has no value")
+    require_supported(values, f"input {position} has no value")
     return values[0]
 
 
 def require_same_shape(data: Tensor, output: Tensor) -> None:
     """Refuses an output of another shape than the input."""
     fits = (data.shape or (1,)) == (output.shape or (1,))
-    require(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
+    require_supported(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
 
 
 def require_rows(data: Tensor, output: Tensor) -> None:
     """Refuses what has no rows to work along, and an output of another shape."""
     require_same_shape(data, output)
-    require(data.shape and data.shape[-1], f"its input {list(data.shape)} has no elements along the last axis")
+    require_supported(
+        data.shape and data.shape[-1], f"its input {list(data.shape)} has no elements along the last axis"
+    )
 
 
 def flat_values(work: Lowering, position: int) -> list[int]:

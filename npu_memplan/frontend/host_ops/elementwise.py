@@ -35,7 +35,7 @@ from .common import (
     stored_value,
     subtract_zero_point,
 )
-from .operator import Lowering, lowering, require
+from .operator import Lowering, lowering, require_supported
 from .tir import (
     Buffer,
     Expr,
@@ -44,23 +44,23 @@ from .tir import (
     cast,
     clamp,
     clamp_wide,
-    const,
     dtype_of,
+    float_constant,
     high_mul,
-    largest,
+    int_constant,
     leading_zeros,
     library,
     load,
+    maximum_of,
     multiply_when_running,
     number,
-    real,
     rounding_shift_by,
     select,
     smallest,
 )
 
 
-def each(
+def compute_each(
     work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = subtract_zero_point
 ) -> list[Buffer]:
     """output = compute(input 0, input 1, ...), with broadcasting; `names` of the inputs' buffers. All buffers.
@@ -71,13 +71,13 @@ def each(
     inputs = [(work.read(i, name), work.tensor(i)) for i, name in enumerate(names)]
     shapes = list(work.tensor(0).shape), list(output.shape)
     fits = len(names) > 1 or math.prod(shapes[0]) == math.prod(shapes[1])
-    require(fits, f"its input is {shapes[0]}, its output {shapes[1]}")
+    require_supported(fits, f"its input is {shapes[0]}, its output {shapes[1]}")
     made = work.fill(lambda place: compute(*(take(b, t, *broadcast(place, t, output)) for b, t in inputs)))
     return [*(buffer for buffer, _ in inputs), made]
 
 
 @lowering("ADD", "SUB")
-def add(work: Lowering) -> None:
+def lower_add(work: Lowering) -> None:
     """input 0 +- input 1."""
     subtract = work.operator.name == "SUB"
     options = work.options("SubOptions" if subtract else "AddOptions")
@@ -85,7 +85,7 @@ def add(work: Lowering) -> None:
     left_shift = 15 if output.dtype == "int16" else 20
     twice = 2 * max(a.scale, b.scale)
     factors = [a.scale / twice, b.scale / twice, twice / ((1 << left_shift) * output.scale)]
-    require(factors[2] < 1.0, f"output scale {output.scale} is too small for its inputs' scales")
+    require_supported(factors[2] < 1.0, f"output scale {output.scale} is too small for its inputs' scales")
     scales = [quantise_multiplier(f) for f in factors]
 
     def result(*values: Expr) -> Expr:
@@ -93,11 +93,11 @@ def add(work: Lowering) -> None:
         total = multiply_when_running(work.function, x - y if subtract else x + y, *scales[2])
         return clamp_to_activation(total, options.FusedActivationFunction(), output)
 
-    each(work, result, "first", "second")
+    compute_each(work, result, "first", "second")
 
 
 @lowering("MUL")
-def multiply(work: Lowering) -> None:
+def lower_multiply(work: Lowering) -> None:
     """input 0 x input 1."""
     options = work.options("MulOptions")
     a, b, output = tensors = ends(work, ACTIVATION_TYPES, 2, scaled=False)
@@ -112,7 +112,7 @@ def multiply(work: Lowering) -> None:
         product = multiply_when_running(work.function, x * y, *scale)
         return clamp_to_activation(product, options.FusedActivationFunction(), output)
 
-    each(work, result, "first", "second")
+    compute_each(work, result, "first", "second")
 
 
 @lowering("SQUARED_DIFFERENCE")
@@ -130,11 +130,11 @@ def squared_difference(work: Lowering) -> None:
         square = multiply_when_running(work.function, difference * difference, *result_scale)
         return clamp_to_activation(square, 0, output)
 
-    each(work, result, "first", "second")
+    compute_each(work, result, "first", "second")
 
 
 @lowering("PRELU")
-def prelu(work: Lowering) -> None:
+def lower_prelu(work: Lowering) -> None:
     """x for x >= 0, alpha x below, with an alpha for each element or channel."""
     data, alpha, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((data, output), ACTIVATION_TYPES)
@@ -151,14 +151,16 @@ def prelu(work: Lowering) -> None:
         no = multiply_when_running(work.function, x * slope, *below)
         return clamp_to_activation(select(x >= 0, yes, no), 0, output)
 
-    each(work, result, "input", "alpha")
+    compute_each(work, result, "input", "alpha")
 
 
 @lowering("MINIMUM", "MAXIMUM")
-def extremum(work: Lowering) -> None:
+def lower_extremum(work: Lowering) -> None:
     """The smaller or larger element; the reference compares the stored numbers as they are."""
     ends(work, (*ACTIVATION_TYPES, "int32"), 2, scaled=False)
-    each(work, smallest if work.operator.name == "MINIMUM" else largest, "first", "second", take=stored_value)
+    compute_each(
+        work, smallest if work.operator.name == "MINIMUM" else maximum_of, "first", "second", take=stored_value
+    )
 
 
 def rescale_operands(
@@ -166,7 +168,7 @@ def rescale_operands(
 ) -> list[Expr]:
     """Stored values less their zero points, times 2 ** `left_shift` and their scale (multiplier, shift)."""
     return [
-        multiply_when_running(work.function, value * const(1 << left_shift), *scale)
+        multiply_when_running(work.function, value * int_constant(1 << left_shift), *scale)
         for value, scale in zip(values, scales, strict=True)
     ]
 
@@ -174,40 +176,40 @@ def rescale_operands(
 def broadcast(place: list[Expr], tensor: Tensor, output: Tensor) -> list[Expr]:
     """Indices into `tensor` for an element of `output`; axes are aligned from the last."""
     missing = len(output.shape) - len(tensor.shape)
-    require(missing >= 0, f"input {tensor.name!r} has more dimensions than the output")
+    require_supported(missing >= 0, f"input {tensor.name!r} has more dimensions than the output")
     for extent, wide in zip(tensor.shape, output.shape[missing:], strict=True):
         message = f"shape {list(tensor.shape)} of {tensor.name!r} does not broadcast to {list(output.shape)}"
-        require(extent in (1, wide), message)
-    return [const(0) if extent == 1 else p for extent, p in zip(tensor.shape, place[missing:], strict=True)]
+        require_supported(extent in (1, wide), message)
+    return [int_constant(0) if extent == 1 else p for extent, p in zip(tensor.shape, place[missing:], strict=True)]
 
 
 _LEAST_HEADROOM = 23  # bits that a difference of two numbers of 8 bits leaves free in an int32
 
 
 @lowering("DIV")
-def divide(work: Lowering) -> None:
+def lower_divide(work: Lowering) -> None:
     """input 0 / input 1."""
     options = work.options("DivOptions")
     a, b, output = ends(work, EIGHT_BITS, 2)
     single = a.dtype == "uint8"  # LiteRT's
     below = multiply_scales(b.scale, output.scale, single=single)
     multiplier, shift = quantise_multiplier(divide_scales(a.scale, below, single=single))
-    require(shift <= _LEAST_HEADROOM, f"output scale {output.scale} is too small for its inputs' scales")
+    require_supported(shift <= _LEAST_HEADROOM, f"output scale {output.scale} is too small for its inputs' scales")
     values, bits = _reciprocals(b)
 
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
     reciprocals, exponents = work.table("reciprocals", values), work.table("exponents", bits)
     with function.grid(output.shape) as place:
-        x = load(first, *broadcast(place, a, output)) - const(a.zero_point)
+        x = load(first, *broadcast(place, a, output)) - int_constant(a.zero_point)
         divisor = function.bind(load(second, *broadcast(place, b, output)), "divisor")
-        x = function.bind(select(divisor < b.zero_point, const(0) - x, x), "x")
-        zeros = leading_zeros(function, select(x < 0, const(-1) - x, x))
-        headroom = function.bind(zeros - const(1), "headroom")
-        widest = cast(x, "int64") * (const(1, "int64") << cast(headroom, "int64"))
-        entry = divisor - const(LIMITS[b.dtype][0])
+        x = function.bind(select(divisor < b.zero_point, int_constant(0) - x, x), "x")
+        zeros = leading_zeros(function, select(x < 0, int_constant(-1) - x, x))
+        headroom = function.bind(zeros - int_constant(1), "headroom")
+        widest = cast(x, "int64") * (int_constant(1, "int64") << cast(headroom, "int64"))
+        entry = divisor - int_constant(LIMITS[b.dtype][0])
         quotient = high_mul(high_mul(widest, load(reciprocals, entry)), multiplier)
-        result = rounding_shift_by(function, quotient, load(exponents, entry) + headroom - const(shift))
+        result = rounding_shift_by(function, quotient, load(exponents, entry) + headroom - int_constant(shift))
         function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
 
 
@@ -232,31 +234,33 @@ COMPARISONS = {
 
 
 @lowering(*COMPARISONS)
-def compare(work: Lowering) -> None:
+def lower_compare(work: Lowering) -> None:
     """Whether input 0 is equal to, greater or less than input 1."""
     pair, output = (work.tensor(0), work.tensor(1)), work.output()
     require_same_type(pair, EIGHT_BITS)
-    require(output.dtype == "bool", f"output {output.name!r} is {output.dtype}, not bool")
+    require_supported(output.dtype == "bool", f"output {output.name!r} is {output.dtype}, not bool")
     for tensor in pair:
-        require(tensor.scale < 1.0, f"tensor {tensor.name!r} has scale {tensor.scale}; the reference takes < 1")
+        require_supported(
+            tensor.scale < 1.0, f"tensor {tensor.name!r} has scale {tensor.scale}; the reference takes < 1"
+        )
     scales = [quantise_multiplier(tensor.scale) for tensor in pair]
 
     def result(*values: Expr) -> Expr:
         operands = rescale_operands(work, values, _LEFT_SHIFT, scales)
         return COMPARISONS[work.operator.name](*(work.function.bind(operand, "operand") for operand in operands))
 
-    each(work, result, "first", "second")
+    compute_each(work, result, "first", "second")
 
 
 _TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32")
 
 
 @lowering("CAST")
-def convert(work: Lowering) -> None:
+def lower_convert(work: Lowering) -> None:
     """The input's numbers in the output's type."""
     data, output = work.tensor(0), work.output()
     for tensor in (data, output):
-        require(tensor.dtype in _TYPES, f"tensor {tensor.name!r} is {tensor.dtype}, which is not converted")
+        require_supported(tensor.dtype in _TYPES, f"tensor {tensor.name!r} is {tensor.dtype}, which is not converted")
 
     def convert(value: Expr) -> Expr:
         if data.dtype == "bool":
@@ -268,7 +272,7 @@ def convert(work: Lowering) -> None:
             value = select(tirx.NE(value, zero), tirx.IntImm("int32", 1), tirx.IntImm("int32", 0))
         return value
 
-    each(work, convert, "input", take=as_it_is)
+    compute_each(work, convert, "input", take=as_it_is)
 
 
 _LEAST = 2.0**-60  # scale of the C kernels
@@ -282,14 +286,14 @@ _PAIRS = frozenset(
 
 
 @lowering("QUANTIZE")
-def quantise(work: Lowering) -> None:
+def lower_quantise(work: Lowering) -> None:
     """From one scale and zero point to another."""
     data, output = work.tensor(0), work.output()
     if data.dtype == "float32" and output.dtype in ACTIVATION_TYPES:
         _from_float(work, output)
         return
     known = (data.dtype, output.dtype) in _PAIRS
-    require(known, f"from {data.dtype} to {output.dtype} is not done on the host")
+    require_supported(known, f"from {data.dtype} to {output.dtype} is not done on the host")
     require_same_type((data,), (data.dtype,))
     require_same_type((output,), (output.dtype,))
     scale = quantise_multiplier(data.scale / output.scale)
@@ -297,22 +301,22 @@ def quantise(work: Lowering) -> None:
     def result(x: Expr) -> Expr:
         value = multiply_when_running(work.function, x, *scale)
         if output.dtype == "int32":
-            return clamp_wide(cast(value, "int64") + const(output.zero_point, "int64"))
-        return clamp(value + const(output.zero_point), *LIMITS[output.dtype])
+            return clamp_wide(cast(value, "int64") + int_constant(output.zero_point, "int64"))
+        return clamp(value + int_constant(output.zero_point), *LIMITS[output.dtype])
 
-    each(work, result, "input")
+    compute_each(work, result, "input")
 
 
 def _from_float(work: Lowering, output: Tensor) -> None:
     require_same_type((output,), (output.dtype,))
 
     def result(x: Expr) -> Expr:
-        rounded = library("roundf", x / real(output.scale))  # halves away from zero
+        rounded = library("roundf", x / float_constant(output.scale))  # halves away from zero
         # Far outside the result's range, but still an int32: a larger float has no int32.
-        bounded = tirx.Max(tirx.Min(rounded, real(1e9)), real(-1e9))
-        return clamp(tirx.Cast("int32", bounded) + const(output.zero_point), *LIMITS[output.dtype])
+        bounded = tirx.Max(tirx.Min(rounded, float_constant(1e9)), float_constant(-1e9))
+        return clamp(tirx.Cast("int32", bounded) + int_constant(output.zero_point), *LIMITS[output.dtype])
 
-    source, target = each(work, result, "input", take=as_it_is)
+    source, target = compute_each(work, result, "input", take=as_it_is)
     _name_kernel(work, "kernel_quantise", source, target, output)
 
 
@@ -324,14 +328,14 @@ def _name_kernel(work: Lowering, name: str, source: Buffer, target: Buffer, stor
 
 
 @lowering("DEQUANTIZE")
-def dequantise(work: Lowering) -> None:
+def lower_dequantise(work: Lowering) -> None:
     """scale x (value - zero point) as float32."""
     data, output = work.tensor(0), work.output()
     require_same_type((data,), ACTIVATION_TYPES)
     known = output.dtype == "float32" and len(data.scales) == 1
-    require(known, f"to {output.dtype} with {len(data.scales)} scales is not done on the host")
+    require_supported(known, f"to {output.dtype} with {len(data.scales)} scales is not done on the host")
     # The product of a float32 and so small an integer is rounded once, as from double.
-    source, target = each(work, lambda x: cast(x, "float32") * real(data.scale), "input")
+    source, target = compute_each(work, lambda x: cast(x, "float32") * float_constant(data.scale), "input")
     _name_kernel(work, "kernel_dequantise", source, target, data)
 
 
@@ -367,9 +371,9 @@ def smallest_of(function: Function, a: Expr, b: Expr, dtype: str) -> Expr:
     return select(b < a, b, a)
 
 
-def activate(function: Function, value: Expr, activation: int, dtype: str) -> Expr:
+def clamp_activation(function: Function, value: Expr, activation: int, dtype: str) -> Expr:
     """A number within the range of a fused activation; without one, floats lose their infinities."""
-    require(activation in _BOUNDS, f"fused activation number {activation} is not supported")
+    require_supported(activation in _BOUNDS, f"fused activation number {activation} is not supported")
     low, high = _BOUNDS[activation]
     if activation == 0 and not dtype.startswith("float"):
         return value
@@ -380,7 +384,7 @@ def activate(function: Function, value: Expr, activation: int, dtype: str) -> Ex
 def element_by_element(work: Lowering, compute: Callable[[Function, Expr], Expr], allowed: tuple[str, ...]) -> None:
     """output = compute(input), of one type."""
     dtype, function = common_type((work.tensor(0), work.output()), allowed), work.function
-    each(work, lambda x: compute(function, function.bind(x, "x", dtype)), "input", take=as_it_is)
+    compute_each(work, lambda x: compute(function, function.bind(x, "x", dtype)), "input", take=as_it_is)
 
 
 def pair_by_pair(work: Lowering, compute: Callable[[Function, Expr, Expr], Expr], allowed: tuple[str, ...]) -> None:
@@ -390,13 +394,13 @@ def pair_by_pair(work: Lowering, compute: Callable[[Function, Expr, Expr], Expr]
     def result(x: Expr, y: Expr) -> Expr:
         return compute(function, function.bind(x, "x", dtype), function.bind(y, "y", dtype))
 
-    each(work, result, "first", "second", take=as_it_is)
+    compute_each(work, result, "first", "second", take=as_it_is)
 
 
 _OF_32_BITS = ("float32", "int32")
 
 
-def _quotient(_: Function, x: Expr, y: Expr) -> Expr:
+def _divide_numbers(_: Function, x: Expr, y: Expr) -> Expr:
     """Whole numbers are cut towards zero."""
     dtype = dtype_of(x)
     if dtype == "float32":
@@ -432,7 +436,7 @@ _ARITHMETIC: dict[str, tuple[tuple[str, ...], Callable[[Function, Expr, Expr], E
     "ADD": (NUMBERS, lambda _, x, y: x + y),
     "SUB": (NUMBERS, lambda _, x, y: x - y),
     "MUL": (NUMBERS, lambda _, x, y: x * y),
-    "DIV": (_OF_32_BITS, _quotient),
+    "DIV": (_OF_32_BITS, _divide_numbers),
     "SQUARED_DIFFERENCE": (_OF_32_BITS, _squared_difference),
     "FLOOR_DIV": (_OF_32_BITS, _floor_quotient),
     "FLOOR_MOD": (REAL, _floor_rest),
@@ -441,7 +445,7 @@ _FUSING = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions", "DIV":
 
 
 @lowering(*_ARITHMETIC, plain=True)
-def arithmetic(work: Lowering) -> None:
+def lower_arithmetic(work: Lowering) -> None:
     """A number of the same type from input 0 and input 1."""
     name = work.operator.name
     allowed, compute = _ARITHMETIC[name]
@@ -453,7 +457,7 @@ def arithmetic(work: Lowering) -> None:
 
     def result(function: Function, x: Expr, y: Expr) -> Expr:
         value = compute(function, x, y)
-        return activate(function, value, activation, dtype) if name in _FUSING else value
+        return clamp_activation(function, value, activation, dtype) if name in _FUSING else value
 
     pair_by_pair(work, result, allowed)
 
@@ -469,11 +473,11 @@ _CHOICES: dict[str, tuple[tuple[str, ...], Callable[[Expr, Expr], Expr]]] = {
 
 
 @lowering(*_CHOICES, plain=True)
-def choose(work: Lowering) -> None:
+def lower_choose(work: Lowering) -> None:
     """One of input 0 and input 1, or whether something is true of them."""
     output, (allowed, compute) = work.output(), _CHOICES[work.operator.name]
     right = work.operator.name not in COMPARISONS or output.dtype == "bool"
-    require(right, f"output {output.name!r} is {output.dtype}, not bool")
+    require_supported(right, f"output {output.name!r} is {output.dtype}, not bool")
     pair_by_pair(work, lambda _, x, y: compute(x, y), allowed)
 
 
@@ -483,19 +487,23 @@ _LOGISTIC_IS_EXP = -9.0  # below
 
 def logistic(function: Function, x: Expr) -> Expr:
     """1 / (1 + exp(-x)), which ends at 1 and begins as the exponential itself."""
-    middle = real(1) / (real(1) + library("expf", number(0, "float32") - x))
+    middle = float_constant(1) / (float_constant(1) + library("expf", number(0, "float32") - x))
     power = function.bind(library("expf", x), "power", "float32")
     middle = function.bind(middle, "middle", "float32")
-    return select(x > real(_LOGISTIC_IS_ONE), real(1), select(x < real(_LOGISTIC_IS_EXP), power, middle))
+    return select(
+        x > float_constant(_LOGISTIC_IS_ONE),
+        float_constant(1),
+        select(x < float_constant(_LOGISTIC_IS_EXP), power, middle),
+    )
 
 
 def _elu(function: Function, x: Expr) -> Expr:
     below = function.bind(library("expm1f", x), "below", "float32")
-    return select(x < real(0), below, x)
+    return select(x < float_constant(0), below, x)
 
 
-def _negative(_: Function, x: Expr) -> Expr:
-    return x * real(-1) if dtype_of(x) == "float32" else number(0, dtype_of(x)) - x
+def _negate(_: Function, x: Expr) -> Expr:
+    return x * float_constant(-1) if dtype_of(x) == "float32" else number(0, dtype_of(x)) - x
 
 
 def _size(_: Function, x: Expr) -> Expr:
@@ -504,18 +512,23 @@ def _size(_: Function, x: Expr) -> Expr:
 
 
 def _hard_swish(function: Function, x: Expr) -> Expr:
-    inner = smallest_of(function, real(6), largest_of(function, real(0), x + real(3), "float32"), "float32")
-    return x * inner / real(6)
+    inner = smallest_of(
+        function,
+        float_constant(6),
+        largest_of(function, float_constant(0), x + float_constant(3), "float32"),
+        "float32",
+    )
+    return x * inner / float_constant(6)
 
 
 _OF_OTHERS = {"NEG": NUMBERS, "ABS": ("float32", "int32"), "LOGICAL_NOT": ("bool",)}  # all else is of float32
 _FUNCTIONS: dict[str, Callable[[Function, Expr], Expr]] = {
-    "NEG": _negative,
+    "NEG": _negate,
     "ABS": _size,
     "LOGICAL_NOT": lambda _, x: tirx.Not(x),
     "SQUARE": lambda _, x: x * x,
     "SQRT": lambda _, x: library("sqrtf", x),
-    "RSQRT": lambda _, x: real(1) / library("sqrtf", x),
+    "RSQRT": lambda _, x: float_constant(1) / library("sqrtf", x),
     "EXP": lambda _, x: library("expf", x),
     "LOG": lambda _, x: library("logf", x),
     "SIN": lambda _, x: library("sinf", x),
@@ -524,10 +537,16 @@ _FUNCTIONS: dict[str, Callable[[Function, Expr], Expr]] = {
     "FLOOR": lambda _, x: library("floorf", x),
     "CEIL": lambda _, x: library("ceilf", x),
     "ROUND": lambda _, x: library("rintf", x),  # halves to even
-    "RELU": lambda _, x: select(x < real(0), real(0), x),
-    "RELU6": lambda _, x: select(x > real(6), real(6), select(x < real(0), real(0), x)),
-    "RELU_N1_TO_1": lambda _, x: select(x > real(1), real(1), select(x < real(-1), real(-1), x)),
-    "RELU_0_TO_1": lambda _, x: select(x > real(1), real(1), select(x < real(0), real(0), x)),
+    "RELU": lambda _, x: select(x < float_constant(0), float_constant(0), x),
+    "RELU6": lambda _, x: select(
+        x > float_constant(6), float_constant(6), select(x < float_constant(0), float_constant(0), x)
+    ),
+    "RELU_N1_TO_1": lambda _, x: select(
+        x > float_constant(1), float_constant(1), select(x < float_constant(-1), float_constant(-1), x)
+    ),
+    "RELU_0_TO_1": lambda _, x: select(
+        x > float_constant(1), float_constant(1), select(x < float_constant(0), float_constant(0), x)
+    ),
     "LOGISTIC": logistic,
     "ELU": _elu,
     "HARD_SWISH": _hard_swish,
@@ -543,8 +562,8 @@ def function_of_one(work: Lowering) -> None:
 @lowering("LEAKY_RELU", plain=True)
 def leaky_relu(work: Lowering) -> None:
     """x above zero, alpha x elsewhere."""
-    alpha = real(work.options("LeakyReluOptions").Alpha())
-    element_by_element(work, lambda _, x: select(x > real(0), x, x * alpha), REAL)
+    alpha = float_constant(work.options("LeakyReluOptions").Alpha())
+    element_by_element(work, lambda _, x: select(x > float_constant(0), x, x * alpha), REAL)
 
 
 @lowering("PRELU", plain=True)
@@ -554,6 +573,6 @@ def plain_prelu(work: Lowering) -> None:
 
     def result(x: Expr, slope: Expr) -> Expr:
         x = work.function.bind(x, "x", "float32")
-        return select(x >= real(0), x, x * slope)
+        return select(x >= float_constant(0), x, x * slope)
 
-    each(work, result, "input", "alpha", take=as_it_is)
+    compute_each(work, result, "input", "alpha", take=as_it_is)

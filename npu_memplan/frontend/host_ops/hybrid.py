@@ -14,11 +14,11 @@ import numpy as np
 
 from ...models.tensor import Tensor
 from .common import bias_of
-from .matrix import ConvolutionGeometry, DenseGeometry, matrices
+from .matrix import ConvolutionGeometry, DenseGeometry, matrix_layout
 from .movement import row_lookup
-from .operator import Lowering, lowering, require
+from .operator import Lowering, lowering, require_supported
 from .recurrent import CELL, GATES, HIDDEN, SvdfGeometry, require_whole_lstm
-from .tir import cast, real
+from .tir import cast, float_constant
 
 _TANH = 4  # in TFLite's numbers of activations
 _LIMITS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}  # of fused activations
@@ -27,21 +27,25 @@ _LIMITS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0
 @lowering("CONV_2D", hybrid=True)
 def conv_2d(work: Lowering) -> None:
     """Weights are [out channels, kernel height, kernel width, in channels of one group]."""
-    _convolution(work, "Conv2DOptions", depthwise=False)
+    _lower_hybrid_convolution(work, "Conv2DOptions", depthwise=False)
 
 
 @lowering("DEPTHWISE_CONV_2D", hybrid=True)
 def depthwise_conv_2d(work: Lowering) -> None:
     """Weights are [1, kernel height, kernel width, out channels]."""
-    _convolution(work, "DepthwiseConv2DOptions", depthwise=True)
+    _lower_hybrid_convolution(work, "DepthwiseConv2DOptions", depthwise=True)
 
 
-def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
+def _lower_hybrid_convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
     options = work.options(kind)
     g = ConvolutionGeometry.from_work(work, options)
     several = len(work.tensor(1).scales) > 1
-    require(not depthwise or several or g.out_c == 1, "its weights have one scale; the reference wants one a channel")
-    require(several or g.depth == g.in_c, "its weights have one scale and several groups, which the reference has not")
+    require_supported(
+        not depthwise or several or g.out_c == 1, "its weights have one scale; the reference wants one a channel"
+    )
+    require_supported(
+        several or g.depth == g.in_c, "its weights have one scale and several groups, which the reference has not"
+    )
     shape = work.tensor(0).shape
     extents = (*shape, g.down.windows, g.across.windows, g.out_c, *g.kernel, 1 if depthwise else g.depth)
     steps = g.down.stride, g.across.stride, g.down.dilation, g.across.dilation, g.down.before, g.across.before
@@ -54,8 +58,8 @@ def fully_connected(work: Lowering) -> None:
     options = work.options("FullyConnectedOptions")
     g = DenseGeometry.from_tensors(work.tensor(0), work.tensor(1), work.output(), options)
     rows, units, depth = g.rows, g.units, g.depth
-    require(g.columns == units, f"weights {list(work.tensor(1).shape)} do not fit")
-    require(len(work.tensor(1).scales) == 1, "its weights have a scale a channel")
+    require_supported(g.columns == units, f"weights {list(work.tensor(1).shape)} do not fit")
+    require_supported(len(work.tensor(1).scales) == 1, "its weights have a scale a channel")
     numbers = (rows, 1, 1, depth, 1, 1, units, 1, 1, depth, 1, 1, 1, 1, 0, 0)
     _run(work, options, numbers, units, shifted=bool(options.AsymmetricQuantizeInputs()))
 
@@ -67,7 +71,9 @@ def _run(
     _require_floats(data, output, bias)
     _require_weights(weights)
     several = len(weights.scales) > 1
-    require(len(weights.scales) in (1, channels), f"weights {weights.name!r} have {len(weights.scales)} scales")
+    require_supported(
+        len(weights.scales) in (1, channels), f"weights {weights.name!r} have {len(weights.scales)} scales"
+    )
     low, high = _limits(options)
     source, matrix = work.read(0, "input"), work.read(1, "weights")
     scales = work.table("scales", np.array(weights.scales, np.float32))
@@ -85,15 +91,15 @@ def _run(
 def batch_matmul(work: Lowering) -> None:
     """Input 0 x input 1, which is constant and of which either there is one matrix, or one for each of input 0."""
     data, weights, output = work.tensor(0), work.tensor(1), work.output()
-    depth, turned_data, turned = matrices(work)
+    depth, turned_data, turned = matrix_layout(work)
     _require_floats(data, output)
     _require_weights(weights)
-    require(not turned_data, "its float input is transposed")
-    require(len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1")
+    require_supported(not turned_data, "its float input is transposed")
+    require_supported(len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1")
     values = work.constant(1, "its second input")
     values = values if turned else np.swapaxes(values, -1, -2)
     stack, units = output.shape[:-2], output.shape[-1]
-    require(data.shape[:-2] == stack, f"{list(data.shape)} is repeated for {list(weights.shape)}")
+    require_supported(data.shape[:-2] == stack, f"{list(data.shape)} is repeated for {list(weights.shape)}")
     one = math.prod(values.shape[:-2]) == 1
     values = values.reshape(values.shape[-2:]) if one else np.broadcast_to(values, (*stack, units, depth))
     rows = math.prod(output.shape[:-1])
@@ -105,7 +111,7 @@ def batch_matmul(work: Lowering) -> None:
 
 
 @lowering("SVDF", hybrid=True)
-def svdf(work: Lowering) -> None:
+def lower_hybrid_svdf(work: Lowering) -> None:
     """Inputs: data, feature weights [filters, depth], time weights [filters, memory], bias, state."""
     options, g = work.options("SVDFOptions"), SvdfGeometry.from_work(work)
     data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
@@ -113,8 +119,10 @@ def svdf(work: Lowering) -> None:
     _require_floats(data, state, output, bias)
     for weights in (features, times):
         _require_weights(weights)
-        require(len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1")
-    source, kept, matrix = work.read(0, "input"), work.state(4, "state"), work.read(1, "feature_weights")
+        require_supported(
+            len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1"
+        )
+    source, kept, matrix = work.read(0, "input"), work.state_buffer(4, "state"), work.read(1, "feature_weights")
     over_time = work.table("time_weights", times.array().astype(np.float32) * np.float32(times.scale))
     added = work.read(3, "bias") if bias is not None else work.table("bias", np.zeros(g.units, np.float32))
     quantised = work.function.scratch("stored", (g.depth,), "int8")
@@ -138,7 +146,7 @@ def svdf(work: Lowering) -> None:
 
 
 @lowering("UNIDIRECTIONAL_SEQUENCE_LSTM", hybrid=True)
-def lstm(work: Lowering) -> None:
+def lower_hybrid_lstm(work: Lowering) -> None:
     """Input and output are [batch, time, depth], or [time, batch, depth] when time major."""
     options, data, output = work.options("UnidirectionalSequenceLSTMOptions"), work.tensor(0), work.output()
     hidden, cell = work.tensor(HIDDEN), work.tensor(CELL)
@@ -147,13 +155,15 @@ def lstm(work: Lowering) -> None:
     _require_floats(data, hidden, cell, output, *(bias for _, _, bias in gates))
     for weights in (tensor for into, recurrent, _ in gates for tensor in (into, recurrent)):
         _require_weights(weights)
-        require(len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1")
-    require(options.FusedActivationFunction() == _TANH, "its fused activation is not TANH")
+        require_supported(
+            len(weights.scales) == 1, f"weights {weights.name!r} have {len(weights.scales)} scales, not 1"
+        )
+    require_supported(options.FusedActivationFunction() == _TANH, "its fused activation is not TANH")
     batch_axis, time_axis = (1, 0) if options.TimeMajor() else (0, 1)
     numbers = data.shape[batch_axis], data.shape[time_axis], data.shape[2], output.shape[2]
     into, recurrent, bias = (np.stack([gate[i].array() for gate in gates]) for i in range(3))
     scales = np.array([gate[i].scale for i in range(2) for gate in gates], np.float32)
-    source, memory, cells = work.read(0, "input"), work.state(HIDDEN, "hidden"), work.state(CELL, "cell")
+    source, memory, cells = work.read(0, "input"), work.state_buffer(HIDDEN, "hidden"), work.state_buffer(CELL, "cell")
     named = {"input_weights": into, "recurrent_weights": recurrent, "scales": scales, "bias": bias}
     tables = [work.table(name, values) for name, values in named.items()]
     stored = work.function.scratch("stored", (numbers[2] + numbers[3],), "int8")
@@ -170,25 +180,29 @@ def look_up(work: Lowering) -> None:
     data, output = work.tensor(1), work.output()
     _require_floats(output)
     _require_weights(data)
-    require(len(data.scales) == 1, f"weights {data.name!r} have {len(data.scales)} scales, not 1")
+    require_supported(len(data.scales) == 1, f"weights {data.name!r} have {len(data.scales)} scales, not 1")
     row = row_lookup(work)
-    work.fill(lambda place: cast(row(place), "float32") * real(data.scale))
+    work.fill(lambda place: cast(row(place), "float32") * float_constant(data.scale))
 
 
 def _require_floats(*tensors: Tensor | None) -> None:
     for tensor in tensors:
-        require(tensor is None or tensor.dtype == "float32", f"tensor {tensor and tensor.name!r} must be float32")
+        require_supported(
+            tensor is None or tensor.dtype == "float32", f"tensor {tensor and tensor.name!r} must be float32"
+        )
 
 
 def _require_weights(weights: Tensor) -> None:
-    require(weights.dtype == "int8" and weights.data is not None, f"weights {weights.name!r} must be constant int8")
-    require(weights.scales and not any(weights.zero_points), f"weights {weights.name!r} are not symmetric")
+    require_supported(
+        weights.dtype == "int8" and weights.data is not None, f"weights {weights.name!r} must be constant int8"
+    )
+    require_supported(weights.scales and not any(weights.zero_points), f"weights {weights.name!r} are not symmetric")
 
 
 def _limits(options: Any) -> tuple[float, float]:
     """(least, largest) float32 after the fused activation."""
     activation = int(options.FusedActivationFunction())
-    require(activation in _LIMITS, f"fused activation number {activation} is not supported")
+    require_supported(activation in _LIMITS, f"fused activation number {activation} is not supported")
     largest = float(np.finfo(np.float32).max)
     low, high = (max(-largest, min(largest, v)) for v in _LIMITS[activation])
     return low, high

@@ -18,10 +18,10 @@ from tvm import tirx
 
 from ...fixed_point import LIMITS
 from ...models.tensor import Tensor
-from .common import EIGHT_BITS, ends, shape4
+from .common import EIGHT_BITS, ends, nhwc_shape
 from .movement import pair
-from .operator import Lowering, lowering, require
-from .tir import Expr, cast, clamp, const, load, raw_load, select
+from .operator import Lowering, lowering, require_supported
+from .tir import Expr, cast, clamp, int_constant, load, raw_load, select
 
 
 @lowering("RESIZE_NEAREST_NEIGHBOR")
@@ -29,11 +29,11 @@ def resize_nearest(work: Lowering) -> None:
     """Each output element is one input element; the positions are computed in float32, here."""
     options = work.options("ResizeNearestNeighborOptions")
     data, output = pair(work)
-    shape4(data), shape4(output)
+    nhwc_shape(data), nhwc_shape(output)
     align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
     require_places(data, output)
-    rows = _nearest(data.shape[1], output.shape[1], align, centers)
-    columns = _nearest(data.shape[2], output.shape[2], align, centers)
+    rows = _nearest_places(data.shape[1], output.shape[1], align, centers)
+    columns = _nearest_places(data.shape[2], output.shape[2], align, centers)
     function, source = work.function, work.read(0, "input")
     row_table, column_table = work.table("rows", rows), work.table("columns", columns)
     target = work.write()
@@ -44,12 +44,12 @@ def resize_nearest(work: Lowering) -> None:
 
 def require_places(data: Tensor, output: Tensor) -> None:
     """Refuses images without a place, and what changes batches or channels."""
-    source, target = shape4(data), shape4(output)
+    source, target = nhwc_shape(data), nhwc_shape(output)
     fits = all((*source, *target)) and (source[0], source[3]) == (target[0], target[3])
-    require(fits, f"{list(data.shape)} is not resized to {list(output.shape)}")
+    require_supported(fits, f"{list(data.shape)} is not resized to {list(output.shape)}")
 
 
-def _nearest(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[np.int32]:
+def _nearest_places(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[np.int32]:
     f = np.float32
     corner = align and out_size > 1
     scale = f(size - 1) / f(out_size - 1) if corner else f(size) / f(out_size)
@@ -67,8 +67,8 @@ def resize_bilinear(work: Lowering) -> None:
     options = work.options("ResizeBilinearOptions")
     data, output = ends(work, ("float32",) if work.plain else EIGHT_BITS, scaled=False)
     require_places(data, output)
-    batches, in_h, in_w, depth = shape4(data)
-    _, out_h, out_w, _ = shape4(output)
+    batches, in_h, in_w, depth = nhwc_shape(data)
+    _, out_h, out_w, _ = nhwc_shape(output)
     how = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
     mixed = _mix_rows if data.dtype == "int8" else _mixed_in_float
     mixed(work, (batches, out_h, out_w, depth), (in_h, out_h, *how), (in_w, out_w, *how))
@@ -82,7 +82,7 @@ def _mix_rows(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis
     """Of int8, with 10 fraction bits."""
     function, source = work.function, work.read(0, "input")
     rows, columns = work.table("rows", _in_fixed_point(*down)), work.table("columns", _in_fixed_point(*across))
-    target, one = work.write(), const(1 << 10)
+    target, one = work.write(), int_constant(1 << 10)
     with function.grid(shape, "nyxc") as (n, y, x, c):
         top, bottom, down = (load(rows, y, i) for i in range(3))
         left, right, across = (load(columns, x, i) for i in range(3))
@@ -93,8 +93,8 @@ def _mix_rows(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis
             + load(source, n, bottom, right, c) * down * across,
             "sum",
         )
-        half = const(1 << 19)
-        rounded = tirx.truncdiv(total + select(total > 0, half, const(0) - half), const(1 << 20))
+        half = int_constant(1 << 19)
+        rounded = tirx.truncdiv(total + select(total > 0, half, int_constant(0) - half), int_constant(1 << 20))
         function.store(target, clamp(rounded, *LIMITS["int8"]), n, y, x, c)
 
 
@@ -110,7 +110,7 @@ def _mixed_in_float(work: Lowering, shape: tuple[int, ...], down: _Axis, across:
         total: Expr = None
         for bottom, right in ((0, 0), (1, 0), (0, 1), (1, 1)):
             value = cast(raw_load(source, [n, load(rows, y, bottom), load(columns, x, right), c]), "float32")
-            product = value * raw_load(downs, [y, const(bottom)]) * raw_load(acrosses, [x, const(right)])
+            product = value * raw_load(downs, [y, int_constant(bottom)]) * raw_load(acrosses, [x, int_constant(right)])
             total = product if total is None else total + product
         if not work.plain:
             total = cast(total + tirx.FloatImm("float32", 0.5), "int32")
@@ -151,32 +151,32 @@ _REALS = ("nms_score_threshold", "nms_iou_threshold", "y_scale", "x_scale", "h_s
 
 
 def _shapes(work: Lowering) -> list[tuple[int, ...]]:
-    most, each, _ = (int(value) for value in work.custom(*_NAMES))
+    most, each, _ = (int(value) for value in work.custom_options(*_NAMES))
     count = most * each
     return [(1, count, 4), (1, count), (1, count), (1,)]
 
 
 @lowering("TFLite_Detection_PostProcess", shapes=_shapes)
-def detection(work: Lowering) -> None:
+def lower_detection(work: Lowering) -> None:
     """Inputs: encoded boxes [1, N, 4 or more], scores [1, N, classes, one more with a background], anchors [N, 4]."""
-    most, each, classes = (int(value) for value in work.custom(*_NAMES))
-    require(min(most, each, classes) >= 1, f"it detects {most} boxes of {each} of {classes} classes")
+    most, each, classes = (int(value) for value in work.custom_options(*_NAMES))
+    require_supported(min(most, each, classes) >= 1, f"it detects {most} boxes of {each} of {classes} classes")
     others = work.operator.custom_options()
     regular, of_class = others.get("use_regular_nms", False), max(int(others.get("detections_per_class", 100)), 1)
     encoded, scores, anchors = (work.tensor(i) for i in range(3))
     outputs = [work.output(i) for i in range(4)]
     forms = [list(tensor.shape) for tensor in (encoded, scores, anchors)]
     fits = len(encoded.shape) == len(scores.shape) == 3 and anchors.shape == (encoded.shape[1], 4)
-    require(fits, f"boxes {forms[0]}, scores {forms[1]} and anchors {forms[2]} do not fit")
+    require_supported(fits, f"boxes {forms[0]}, scores {forms[1]} and anchors {forms[2]} do not fit")
     count, pitch, columns = encoded.shape[1], encoded.shape[2], scores.shape[2]
     one_image = (encoded.shape[0], scores.shape[:2]) == (1, (1, count)) and pitch >= 4
-    require(one_image, f"boxes {forms[0]} and scores {forms[1]} are not of one image")
-    require(0 <= columns - classes <= 1, f"its scores have {columns} columns for {classes} classes")
+    require_supported(one_image, f"boxes {forms[0]} and scores {forms[1]} are not of one image")
+    require_supported(0 <= columns - classes <= 1, f"its scores have {columns} columns for {classes} classes")
     room = math.prod(outputs[1].shape)
     fits = [math.prod(t.shape) for t in outputs] == [4 * room, room, room, 1]
     fits = fits and all(t.dtype == "float32" for t in outputs)
-    require(fits, "its outputs are not the boxes, classes, scores and number of one image")
-    macros = _macros(work, encoded, scores, anchors)
+    require_supported(fits, "its outputs are not the boxes, classes, scores and number of one image")
+    macros = _c_macros(work, encoded, scores, anchors)
 
     inputs = [work.read(i, name) for i, name in enumerate(("encoded", "scores", "anchors"))]
     areas: list[tuple[str, tuple[int, ...], str]] = [
@@ -198,17 +198,17 @@ def detection(work: Lowering) -> None:
     work.run_c(f"detection detection_{how}", *buffers, *numbers, suffix=f"{work.operator.index}", macros=macros)
 
 
-def _macros(work: Lowering, encoded: Tensor, scores: Tensor, anchors: Tensor) -> dict[str, str]:
+def _c_macros(work: Lowering, encoded: Tensor, scores: Tensor, anchors: Tensor) -> dict[str, str]:
     """What the C text has to know of types, quantisation and options; real numbers are float32."""
     names = ("THRESHOLD", "OVERLAP", "Y_SCALE", "X_SCALE", "H_SCALE", "W_SCALE")
-    reals = [float(np.float32(value)) for value in work.custom(*_REALS)]
+    reals = [float(np.float32(value)) for value in work.custom_options(*_REALS)]
     sound = all(map(math.isfinite, reals)) and 0.0 not in reals[2:] and 0 < reals[1] <= 1
-    require(sound, f"its thresholds and scales are {reals}")
+    require_supported(sound, f"its thresholds and scales are {reals}")
     macros = {name: f"({value.hex()}f)" for name, value in zip(names, reals, strict=True)}
     for name, tensor, wide in (("BOX", encoded, True), ("SCORE", scores, False), ("ANCHOR", anchors, True)):
         plain, scale = tensor.dtype == "float32", float(np.float32(tensor.scale)).hex()
         known = plain or (tensor.dtype == "uint8" and tensor.scale)
-        require(known, f"tensor {tensor.name!r} is {tensor.dtype}; the references take float32 or uint8")
+        require_supported(known, f"tensor {tensor.name!r} is {tensor.dtype}; the references take float32 or uint8")
         macros[f"{name}_TYPE"] = "float" if plain else "uint8_t"
         real = "(x)" if plain else f"(((float)(x) - {tensor.zero_point}) * {scale}f)"
         macros[f"{name}(x)"] = f"((double){real})" if wide else real

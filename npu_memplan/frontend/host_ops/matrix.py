@@ -26,28 +26,28 @@ from .common import (
     channel_scales,
     clamp_to_activation,
     clamped_to,
+    nhwc_shape,
     require_same_batches,
     require_same_type,
-    shape4,
     subtract_zero_point,
 )
-from .elementwise import REAL, activate, broadcast, common_type
-from .operator import Lowering, lowering, require
+from .elementwise import REAL, broadcast, clamp_activation, common_type
+from .operator import Lowering, lowering, require_supported
 from .tir import (
     Buffer,
     Expr,
     both,
     cast,
-    const,
+    element_indices,
     floor_div,
-    largest,
+    int_constant,
     load,
+    maximum_of,
     multiply_rounded_once,
     multiply_sum,
     number,
     raw_load,
     row_indices,
-    unflatten,
 )
 
 
@@ -65,18 +65,20 @@ class ConvolutionGeometry:
     def from_work(cls, work: Lowering, options: Any, *, data: int = 0) -> ConvolutionGeometry:
         """Weights are input 1; `data`: number of the input that they go over."""
         image, weights, output = work.tensor(data), work.tensor(1), work.output()
-        (_, *inner, in_c), (_, *outer, out_c) = shape4(image), shape4(output)
+        (_, *inner, in_c), (_, *outer, out_c) = nhwc_shape(image), nhwc_shape(output)
         require_same_batches(image, output)
-        first, k_h, k_w, depth = shape4(weights)
+        first, k_h, k_w, depth = nhwc_shape(weights)
         transposed = work.operator.name == "TRANSPOSE_CONV"
-        require(in_c and out_c and depth, f"a convolution from {in_c} to {out_c} channels with weights of {depth}")
+        require_supported(
+            in_c and out_c and depth, f"a convolution from {in_c} to {out_c} channels with weights of {depth}"
+        )
         if transposed:
             fits, inner, outer = first == out_c and depth == in_c, outer, inner
         elif work.operator.name == "DEPTHWISE_CONV_2D":
             fits = first == 1 and depth == out_c and out_c % in_c == 0
         else:
             fits = first == out_c and in_c % depth == 0 and in_c > 0 and out_c % (in_c // depth) == 0
-        require(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
+        require_supported(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
         dilations = (1, 1) if transposed else (options.DilationHFactor(), options.DilationWFactor())
         steps = zip(inner, outer, (k_h, k_w), (options.StrideH(), options.StrideW()), dilations, strict=True)
         return cls(in_c, out_c, depth, *(ImageAxis.with_padding(options.Padding() == 0, *step) for step in steps))
@@ -100,17 +102,21 @@ class DenseGeometry:
     def from_tensors(cls, data: Tensor, weights: Tensor, output: Tensor, options: Any) -> DenseGeometry:
         """As the reference's kernels count, all of which index the input as one vector (tflite-micro,
         reference/integer_ops/fully_connected.h); what they would read outside of a tensor is refused."""
-        require(options.WeightsFormat() == 0, "its weights are shuffled")
+        require_supported(options.WeightsFormat() == 0, "its weights are shuffled")
         shapes = [list(tensor.shape) for tensor in (weights, data, output)]
-        require(len(shapes[0]) >= 2 and shapes[2], f"weights {shapes[0]} and output {shapes[2]} are no matrices")
+        require_supported(
+            len(shapes[0]) >= 2 and shapes[2], f"weights {shapes[0]} and output {shapes[2]} are no matrices"
+        )
         (units, depth), columns = shapes[0][-2:], shapes[2][-1]
         rows, given = math.prod(shapes[2][:-1]), math.prod(shapes[1])
         fits = 0 < columns <= units and 0 < rows * depth <= given
         need = f"{rows} rows of {depth} elements and {columns} rows of weights, which it would read, are not there"
-        require(fits, f"weights {shapes[0]} do not fit input {shapes[1]} and output {shapes[2]}: {need}")
+        require_supported(fits, f"weights {shapes[0]} do not fit input {shapes[1]} and output {shapes[2]}: {need}")
         # LiteRT, the reference of uint8, gives the output a shape of its own.
         same = data.dtype != "uint8" or (len(shapes[0]), columns, rows) == (2, units, given // depth)
-        require(same, f"weights {shapes[0]} and input {shapes[1]} make no output of shape {shapes[2]} in the reference")
+        require_supported(
+            same, f"weights {shapes[0]} and input {shapes[1]} make no output of shape {shapes[2]} in the reference"
+        )
         return cls(rows, columns, units, depth)
 
 
@@ -152,10 +158,10 @@ class Products:
 
     def result(self, channel: Expr, activation: int) -> Expr:
         """What the output stores."""
-        function, total = self.work.function, self.total.get()
+        function, total = self.work.function, self.total.read()
         if self.work.plain:
             total = total if self.bias is None else total + raw_load(self.bias, [channel])
-            return activate(function, total, activation, self.kind)
+            return clamp_activation(function, total, activation, self.kind)
         if self.dense and self.data.dtype == "uint8":  # LiteRT's kernel rounds these once
             scaled = multiply_rounded_once(total, self.scales.multipliers[0], self.scales.shifts[0])
         else:
@@ -190,22 +196,22 @@ def check_weighted(work: Lowering, data: int = 0) -> None:
         common_type((image, weights, output) if bias is None else (image, weights, output, bias), REAL)
     else:
         wanted = "uint8" if require_same_type((image, output), ACTIVATION_TYPES) == "uint8" else "int8"
-        require(weights.dtype == wanted, f"weights {weights.name!r} are {weights.dtype}, not {wanted}")
+        require_supported(weights.dtype == wanted, f"weights {weights.name!r} are {weights.dtype}, not {wanted}")
 
 
 @lowering("CONV_2D", both=True)
 def conv_2d(work: Lowering) -> None:
     """Weights are [out channels, kernel height, kernel width, in channels of one group]."""
-    _convolution(work, "Conv2DOptions", depthwise=False)
+    _lower_convolution(work, "Conv2DOptions", depthwise=False)
 
 
 @lowering("DEPTHWISE_CONV_2D", both=True)
 def depthwise_conv_2d(work: Lowering) -> None:
     """Weights are [1, kernel height, kernel width, out channels]."""
-    _convolution(work, "DepthwiseConv2DOptions", depthwise=True)
+    _lower_convolution(work, "DepthwiseConv2DOptions", depthwise=True)
 
 
-def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
+def _lower_convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
     options = work.options(kind)
     check_weighted(work)
     g = ConvolutionGeometry.from_work(work, options)
@@ -256,8 +262,8 @@ def _by_weights(work: Lowering, g: ConvolutionGeometry, products: Products, *pla
     with function.grid(g.kernel, ("ky", "kx")) as (ky, kx):
         below = function.bind(y + down.before - ky, "down")
         right = function.bind(x + across.before - kx, "right")
-        row = function.bind(tirx.truncdiv(below, const(down.stride)), "row")
-        column = function.bind(tirx.truncdiv(right, const(across.stride)), "column")
+        row = function.bind(tirx.truncdiv(below, int_constant(down.stride)), "row")
+        column = function.bind(tirx.truncdiv(right, int_constant(across.stride)), "column")
         hit = both(
             row * down.stride == below if down.stride > 1 else None,
             column * across.stride == right if across.stride > 1 else None,
@@ -286,8 +292,8 @@ def _by_inputs(work: Lowering, g: ConvolutionGeometry, products: Products, *plac
 
 def _first_to_reach(work: Lowering, place: Expr, axis: ImageAxis) -> tuple[Expr, int]:
     """The first input row (or column) whose window covers `place` of the output, 0 at least; how many more may."""
-    padded = largest(place + axis.before - const(axis.kernel - axis.stride), 0)
-    first = work.function.bind(tirx.truncdiv(padded, const(axis.stride)), "first")
+    padded = maximum_of(place + axis.before - int_constant(axis.kernel - axis.stride), 0)
+    first = work.function.bind(tirx.truncdiv(padded, int_constant(axis.stride)), "first")
     return first, min(-(-axis.kernel // axis.stride), axis.windows)
 
 
@@ -314,7 +320,7 @@ def _of_row(row: Expr, k: Expr, g: DenseGeometry, data: Tensor) -> list[Expr]:
     """Indices of element k of a row of the input, whose own rows may have another length."""
     if data.shape and data.shape[-1] == g.depth:
         return row_indices(row, k, data.shape)
-    return unflatten(k if g.rows == 1 else row * g.depth + k, data.shape)
+    return element_indices(k if g.rows == 1 else row * g.depth + k, data.shape)
 
 
 @lowering("BATCH_MATMUL", both=True)
@@ -323,7 +329,7 @@ def batch_matmul(work: Lowering) -> None:
     tensors = a, b, output = work.tensor(0), work.tensor(1), work.output()
     dtype = common_type(tensors, REAL) if work.plain else require_same_type(tensors, ("int8", "int16"))
     kind = {"int8": "int32", "int16": "int64"}.get(dtype, dtype)
-    depth, turned_a, turned_b = matrices(work)
+    depth, turned_a, turned_b = matrix_layout(work)
     scale = quantise_multiplier(0.0 if work.plain else a.scale * b.scale / output.scale)
 
     function, take = work.function, as_it_is if work.plain else subtract_zero_point
@@ -339,21 +345,21 @@ def batch_matmul(work: Lowering) -> None:
             y = take(second, b, *_element_of(place, b, output, (column, k) if turned_b else (k, column)))
             total.add(cast(x * y, kind))
         if work.plain:
-            return total.get()
-        return clamp_to_activation(multiply_sum(function, total.get(), *scale), 0, output)
+            return total.read()
+        return clamp_to_activation(multiply_sum(function, total.read(), *scale), 0, output)
 
     work.fill(result)
 
 
-def matrices(work: Lowering) -> tuple[int, bool, bool]:
+def matrix_layout(work: Lowering) -> tuple[int, bool, bool]:
     """(length of the sums, whether input 0 and whether input 1 is transposed); refuses what does not fit."""
     options = work.options("BatchMatMulOptions")
     a, b, output = (list(tensor.shape) for tensor in (work.tensor(0), work.tensor(1), work.output()))
-    require(min(len(a), len(b)) >= 2, f"{a} x {b} are no two matrices")
+    require_supported(min(len(a), len(b)) >= 2, f"{a} x {b} are no two matrices")
     turned_a, turned_b = bool(options.AdjX()), bool(options.AdjY())
     rows, depth = a[:-3:-1] if turned_a else a[-2:]
     inner, columns = b[:-3:-1] if turned_b else b[-2:]
-    require(depth == inner and output[-2:] == [rows, columns], f"{a} x {b} do not make {output}")
+    require_supported(depth == inner and output[-2:] == [rows, columns], f"{a} x {b} do not make {output}")
     return depth, turned_a, turned_b
 
 

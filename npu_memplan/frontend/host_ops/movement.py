@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from ...fixed_point import joined_uint8
 from ...models.tensor import Tensor
-from .common import EIGHT_BITS, bounds_check, flat_values, one_value, shape4
+from .common import EIGHT_BITS, bounds_check, flat_values, nhwc_shape, one_value
 from .elementwise import broadcast
-from .operator import Lowering, lowering, require
-from .tir import Buffer, Expr, both, cast, clamp, const, first_of, floor_div, floor_mod, load, number, raw_load
+from .operator import Lowering, lowering, require_supported
+from .tir import Buffer, Expr, both, cast, clamp, first_of, floor_div, floor_mod, int_constant, load, number, raw_load
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
@@ -29,7 +29,7 @@ def same_type(tensors: Sequence[Tensor]) -> None:
     first = tensors[0]
     for tensor in tensors:
         message = f"tensor {tensor.name!r} is {tensor.dtype}, but {first.name!r} is {first.dtype}"
-        require(tensor.dtype == first.dtype, message)
+        require_supported(tensor.dtype == first.dtype, message)
 
 
 def pair(work: Lowering) -> tuple[Tensor, Tensor]:
@@ -39,7 +39,7 @@ def pair(work: Lowering) -> tuple[Tensor, Tensor]:
     return data, output
 
 
-def move(work: Lowering, where: Callable[[list[Expr]], Sequence[Expr]]) -> None:
+def move_elements(work: Lowering, where: Callable[[list[Expr]], Sequence[Expr]]) -> None:
     """output[place] = input[where(place)]."""
     source = work.read(0, "input")
     work.fill(lambda place: raw_load(source, where(place)))
@@ -60,59 +60,61 @@ def describe_taken(work: Lowering, data: Tensor, indices: Tensor, axis: int, sha
 
 def _axis(axis: int, rank: int) -> int:
     found = axis + rank if axis < 0 else axis
-    require(0 <= found < max(rank, 1), f"axis {axis} does not exist in {rank} dimensions")
+    require_supported(0 <= found < max(rank, 1), f"axis {axis} does not exist in {rank} dimensions")
     return found
 
 
 @lowering("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
-def reshape(work: Lowering) -> None:
+def lower_reshape(work: Lowering) -> None:
     """The same elements in the same order."""
     data, output = pair(work)
     fits = math.prod(data.shape) == math.prod(output.shape)
-    require(fits, f"shapes {list(data.shape)} and {list(output.shape)} differ in size")
+    require_supported(fits, f"shapes {list(data.shape)} and {list(output.shape)} differ in size")
     work.function.copy(work.read(0, "input"), work.write())
 
 
-def _before(work: Lowering, data: Tensor) -> list[int]:
+def _padding_before(work: Lowering, data: Tensor) -> list[int]:
     """What a padding puts before each axis."""
     amounts, rank = flat_values(work, 1), len(data.shape)
-    require(len(amounts) == 2 * rank, f"it pads {len(amounts) // 2} dimensions, its input has {rank}")
+    require_supported(len(amounts) == 2 * rank, f"it pads {len(amounts) // 2} dimensions, its input has {rank}")
     return amounts[::2]
 
 
 @lowering("SHAPE")
-def shape(work: Lowering) -> None:
+def lower_shape(work: Lowering) -> None:
     """The extents of the input, which are known when compiling."""
     output = work.output()
-    require(output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64")
+    require_supported(
+        output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64"
+    )
     rank = len(work.tensor(0).shape)
-    require(output.shape == (rank,), f"its input has {rank} extents, its output is {list(output.shape)}")
+    require_supported(output.shape == (rank,), f"its input has {rank} extents, its output is {list(output.shape)}")
     extents = work.table("extents", np.array(work.tensor(0).shape, output.dtype))
     work.fill(lambda place: raw_load(extents, place))
 
 
 @lowering("PAD", "PADV2")
-def pad(work: Lowering) -> None:
+def lower_pad(work: Lowering) -> None:
     """The input in the middle of a larger output; the rest is the zero point or a given value."""
     data, output = pair(work)
-    before = _before(work, data)
-    require(
+    before = _padding_before(work, data)
+    require_supported(
         len(output.shape) == len(data.shape),
         f"its input has {len(data.shape)} dimensions, its output {len(output.shape)}",
     )
     padded = [b + size + a for b, size, a in zip(before, data.shape, flat_values(work, 1)[1::2], strict=True)]
-    require(padded == list(output.shape), f"its input padded is {padded}, its output {list(output.shape)}")
+    require_supported(padded == list(output.shape), f"its input padded is {padded}, its output {list(output.shape)}")
     value: float = output.zero_point if data.dtype in EIGHT_BITS else 0
     if work.optional(2) is not None:
         values = np.asarray(work.constant(2, "the value that it pads with")).reshape(-1)
-        require(values.size, "the value that it pads with is none")
+        require_supported(values.size, "the value that it pads with is none")
         value = values[0].item()
     padding = number(value, output.dtype)
     function = work.function
     source, target = work.read(0, "input"), work.write()
     # Element by element of the output, so that it may trail the part of the input that is read already.
     with function.grid(output.shape) as place:
-        origin = [p - const(b) for p, b in zip(place, before, strict=True)]
+        origin = [p - int_constant(b) for p, b in zip(place, before, strict=True)]
         sides = zip(origin, before, data.shape, output.shape, strict=True)
         covered = both(*(bounds_check(o, -b, wide - 1 - b, size) for o, b, size, wide in sides))
         with function.when(covered):
@@ -127,9 +129,9 @@ def mirror_pad(work: Lowering) -> None:
     """The input, continued by its mirror image; the positions are tables."""
     offset = 0 if work.options("MirrorPadOptions").Mode() == 1 else 1  # symmetric repeats the border
     data, output = pair(work)
-    before = _before(work, data)
+    before = _padding_before(work, data)
     fits = len(output.shape) == len(data.shape)
-    require(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
+    require_supported(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
     source = work.read(0, "input")
     tables, picked = [], []
     for axis, (first, size) in enumerate(zip(before, data.shape, strict=True)):
@@ -151,13 +153,13 @@ def mirror_pad(work: Lowering) -> None:
 def broadcast_to(work: Lowering) -> None:
     """The input repeated along axes of extent 1."""
     data, output = pair(work)
-    move(work, lambda place: broadcast(place, data, output))
+    move_elements(work, lambda place: broadcast(place, data, output))
     if len(data.shape) == len(output.shape):
         describe_picked(work, [np.arange(o) % i for i, o in zip(data.shape, output.shape, strict=True)])
 
 
 @lowering("GATHER")
-def gather(work: Lowering) -> None:
+def lower_gather(work: Lowering) -> None:
     """Slices of the input along an axis, chosen by indices that are only known when running.
 
     An index outside of the axis, at which LiteRT stops and TFLite Micro reads other memory, reads the nearest slice.
@@ -168,9 +170,9 @@ def gather(work: Lowering) -> None:
     shared, rank = options.BatchDims(), len(indices.shape)  # axes that both have
     shared += rank if shared < 0 else 0
     fits = indices.dtype in ("int16", "int32", "int64") and 0 <= shared <= min(axis, rank)
-    require(fits, f"its indices are {indices.dtype}, with {options.BatchDims()} batch dimensions")
+    require_supported(fits, f"its indices are {indices.dtype}, with {options.BatchDims()} batch dimensions")
     wanted = (*data.shape[:axis], *indices.shape[shared:], *data.shape[axis + 1 :])
-    require(output.shape == wanted, f"it gives shape {list(wanted)}, the output has {list(output.shape)}")
+    require_supported(output.shape == wanted, f"it gives shape {list(wanted)}, the output has {list(output.shape)}")
     source, places = work.read(0, "input"), work.read(1, "indices")
     after = axis + rank - shared
     if indices.data is not None and rank == 1 and not shared:
@@ -193,10 +195,10 @@ def chosen(indices: Buffer, place: list[Expr], extent: int) -> Expr:
 
 
 @lowering("CONCATENATION")
-def concatenation(work: Lowering) -> None:
+def lower_concatenation(work: Lowering) -> None:
     """The inputs one after the other along an axis."""
     options = work.options("ConcatenationOptions")
-    require(options.FusedActivationFunction() == 0, "it has a fused activation")
+    require_supported(options.FusedActivationFunction() == 0, "it has a fused activation")
     parts, output = work.tensors(), work.output()
     axis = _axis(options.Axis(), len(output.shape))
     same_type([output, *parts])
@@ -220,8 +222,8 @@ def _rescale_table(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None
     """
     if part.dtype not in EIGHT_BITS or (part.scale == output.scale and part.zero_point == output.zero_point):
         return None
-    require(part.dtype == "uint8", f"input {part.name!r} has another scale or zero point than the output")
-    require(part.scale > 0 and output.scale > 0, "it has tensors that are not quantised")
+    require_supported(part.dtype == "uint8", f"input {part.name!r} has another scale or zero point than the output")
+    require_supported(part.scale > 0 and output.scale > 0, "it has tensors that are not quantised")
     return np.array(joined_uint8((part.scale, part.zero_point), (output.scale, output.zero_point)), np.uint8)
 
 
@@ -230,9 +232,11 @@ def _require_whole(parts: Sequence[Tensor], whole: Tensor, axis: int, stacked: b
     for part in parts:
         rest = [*part.shape[:axis], *part.shape[axis + (not stacked) :]]
         fits = len(part.shape) + stacked == len(whole.shape) and rest == [*whole.shape[:axis], *whole.shape[axis + 1 :]]
-        require(fits, f"{list(part.shape)} is no part of {list(whole.shape)} along axis {axis}")
+        require_supported(fits, f"{list(part.shape)} is no part of {list(whole.shape)} along axis {axis}")
     total = len(parts) if stacked else sum(part.shape[axis] for part in parts)
-    require(total == whole.shape[axis], f"its parts have {total} places along axis {axis}, not {whole.shape[axis]}")
+    require_supported(
+        total == whole.shape[axis], f"its parts have {total} places along axis {axis}, not {whole.shape[axis]}"
+    )
 
 
 def _parts(
@@ -246,9 +250,9 @@ def _parts(
     for part in parts:
         with work.function.grid(part.shape) as place:
             if stacked:
-                yield place, [*place[:axis], const(start), *place[axis:]]
+                yield place, [*place[:axis], int_constant(start), *place[axis:]]
             else:
-                yield place, [p + const(start) if i == axis and start else p for i, p in enumerate(place)]
+                yield place, [p + int_constant(start) if i == axis and start else p for i, p in enumerate(place)]
         start += 1 if stacked else part.shape[axis]
 
 
@@ -267,13 +271,13 @@ def take_apart(work: Lowering) -> None:
 
 
 @lowering("SLICE")
-def slice_(work: Lowering) -> None:
+def lower_slice(work: Lowering) -> None:
     """A box of the input."""
     data, output = pair(work)
     begin = flat_values(work, 1)
     box = zip(begin, output.shape, data.shape, strict=False)
     fits = len(begin) == len(output.shape) == len(data.shape) and all(b >= 0 and b + n <= size for b, n, size in box)
-    require(fits, f"its box at {begin} of {list(output.shape)} does not lie in {list(data.shape)}")
+    require_supported(fits, f"its box at {begin} of {list(output.shape)} does not lie in {list(data.shape)}")
     _copy_box(work, begin, [1] * len(begin), list(range(len(begin))))
 
 
@@ -283,7 +287,7 @@ def strided_slice(work: Lowering) -> None:
     options = work.options("StridedSliceOptions")
     data, output = pair(work)
     given = [flat_values(work, i) for i in (1, 2, 3)]
-    require(len({len(values) for values in given}) == 1, "its begin, end and strides differ in length")
+    require_supported(len({len(values) for values in given}) == 1, "its begin, end and strides differ in length")
     bounds = list(zip(*given, strict=True))
     new, whole = options.NewAxisMask() & ~options.EllipsisMask(), options.EllipsisMask()
     named = sum(not (new | whole) >> bit & 1 for bit in range(len(bounds)))
@@ -304,8 +308,8 @@ def strided_slice(work: Lowering) -> None:
             extents.append(1)
         else:
             named -= 1
-            require(axis < len(data.shape), f"it takes {axis + 1} axes of {len(data.shape)}")
-            require(stride, "it has a stride of 0")
+            require_supported(axis < len(data.shape), f"it takes {axis + 1} axes of {len(data.shape)}")
+            require_supported(stride, "it has a stride of 0")
             size, forward = data.shape[axis], stride > 0
             low, high = (0, size) if forward else (-1, size - 1)
             start = (0 if forward else size - 1) if options.BeginMask() >> bit & 1 else _clamp(first, size, low, high)
@@ -313,7 +317,9 @@ def strided_slice(work: Lowering) -> None:
             if options.Offset():  # its ends count from its begins
                 left_out = (options.BeginMask() | options.EndMask()) >> bit & 1
                 plain = not left_out and first >= 0 and forward and 0 <= start + last <= size
-                require(plain, f"its ends count from its begins, and {first} and {last} are no part of axis {axis}")
+                require_supported(
+                    plain, f"its ends count from its begins, and {first} and {last} are no part of axis {axis}"
+                )
                 stop = start + last
             starts.append(start)
             strides.append(stride)
@@ -321,7 +327,7 @@ def strided_slice(work: Lowering) -> None:
                 axes.append(axis)
                 extents.append(max(0, -(-(stop - start) // stride)))
     fits = tuple(extents) == output.shape
-    require(fits, f"its bounds give shape {extents}, the output has {list(output.shape)}")
+    require_supported(fits, f"its bounds give shape {extents}, the output has {list(output.shape)}")
     _copy_box(work, starts, strides, axes)
 
 
@@ -333,25 +339,25 @@ def _copy_box(work: Lowering, start: list[int], stride: list[int], axes: Sequenc
     """output[place] = input[start + stride * place]; `axes[i]`: the input axis of output axis i, None of a new one."""
 
     def indices(place: list[Expr]) -> list[Expr]:
-        found: list[Expr] = [const(s) for s in start]
+        found: list[Expr] = [int_constant(s) for s in start]
         for p, axis in zip(place, axes, strict=True):
             if axis is not None:
-                found[axis] = p * const(stride[axis]) + const(start[axis])
+                found[axis] = p * int_constant(stride[axis]) + int_constant(start[axis])
         return found
 
-    move(work, indices)
+    move_elements(work, indices)
 
 
 @lowering("REVERSE_V2")
-def reverse(work: Lowering) -> None:
+def lower_reverse(work: Lowering) -> None:
     """The input with the order along some axes reversed."""
     data, output = pair(work)
-    require(data.shape == output.shape, f"its input is {list(data.shape)}, its output {list(output.shape)}")
+    require_supported(data.shape == output.shape, f"its input is {list(data.shape)}, its output {list(output.shape)}")
     rank = len(data.shape)
     reversed_axes = {_axis(a, rank) for a in flat_values(work, 1)}
-    require(reversed_axes, "it reverses no axis")
+    require_supported(reversed_axes, "it reverses no axis")
     together = max(reversed_axes) - min(reversed_axes) < len(reversed_axes)
-    require(together, f"it reverses axes {sorted(reversed_axes)}, which are not next to each other")
+    require_supported(together, f"it reverses axes {sorted(reversed_axes)}, which are not next to each other")
     if data.scales:
         work.describe("reverse", first=min(reversed_axes), last=max(reversed_axes))
     starts = [extent - 1 if a in reversed_axes else 0 for a, extent in enumerate(data.shape)]
@@ -359,17 +365,17 @@ def reverse(work: Lowering) -> None:
 
 
 @lowering("TRANSPOSE")
-def transpose(work: Lowering) -> None:
+def lower_transpose(work: Lowering) -> None:
     """Axes in another order."""
     data, output = pair(work)
     order = [_axis(a, len(data.shape)) for a in flat_values(work, 1)]
     fits = sorted(order) == list(range(len(data.shape))) and [data.shape[a] for a in order] == list(output.shape)
-    require(fits, f"the order {order} of {list(data.shape)} does not give {list(output.shape)}")
+    require_supported(fits, f"the order {order} of {list(data.shape)} does not give {list(output.shape)}")
     _copy_box(work, [0] * len(order), [1] * len(order), order)
 
 
 @lowering("PACK")
-def pack(work: Lowering) -> None:
+def lower_pack(work: Lowering) -> None:
     """Inputs of one shape along a new axis."""
     output, parts = work.output(), work.tensors()
     axis = _axis(work.options("PackOptions").Axis(), len(output.shape))
@@ -386,7 +392,7 @@ def copy_variable(work: Lowering) -> None:
     if work.operator.name == "READ_VARIABLE":
         source, target = work.read(0, "state"), work.write()
     else:
-        target, source = work.state(0, "state"), work.read(1, "value")
+        target, source = work.state_buffer(0, "state"), work.read(1, "value")
     here, there = ([int(n) for n in buffer.shape] for buffer in (source, target))
     if here != there:
         work.function.copy(source, target)
@@ -402,12 +408,14 @@ def depth_and_space(work: Lowering) -> None:
     options = work.options("DepthToSpaceOptions" if to_space else "SpaceToDepthOptions")
     block = options.BlockSize()
     data, output = pair(work)
-    require(block > 0, f"a block of {block}")
-    packed_shape, spread_shape = (shape4(data), shape4(output)) if to_space else (shape4(output), shape4(data))
+    require_supported(block > 0, f"a block of {block}")
+    packed_shape, spread_shape = (
+        (nhwc_shape(data), nhwc_shape(output)) if to_space else (nhwc_shape(output), nhwc_shape(data))
+    )
     images, height, width, depth = spread_shape
     fits = height % block == width % block == 0
     fits = fits and packed_shape == (images, height // block, width // block, depth * block * block)
-    require(fits, f"blocks of {block} do not turn {list(data.shape)} into {list(output.shape)}")
+    require_supported(fits, f"blocks of {block} do not turn {list(data.shape)} into {list(output.shape)}")
     work.describe("depth_and_space", block=block, to_space=int(to_space))
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -425,15 +433,17 @@ def batch_and_space(work: Lowering) -> None:
     data, output = pair(work)
     block, borders = flat_values(work, 1), flat_values(work, 2)
     image, batch = (data, output) if to_batch else (output, data)
-    images, height, width, channels = shape4(image)
-    batches, rows, columns, depth = shape4(batch)
+    images, height, width, channels = nhwc_shape(image)
+    batches, rows, columns, depth = nhwc_shape(batch)
     fits = len(block) == 2 and len(borders) == 4 and images > 0 and batches == images * block[0] * block[1]
-    require(fits, f"blocks {block} do not turn {images} images into {batches}")
+    require_supported(fits, f"blocks {block} do not turn {images} images into {batches}")
     extents = tuple(extent + sum(borders[2 * i : 2 * i + 2]) for i, extent in enumerate((height, width)))
     fits = channels == depth and min(*block, *borders, 1) >= 0 and extents == (rows * block[0], columns * block[1])
-    require(fits, f"blocks {block} and borders {borders} do not turn {list(data.shape)} into {list(output.shape)}")
+    require_supported(
+        fits, f"blocks {block} and borders {borders} do not turn {list(data.shape)} into {list(output.shape)}"
+    )
     # The padding value is not initialised: TFLite Micro gives other numbers from run to run.
-    require(not to_batch or not any(borders), "it pads, and the reference kernel does not say with what")
+    require_supported(not to_batch or not any(borders), "it pads, and the reference kernel does not say with what")
     work.describe("batch_and_space", block=block, borders=borders, to_batch=int(to_batch))
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -449,7 +459,7 @@ def batch_and_space(work: Lowering) -> None:
 
 
 def _require_indices(tensor: Tensor) -> None:
-    require(tensor.dtype in ("int32", "int64"), f"its indices are {tensor.dtype}, not int32 or int64")
+    require_supported(tensor.dtype in ("int32", "int64"), f"its indices are {tensor.dtype}, not int32 or int64")
 
 
 @lowering("SELECT", "SELECT_V2")
@@ -457,7 +467,7 @@ def select_elements(work: Lowering) -> None:
     """An element of input 1 where input 0 is true, else one of input 2."""
     condition, yes, no, output = work.tensor(0), work.tensor(1), work.tensor(2), work.output()
     same_type((output, yes, no))
-    require(condition.dtype == "bool", f"input {condition.name!r} is {condition.dtype}, not bool")
+    require_supported(condition.dtype == "bool", f"input {condition.name!r} is {condition.dtype}, not bool")
     by_row = work.operator.name == "SELECT" and len(condition.shape) == 1 < len(output.shape)
     computed = any(tensor.data is None for tensor in (condition, yes, no))
     if output.scales and computed and 0 not in output.shape:
@@ -478,17 +488,17 @@ def gather_slices(work: Lowering) -> None:
     """Slices of the input; the last axis of the indices is a place in its first axes."""
     (data, output), indices = pair(work), work.tensor(1)
     _require_indices(indices)
-    require(indices.shape, "its indices have no axis")
+    require_supported(indices.shape, "its indices have no axis")
     outer, depth = len(indices.shape) - 1, indices.shape[-1]
     fits = depth <= len(data.shape) and output.shape == (*indices.shape[:-1], *data.shape[depth:])
     message = f"indices {list(indices.shape)} into {list(data.shape)} do not give {list(output.shape)}"
-    require(fits, message)
+    require_supported(fits, message)
     if data.scales and (data.data is None or indices.data is None) and depth and 0 not in output.shape:
         work.describe("taken_slices", depth=depth)
     source, places = work.read(0, "input"), work.read(1, "indices")
 
     def slice_of(place: list[Expr]) -> Expr:
-        first = [chosen(places, [*place[:outer], const(i)], data.shape[i]) for i in range(depth)]
+        first = [chosen(places, [*place[:outer], int_constant(i)], data.shape[i]) for i in range(depth)]
         return raw_load(source, [*first, *place[outer:]])
 
     work.fill(slice_of)
@@ -508,7 +518,7 @@ def row_lookup(work: Lowering) -> Callable[[list[Expr]], Expr]:
     indices, data, output = work.tensor(0), work.tensor(1), work.output()
     _require_indices(indices)
     fits = len(indices.shape) == 1 and output.shape == (*indices.shape, *data.shape[1:])
-    require(fits, f"{list(indices.shape)} rows of {list(data.shape)} are not {list(output.shape)}")
+    require_supported(fits, f"{list(indices.shape)} rows of {list(data.shape)} are not {list(output.shape)}")
     places, source = work.read(0, "indices"), work.read(1, "input")
     return lambda place: raw_load(source, [chosen(places, place[:1], data.shape[0]), *place[1:]])
 
@@ -520,11 +530,11 @@ def one_hot(work: Lowering) -> None:
     same_type((output, yes, no))
     _require_indices(indices)
     rank = len(output.shape)
-    require(rank, "its output has no axis")
+    require_supported(rank, "its output has no axis")
     axis = work.options("OneHotOptions").Axis()
-    require(-1 <= axis < rank, f"its axis is {axis}, its output {list(output.shape)}")
+    require_supported(-1 <= axis < rank, f"its axis is {axis}, its output {list(output.shape)}")
     axis %= rank
-    require(rank == len(indices.shape) + 1, f"indices {list(indices.shape)} do not give {list(output.shape)}")
+    require_supported(rank == len(indices.shape) + 1, f"indices {list(indices.shape)} do not give {list(output.shape)}")
     function = work.function
     places, on, off, target = work.read(0, "indices"), work.read(2, "on"), work.read(3, "off"), work.write()
     with function.grid(output.shape) as place:
@@ -536,7 +546,7 @@ def one_hot(work: Lowering) -> None:
 
 
 @lowering("FILL")
-def fill(work: Lowering) -> None:
+def lower_fill(work: Lowering) -> None:
     """One value everywhere."""
     same_type((work.tensor(1), work.output()))
     value = first_of(work.read(1, "value"))
@@ -544,7 +554,7 @@ def fill(work: Lowering) -> None:
 
 
 @lowering("ZEROS_LIKE")
-def zeros(work: Lowering) -> None:
+def lower_zeros(work: Lowering) -> None:
     """Zeros in the input's shape."""
     _, output = pair(work)
     work.fill(lambda _: number(0, output.dtype))
@@ -554,7 +564,9 @@ def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ..
     """The shape of two that are broadcast."""
     rank = max(len(first), len(second))
     pairs = list(zip(*((1,) * (rank - len(s)) + s for s in (first, second)), strict=True))
-    require(all(a == b or 1 in (a, b) for a, b in pairs), f"shapes {list(first)} and {list(second)} are not broadcast")
+    require_supported(
+        all(a == b or 1 in (a, b) for a, b in pairs), f"shapes {list(first)} and {list(second)} are not broadcast"
+    )
     return tuple(b if a == 1 else a for a, b in pairs)
 
 
@@ -567,23 +579,23 @@ def write_known(work: Lowering) -> None:
         values = np.array(len(work.tensor(0).shape))
     elif work.operator.name == "RANGE":
         given = [work.constant(i, f"input {i}") for i in range(3)]
-        require(all(v.size for v in given), "it lacks a start, a limit or a step")
+        require_supported(all(v.size for v in given), "it lacks a start, a limit or a step")
         start, limit, delta = (work.constant(i, f"input {i}").reshape(-1)[0].item() for i in range(3))
         wanted = math.prod(output.shape)
         fits = delta != 0 and abs((limit - start) / delta) <= wanted + 1
-        require(fits, f"from {start} to {limit} by {delta}, its output has {list(output.shape)}")
+        require_supported(fits, f"from {start} to {limit} by {delta}, its output has {list(output.shape)}")
         values = np.arange(start, limit, delta)
     else:
         shapes = (tuple(work.constant(i, f"input {i}").reshape(-1).tolist()) for i in range(2))
         values = np.array(_broadcast(*shapes))
     fits = values.size == int(np.prod(output.shape))
-    require(fits, f"it makes {values.size} numbers, its output has {list(output.shape)}")
+    require_supported(fits, f"it makes {values.size} numbers, its output has {list(output.shape)}")
     table = work.table("values", values.astype(output.dtype).reshape(output.shape))
     work.fill(lambda place: raw_load(table, place))
 
 
 @lowering("TILE")
-def tile(work: Lowering) -> None:
+def lower_tile(work: Lowering) -> None:
     """The input several times along each axis."""
     data, output = pair(work)
     fits = len(data.shape) == len(output.shape) and all(data.shape)
@@ -591,7 +603,7 @@ def tile(work: Lowering) -> None:
     if work.tensor(1).data is not None:
         times = flat_values(work, 1)
         fits = fits and [i * n for i, n in zip(data.shape, times, strict=False)] == list(output.shape)
-    require(fits, f"{list(data.shape)} does not fill {list(output.shape)}")
+    require_supported(fits, f"{list(data.shape)} does not fill {list(output.shape)}")
 
     describe_picked(work, [np.arange(o) % i for i, o in zip(data.shape, output.shape, strict=True)])
 
@@ -599,7 +611,7 @@ def tile(work: Lowering) -> None:
         axes = zip(place, data.shape, output.shape, strict=True)
         return [p if inner == outer else floor_mod(p, inner) for p, inner, outer in axes]
 
-    move(work, origin)
+    move_elements(work, origin)
 
 
 @lowering("DYNAMIC_UPDATE_SLICE")
@@ -610,12 +622,12 @@ def update_slice(work: Lowering) -> None:
     rank = len(data.shape)
     fits = at.dtype in ("int32", "int64") and len(update.shape) == rank and at.shape == (rank,)
     fits = fits and output.shape == data.shape
-    require(fits, f"{list(update.shape)} is put into {list(data.shape)} at {at.dtype}s")
+    require_supported(fits, f"{list(update.shape)} is put into {list(data.shape)} at {at.dtype}s")
     function = work.function
     source, part, places = work.read(0, "input"), work.read(1, "update"), work.read(2, "places")
     target = work.write()
     starts = [
-        function.bind(chosen(places, [const(axis)], wide - narrow + 1), "start")
+        function.bind(chosen(places, [int_constant(axis)], wide - narrow + 1), "start")
         for axis, (wide, narrow) in enumerate(zip(data.shape, update.shape, strict=True))
     ]
     with function.grid(output.shape) as place:

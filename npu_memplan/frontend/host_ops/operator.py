@@ -151,7 +151,7 @@ class LoweredOperator:
     states: tuple[int, ...] = ()
 
 
-def require(condition: object, message: str) -> None:
+def require_supported(condition: object, message: str) -> None:
     """Refuse an operator of which `condition` does not hold."""
     if not condition:
         raise UnsupportedOperatorError(message)
@@ -196,7 +196,7 @@ class Lowering:
 
     def output(self, position: int = 0) -> Tensor:
         """Output number `position`."""
-        require(position < len(self.operator.outputs), f"output {position} is missing")
+        require_supported(position < len(self.operator.outputs), f"output {position} is missing")
         return self.network.tensors[self.operator.outputs[position]]
 
     def outputs(self) -> list[Tensor]:
@@ -206,20 +206,20 @@ class Lowering:
     def constant(self, position: int, what: str) -> npt.NDArray[Any]:
         """The value of an input that has to be constant."""
         tensor = self.tensor(position)
-        require(tensor.data is not None, f"{what} (tensor {tensor.name!r}) must be constant")
+        require_supported(tensor.data is not None, f"{what} (tensor {tensor.name!r}) must be constant")
         return tensor.array()
 
     def options(self, kind: str) -> Any:
         """The built-in options; refuses when the file has none."""
         options = self.operator.options(kind)
-        require(options is not None, f"the file has no {kind} for it")
+        require_supported(options is not None, f"the file has no {kind} for it")
         return options
 
-    def custom(self, *names: str) -> list[Any]:
+    def custom_options(self, *names: str) -> list[Any]:
         """Options of a custom operator by name; refuses when the file lacks one."""
         options = self.operator.custom_options()
         missing = [name for name in names if name not in options]
-        require(not missing, f"the file does not say its {' and '.join(missing)}")
+        require_supported(not missing, f"the file does not say its {' and '.join(missing)}")
         return [options[name] for name in names]
 
     def read(self, position: int, name: str) -> Buffer:
@@ -235,7 +235,7 @@ class Lowering:
         """Buffers of all inputs from number `first` on."""
         return [self.read(i, f"input{i}") for i in range(first, len(self.operator.inputs))]
 
-    def state(self, position: int, name: str) -> Buffer:
+    def state_buffer(self, position: int, name: str) -> Buffer:
         """Buffer of a variable tensor, which the operator updates in place."""
         buffer = self.read(position, name)
         self._states.append(self.operator.inputs[position])
@@ -437,13 +437,13 @@ def _lowering_of(work: Lowering) -> Lower:
         what = (
             "; it is TensorFlow's own, which needs TensorFlow's run time: convert without select TF ops" if flex else ""
         )
-        require(general, f"there is no host operator {operator.name}{what}")
+        require_supported(general, f"there is no host operator {operator.name}{what}")
         return general  # type: ignore[return-value]
     if work.plain:
         return plain
     stored = next(tensor for tensor in tensors if tensor.dtype in STORED)
-    require(not hybrid, f"tensor {stored.name!r} is {stored.dtype} beside float32 ones; {HYBRID}")
-    require(general, f"tensor {stored.name!r} is {stored.dtype}; {NOT_QUANTISED}")
+    require_supported(not hybrid, f"tensor {stored.name!r} is {stored.dtype} beside float32 ones; {HYBRID}")
+    require_supported(general, f"tensor {stored.name!r} is {stored.dtype}; {NOT_QUANTISED}")
     return general  # type: ignore[return-value]
 
 
@@ -468,7 +468,7 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
         raise UnsupportedOperatorError(f"its scales make numbers that do not fit: {describe_error(error)}") from None
     except NpuMemplanError:
         raise
-    except Exception as error:  # not even of a damaged file: lowerings `require` what they rely on
+    except Exception as error:  # not even of a damaged file: lowerings `require_supported` what they rely on
         raise_outside_cause(error)
         report_fault(f"operator {operator.index} {operator.name} on the host", error)
         raise UnsupportedOperatorError(f"a fault of npu_memplan: {describe_error(error)}; please report it") from error

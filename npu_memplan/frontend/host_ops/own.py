@@ -17,7 +17,7 @@ from ...files.paths import open_file, read_text
 from ...models.tensor import Tensor
 from ...process.ending import raise_outside_cause
 from ...vocabulary import EXTERNAL, EXTERNAL_PREFIX
-from .operator import EXTERNAL_OPERATOR, Lowering, OwnState, lowering, require
+from .operator import EXTERNAL_OPERATOR, Lowering, OwnState, lowering, require_supported
 
 Number = int | float
 NumpyReference = Callable[..., Any]
@@ -66,11 +66,11 @@ def host_operator(
     if f"{function}(" not in text:
         raise OwnOperatorError(f"own operator {name!r}: {path} defines no function {function}")
 
-    def keeps(work: Lowering) -> list[OwnState]:
+    def own_states(work: Lowering) -> list[OwnState]:
         size = _value(state_bytes, _call(work))
         return [OwnState("state", (size,), "uint8")] if size else []
 
-    @lowering(name, keeps=keeps)
+    @lowering(name, keeps=own_states)
     def lower(work: Lowering) -> None:
         call = _call(work)
         scratch = _value(scratch_bytes, call)
@@ -149,7 +149,7 @@ def _value(wanted: Bytes, call: OperatorCall) -> int:
 def _pass(work: Lowering, symbol: str, sources: list[str], scratch_bytes: int, numbers: list[Number]) -> None:
     """The call: inputs, outputs, scratch, state, numbers."""
     operator = work.operator
-    require(operator.outputs or operator.states, "it has no output")
+    require_supported(operator.outputs or operator.states, "it has no output")
     inputs = [work.read(i, f"input_{i}") for i in range(len(operator.inputs)) if work.optional(i) is not None]
     written = [work.own_state(i, "state") for i in range(len(operator.states))]
     if scratch_bytes:

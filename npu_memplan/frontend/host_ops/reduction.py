@@ -26,25 +26,25 @@ from .common import (
     clamp_to_range,
     ends,
     flat_values,
+    nhwc_shape,
     one_value,
     require_rows,
     require_same_batches,
     require_same_type,
-    shape4,
     stored_value,
 )
-from .elementwise import NUMBERS, REAL, activate, common_type, largest_of, least, most
-from .operator import Lowering, lowering, require
+from .elementwise import NUMBERS, REAL, clamp_activation, common_type, largest_of, least, most
+from .operator import Lowering, lowering, require_supported
 from .tir import (
     Expr,
     LocalScalar,
     both,
     cast,
     clamp,
-    const,
     dtype_of,
-    largest,
+    int_constant,
     library,
+    maximum_of,
     multiply_when_running,
     number,
     raw_load,
@@ -57,7 +57,7 @@ def axes_of(work: Lowering) -> list[int]:
     """The axes that an operator reduces, each once, ascending."""
     rank = len(work.tensor(0).shape)
     axes = sorted({a + rank if a < 0 else a for a in flat_values(work, 1)})
-    require(all(0 <= a < rank for a in axes), f"it reduces axes {axes} of {rank} dimensions")
+    require_supported(all(0 <= a < rank for a in axes), f"it reduces axes {axes} of {rank} dimensions")
     return axes
 
 
@@ -67,7 +67,7 @@ def _join_indices(rank: int, axes: list[int], kept: list[Expr], reduced: list[Ex
     return [next(inner) if axis in axes else next(outer) for axis in range(rank)]
 
 
-def reduce(
+def reduce_axes(
     work: Lowering,
     name: str,
     start: Expr,
@@ -79,36 +79,38 @@ def reduce(
     kept = [1 if a in axes else extent for a, extent in enumerate(data.shape)]
     left = [extent for a, extent in enumerate(data.shape) if a not in axes]
     fits = list(output.shape) in (kept, left or [1], left)
-    require(fits, f"its input {list(data.shape)} without axes {axes} does not give {list(output.shape)}")
+    require_supported(fits, f"its input {list(data.shape)} without axes {axes} does not give {list(output.shape)}")
     function, rank = work.function, len(data.shape)
     source, target = work.read(0, "input"), work.write()
     total = function.local(name, dtype_of(start))
     with function.grid([data.shape[a] for a in range(rank) if a not in axes]) as place:
         total.set(start)
         with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
-            total.set(join(total.get(), raw_load(source, _join_indices(rank, axes, place, inner))))
+            total.set(join(total.read(), raw_load(source, _join_indices(rank, axes, place, inner))))
         if len(output.shape) == rank:  # reduced axes are kept with extent 1
-            place = _join_indices(rank, axes, place, [const(0)] * len(axes))
-        function.store(target, result(total.get()), *place)
+            place = _join_indices(rank, axes, place, [int_constant(0)] * len(axes))
+        function.store(target, result(total.read()), *place)
 
 
 @lowering("MEAN", "SUM")
-def mean(work: Lowering) -> None:
+def lower_mean(work: Lowering) -> None:
     """Sum or mean over some axes."""
     data, output = ends(work, ACTIVATION_TYPES)
     count = math.prod(data.shape[a] for a in axes_of(work))
     multiplier, shift = quantise_multiplier(data.scale / output.scale)
     if work.operator.name == "MEAN":
         bits = min(count.bit_length() - 1, 32, 31 + shift)
-        require(count and bits >= 0, f"a mean of {count} elements with scales {data.scale} and {output.scale}")
+        require_supported(
+            count and bits >= 0, f"a mean of {count} elements with scales {data.scale} and {output.scale}"
+        )
         multiplier, shift = (multiplier << bits) // count, shift - bits
 
     def result(total: Expr) -> Expr:
-        centred = total - const(data.zero_point * count)
-        value = multiply_when_running(work.function, centred, multiplier, shift) + const(output.zero_point)
+        centred = total - int_constant(data.zero_point * count)
+        value = multiply_when_running(work.function, centred, multiplier, shift) + int_constant(output.zero_point)
         return clamp(value, *LIMITS[output.dtype])
 
-    reduce(work, "sum", const(0), lambda total, element: total + cast(element, "int32"), result)
+    reduce_axes(work, "sum", int_constant(0), lambda total, element: total + cast(element, "int32"), result)
 
 
 @lowering("REDUCE_MAX", "REDUCE_MIN")
@@ -117,9 +119,9 @@ def reduce_extremum(work: Lowering) -> None:
     data, output = ends(work, EIGHT_BITS)
     low, high = LIMITS[data.dtype]
     alike = data.scale == output.scale and data.zero_point == output.zero_point
-    require(alike, "its output has another scale or zero point than its input")
-    start, choose = (low, largest) if work.operator.name == "REDUCE_MAX" else (high, smallest)
-    reduce(work, "best", const(start), lambda best, element: choose(best, cast(element, "int32")))
+    require_supported(alike, "its output has another scale or zero point than its input")
+    start, choose = (low, maximum_of) if work.operator.name == "REDUCE_MAX" else (high, smallest)
+    reduce_axes(work, "best", int_constant(start), lambda best, element: choose(best, cast(element, "int32")))
 
 
 @lowering("ARG_MAX", "ARG_MIN", both=True)
@@ -127,7 +129,9 @@ def arg_extremum(work: Lowering) -> None:
     """Index of the first largest or smallest element along an axis."""
     data, output, is_max = work.tensor(0), work.output(), work.operator.name == "ARG_MAX"
     dtype = require_same_type((data,), NUMBERS if work.plain else EIGHT_BITS, scaled=False)
-    require(output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64")
+    require_supported(
+        output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64"
+    )
     dtype, take = (dtype, as_it_is) if work.plain else ("int32", stored_value)
     axis, function = one_value(work, 1) % max(len(data.shape), 1), work.function
     source, target = work.read(0, "input"), work.write()
@@ -135,22 +139,24 @@ def arg_extremum(work: Lowering) -> None:
         work.describe("arg_max", axis=axis, smallest=int(not is_max))
     best, where = function.local("best", dtype), function.local("where")
     left = [extent for a, extent in enumerate(data.shape) if a != axis]
-    require(data.shape and data.shape[axis], f"its input {list(data.shape)} has no elements along axis {axis}")
-    require(list(output.shape) in (left, left or [1]), f"its output is {list(output.shape)}, not {left}")
+    require_supported(
+        data.shape and data.shape[axis], f"its input {list(data.shape)} has no elements along axis {axis}"
+    )
+    require_supported(list(output.shape) in (left, left or [1]), f"its output is {list(output.shape)}, not {left}")
     with function.grid(left) as place:
-        best.set(take(source, data, *place[:axis], const(0), *place[axis:]))
-        where.set(const(0))
+        best.set(take(source, data, *place[:axis], int_constant(0), *place[axis:]))
+        where.set(int_constant(0))
         with function.loop(data.shape[axis], "k") as k:
             value = function.bind(take(source, data, *place[:axis], k, *place[axis:]), "value", dtype)
-            better = value > best.get() if is_max else value < best.get()
+            better = value > best.read() if is_max else value < best.read()
             if work.plain:
                 with function.when(better):
                     where.set(k)
                     best.set(value)
             else:
-                where.set(select(better, k, where.get()))
-                best.set(largest(best.get(), value) if is_max else smallest(best.get(), value))
-        function.store(target, where.get(), *place)
+                where.set(select(better, k, where.read()))
+                best.set(maximum_of(best.read(), value) if is_max else smallest(best.read(), value))
+        function.store(target, where.read(), *place)
     if not work.plain and axis == len(data.shape) - 1:
         flip = (0x80 if data.dtype == "int8" else 0) ^ (0 if is_max else 0xFF)
         rows, is_wide = math.prod(left), int(output.dtype == "int64")
@@ -168,19 +174,19 @@ class _Sum:
         self.kind = data.dtype if work.plain else "int32"
         if not work.plain:
             factor = 2 * data.scale / ((1 << _LEFT_SHIFT) * output.scale)
-            require(factor < 1.0, f"output scale {output.scale} is too small for input scale {data.scale}")
+            require_supported(factor < 1.0, f"output scale {output.scale} is too small for input scale {data.scale}")
             self.inwards, self.outwards = quantise_multiplier(0.5), quantise_multiplier(factor)
 
     def term(self, element: Expr) -> Expr:
         """An element as a term."""
         if self.work.plain:
             return element
-        raised = (cast(element, "int32") - const(self.data.zero_point)) * const(1 << _LEFT_SHIFT)
+        raised = (cast(element, "int32") - int_constant(self.data.zero_point)) * int_constant(1 << _LEFT_SHIFT)
         return multiply_when_running(self.work.function, raised, *self.inwards)
 
     def begin(self, total: LocalScalar) -> None:
         """Nothing is added yet; what the reference calls zero is the term of a stored 0."""
-        total.set(number(0, self.kind) if self.work.plain else self.term(const(0)))
+        total.set(number(0, self.kind) if self.work.plain else self.term(int_constant(0)))
 
     def add(self, total: LocalScalar, term: Expr) -> None:
         """One term more."""
@@ -189,9 +195,9 @@ class _Sum:
     def result(self, total: LocalScalar) -> Expr:
         """An element of the output."""
         if self.work.plain:
-            return total.get()
-        scaled = multiply_when_running(self.work.function, total.get(), *self.outwards)
-        return clamp(scaled + const(self.output.zero_point), *LIMITS[self.output.dtype])
+            return total.read()
+        scaled = multiply_when_running(self.work.function, total.read(), *self.outwards)
+        return clamp(scaled + int_constant(self.output.zero_point), *LIMITS[self.output.dtype])
 
 
 @lowering("ADD_N", both=True)
@@ -201,11 +207,11 @@ def add_many(work: Lowering) -> None:
     require_same_type((output, *parts), NUMBERS if work.plain else ("int8",), scaled=not work.plain)
     if work.plain:
         alike = all(part.shape == output.shape for part in parts)
-        require(alike, "its inputs have other shapes than its output")
+        require_supported(alike, "its inputs have other shapes than its output")
     else:
         wanted = parts[0].scale, parts[0].zero_point, output.shape
         alike = all((p.scale, p.zero_point, p.shape) == wanted for p in parts)
-        require(alike, "its inputs have several shapes, scales or zero points")
+        require_supported(alike, "its inputs have several shapes, scales or zero points")
     arithmetic = _Sum(work, parts[0], output)
     sources, total = work.read_all(), work.function.local("sum", arithmetic.kind)
 
@@ -230,7 +236,7 @@ def running_sum(work: Lowering) -> None:
     with function.grid([e for a, e in enumerate(data.shape) if a != axis]) as place:
         arithmetic.begin(total)
         with function.loop(data.shape[axis], "k") as k:
-            at = const(data.shape[axis] - 1) - k if options.Reverse() else k
+            at = int_constant(data.shape[axis] - 1) - k if options.Reverse() else k
             here = [*place[:axis], at, *place[axis:]]
             term = arithmetic.term(raw_load(source, here))
             term = function.bind(term, "value" if work.plain else "term", arithmetic.kind)
@@ -267,7 +273,7 @@ def reduce_numbers(work: Lowering) -> None:
             return total
         return total / number(math.prod(work.tensor(0).shape[a] for a in axes_of(work)), dtype)
 
-    reduce(work, "total", number(start(dtype), dtype), join, result)
+    reduce_axes(work, "total", number(start(dtype), dtype), join, result)
 
 
 @lowering("AVERAGE_POOL_2D", "MAX_POOL_2D", both=True)
@@ -277,12 +283,12 @@ def pool_2d(work: Lowering) -> None:
     options, function, kind, plain = work.options("Pool2DOptions"), work.function, work.operator.name, work.plain
     data, output = ends(work, REAL if plain else ACTIVATION_TYPES, scaled=not plain)
     alike = plain or (abs(data.scale - output.scale) <= 1e-6 and data.zero_point == output.zero_point)
-    require(alike, "its output has another scale or zero point than its input")
-    _, in_h, in_w, depth = shape4(data)
-    _, out_h, out_w, out_depth = shape4(output)
+    require_supported(alike, "its output has another scale or zero point than its input")
+    _, in_h, in_w, depth = nhwc_shape(data)
+    _, out_h, out_w, out_depth = nhwc_shape(output)
     require_same_batches(data, output)
     message = f"input {list(data.shape)} and output {list(output.shape)} have other channels"
-    require(out_depth == depth, message)
+    require_supported(out_depth == depth, message)
     same = options.Padding() == 0
     down = ImageAxis.with_padding(same, in_h, out_h, options.FilterHeight(), options.StrideH())
     across = ImageAxis.with_padding(same, in_w, out_w, options.FilterWidth(), options.StrideW())
@@ -290,14 +296,14 @@ def pool_2d(work: Lowering) -> None:
     def join(total: Expr, element: Expr) -> Expr:
         element = function.bind(element, "element", "float32") if plain else cast(element, "int32")
         if kind == "MAX_POOL_2D":
-            return largest_of(function, total, element, "float32") if plain else largest(total, element)
+            return largest_of(function, total, element, "float32") if plain else maximum_of(total, element)
         return total + (element * element if kind == "L2_POOL_2D" else element)
 
-    def mean(total: Expr, places: Expr) -> Expr:
+    def mean_of(total: Expr, places: Expr) -> Expr:
         places = function.bind(places, "count")
         if plain:
             return total / cast(places, "float32")
-        half = tirx.truncdiv(places, const(2))
+        half = tirx.truncdiv(places, int_constant(2))
         return tirx.truncdiv(total + select(total > 0, half, -half), places)
 
     source, target = work.read(0, "input"), work.write()
@@ -308,14 +314,16 @@ def pool_2d(work: Lowering) -> None:
         with function.grid((down.kernel, across.kernel), ("ky", "kx")) as (ky, kx):
             row, column = down.image_place(y, ky), across.image_place(x, kx)
             with function.when(both(down.is_inside(row), across.is_inside(column))):
-                value.set(join(value.get(), raw_load(source, [n, row, column, c])))
-        total = value.get()
+                value.set(join(value.read(), raw_load(source, [n, row, column, c])))
+        total = value.read()
         if kind != "MAX_POOL_2D":
-            total = mean(total, _extent_inside(y, down) * _extent_inside(x, across))
+            total = mean_of(total, _extent_inside(y, down) * _extent_inside(x, across))
         total = library("sqrtf", total) if kind == "L2_POOL_2D" else total
         activation = options.FusedActivationFunction()
         limited = (
-            activate(function, total, activation, "float32") if plain else clamp_to_range(total, activation, output)
+            clamp_activation(function, total, activation, "float32")
+            if plain
+            else clamp_to_range(total, activation, output)
         )
         function.store(target, limited, n, y, x, c)
 
@@ -323,4 +331,6 @@ def pool_2d(work: Lowering) -> None:
 def _extent_inside(window: Expr, axis: ImageAxis) -> Expr:
     """Number of window rows (or columns) that are inside the image."""
     origin = window * axis.stride - axis.before
-    return smallest(const(axis.kernel), const(axis.size) - origin) - largest(const(0), const(0) - origin)
+    return smallest(int_constant(axis.kernel), int_constant(axis.size) - origin) - maximum_of(
+        int_constant(0), int_constant(0) - origin
+    )

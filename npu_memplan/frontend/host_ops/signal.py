@@ -18,36 +18,38 @@ import numpy.typing as npt
 
 from ...models.tensor import Tensor
 from .common import ends
-from .operator import Lowering, OwnState, lowering, require
+from .operator import Lowering, OwnState, lowering, require_supported
 
 _SEGMENTS = np.arange(129) / 128
 # How far log2(1 + x) lies above x, in 1/65536; the last number stands twice, for interpolation.
 _LOG2_CURVE = np.append(np.round(65536 * (np.log2(1 + _SEGMENTS) - _SEGMENTS)), 0).astype(np.uint16)
 
 
-def _expect(tensor: Tensor, kind: str, rank: int | None = None, elements: int | None = None) -> None:
+def _require_tensor(tensor: Tensor, kind: str, rank: int | None = None, elements: int | None = None) -> None:
     """Refuse other types, other ranks and other sizes (None: any)."""
     shape, what = list(tensor.shape), f"tensor {tensor.name!r}"
     wanted = kind if rank is None else f"{kind} of {rank} dimensions"
-    require(tensor.dtype == kind and rank in (None, len(shape)), f"{what} is {tensor.dtype}{shape}, not {wanted}")
-    require(elements in (None, math.prod(shape)), f"{what} has shape {shape}, not {elements} elements")
+    require_supported(
+        tensor.dtype == kind and rank in (None, len(shape)), f"{what} is {tensor.dtype}{shape}, not {wanted}"
+    )
+    require_supported(elements in (None, math.prod(shape)), f"{what} has shape {shape}, not {elements} elements")
 
 
 def _check_limit(name: str, value: int, high: int) -> int:
-    require(0 <= value <= high, f"its {name} is {value}; it must be in 0..{high}")
+    require_supported(0 <= value <= high, f"its {name} is {value}; it must be in 0..{high}")
     return value
 
 
 @lowering("SignalWindow")
-def window(work: Lowering) -> None:
+def lower_window(work: Lowering) -> None:
     """Frames times a window."""
     data, weights, output = work.tensor(0), work.tensor(1), work.output()
-    (shift,) = work.custom("shift")
-    _expect(weights, "int16", 1)
+    (shift,) = work.custom_options("shift")
+    _require_tensor(weights, "int16", 1)
     size = weights.shape[0]
     frames = math.prod(data.shape) // max(size, 1)
     for tensor in (data, output):
-        _expect(tensor, "int16", elements=frames * size)
+        _require_tensor(tensor, "int16", elements=frames * size)
     buffers = work.read(0, "input"), work.read(1, "window"), work.write()
     work.run_c("signal_window", *buffers, frames, size, _check_limit("shift", shift, 31))
 
@@ -56,19 +58,19 @@ def window(work: Lowering) -> None:
 def auto_scale(work: Lowering) -> None:
     """As many bits to the left as there is room for, and how many."""
     data = work.tensor(0)
-    _expect(data, "int16", 1)
-    _expect(work.output(), "int16", 1, data.shape[0])
-    _expect(work.output(1), "int32", elements=1)
+    _require_tensor(data, "int16", 1)
+    _require_tensor(work.output(), "int16", 1, data.shape[0])
+    _require_tensor(work.output(1), "int32", elements=1)
     work.run_c("signal_auto_scale", work.read(0, "input"), work.write(), work.write(1, "bits"), data.shape[0])
 
 
 @lowering("SignalEnergy")
-def energy(work: Lowering) -> None:
+def lower_energy(work: Lowering) -> None:
     """Complex numbers to squared magnitudes."""
-    end, start = work.custom("end_index", "start_index")
+    end, start = work.custom_options("end_index", "start_index")
     size = math.prod(work.output().shape)
-    _expect(work.tensor(0), "int16", elements=2 * size)
-    _expect(work.output(), "uint32")
+    _require_tensor(work.tensor(0), "int16", elements=2 * size)
+    _require_tensor(work.output(), "uint32")
     ends = _check_limit("start_index", start, size), _check_limit("end_index", end, size)
     work.run_c("signal_energy", work.read(0, "input"), work.write(), size, *ends)
 
@@ -77,17 +79,17 @@ def energy(work: Lowering) -> None:
 def filter_bank(work: Lowering) -> None:
     """A spectrum to channels, by weights whose places are constants."""
     data, weights, unweights = work.tensor(0), work.tensor(1), work.tensor(2)
-    (channels,) = work.custom("num_channels")
-    _expect(data, "uint32", 1)
-    _expect(work.output(), "uint64", 1, channels)
+    (channels,) = work.custom_options("num_channels")
+    _require_tensor(data, "uint32", 1)
+    _require_tensor(work.output(), "uint64", 1, channels)
     names = ("starts", "weight_starts", "widths")
     starts, places, widths = (work.constant(3 + i, name).astype(np.int64) for i, name in enumerate(names))
     for i in range(1, 6):
-        _expect(work.tensor(i), "int16", 1, None if i < 3 else channels + 1)
+        _require_tensor(work.tensor(i), "int16", 1, None if i < 3 else channels + 1)
     room, used = min(weights.shape[0], unweights.shape[0]), widths > 0
     last, last_weight = ((first + widths)[used].max(initial=0) for first in (starts, places))
     inside = last <= data.shape[0] and last_weight <= room and not (np.stack([starts, places]) < 0).any()
-    require(inside, f"its ranges leave the {data.shape[0]} frequencies or the {room} weights")
+    require_supported(inside, f"its ranges leave the {data.shape[0]} frequencies or the {room} weights")
     tables = [work.read(i, name) for i, name in enumerate(("input", "weights", "unweights", *names))]
     work.run_c("signal_filter_bank", *tables, work.write(), channels)
 
@@ -96,9 +98,9 @@ def filter_bank(work: Lowering) -> None:
 def square_root(work: Lowering) -> None:
     """Square roots, shifted down by what scaled the signal up."""
     data = work.tensor(0)
-    _expect(data, "uint64", 1)
-    _expect(work.tensor(1), "int32", elements=1)
-    _expect(work.output(), "uint32", 1, data.shape[0])
+    _require_tensor(data, "uint64", 1)
+    _require_tensor(work.tensor(1), "int32", elements=1)
+    _require_tensor(work.output(), "uint32", 1, data.shape[0])
     work.run_c("signal_square_root", work.read(0, "input"), work.read(1, "bits"), work.write(), data.shape[0])
 
 
@@ -106,45 +108,45 @@ _SUBTRACTION = ("smoothing", "one_minus_smoothing", "alternate_smoothing", "alte
 _BITS = ("smoothing_bits", "spectral_subtraction_bits")
 
 
-def _noise(work: Lowering) -> list[OwnState]:
+def _noise_states(work: Lowering) -> list[OwnState]:
     return [OwnState("noise", work.tensor(0).shape, "uint32")]
 
 
-@lowering("SignalFilterBankSpectralSubtraction", keeps=_noise)
+@lowering("SignalFilterBankSpectralSubtraction", keeps=_noise_states)
 def spectral_subtraction(work: Lowering) -> None:
     """Channels less an estimate of their noise, and the estimate."""
-    numbers = [int(value) for value in work.custom(*_SUBTRACTION)]
-    numbers += [_check_limit(name, work.custom(name)[0], 31) for name in _BITS]
-    channels, least, clamping = work.custom("num_channels", "min_signal_remaining", "clamping")
+    numbers = [int(value) for value in work.custom_options(*_SUBTRACTION)]
+    numbers += [_check_limit(name, work.custom_options(name)[0], 31) for name in _BITS]
+    channels, least, clamping = work.custom_options("num_channels", "min_signal_remaining", "clamping")
     for tensor in (work.tensor(0), work.output(), work.output(1)):
-        _expect(tensor, "uint32", 1, channels)
+        _require_tensor(tensor, "uint32", 1, channels)
     buffers = work.read(0, "input"), work.own_state(0, "estimate"), work.write(), work.write(1, "noise")
     work.run_c("signal_spectral_subtraction", *buffers, channels, *numbers, int(least), int(clamping))
 
 
 @lowering("SignalPCAN")
-def pcan(work: Lowering) -> None:
+def lower_pcan(work: Lowering) -> None:
     """Channels by a gain that their noise gives."""
     data, table = work.tensor(0), work.tensor(2)
-    (shift,) = work.custom("snr_shift")
-    _expect(data, "uint32", 1)
+    (shift,) = work.custom_options("snr_shift")
+    _require_tensor(data, "uint32", 1)
     channels = data.shape[0]
     for tensor in (work.tensor(1), work.output()):
-        _expect(tensor, "uint32", 1, channels)
-    _expect(table, "int16", 1)
+        _require_tensor(tensor, "uint32", 1, channels)
+    _require_tensor(table, "int16", 1)
     message = f"its table has {table.shape[0]} numbers; intervals up to 32 bits need 125"
-    require(table.shape[0] >= 125, message)
+    require_supported(table.shape[0] >= 125, message)
     buffers = [work.read(i, name) for i, name in enumerate(("input", "noise", "gains"))]
     work.run_c("signal_pcan", *buffers, work.write(), channels, _check_limit("snr_shift", shift, 63))
 
 
 @lowering("SignalFilterBankLog")
-def logarithm(work: Lowering) -> None:
+def lower_logarithm(work: Lowering) -> None:
     """Logarithms of channels."""
     data = work.tensor(0)
-    shift, scale = work.custom("input_correction_bits", "output_scale")
-    _expect(data, "uint32", 1)
-    _expect(work.output(), "int16", 1, data.shape[0])
+    shift, scale = work.custom_options("input_correction_bits", "output_scale")
+    _require_tensor(data, "uint32", 1)
+    _require_tensor(work.output(), "int16", 1, data.shape[0])
     buffers = work.read(0, "input"), work.table("curve", _LOG2_CURVE), work.write()
     shift = _check_limit("input_correction_bits", shift, 31)
     work.run_c("signal_log", *buffers, data.shape[0], int(scale), shift)
@@ -152,33 +154,33 @@ def logarithm(work: Lowering) -> None:
 
 def _flag(tensor: Tensor) -> None:
     is_one = tensor.dtype == "bool" and math.prod(tensor.shape) == 1
-    require(is_one, f"output {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}, not one bool")
+    require_supported(is_one, f"output {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}, not one bool")
 
 
 def _rows(data: Tensor) -> int:
     return math.prod(data.shape[:-1])
 
 
-def _frame(work: Lowering) -> tuple[int, int, int]:
+def _frame_sizes(work: Lowering) -> tuple[int, int, int]:
     """Frame, step and room for what waits, in samples."""
-    size, step = (int(v) for v in work.custom("frame_size", "frame_step"))
+    size, step = (int(v) for v in work.custom_options("frame_size", "frame_step"))
     return size, step, -(-size // step) * step
 
 
 def _framer_keeps(work: Lowering) -> list[OwnState]:
-    size, step, room = _frame(work)
-    waiting = np.array([max(size - step, 0) if work.custom("prefill")[0] else 0])
+    size, step, room = _frame_sizes(work)
+    waiting = np.array([max(size - step, 0) if work.custom_options("prefill")[0] else 0])
     return [OwnState("queue", (_rows(work.tensor(0)), room), "int16"), OwnState("waiting", (1,), "int32", waiting)]
 
 
 @lowering("SignalFramer", keeps=_framer_keeps)
-def framer(work: Lowering) -> None:
+def lower_framer(work: Lowering) -> None:
     """A stream to frames that overlap, and whether all of them are complete."""
-    (data, output), (size, step, room) = ends(work, ("int16",), scaled=False), _frame(work)
+    (data, output), (size, step, room) = ends(work, ("int16",), scaled=False), _frame_sizes(work)
     rows, frames = _rows(data), data.shape[-1] // step
     _flag(work.output(1))
     fits = data.shape[-1] % step == 0 and math.prod(output.shape) == rows * frames * size
-    require(fits, f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
+    require_supported(fits, f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
     source, states = work.read(0, "input"), (work.own_state(0, "queue"), work.own_state(1, "waiting"))
     buffers = source, *states, work.write(), work.write(1, "valid")
     work.run_c("signal_framer", *buffers, rows, frames, size, step, room)
@@ -187,7 +189,7 @@ def framer(work: Lowering) -> None:
 def _stack(work: Lowering) -> tuple[int, int, int, int]:
     """Channels, left context, and samples of an output and of a step."""
     names = ("num_channels", "stacker_left_context", "stacker_right_context", "stacker_step")
-    channels, left, right, step = (int(v) for v in work.custom(*names))
+    channels, left, right, step = (int(v) for v in work.custom_options(*names))
     return channels, left, channels * (left + right + 1), channels * step
 
 
@@ -196,29 +198,29 @@ def _stacker_keeps(work: Lowering) -> list[OwnState]:
 
 
 @lowering("SignalStacker", keeps=_stacker_keeps)
-def stacker(work: Lowering) -> None:
+def lower_stacker(work: Lowering) -> None:
     """A frame with its neighbours, and whether they are all there."""
     (data, output), (channels, left, size, step) = ends(work, ("int16",), scaled=False), _stack(work)
     _flag(work.output(1))
-    require(channels <= step <= size and left >= 0, f"steps of {step} samples do not fit stacks of {size}")
+    require_supported(channels <= step <= size and left >= 0, f"steps of {step} samples do not fit stacks of {size}")
     fits = (math.prod(data.shape), math.prod(output.shape)) == (channels, size)
-    require(fits, f"{list(data.shape)} is no frame of a stack {list(output.shape)}")
+    require_supported(fits, f"{list(data.shape)} is no frame of a stack {list(output.shape)}")
     source, states = work.read(0, "input"), (work.own_state(0, "queue"), work.own_state(1, "progress"))
     buffers = source, *states, work.write(), work.write(1, "valid")
     work.run_c("signal_stacker", *buffers, channels, left, size, step)
 
 
 def _delay_keeps(work: Lowering) -> list[OwnState]:
-    return [OwnState("queue", (_rows(work.tensor(0)), int(work.custom("delay_length")[0])), "int16")]
+    return [OwnState("queue", (_rows(work.tensor(0)), int(work.custom_options("delay_length")[0])), "int16")]
 
 
 @lowering("SignalDelay", keeps=_delay_keeps)
-def delay(work: Lowering) -> None:
+def lower_delay(work: Lowering) -> None:
     """The same rows, later."""
     data, output = ends(work, ("int16",), scaled=False)
-    length = int(work.custom("delay_length")[0])
+    length = int(work.custom_options("delay_length")[0])
     fits = length >= 1 and data.shape == output.shape
-    require(fits, f"{list(data.shape)} delayed by {length} is not {list(output.shape)}")
+    require_supported(fits, f"{list(data.shape)} delayed by {length} is not {list(output.shape)}")
     buffers = work.read(0, "input"), work.own_state(0, "queue"), work.write()
     work.run_c("signal_delay", *buffers, _rows(data), data.shape[-1], length)
 
@@ -232,19 +234,19 @@ _SUMS = {
 }
 
 
-def _sums(work: Lowering) -> list[OwnState]:
+def _sum_states(work: Lowering) -> list[OwnState]:
     data = work.tensor(0)
     return [OwnState("sums", (math.prod(data.shape[:-2]), data.shape[-1]), data.dtype)]
 
 
-@lowering("SignalOverlapAdd", keeps=_sums)
+@lowering("SignalOverlapAdd", keeps=_sum_states)
 def overlap_add(work: Lowering) -> None:
     """Frames that overlap to the stream that they are of."""
-    step = int(work.custom("frame_step")[0])
+    step = int(work.custom_options("frame_step")[0])
     data, output = ends(work, tuple(_SUMS), scaled=False)
     rows, frames, size = math.prod(data.shape[:-2]), data.shape[-2], data.shape[-1]
     fits = 0 < step <= size and math.prod(output.shape) == rows * frames * step
-    require(fits, f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
+    require_supported(fits, f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
     arguments = [work.read(0, "input"), work.own_state(0, "sums"), work.write(), rows, frames, size, step]
     work.run_c("signal_overlap_add", *arguments, suffix=data.dtype, macros=_SUMS[data.dtype])
 
@@ -262,9 +264,9 @@ def circular_buffer(work: Lowering) -> None:
     cycles = _cycles(work)
     data, output = ends(work, ("int8",), scaled=False)
     runs = f"it runs what follows it every {cycles} inferences"
-    require(cycles == 1, f"{runs}, and the reference does not say what the outputs of the others are")
+    require_supported(cycles == 1, f"{runs}, and the reference does not say what the outputs of the others are")
     slot, total = math.prod(data.shape), math.prod(output.shape)
-    require(slot and total % slot == 0, f"{list(data.shape)} is no slot of {list(output.shape)}")
+    require_supported(slot and total % slot == 0, f"{list(data.shape)} is no slot of {list(output.shape)}")
     work.run_c("circular_buffer", work.read(0, "input"), work.own_state(0, "slots"), work.write(), total, slot)
 
 
@@ -324,17 +326,17 @@ _LARGEST = {"int16": 32767, "int32": 2147483647}
 
 
 @lowering("SignalRfft", "SignalIrfft")
-def transform(work: Lowering) -> None:
+def lower_transform(work: Lowering) -> None:
     """Rows of reals, filled up with zeros to `fft_length`, to rows of complex numbers; or these to `fft_length` reals.
 
     Numbers of the call: rows, their length, the length of the complex transform, its stages, the length of its results.
     """
-    number, length = (int(value) for value in work.custom("T", "fft_length"))
+    number, length = (int(value) for value in work.custom_options("T", "fft_length"))
     message = f"its type T is {number}; the reference has int16, int32 and float32"
-    require(number in _TENSOR_TYPES, message)
+    require_supported(number in _TENSOR_TYPES, message)
     kind, inverse = _TENSOR_TYPES[number], work.operator.name == "SignalIrfft"
     data, output = ends(work, (kind,), scaled=False)
-    require(length >= 4 and length % 2 == 0, f"its length {length} is odd or below 4")
+    require_supported(length >= 4 and length % 2 == 0, f"its length {length} is odd or below 4")
     rows, given, made, size = math.prod(data.shape[:-1]), data.shape[-1], output.shape[-1], length // 2
     if inverse:
         given = given // 2 * 2
@@ -342,7 +344,7 @@ def transform(work: Lowering) -> None:
     else:
         fits = 0 < given <= length and made >= length + 2
     fits = fits and math.prod(output.shape) == rows * made
-    require(fits, f"{list(data.shape)} to {list(output.shape)} is no transform of {length}")
+    require_supported(fits, f"{list(data.shape)} to {list(output.shape)} is no transform of {length}")
     tables, stages = _tables(work, kind, size, inverse=inverse)
     buffers = work.read(0, "input"), *tables, work.function.scratch("work", (length,), kind), work.write()
     numbers = (rows, given, size, stages) if inverse else (rows, given, size, stages, made)
@@ -350,7 +352,7 @@ def transform(work: Lowering) -> None:
     work.run_c(f"signal_fft {name}", *buffers, *numbers, suffix=kind, macros=_MACROS[kind])
 
 
-def _factors(size: int) -> list[tuple[int, int]]:
+def _radix_factors(size: int) -> list[tuple[int, int]]:
     """(radix, elements of a part) from the whole transform down, as KISS FFT factors it."""
     found, rest, radix, most = [], size, 4, math.isqrt(size)
     while rest > 1:
@@ -361,7 +363,7 @@ def _factors(size: int) -> list[tuple[int, int]]:
         rest //= radix
         found.append((radix, rest))
     largest = max(radix for radix, _ in found)
-    require(largest <= _LARGEST_RADIX, f"its length {2 * size} has a factor above {_LARGEST_RADIX}")
+    require_supported(largest <= _LARGEST_RADIX, f"its length {2 * size} has a factor above {_LARGEST_RADIX}")
     return found
 
 
@@ -376,7 +378,7 @@ def _order(factors: list[tuple[int, int]]) -> list[int]:
 
 def _tables(work: Lowering, kind: str, size: int, *, inverse: bool) -> tuple[list[Any], int]:
     """Buffers of the tables - twiddles, splits, order, stages - and the number of stages."""
-    factors = _factors(size)
+    factors = _radix_factors(size)
     sign = 1.0 if inverse else -1.0
     twiddles = [sign * 2 * _PI * i / size for i in range(size)]
     splits = [sign * _PI * ((i + 1) / size + 0.5) for i in range(size // 2)]
@@ -385,14 +387,14 @@ def _tables(work: Lowering, kind: str, size: int, *, inverse: bool) -> tuple[lis
         stages.append((radix, part, stride))
         stride *= radix
     buffers = [
-        work.table("twiddles", _rotations(twiddles, kind)),
-        work.table("splits", _rotations(splits, kind)),
+        work.table("twiddles", _twiddles_of(twiddles, kind)),
+        work.table("splits", _twiddles_of(splits, kind)),
         work.table("order", np.array(_order(factors), np.int32)),
         work.table("stages", np.array(stages[::-1], np.int32)),
     ]
     return buffers, len(stages)
 
 
-def _rotations(phases: list[float], kind: str) -> npt.NDArray[Any]:
+def _twiddles_of(phases: list[float], kind: str) -> npt.NDArray[Any]:
     pairs = np.array([(math.cos(phase), math.sin(phase)) for phase in phases])
     return pairs.astype(np.float32) if kind == "float32" else np.floor(0.5 + _LARGEST[kind] * pairs).astype(kind)

@@ -32,9 +32,9 @@ class LocalScalar:
         self._function = function
         self._buffer = buffer
 
-    def get(self) -> Expr:
+    def read(self) -> Expr:
         """Its value here."""
-        return tirx.BufferLoad(self._buffer, [const(0)])
+        return tirx.BufferLoad(self._buffer, [int_constant(0)])
 
     def set(self, value: Expr) -> None:
         """Assign."""
@@ -42,7 +42,7 @@ class LocalScalar:
 
     def add(self, value: Expr) -> None:
         """Assign the sum."""
-        self.set(self.get() + value)
+        self.set(self.read() + value)
 
 
 class Function:
@@ -73,7 +73,7 @@ class Function:
     def store(self, buffer: Buffer, value: Expr, *indices: Expr) -> None:
         """`buffer[indices] = value`, cast to the buffer's type."""
         dtype = str(buffer.dtype)
-        places = [const(i) if isinstance(i, int) else i for i in indices] or [const(0)]
+        places = [int_constant(i) if isinstance(i, int) else i for i in indices] or [int_constant(0)]
         self.add(tirx.BufferStore(buffer, cast(value, dtype), places))
 
     def bind(self, value: Expr, name: str, dtype: str = "int32") -> Expr:
@@ -84,7 +84,7 @@ class Function:
         """
         local = self.local(name, dtype)
         local.set(value)
-        return local.get()
+        return local.read()
 
     @contextmanager
     def loop(self, extent: int, name: str = "i") -> Iterator[Expr]:
@@ -99,7 +99,7 @@ class Function:
         opened: list[tuple[Expr, int]] = []
         for extent, name in zip(extents, names, strict=False):
             if int(extent) == 1:
-                variables.append(const(0))
+                variables.append(int_constant(0))
                 continue
             variable = tirx.Var(self._names.unique(name), "int32")
             self._blocks.append([])
@@ -108,7 +108,7 @@ class Function:
         yield variables
         for variable, extent in reversed(opened):
             body = self._end()
-            self.add(tirx.For(variable, const(0), const(extent), tirx.ForKind.SERIAL, body))
+            self.add(tirx.For(variable, int_constant(0), int_constant(extent), tirx.ForKind.SERIAL, body))
 
     @contextmanager
     def when(self, condition: Expr | None) -> Iterator[None]:
@@ -139,7 +139,7 @@ class Function:
         """The elements of `source` to `target`, in the order in which they are, whatever the shapes."""
         here, there = ([int(n) for n in buffer.shape] for buffer in (source, target))
         with self.loop(math.prod(here)) as i:
-            self.store(target, raw_load(source, unflatten(i, here)), *unflatten(i, there))
+            self.store(target, raw_load(source, element_indices(i, here)), *element_indices(i, there))
 
     def inner(self, name: str, shape: Sequence[int], dtype: str) -> Buffer:
         """A planned allocation that is there from here on, in the loop or branch that is being built."""
@@ -160,7 +160,7 @@ class Function:
         values = []
         for argument in arguments:
             if isinstance(argument, int):
-                values.append(const(argument))
+                values.append(int_constant(argument))
             elif isinstance(argument, float):
                 values.append(tirx.FloatImm("float64", argument))
             else:
@@ -176,23 +176,23 @@ class Function:
 
 def _sequence(statements: Sequence[Any]) -> Any:
     if not statements:
-        return tirx.Evaluate(const(0))
+        return tirx.Evaluate(int_constant(0))
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
 
 
-def const(value: int, dtype: str = "int32") -> Expr:
+def int_constant(value: int, dtype: str = "int32") -> Expr:
     """An integer constant."""
     return tirx.IntImm(dtype, int(value))
 
 
-def real(value: float, dtype: str = "float32") -> Expr:
+def float_constant(value: float, dtype: str = "float32") -> Expr:
     """A floating-point constant."""
     return tirx.FloatImm(dtype, float(value))
 
 
 def number(value: float, dtype: str) -> Expr:
     """A constant of any type of numbers."""
-    return real(value, dtype) if dtype.startswith("float") else const(int(value), dtype)
+    return float_constant(value, dtype) if dtype.startswith("float") else int_constant(int(value), dtype)
 
 
 def library(name: str, *arguments: Expr) -> Expr:
@@ -202,19 +202,19 @@ def library(name: str, *arguments: Expr) -> Expr:
 
 def load(buffer: Buffer, *indices: Expr) -> Expr:
     """An element as an int32 (wider types keep their width)."""
-    places = [const(i) if isinstance(i, int) else i for i in indices] or [const(0)]
+    places = [int_constant(i) if isinstance(i, int) else i for i in indices] or [int_constant(0)]
     value = tirx.BufferLoad(buffer, places)
     return value if str(buffer.dtype) in ("int32", "int64") else cast(value, "int32")
 
 
 def raw_load(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
     """An element in its own type."""
-    return tirx.BufferLoad(buffer, list(indices) or [const(0)])
+    return tirx.BufferLoad(buffer, list(indices) or [int_constant(0)])
 
 
 def first_of(buffer: Buffer) -> Expr:
     """The first element, in its own type."""
-    return tirx.BufferLoad(buffer, [const(0)] * len(buffer.shape))
+    return tirx.BufferLoad(buffer, [int_constant(0)] * len(buffer.shape))
 
 
 def dtype_of(value: Expr) -> str:
@@ -225,11 +225,11 @@ def dtype_of(value: Expr) -> str:
 def cast(value: Expr, dtype: str) -> Expr:
     """`value` as `dtype`; Python ints become constants."""
     if isinstance(value, int):
-        return const(value, dtype)
+        return int_constant(value, dtype)
     return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
 
 
-def largest(a: Expr, b: Expr) -> Expr:
+def maximum_of(a: Expr, b: Expr) -> Expr:
     """Maximum."""
     return tirx.Max(*_same_type(a, b))
 
@@ -241,7 +241,7 @@ def smallest(a: Expr, b: Expr) -> Expr:
 
 def clamp(value: Expr, low: int, high: int) -> Expr:
     """`value` limited to `[low, high]`."""
-    return smallest(largest(value, low), high)
+    return smallest(maximum_of(value, low), high)
 
 
 def select(condition: Expr, yes: Expr, no: Expr) -> Expr:
@@ -260,30 +260,30 @@ def both(*conditions: Expr | None) -> Expr | None:
 
 def _same_type(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     if isinstance(a, int):
-        return const(a, dtype_of(b)), b
+        return int_constant(a, dtype_of(b)), b
     if isinstance(b, int):
-        return a, const(b, dtype_of(a))
+        return a, int_constant(b, dtype_of(a))
     return a, b
 
 
 def floor_div(a: Expr, b: int) -> Expr:
     """`a // b` for a positive constant b."""
-    return a if b == 1 else tirx.floordiv(a, const(b))
+    return a if b == 1 else tirx.floordiv(a, int_constant(b))
 
 
 def floor_mod(a: Expr, b: int) -> Expr:
     """`a % b` for a positive constant b."""
-    return const(0) if b == 1 else tirx.floormod(a, const(b))
+    return int_constant(0) if b == 1 else tirx.floormod(a, int_constant(b))
 
 
-def unflatten(index: Expr, shape: Sequence[int]) -> list[Expr]:
+def element_indices(index: Expr, shape: Sequence[int]) -> list[Expr]:
     """Indices of element number `index` of a row-major array (the index is in range)."""
-    indices: list[Expr] = [const(0)] * max(len(shape), 1)
+    indices: list[Expr] = [int_constant(0)] * max(len(shape), 1)
     stride = 1
     inner = [position for position, extent in enumerate(shape) if extent > 1]
     for position in reversed(inner):
-        place = index if stride == 1 else tirx.floordiv(index, const(stride))
-        indices[position] = place if position == inner[0] else tirx.floormod(place, const(int(shape[position])))
+        place = index if stride == 1 else tirx.floordiv(index, int_constant(stride))
+        indices[position] = place if position == inner[0] else tirx.floormod(place, int_constant(int(shape[position])))
         stride *= int(shape[position])
     return indices
 
@@ -295,8 +295,8 @@ def row_indices(row: Expr, column: Expr, shape: Sequence[int]) -> list[Expr]:
     all the elements and `row` must be 0.
     """
     if isinstance(row, tirx.IntImm) and int(row.value) == 0:
-        return unflatten(column, shape)
-    return [*unflatten(row, shape[:-1]), column]
+        return element_indices(column, shape)
+    return [*element_indices(row, shape[:-1]), column]
 
 
 _NEWTON_STEPS = 5  # of an inverse square root
@@ -305,7 +305,7 @@ _NEWTON_STEPS = 5  # of an inverse square root
 def high_mul(a: Expr, b: Expr | int) -> Expr:
     """Rounding doubling high multiply; a and b must not both be the smallest int32."""
     product = cast(a, "int64") * cast(b, "int64")
-    return cast((product + const(1 << 30, "int64")) >> const(31, "int64"), "int32")
+    return cast((product + int_constant(1 << 30, "int64")) >> int_constant(31, "int64"), "int32")
 
 
 def rounding_shift(function: Function, value: Expr, exponent: int) -> Expr:
@@ -313,8 +313,8 @@ def rounding_shift(function: Function, value: Expr, exponent: int) -> Expr:
     if exponent == 0:
         return value
     value = function.bind(value, "scaled")
-    nudge = const(1 << (exponent - 1), "int64") - cast(value < 0, "int64")
-    return cast((cast(value, "int64") + nudge) >> const(exponent, "int64"), "int32")
+    nudge = int_constant(1 << (exponent - 1), "int64") - cast(value < 0, "int64")
+    return cast((cast(value, "int64") + nudge) >> int_constant(exponent, "int64"), "int32")
 
 
 def rounding_shift_by(function: Function, value: Expr, exponent: Expr) -> Expr:
@@ -322,21 +322,21 @@ def rounding_shift_by(function: Function, value: Expr, exponent: Expr) -> Expr:
     value = function.bind(cast(value, "int64"), "scaled", "int64")
     exponent = function.bind(cast(exponent, "int64"), "exponent", "int64")
     # The exponent may be 0, so the half is found by masking instead of 1 << (exponent - 1).
-    mask = function.bind((const(1, "int64") << exponent) - const(1, "int64"), "mask", "int64")
-    threshold = (mask >> const(1, "int64")) + cast(value < const(0, "int64"), "int64")
+    mask = function.bind((int_constant(1, "int64") << exponent) - int_constant(1, "int64"), "mask", "int64")
+    threshold = (mask >> int_constant(1, "int64")) + cast(value < int_constant(0, "int64"), "int64")
     return cast((value >> exponent) + cast((value & mask) > threshold, "int64"), "int32")
 
 
 def multiply_rounded_once(value: Expr, multiplier: int, shift: int) -> Expr:
     """`value * multiplier * 2^(shift - 31)` of an int32, to nearest, halves up; shifts below 31."""
     bits = 31 - shift
-    product = cast(value, "int64") * const(multiplier, "int64") + const(1 << (bits - 1), "int64")
-    return cast(product >> const(bits, "int64"), "int32")
+    product = cast(value, "int64") * int_constant(multiplier, "int64") + int_constant(1 << (bits - 1), "int64")
+    return cast(product >> int_constant(bits, "int64"), "int32")
 
 
 def saturating_shift_left(value: Expr, bits: int) -> Expr:
     """`value << bits`, limited to int32."""
-    return clamp_wide(cast(value, "int64") * const(1 << bits, "int64"))
+    return clamp_wide(cast(value, "int64") * int_constant(1 << bits, "int64"))
 
 
 def clamp_wide(value: Expr) -> Expr:
@@ -346,51 +346,55 @@ def clamp_wide(value: Expr) -> Expr:
 
 def leading_zeros(function: Function, value: Expr) -> Expr:
     """Number of leading zero bits of an int32 that is not negative; 32 for zero."""
-    zeros = const(0)
+    zeros = int_constant(0)
     rest = function.bind(value, "rest")
     for step in (16, 8, 4, 2):
-        small = rest < const(1 << (31 - step))
-        zeros = zeros + select(small, const(step), const(0))
-        rest = function.bind(select(small, rest * const(1 << step), rest), "rest")
+        small = rest < int_constant(1 << (31 - step))
+        zeros = zeros + select(small, int_constant(step), int_constant(0))
+        rest = function.bind(select(small, rest * int_constant(1 << step), rest), "rest")
     # Bits 30 and 29 are left to look at: the sign bit is always clear.
-    return function.bind(zeros + const(1) + select(rest < const(1 << 30), const(1), const(0)), "zeros")
+    return function.bind(
+        zeros + int_constant(1) + select(rest < int_constant(1 << 30), int_constant(1), int_constant(0)), "zeros"
+    )
 
 
 def reciprocal_one_plus(function: Function, a: Expr) -> Expr:
     """1/(1+a) for a in [0, 1), both with 31 fraction bits (three Newton steps)."""
-    half = cast((cast(a, "int64") + const(INT32_MAX + 1, "int64")) >> const(1, "int64"), "int32")
+    half = cast((cast(a, "int64") + int_constant(INT32_MAX + 1, "int64")) >> int_constant(1, "int64"), "int32")
     half = function.bind(half, "half_denominator")
-    x = function.bind(const(1515870810) + high_mul(half, -1010580540), "reciprocal")  # 48/17 - 32/17 a
+    x = function.bind(int_constant(1515870810) + high_mul(half, -1010580540), "reciprocal")  # 48/17 - 32/17 a
     for _ in range(3):
-        error = const(1 << 29) - high_mul(half, x)
+        error = int_constant(1 << 29) - high_mul(half, x)
         x = function.bind(x + saturating_shift_left(high_mul(x, error), 2), "reciprocal")
     return function.bind(saturating_shift_left(x, 1), "reciprocal")
 
 
 def inverse_root(function: Function, value: Expr) -> tuple[Expr, Expr]:
     """1 / sqrt(value) as (31 fraction bits, right shift 0..12), of an int32 that is not negative; 0 counts as 1."""
-    large = value >= const(1 << 29)
-    start = function.bind(largest(select(large, value >> const(2), value), 2), "start")
-    pairs = function.bind(((leading_zeros(function, start) - const(1)) >> const(1)) - const(1), "pairs")
+    large = value >= int_constant(1 << 29)
+    start = function.bind(maximum_of(select(large, value >> int_constant(2), value), 2), "start")
+    pairs = function.bind(
+        ((leading_zeros(function, start) - int_constant(1)) >> int_constant(1)) - int_constant(1), "pairs"
+    )
     # Between 1/2 and 2, with 28 fraction bits from here on.
-    normal = (start << (pairs * const(2))) >> const(1)
+    normal = (start << (pairs * int_constant(2))) >> int_constant(1)
     half = function.bind(rounding_shift(function, normal, 1), "half")
-    x = function.bind(const(1 << 28), "x")
+    x = function.bind(int_constant(1 << 28), "x")
     for _ in range(_NEWTON_STEPS):
         cube = saturating_shift_left(high_mul(high_mul(x, x), x), 6)
-        step = high_mul(const(3 << 27), x) - high_mul(half, function.bind(cube, "cube"))
+        step = high_mul(int_constant(3 << 27), x) - high_mul(half, function.bind(cube, "cube"))
         x = function.bind(saturating_shift_left(step, 3), "x")
-    shift = function.bind(select(large, const(12), const(11)) - pairs, "shift")
-    root = high_mul(x, ROOT_HALF) * (const(1) << largest(const(0) - shift, 0))
-    is_one = value <= const(1)
-    multiplier = function.bind(select(is_one, const(INT32_MAX), root), "multiplier")
-    return multiplier, function.bind(select(is_one, const(0), largest(shift, 0)), "right")
+    shift = function.bind(select(large, int_constant(12), int_constant(11)) - pairs, "shift")
+    root = high_mul(x, ROOT_HALF) * (int_constant(1) << maximum_of(int_constant(0) - shift, 0))
+    is_one = value <= int_constant(1)
+    multiplier = function.bind(select(is_one, int_constant(INT32_MAX), root), "multiplier")
+    return multiplier, function.bind(select(is_one, int_constant(0), maximum_of(shift, 0)), "right")
 
 
 def multiply_when_running(function: Function, value: Expr, multiplier: int, shift: int) -> Expr:
     """`value * multiplier * 2^(shift - 31)` with TFLite's double rounding."""
     if shift > 0:
-        value = value * const(1 << shift) if shift < 31 else const(0)
+        value = value * int_constant(1 << shift) if shift < 31 else int_constant(0)
     return rounding_shift(function, high_mul(value, multiplier), max(-shift, 0))
 
 
@@ -399,8 +403,8 @@ def multiply_sum(function: Function, value: Expr, multiplier: int, shift: int) -
     if dtype_of(value) != "int64":
         return multiply_when_running(function, value, multiplier, shift)
     total = 15 - shift
-    product = value * const(reduced_multiplier(multiplier), "int64") + const(1 << (total - 1), "int64")
-    return cast(product >> const(total, "int64"), "int32")
+    product = value * int_constant(reduced_multiplier(multiplier), "int64") + int_constant(1 << (total - 1), "int64")
+    return cast(product >> int_constant(total, "int64"), "int32")
 
 
 def reduced_multiplier(multiplier: int) -> int:
@@ -444,10 +448,10 @@ class ChannelScales:
         multiplier, shift = load(buffers["multiplier"], channel), load(buffers["shift"], channel)
         if wide:
             total = function.bind(cast(shift, "int64"), "total_shift", "int64")
-            half = const(1, "int64") << (total - const(1, "int64"))
+            half = int_constant(1, "int64") << (total - int_constant(1, "int64"))
             return cast((value * cast(multiplier, "int64") + half) >> total, "int32")
         if "left_shift" in buffers:
-            value = value * (const(1) << load(buffers["left_shift"], channel))
+            value = value * (int_constant(1) << load(buffers["left_shift"], channel))
         return rounding_shift_by(function, high_mul(value, multiplier), shift)
 
 
@@ -455,16 +459,16 @@ def exp_on_negative(function: Function, a: Expr, integer_bits: int) -> Expr:
     """exp(a) with 31 fraction bits, for a <= 0 with `31 - integer_bits` fraction bits."""
     quarter = 1 << (31 - integer_bits - 2)
     a = function.bind(a, "exponent")
-    within = function.bind((a & const(quarter - 1)) - const(quarter), "within_quarter")
-    x = function.bind(within * const(1 << integer_bits) + const(1 << 28), "x")
+    within = function.bind((a & int_constant(quarter - 1)) - int_constant(quarter), "within_quarter")
+    x = function.bind(within * int_constant(1 << integer_bits) + int_constant(1 << 28), "x")
     x2 = function.bind(high_mul(x, x), "x2")
     x3 = function.bind(high_mul(x2, x), "x3")
     x4 = function.bind(high_mul(x2, x2), "x4")
     inner = high_mul(rounding_shift(function, x4, 2) + x3, ONE_THIRD) + x2
-    series = high_mul(const(EXP_MINUS_EIGHTH), x + rounding_shift(function, inner, 1))
-    result = function.bind(const(EXP_MINUS_EIGHTH) + series, "power")
+    series = high_mul(int_constant(EXP_MINUS_EIGHTH), x + rounding_shift(function, inner, 1))
+    result = function.bind(int_constant(EXP_MINUS_EIGHTH) + series, "power")
     remainder = function.bind(within - a, "remainder")
     for bit, multiplier in exp_steps(integer_bits):
-        taken = (remainder & const(1 << bit)) != 0
+        taken = (remainder & int_constant(1 << bit)) != 0
         result = function.bind(select(taken, high_mul(result, multiplier), result), "power")
-    return select(a == 0, const(INT32_MAX), result)
+    return select(a == 0, int_constant(INT32_MAX), result)

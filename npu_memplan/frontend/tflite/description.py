@@ -54,7 +54,7 @@ def check_host_operators(network: Network, messages: Sequence[str], kept: Mappin
 
     `kept` are kinds of operators that were kept off the NPU, and why; `file` is the user's.
     """
-    why = refusals(messages)
+    why = refusal_reasons(messages)
     reasons = {}
     for operator in network.cpu_operators:
         output = network.tensors[operator.outputs[0]].name if operator.outputs else ""
@@ -201,7 +201,7 @@ def describe_tensor(tensor: Tensor) -> str:
 _OPERATOR = re.compile(r"operator: (?P<kind>\w+), ofm: '(?P<tensor>.*)'")
 
 
-def refusals(messages: Sequence[str]) -> dict[tuple[str, str], str]:
+def refusal_reasons(messages: Sequence[str]) -> dict[tuple[str, str], str]:
     """(operator kind, name of its output tensor) -> Vela's reason."""
     found: dict[tuple[str, str], str] = {}
     current: tuple[str, str] | None = None
@@ -258,7 +258,7 @@ def source_operators(
     `kept` are kinds of operators that were kept off the NPU, and why.
     """
     left = {_key(network, o) for o in network.cpu_operators}
-    why = refusals(messages)
+    why = refusal_reasons(messages)
     found = []
     for operator in source.operators:
         if not isinstance(operator, CpuOperator):
@@ -273,7 +273,7 @@ def source_operators(
     return tuple(found)
 
 
-def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
+def doubt_reason(code: Code, network: Network, operator: CpuOperator) -> str:
     """Why `code` of an operator with these options or scales gives other numbers than its reference; "" if not."""
     if code is Code.LIFTED and operator.name == "STRIDED_SLICE":
         bounds = operator.options("StridedSliceOptions")
@@ -498,7 +498,7 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     made = [network.tensors[i].dtype for i in operator.outputs if i >= 0]
     if operator.name == "QUANTIZE" and found.reference and made == ["uint8"] and dtype != "int8":
         found = replace(found, reference=LITERT)  # tflite-micro makes uint8 of int8 alone
-    other = doubt(code, network, operator)
+    other = doubt_reason(code, network, operator)
     if other:
         return Claim(reason=other)
     if operator.name == HYBRID_LSTM and holds_intermediates(network, operator):

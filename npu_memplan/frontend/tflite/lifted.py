@@ -28,7 +28,7 @@ from ...models.vela import NpuCall
 from ...options import NO_NPU
 from ...vela.compiler import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...vela.cross_call import with_cross_call_tensors
-from ...vela.lift import LiftError, arguments, lift
+from ...vela.lift import LiftError, arguments, lift_program
 from ...vela.worker import VelaError
 from ..attributes import BY_USER, forced_operators
 from .description import (
@@ -39,7 +39,7 @@ from .description import (
     check_on_host,
     complete_network,
     describe_tensor,
-    doubt,
+    doubt_reason,
     external_builtins,
     float_operators,
     host_reason,
@@ -133,7 +133,7 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     for operator in source.cpu_operators:
         reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)))
         reason = reason or _wrong_by_vela(source, operator, options)
-        doubted = doubt(Code.LIFTED, source, operator)
+        doubted = doubt_reason(Code.LIFTED, source, operator)
         if reason is None and doubted and host_reason(source, operator) is None:
             reason = doubted
         if reason is not None:
@@ -281,7 +281,7 @@ def add_npu_call(builder: MainBuilder, call: NpuCall, served: Mapping[int, int])
     from tvm import relax
 
     name = builder.function_name("npu")
-    program = lift(builder.network, call, name, served)
+    program = lift_program(builder.network, call, name, served)
     found = arguments(builder.network, call)
     given = [a for a in found if a.role is not BufferRole.OUTPUT]
     inputs = [builder.value(a.tensor) for a in given]

@@ -43,7 +43,7 @@ from .description import (
     ONLY_FLOATS,
     check_on_host,
     complete_network,
-    doubt,
+    doubt_reason,
     external_builtins,
     float_operators,
     host_reason,
@@ -103,7 +103,7 @@ def build_module(
         check_on_host(network, forced, file)
         if len(floats) == len(network.operators):
             return Imported(from_network(network), network, notes=(f"{name} {ONLY_FLOATS}",))
-        parts = _partition(network, file, data, accelerator, forced)
+        parts = _partition_network(network, file, data, accelerator, forced)
         if known is not None:
             known[key] = parts
     network, left = parts.network, parts.left
@@ -117,7 +117,7 @@ def build_module(
             o.name,
             o.index not in left,
             left.get(o.index, ""),
-            known_of(_code(o.index, left, parts.on_host), network, o),
+            known_of(_code_of(o.index, left, parts.on_host), network, o),
         )
         for o in network.cpu_operators
     ]
@@ -131,30 +131,32 @@ def _host_reasons(network: Network, host_ops: Sequence[str], floats: Mapping[int
     names = forced_operators(network, host_ops)
     forced = {**floats, **{o.index: BY_USER for o in network.cpu_operators if o.name in names}}
     for operator in network.cpu_operators:
-        doubted = doubt(Code.LOWERED, network, operator)
+        doubted = doubt_reason(Code.LOWERED, network, operator)
         if doubted and host_reason(network, operator) is None:
             forced.setdefault(operator.index, doubted)
     return forced
 
 
-def _partition(network: Network, file: bytes, data: bytes, accelerator: str, forced: Mapping[int, str]) -> Partitioned:
+def _partition_network(
+    network: Network, file: bytes, data: bytes, accelerator: str, forced: Mapping[int, str]
+) -> Partitioned:
     """`network` of `file`, or of the `data` that is read of it, with operators in `forced` on the host."""
 
     imported = import_operators(data, network, forced, file)
     partitioned = _partition_module(imported, accelerator, forced)
-    left = _left(partitioned, imported)
+    left = _host_remainder(partitioned, imported)
     exact = {i: why for i, why in left.items() if host_reason(network, network.cpu_operators[i]) is None}
     if exact.keys() - imported.on_host.keys():
         imported = import_operators(data, network, forced, file, unmatched=exact)
         partitioned = _partition_module(imported, accelerator, forced)
-        left = _left(partitioned, imported)
+        left = _host_remainder(partitioned, imported)
     left |= forced
     on_host = dict(imported.on_host) | {o.index: "" for o in network.cpu_operators if o.name in DONE_BEFORE}
     left |= {i: why for i, why in on_host.items() if network.cpu_operators[i].name in OF_VARIABLES}
     return Partitioned(network, imported, partitioned, left, on_host)
 
 
-def _code(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Code:
+def _code_of(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Code:
     """Whose code an operator got: `left` are not on the NPU, and those `on_host` have exact code."""
     if index not in left:
         return Code.LOWERED
@@ -169,7 +171,7 @@ def _partition_module(imported: RelaxImport, accelerator: str, forced: Mapping[i
     return partition_for_ethosu(imported.module, accelerator, keep=keep)
 
 
-def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
+def _host_remainder(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
     """Operators that a partitioned `main` still calls, by their index in the file, and why."""
     from ...ethosu.relax.partition import NO_PATTERN, HostOperator, remaining_operators
 
@@ -179,7 +181,7 @@ def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
         if index >= 0 and part.kind not in RESHAPING:
             parts.setdefault(index, []).append(part)
     # the part that does the work has the best reason
-    left = {i: next((p for p in found if not p.carries), found[0]).reason for i, found in parts.items()}
+    left = {i: next((p for p in found if not p.only_carries), found[0]).reason for i, found in parts.items()}
     return left | {i: why for i, why in imported.on_host.items() if left.get(i) == NO_PATTERN}
 
 

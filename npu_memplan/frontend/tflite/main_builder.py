@@ -60,7 +60,7 @@ def _move_update(bindings: Sequence[Any], update: Any) -> list[Any]:
     for index, binding in enumerate(bindings):
         if binding is update or not old & set(relax.analysis.free_vars(binding.value)):
             continue
-        if _looks(binding.value):
+        if _is_other_name(binding.value):
             old.add(binding.var)
         last = max(last, index)
     for between in bindings[place + 1 : last + 1]:
@@ -72,7 +72,7 @@ def _move_update(bindings: Sequence[Any], update: Any) -> list[Any]:
     return [*bindings[:place], *bindings[place + 1 : last + 1], update, *bindings[last + 1 :]]
 
 
-def _looks(value: Any) -> bool:
+def _is_other_name(value: Any) -> bool:
     """Whether a binding is another name for the same bytes."""
     return isinstance(value, ir.Var) or f"relax.{name_of(value)}" in RELAX_VIEWS
 
@@ -213,7 +213,7 @@ class MainBuilder:
         if operator.name in DONE_BEFORE:
             return
         if operator.name == "IF" and self._branches:
-            self._if(operator)
+            self._add_if(operator)
             return
         looks = operator.name == "READ_VARIABLE" and may_look(self.network, operator)
         if looks or (operator.name in TFLITE_RESHAPING and self.network.keeps_bytes(operator)):
@@ -238,7 +238,7 @@ class MainBuilder:
         self.call(function, self.function_name(lowered.name), inputs, lowered.outputs, state)
         self.updated += [self.values[index] for index in state]
 
-    def _if(self, operator: CpuOperator) -> None:
+    def _add_if(self, operator: CpuOperator) -> None:
         """Either of two subgraphs, whose operators the host runs."""
         builder = self.block_builder
         condition = self.value(operator.inputs[0])

@@ -58,7 +58,7 @@ def join_axes(shape: Shape, axes: Shape) -> tuple[Shape, Shape]:
     return tuple(prod(shape[axis] for axis in run) for run in ordered), tuple(ordered.index(run) for run in runs)
 
 
-def swaps(shape: Shape, axes: Shape) -> list[tuple[Shape, Shape]]:
+def neighbour_swaps(shape: Shape, axes: Shape) -> list[tuple[Shape, Shape]]:
     """The permutation as one after the other, each of two neighbours inside at most four dimensions."""
     order, found = list(range(len(axes))), []
     for place, axis in enumerate(axes):
@@ -130,12 +130,12 @@ class GraphBuilder:
         index = operator.outputs[0]
         own = self.zero_points.get(index, 0)
         name = self.declare(index, own if zero is None else zero)
-        self._append(operator, replace(layer, name=f"{layer.name}:{name}", output=name))
+        self._append_layer(operator, replace(layer, name=f"{layer.name}:{name}", output=name))
         if zero is not None and zero != own:
             view = self.declare(index, own)
             self.layers.append(Reshape(f"reshape:{view}", (name,), view))
 
-    def _append(self, operator: TosaOperator, layer: Layer) -> None:
+    def _append_layer(self, operator: TosaOperator, layer: Layer) -> None:
         inputs = tuple(self.tensors[i] for i in layer.inputs)
         reason = problem(layer, inputs, self.tensors[layer.output]) or layer.unsupported_by(self.target, inputs)
         if reason and (isinstance(layer, OfTwo) or layer.limits.one_image) and self._has_images(layer):
@@ -167,8 +167,10 @@ class GraphBuilder:
                 names.append(part)
                 if whole.data is None:
                     self.layers.append(Slice(f"slice:{part}", (name,), part, (index, 0, 0, 0), (1,) * MOST))
-            self._append(operator, replace(layer, name=f"{layer.name}:{image}", inputs=tuple(names), output=image))
-        self._append(operator, Concat(f"concat:{made.name}", tuple(images), made.name, -MOST))
+            self._append_layer(
+                operator, replace(layer, name=f"{layer.name}:{image}", inputs=tuple(names), output=image)
+            )
+        self._append_layer(operator, Concat(f"concat:{made.name}", tuple(images), made.name, -MOST))
 
     def _image(self, whole: LayerTensor, index: int, data: NDArray[Any] | None) -> str:
         name = self._names.unique(f"{whole.name}_{index}")
@@ -181,7 +183,7 @@ class GraphBuilder:
         if np.array_equal(table, EVERY_BYTE):
             return self.read(index, zero)
         name = self.tensor_like(index, zero)
-        self._append(operator, Lookup(f"table:{name}", (self.read(index),), name, tuple(int(v) for v in table)))
+        self._append_layer(operator, Lookup(f"table:{name}", (self.read(index),), name, tuple(int(v) for v in table)))
         return name
 
     def tensor_like(
@@ -218,14 +220,14 @@ class GraphBuilder:
     def append_between(self, operator: TosaOperator, layer: Layer, zero: int, shape: tuple[int, ...]) -> str:
         """Append `layer`, whose output has the type of that of `operator` and another shape; the name of that."""
         name = self.tensor_like(operator.outputs[0], zero, None, shape)
-        self._append(operator, replace(layer, name=f"{layer.name}:{name}", output=name))
+        self._append_layer(operator, replace(layer, name=f"{layer.name}:{name}", output=name))
         return name
 
     def beside(self, operator: TosaOperator, layer: Layer, name: str, shape: tuple[int, ...]) -> str:
         """Append `layer`, whose output is as the tensor `name` but for its shape; the name of that."""
         made = self._names.unique(f"{name}_moved")
         self.tensors[made] = replace(self.tensors[name], name=made, shape=shape, data=None)
-        self._append(operator, replace(layer, name=f"{layer.name}:{made}", output=made))
+        self._append_layer(operator, replace(layer, name=f"{layer.name}:{made}", output=made))
         return made
 
     def shape(self, index: int) -> tuple[int, ...]:
@@ -256,7 +258,7 @@ class GraphBuilder:
             raise RejectedError(f"its operand {self.graph.tensor(index).name!r} is no constant")
         return values
 
-    def scalar(self, index: int) -> int:
+    def scalar_value(self, index: int) -> int:
         """The value of a constant of one element."""
         values = self.constant(index).reshape(-1)
         if len(values) != 1:
@@ -322,7 +324,7 @@ class TosaSum:
         """Scales with which one operation of the NPU makes the same of all pairs of operands; None: there are none."""
         if self.limits[0] < -128:
             return self._shifted_alike()
-        wanted = self._results(self.first(self._every(0)), self.second(self._every(1)), self.output.scale)
+        wanted = self._results(self.first(self._all_values(0)), self.second(self._all_values(1)), self.output.scale)
         for place, (shifted, scaled) in enumerate(((self.second, self.first), (self.first, self.second)), 1):
             by = shifted.left_shift
             if by is None or scaled.output_zero:
@@ -347,13 +349,13 @@ class TosaSum:
         scale = self.output.scale
         return AddScales(Scale(1 << 30, 16), Scale(scale.multiplier, scale.shift - less), 2)
 
-    def _every(self, place: int) -> NDArray[np.int64]:
+    def _all_values(self, place: int) -> NDArray[np.int64]:
         """All values of an operand, the second one's across."""
         values = _VALUES + self.limits[0]
         return values[:, None] if place == 0 else values[None, :]
 
     def _move_weights(self, place: int) -> NDArray[np.int64]:
-        return self._every(place) - (self.first, self.second)[place].input_zero
+        return self._all_values(place) - (self.first, self.second)[place].input_zero
 
     def _results(self, a: NDArray[np.int64], b: NDArray[np.int64], scale: Scale) -> NDArray[Any]:
         total = np.clip(a - b if self.subtract else a + b, *_INT32)
@@ -417,7 +419,7 @@ def rescale_numbers(builder: GraphBuilder, operator: TosaOperator) -> Rescaling:
     if not scales or any(not 0 <= s.multiplier < 1 << 31 or not 2 <= s.shift <= 62 for s in scales):
         raise RejectedError("its multipliers or shifts are beyond 31 bits and 2..62")
     twice = operator.number(1) == _DOUBLE and any(s.shift > 31 for s in scales)
-    return Rescaling(scales, builder.scalar(before), builder.scalar(after), twice)
+    return Rescaling(scales, builder.scalar_value(before), builder.scalar_value(after), twice)
 
 
 def widened_source(builder: GraphBuilder, index: int) -> tuple[int, Rescaling]:
@@ -516,10 +518,12 @@ def _stated_zero_points(builder: GraphBuilder, operator: TosaOperator) -> list[t
     """Tensors, and the zero points with which an operator reads or makes them."""
     ends = (operator.inputs[0], operator.outputs[0]) if operator.inputs else ()
     if operator.kind == "RESCALE":
-        zeros = [builder.scalar(operator.inputs[i]) for i in (3, 4)]
+        zeros = [builder.scalar_value(operator.inputs[i]) for i in (3, 4)]
         return [(i, z) for i, z in zip(ends, zeros, strict=True) if builder.dtype(i) in STORED]
     if operator.kind in INPUT_ZERO and operator.kind != "AVG_POOL2D":
         maps = [i for i in (0, 1) if i == 0 or operator.inputs[i] not in builder.graph.constants]
         maps = maps if operator.kind == "MATMUL" else [0]
-        return [(operator.inputs[i], builder.scalar(operator.inputs[INPUT_ZERO[operator.kind] + i])) for i in maps]
+        return [
+            (operator.inputs[i], builder.scalar_value(operator.inputs[INPUT_ZERO[operator.kind] + i])) for i in maps
+        ]
     return []

@@ -43,7 +43,7 @@ from .builder import (
     widened_source,
     window_padding,
 )
-from .moves import CHOOSING, MOVES, byte_function, byte_table, constant_values, mixed_layer, negate, word_table
+from .moves import CHOOSING, MOVES, byte_function, byte_table, constant_values, emit_negate, mixed_layer, word_table
 
 _SIDE_BY_SIDE = (0, 2, 1, 3)  # blocks of rows and columns to channels, and back
 
@@ -66,7 +66,7 @@ def add_convolution(builder: GraphBuilder, operator: TosaOperator, layer: Conv, 
     rows, columns = made[1] - 1 + tall, made[2] - 1 + wide
     top, left = layer.padding.top, layer.padding.left
     border = Padding(top, left, rows * stride_y - height - top, columns * stride_x - width - left)
-    if border.any:
+    if border.is_padded:
         value, whole = builder.tensors[name].zero_point, (1, rows * stride_y, columns * stride_x, depth)
         name = builder.beside(operator, Pad("pad", (name,), "", border, value, (0, 0)), name, whole)
     seen = builder.reshape(name, (rows, stride_y, columns, stride_x * depth))
@@ -182,7 +182,7 @@ def _max_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> No
     add_pool(builder, operator, layer)
 
 
-def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """REDUCE_MAX."""
     index = operator.inputs[0]
     name, made, kernel, across = reduction_window(
@@ -192,7 +192,7 @@ def _maximum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
     builder.add_reshaped(operator, layer, made)
 
 
-def _minimum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_minimum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """REDUCE_MIN: one pool on Ethos-U85; else the largest of the values with all bits turned, turned back."""
     index, turned = operator.inputs[0], tuple(range(127, -129, -1))
     if builder.target.language is Language.U85:
@@ -214,7 +214,7 @@ def _minimum(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> Non
     builder.add_reshaped(operator, Lookup("turn", (most,), "", turned), made)
 
 
-def _places(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_places(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """ARGMAX; of two equal maxima the first."""
     name, shape = builder.move_source(operator.inputs[0]), builder.shape(operator.inputs[0])
     axis = operator.number(0)
@@ -226,13 +226,13 @@ def _places(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
 def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """Stored values are averaged; with zero points, which halves are rounded away from, it is a sum with a scale."""
     kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
-    before, after = (builder.scalar(operator.inputs[i]) for i in (1, 2))
+    before, after = (builder.scalar_value(operator.inputs[i]) for i in (1, 2))
     window, step, pads = (kernel[0], kernel[1]), stride_of(builder, operator, stride), window_padding(padding)
     if not before and not after:
         names = (builder.move_source(operator.inputs[0]),)
         add_pool(builder, operator, PoolLayer("average", names, "", PoolKind.AVERAGE, window, clamp, step, pads))
         return
-    if pads.any:
+    if pads.is_padded:
         names = (builder.read(operator.inputs[0], before),)
         layer = PoolLayer("average", names, "", PoolKind.VALID, window, clamp, step, pads)
         add_pool(builder, operator, layer, after)
@@ -248,9 +248,9 @@ def _average_pool(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -
 POOLS: dict[str, Emitter] = {
     "AVG_POOL2D": _average_pool,
     "MAX_POOL2D": _max_pool,
-    "REDUCE_MAX": _maximum,
-    "REDUCE_MIN": _minimum,
-    "ARGMAX": _places,
+    "REDUCE_MAX": _emit_maximum,
+    "REDUCE_MIN": _emit_minimum,
+    "ARGMAX": _emit_places,
 }
 
 
@@ -261,7 +261,7 @@ _SUMS = frozenset(("int32", _WIDE))
 # ---------------------------------------------------------------------- RESCALE
 
 
-def _rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_rescale(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     numbers, source = rescale_numbers(builder, operator), operator.inputs[0]
     if builder.dtype(source) in STORED and builder.dtype(operator.outputs[0]) in STORED:
         layer = Requantize("requantize", (builder.read(source, numbers.input_zero),), "", clamp, numbers.scale)
@@ -286,7 +286,7 @@ def _weighted_fields(
     bias = np.zeros(1, np.int64)
     if computed.kind != "MATMUL":
         bias = builder.constant(computed.inputs[2]).reshape(-1).astype(np.int64)
-    zero = builder.scalar(computed.inputs[INPUT_ZERO[computed.kind]])
+    zero = builder.scalar_value(computed.inputs[INPUT_ZERO[computed.kind]])
     return {
         "inputs": (builder.read(computed.inputs[0], zero),),
         "output": "",
@@ -300,20 +300,20 @@ def _weighted_fields(
 
 def _weights(builder: GraphBuilder, computed: TosaOperator) -> Any:
     """Constant weights without their zero point."""
-    zero = builder.scalar(computed.inputs[INPUT_ZERO[computed.kind] + 1])
+    zero = builder.scalar_value(computed.inputs[INPUT_ZERO[computed.kind] + 1])
     values = builder.constant(computed.inputs[1])
     if values.dtype != np.int8:
         raise RejectedError(f"its weights are {values.dtype}, not int8")
     return values.astype(np.int16) - np.int16(zero)
 
 
-def _convolution(
+def _emit_convolution(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     weights = _weights(builder, computed)
     depthwise = computed.kind == "DEPTHWISE_CONV2D"
     if depthwise:
-        weights, depthwise = _depthwise(weights)
+        weights, depthwise = _depthwise_weights(weights)
     padding, stride, dilation = (computed.numbers(slot) for slot in range(3))
     if max(dilation) > _MOST_DILATION:
         weights, dilation = _dilate_weights(weights, (dilation[0], dilation[1])), (1, 1)
@@ -334,7 +334,7 @@ def _convolution(
     add_convolution(builder, operator, layer, numbers.output_zero)
 
 
-def _depthwise(weights: Any) -> tuple[Any, bool]:
+def _depthwise_weights(weights: Any) -> tuple[Any, bool]:
     """OHWI of weights in HWCM, and whether each output channel has its input channel; else one with zeros for others,
     since the NPU makes one channel of each.
     """
@@ -395,7 +395,7 @@ def _emit_transposed(
     builder.add(operator, layer, numbers.output_zero)
 
 
-def _matmul(
+def _emit_matmul(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     if computed.inputs[1] not in builder.graph.constants or builder.shape(computed.inputs[1])[0] > 1:
@@ -412,7 +412,7 @@ def _product_of_maps(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """Products of two stacks of matrices, one of which may be constant."""
-    names = [builder.read(computed.inputs[i], builder.scalar(computed.inputs[2 + i])) for i in (0, 1)]
+    names = [builder.read(computed.inputs[i], builder.scalar_value(computed.inputs[2 + i])) for i in (0, 1)]
     both, scale = (names[0], names[1]), numbers.scale
     layer: Layer = ProductSums("product", both, "", False, clamp, scale)
     if builder.target.language is Language.U85:
@@ -420,7 +420,7 @@ def _product_of_maps(
     builder.add(operator, layer, numbers.output_zero)
 
 
-def _sum(
+def _emit_addition(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """ADD or SUB."""
@@ -437,10 +437,10 @@ def _sum(
     builder.add(operator, Binary(computed.kind.lower(), names, "", clamp, mode, scales), numbers.output_zero)
 
 
-def _product(
+def _emit_product(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
-    if builder.scalar(computed.inputs[2]):
+    if builder.scalar_value(computed.inputs[2]):
         raise RejectedError("its products are shifted")
     for place in (0, 1):
         factor, made = constant_values(builder, computed.inputs[1 - place]), builder.made_by.get(computed.inputs[place])
@@ -455,7 +455,7 @@ def _product(
     builder.add(operator, layer, numbers.output_zero)
 
 
-def _extreme(
+def _emit_extreme(
     builder: GraphBuilder, operator: TosaOperator, computed: TosaOperator, numbers: Rescaling, clamp: Clamp
 ) -> None:
     """MAXIMUM or MINIMUM: what rescales does not change an order, so operands are rescaled first, by tables."""
@@ -520,24 +520,24 @@ def _emit_mixing(
 
 
 _COMPUTED: dict[str, Callable[[GraphBuilder, TosaOperator, TosaOperator, Rescaling, Clamp], None]] = {
-    "CONV2D": _convolution,
-    "DEPTHWISE_CONV2D": _convolution,
+    "CONV2D": _emit_convolution,
+    "DEPTHWISE_CONV2D": _emit_convolution,
     "TRANSPOSE_CONV2D": _emit_transposed,
-    "MATMUL": _matmul,
-    "ADD": _sum,
-    "SUB": _sum,
-    "MUL": _product,
-    "MAXIMUM": _extreme,
-    "MINIMUM": _extreme,
+    "MATMUL": _emit_matmul,
+    "ADD": _emit_addition,
+    "SUB": _emit_addition,
+    "MUL": _emit_product,
+    "MAXIMUM": _emit_extreme,
+    "MINIMUM": _emit_extreme,
     "REDUCE_SUM": _emit_sum,
     "RESIZE": _emit_mixing,
     "TABLE": word_table,
 }
 
 EMITTERS: dict[str, Emitter] = {
-    "RESCALE": _rescale,
+    "RESCALE": _emit_rescale,
     "TABLE": byte_table,
-    "NEGATE": negate,
+    "NEGATE": emit_negate,
     **POOLS,
     **MOVES,
     **CHOOSING,

@@ -55,7 +55,7 @@ def _move(rescale: TosaOperator, tensors: Sequence[Tensor], made_by: Mapping[int
     move = made_by.get(rescale.inputs[0])
     if move is None or move.kind not in _MOVES or not move.inputs:
         return None
-    if _widens(made_by.get(move.inputs[0]), tensors):
+    if _is_widening(made_by.get(move.inputs[0]), tensors):
         return None  # the move comes before that one
     channels = tensors[rescale.inputs[1]].shape
     same = tensors[move.inputs[0]].shape[-1:] == tensors[move.outputs[0]].shape[-1:]
@@ -68,7 +68,7 @@ def moved_before_rescales(graph: TosaGraph) -> TosaGraph:
     tensors, operators = list(graph.network.tensors), []
     for operator in graph.operators:
         widening = made_by.get(operator.inputs[0]) if operator.inputs else None
-        if operator.kind in _MOVES and _widens(widening, tensors):
+        if operator.kind in _MOVES and _is_widening(widening, tensors):
             assert widening is not None
             index = _add_tensor(tensors, tensors[widening.inputs[0]], tensors[operator.outputs[0]].shape)
             moved = replace(operator, inputs=(widening.inputs[0], *operator.inputs[1:]), outputs=(index,))
@@ -79,7 +79,7 @@ def moved_before_rescales(graph: TosaGraph) -> TosaGraph:
     return _change_graph(graph, tensors, operators)
 
 
-def _widens(operator: TosaOperator | None, tensors: Sequence[Tensor]) -> bool:
+def _is_widening(operator: TosaOperator | None, tensors: Sequence[Tensor]) -> bool:
     """Whether it is a RESCALE of one scale from stored values to 32 bits."""
     if operator is None or operator.kind != "RESCALE" or len(operator.inputs) < 2:
         return False
@@ -102,7 +102,7 @@ def folded_constants(
             made = values_of(operator, known)
         if made is not None:
             values[operator.outputs[0]] = made
-            if not _widens(operator, graph.network.tensors):
+            if not _is_widening(operator, graph.network.tensors):
                 constants[operator.outputs[0]] = made
                 continue
         operators.append(operator)
@@ -187,7 +187,7 @@ def _shape(builder: GraphBuilder, operator: TosaOperator) -> Shape | None:
         return _convolution_shape(operator, shapes)
     if kind in _POOLS:
         kernel, stride, padding = (operator.numbers(slot) for slot in range(3))
-        return _windows(shapes[0], kernel, stride, padding, (1, 1), shapes[0][3])
+        return _window_shape(shapes[0], kernel, stride, padding, (1, 1), shapes[0][3])
     if kind in ("RESCALE", "CLAMP", "TABLE", "IDENTITY", "ABS", "NEGATE"):
         if kind == "RESCALE" and any(len(s) != 1 or s[0] not in (1, *shapes[0][-1:]) for s in shapes[1:3]):
             raise RejectedError("its scales are neither one nor one for each channel")
@@ -272,14 +272,14 @@ def _convolution_shape(operator: TosaOperator, shapes: list[Shape]) -> Shape:
         raise RejectedError(f"weights of {list(weights)} and a bias of {list(bias)} do not fit {list(source)}")
     if operator.kind != "TRANSPOSE_CONV2D":
         padding, stride, dilation = (operator.numbers(slot) for slot in range(3))
-        return _windows(source, kernel, stride, padding, dilation, channels)
+        return _window_shape(source, kernel, stride, padding, dilation, channels)
     top, bottom, left, right = operator.numbers(0)
     step_y, step_x = operator.numbers(1)
     height = (source[1] - 1) * step_y + top + bottom + kernel[0]
     return source[0], height, (source[2] - 1) * step_x + left + right + kernel[1], channels
 
 
-def _windows(source: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, channels: int) -> Shape:
+def _window_shape(source: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, channels: int) -> Shape:
     if min((*kernel, *stride, *dilation)) < 1 or min(padding) < 0:
         raise RejectedError("its window has extents, steps or padding that are too small")
     made = []
@@ -333,7 +333,7 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
                 continue
             if graph.tensor(index).dtype not in STORED and operator.kind not in PLACES:
                 continue
-            _emit(builder, operator, clamps, made_by)
+            _emit_layer(builder, operator, clamps, made_by)
         what = "its outputs"
         _check_outputs(graph, builder)
         outputs = tuple(builder.read(i) for i in graph.network.outputs)
@@ -349,7 +349,7 @@ def build_layers(graph: TosaGraph, target: Architecture, name: str) -> tuple[Lay
     return LayerGraph(name, builder.tensors, inputs, outputs, tuple(builder.layers), arithmetic), builder.operator_of
 
 
-def _emit(
+def _emit_layer(
     builder: GraphBuilder, operator: TosaOperator, clamps: dict[int, int], made_by: dict[int, TosaOperator]
 ) -> None:
     emit = EMITTERS.get(operator.kind)

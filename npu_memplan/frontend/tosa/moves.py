@@ -40,8 +40,8 @@ from .builder import (
     group_axes,
     image_shape,
     join_axes,
+    neighbour_swaps,
     rescale_numbers,
-    swaps,
 )
 
 _INT32 = np.iinfo(np.int32)
@@ -84,7 +84,7 @@ def byte_function(builder: GraphBuilder, index: int, before: int) -> ByteFunctio
         return None
     if made.kind == "RESCALE":
         return _fitting(made, source, rescale_numbers(builder, made)(values))
-    if made.kind == "NEGATE" and any(builder.scalar(zero) for zero in made.inputs[1:]):
+    if made.kind == "NEGATE" and any(builder.scalar_value(zero) for zero in made.inputs[1:]):
         return None
     return _fitting(made, source, np.abs(values) if made.kind == "ABS" else -values)
 
@@ -92,7 +92,7 @@ def byte_function(builder: GraphBuilder, index: int, before: int) -> ByteFunctio
 def _of_constant(builder: GraphBuilder, operator: TosaOperator) -> ByteFunction | None:
     """An operator of two values, of which one is one constant."""
     pair = operator.inputs[:2]
-    if operator.kind == "MUL" and builder.scalar(operator.inputs[2]):
+    if operator.kind == "MUL" and builder.scalar_value(operator.inputs[2]):
         return None
     for place, index in enumerate(pair):
         constant = constant_values(builder, pair[1 - place])
@@ -136,11 +136,11 @@ def byte_table(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> N
     builder.add(operator, Lookup("table", (builder.move_source(operator.inputs[0]),), "", table))
 
 
-def negate(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def emit_negate(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """NEGATE of int8, as a table."""
     if builder.dtype(operator.inputs[0]) != "int8":
         raise RejectedError(f"it negates {builder.dtype(operator.inputs[0])}, not int8")
-    before, after = (builder.scalar(zero) for zero in operator.inputs[1:])
+    before, after = (builder.scalar_value(zero) for zero in operator.inputs[1:])
     table = tuple(int(v) for v in np.clip(after + before - EVERY_BYTE, *clamp))
     builder.add(operator, Lookup("negate", (builder.move_source(operator.inputs[0]),), "", table), after)
 
@@ -174,12 +174,12 @@ _MODES = {
 
 
 def _emit_comparison(mode: ElementwiseMode, builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
-    names, numbers = zip(*(_operand(builder, operator, index) for index in operator.inputs), strict=True)
+    names, numbers = zip(*(_compared_operand(builder, operator, index) for index in operator.inputs), strict=True)
     both = comparison_tables((numbers[0], numbers[1]))
     builder.add(operator, ComparedMaps(operator.kind.lower(), (names[0], names[1]), "", mode, both))
 
 
-def _operand(builder: GraphBuilder, operator: TosaOperator, index: int) -> tuple[str, Numbers]:
+def _compared_operand(builder: GraphBuilder, operator: TosaOperator, index: int) -> tuple[str, Numbers]:
     """The name of an int8 tensor, and the 32-bit number that each of its values stands for in tensor `index`."""
     constant = constant_values(builder, index)
     if constant is not None:
@@ -194,14 +194,14 @@ def _operand(builder: GraphBuilder, operator: TosaOperator, index: int) -> tuple
     return builder.read(known.source), tuple(int(v) for v in known.values)
 
 
-def _select(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_select(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     flags, yes, no = (builder.read(index) for index in operator.inputs)
     builder.add(operator, Select("select", (flags, yes, no), ""))
 
 
 CHOOSING: dict[str, Emitter] = {
     **{kind: partial(_emit_comparison, mode) for kind, mode in _MODES.items()},
-    "SELECT": _select,
+    "SELECT": _emit_select,
 }
 
 
@@ -212,7 +212,7 @@ _MOST = 16  # output positions for one of the input
 def resized_shape(operator: TosaOperator, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of its result."""
     extents = []
-    for axis, (numerator, denominator, offset, border) in enumerate(_axes(operator)):
+    for axis, (numerator, denominator, offset, border) in enumerate(_resize_axes(operator)):
         last = (shape[1 + axis] - 1) * numerator - offset + border
         if last < 0 or last % denominator:
             raise RejectedError(f"its positions do not end at the border {border}")
@@ -231,7 +231,7 @@ def mixed_layer(builder: GraphBuilder, operator: TosaOperator, scale: Scale) -> 
     """The layer of a RESIZE that mixes neighbours, whose sums are multiplied by `scale`."""
     if operator.number(0) != _BILINEAR or builder.dtype(operator.inputs[0]) != "int8":
         raise RejectedError(f"RESIZE makes {builder.dtype(operator.outputs[0])} of {builder.dtype(operator.inputs[0])}")
-    (rows, *_), (columns, *_) = _axes(operator)
+    (rows, *_), (columns, *_) = _resize_axes(operator)
     if scale.multiplier * rows * columns != 1 << scale.shift:
         raise RejectedError(f"its sums are not divided by {rows * columns}, which its weights add up to")
     return _layer(builder, operator, mixes=True)
@@ -240,13 +240,13 @@ def mixed_layer(builder: GraphBuilder, operator: TosaOperator, scale: Scale) -> 
 def _layer(builder: GraphBuilder, operator: TosaOperator, mixes: bool) -> Resize:
     shape, wanted = builder.shape(operator.inputs[0]), builder.shape(operator.outputs[0])
     rows, columns = (
-        _phases(numerator, denominator, offset, (shape[1 + axis], wanted[1 + axis]), mixes)
-        for axis, (numerator, denominator, offset, _) in enumerate(_axes(operator))
+        _resize_phases(numerator, denominator, offset, (shape[1 + axis], wanted[1 + axis]), mixes)
+        for axis, (numerator, denominator, offset, _) in enumerate(_resize_axes(operator))
     )
     return Resize("resize", (builder.move_source(operator.inputs[0]),), "", rows, columns, halves_up=mixes)
 
 
-def _axes(operator: TosaOperator) -> list[tuple[int, int, int, int]]:
+def _resize_axes(operator: TosaOperator) -> list[tuple[int, int, int, int]]:
     """Numerator, denominator, offset and border along height and width."""
     scale, offset, border = operator.shapes
     found = [(scale[2 * axis], scale[2 * axis + 1], offset[axis], border[axis]) for axis in (0, 1)]
@@ -255,7 +255,9 @@ def _axes(operator: TosaOperator) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def _phases(numerator: int, denominator: int, offset: int, sizes: tuple[int, int], mixes: bool) -> tuple[Phase, ...]:
+def _resize_phases(
+    numerator: int, denominator: int, offset: int, sizes: tuple[int, int], mixes: bool
+) -> tuple[Phase, ...]:
     size, wanted = sizes
     factor, rest = divmod(numerator, denominator)
     if rest or factor > _MOST or wanted != factor * size:
@@ -274,7 +276,7 @@ def _phases(numerator: int, denominator: int, offset: int, sizes: tuple[int, int
     return tuple(phases)
 
 
-def _clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """A clamp of a tensor that others read too: a maximum of one element."""
     low, high = clamp_of(builder, operator)
     both = max(low, clamp[0]), min(high, clamp[1])
@@ -283,11 +285,11 @@ def _clamp(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add_reshaped(operator, PoolLayer("clamp", (image,), "", PoolKind.MAX, (1, 1), both), shape)
 
 
-def _reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_reshape(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add(operator, Reshape("reshape", (builder.move_source(operator.inputs[0]),), ""))
 
 
-def _transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """Where no layer does it at once, neighbours change places, one pair after the other."""
     stated, name = (builder.shape(operator.inputs[0]), operator.numbers(0)), builder.move_source(operator.inputs[0])
     shape, axes = join_axes(*stated)
@@ -296,7 +298,7 @@ def _transpose(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> N
         return
     zero = builder.zero_points.get(operator.outputs[0], 0)
     at_once = next((step for step in (stated, (shape, axes)) if _fits(builder, name, *step)), None)
-    steps = [at_once] if at_once else swaps(shape, axes)
+    steps = [at_once] if at_once else neighbour_swaps(shape, axes)
     for place, (shape, axes) in enumerate(steps, 1):
         layer = Transpose("transpose", (builder.reshape(name, shape),), "", axes)
         made = tuple(shape[axis] for axis in axes)
@@ -311,7 +313,7 @@ def _fits(builder: GraphBuilder, name: str, shape: tuple[int, ...], axes: tuple[
     return len(axes) <= MOST and Transpose("", (name,), "", axes).unsupported_by(builder.target, (seen,)) is None
 
 
-def _slice(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_slice(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     begin, shape = operator.shapes[0] if operator.shapes else (), builder.shape(operator.inputs[0])
     if len(begin) != len(shape):
         raise RejectedError("its start is no constant")
@@ -329,7 +331,7 @@ def _slice(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add(operator, Reshape("reshape", (name,), ""))
 
 
-def _concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     names, made = [builder.move_source(i) for i in operator.inputs], builder.shape(operator.outputs[0])
     axis = operator.number(0)
     if len(made) > MOST:
@@ -339,7 +341,7 @@ def _concat(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None
     builder.add_reshaped(operator, Concat("concat", tuple(names), "", axis - len(made)), made)
 
 
-def _tile(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_tile(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """Repeated along one axis after the other."""
     name, shape = builder.move_source(operator.inputs[0]), builder.shape(operator.inputs[0])
     zero = builder.zero_points.get(operator.outputs[0], 0)
@@ -353,17 +355,17 @@ def _tile(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add(operator, Reshape("reshape", (name,), ""))
 
 
-def _resize(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_resize(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add(operator, nearest_layer(builder, operator))
 
 
-def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     stated = operator.shapes[0] if operator.shapes else ()
     widths = (0,) * (8 - len(stated)) + stated
     if len(widths) != 8 or any(widths[:2]) or min(widths) < 0:
         raise RejectedError(f"it pads {list(stated)} in front of and behind each dimension; images fit, not batches")
     padding = Padding(widths[2], widths[4], widths[3], widths[5])
-    value = builder.scalar(operator.inputs[1])
+    value = builder.scalar_value(operator.inputs[1])
     shape, made = (
         shape if len(shape) == MOST else image_shape(shape)
         for shape in (builder.shape(i) for i in (operator.inputs[0], operator.outputs[0]))
@@ -372,7 +374,7 @@ def _pad(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     builder.add_reshaped(operator, Pad("pad", (image,), "", padding, value, (widths[6], widths[7])), made)
 
 
-def _reverse(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
+def _emit_reverse(builder: GraphBuilder, operator: TosaOperator, clamp: Clamp) -> None:
     """Backwards along one axis, with what is before and after it as one axis each."""
     shape, axis = group_axes(builder.shape(operator.inputs[0]), (operator.number(0),)), 1
     name = builder.reshape(builder.move_source(operator.inputs[0]), shape)
@@ -403,16 +405,16 @@ def _indices(builder: GraphBuilder, index: int) -> str:
 
 
 MOVES: dict[str, Emitter] = {
-    "CLAMP": _clamp,
-    "RESHAPE": _reshape,
-    "IDENTITY": _reshape,
-    "TRANSPOSE": _transpose,
-    "SLICE": _slice,
-    "CONCAT": _concat,
-    "PAD": _pad,
-    "TILE": _tile,
-    "RESIZE": _resize,
-    "REVERSE": _reverse,
+    "CLAMP": _emit_clamp,
+    "RESHAPE": _emit_reshape,
+    "IDENTITY": _emit_reshape,
+    "TRANSPOSE": _emit_transpose,
+    "SLICE": _emit_slice,
+    "CONCAT": _emit_concat,
+    "PAD": _emit_pad,
+    "TILE": _emit_tile,
+    "RESIZE": _emit_resize,
+    "REVERSE": _emit_reverse,
     "GATHER": _taken_rows,
     "SCATTER": _placed_rows,
 }

@@ -36,7 +36,7 @@ class FileParts:
     base: int  # byte of the file that offsets of segments count from
     end: int  # after the last byte of a segment
 
-    def segments(self, slot: int) -> tuple[range, ...]:
+    def segment_spans(self, slot: int) -> tuple[range, ...]:
         """Where the segments are that are listed in the vector of DataSegment in `slot`."""
         found = []
         for number, table in enumerate(self.root.tables(slot)):
@@ -108,7 +108,7 @@ def _read_named_data(data: bytes) -> dict[str, memoryview]:
     if size > len(data) or base + used > len(data):
         raise FlatbufferError(f"its header says {size} bytes of tables and segments up to byte {base + used}")
     parts = FileParts(FlatTable(data, number_at(data, "<I", 0)), memoryview(data), base, base + used)
-    return parts.named_data(2, parts.segments(1))
+    return parts.named_data(2, parts.segment_spans(1))
 
 
 class MethodNameError(NpuMemplanError):
@@ -321,61 +321,63 @@ class _Offsets:
 class _Reader:
     def __init__(self, parts: FileParts, external: Mapping[str, memoryview]) -> None:
         self.root, self.parts = parts.root, parts
-        self.segments = parts.segments(4)
-        self.named_data = {**external, **parts.named_data(7, self.segments)}
+        self.segment_spans = parts.segment_spans(4)
+        self.named_data = {**external, **parts.named_data(7, self.segment_spans)}
         self.inline = [table.byte_span(0) for table in self.root.tables(3)]
         self.constants = [table.byte_span(0) for table in self.root.tables(2)]
         constant = self.root.table(5)
-        self.constant_segment = None if constant is None else self._offsets(constant)
-        self.initial = [self._offsets(table) for table in self.root.tables(6)]
+        self.constant_segment = None if constant is None else self._read_offsets(constant)
+        self.initial = [self._read_offsets(table) for table in self.root.tables(6)]
 
     def methods(self) -> tuple[Method, ...]:
-        found = tuple(self._method(table) for table in self.root.tables(1))
+        found = tuple(self._read_method(table) for table in self.root.tables(1))
         if not found:
             raise FlatbufferError("it has no method: there is nothing to run")
         return found
 
     # -- bytes --------------------------------------------------------------------------------------
 
-    def _offsets(self, table: FlatTable) -> _Offsets | None:
+    def _read_offsets(self, table: FlatTable) -> _Offsets | None:
         offsets = tuple(table.numbers("<Q", 1))
         if len(offsets) <= 1:  # the first stands for tensors without data
             return None
-        return _Offsets(self.parts.part(_item_at(self.segments, table.number("<I", 0), "segment")), offsets)
+        return _Offsets(self.parts.part(_item_at(self.segment_spans, table.number("<I", 0), "segment")), offsets)
 
-    def _content(self, where: _Offsets | None, index: int, size: int) -> memoryview:
+    def _read_content(self, where: _Offsets | None, index: int, size: int) -> memoryview:
         if where is None:
             return _cut(self.parts.part(_item_at(self.constants, index, "constant")), 0, size, index)
         return _cut(where.segment, _item_at(where.offsets, index, "constant"), size, index)
 
     # -- methods ------------------------------------------------------------------------------------
 
-    def _method(self, table: FlatTable) -> Method:
+    def _read_method(self, table: FlatTable) -> Method:
         name = table.text(0)
         values = tuple(self._value(value) for value in table.tables(2))
         for value in values:
             if isinstance(value, ValueList) and not all(-1 <= item < len(values) for item in value.items):
                 raise FlatbufferError(f"a list of method {name!r} names value {max(value.items)} of {len(values)}")
         operators = [".".join(filter(None, (o.text(0), o.text(1)))) for o in table.tables(6)]
-        delegates = tuple(self._delegate(delegate) for delegate in table.tables(7))
+        delegates = tuple(self._read_delegate(delegate) for delegate in table.tables(7))
         chains = list(table.tables(5))
         if len(chains) > 1:
             raise FlatbufferError(f"method {name!r} has {len(chains)} chains of instructions; one is run")
         listed = list(chains[0].tables(2)) if chains else []
-        instructions = tuple(_instruction(one, operators, len(delegates), len(values), len(listed)) for one in listed)
+        instructions = tuple(
+            _read_instruction(one, operators, len(delegates), len(values), len(listed)) for one in listed
+        )
         sizes = list(table.numbers("<q", 8))
         planned = {memory: size for memory, size in enumerate(sizes) if memory}
         if any(size < 0 for size in planned.values()):
             raise FlatbufferError(f"method {name!r} has planned buffers of {list(planned.values())} bytes")
-        inputs, outputs = (_indices(table, slot, len(values)) for slot in (3, 4))
+        inputs, outputs = (_value_indices(table, slot, len(values)) for slot in (3, 4))
         return Method(name, values, inputs, outputs, instructions, delegates, planned)
 
-    def _delegate(self, table: FlatTable) -> Delegate:
+    def _read_delegate(self, table: FlatTable) -> Delegate:
         place = table.table(1)
         if place is None:
             raise FlatbufferError(f"delegate {table.text(0)!r} says nowhere where its data is")
         inline = place.number("<b", 0) != _SEGMENT
-        span = _item_at(self.inline if inline else self.segments, place.number("<I", 1), "data of a delegate")
+        span = _item_at(self.inline if inline else self.segment_spans, place.number("<I", 1), "data of a delegate")
         specs = {spec.text(0): bytes(self.parts.part(spec.byte_span(1))) for spec in table.tables(2)}
         return Delegate(table.text(0), self.parts.part(span), span.start, inline, specs)
 
@@ -418,10 +420,10 @@ class _Reader:
             data = self.named_data.get(name)
             data = None if data is None else _cut(data, 0, size, 0)
         elif index and place is None:
-            data = self._content(self.constant_segment, index, size)
+            data = self._read_content(self.constant_segment, index, size)
         elif index:
             number = 0 if extra is None else extra.number("<Q", 0)
-            data = self._content(_item_at(self.initial, number, "initial data"), index, size)
+            data = self._read_content(_item_at(self.initial, number, "initial data"), index, size)
         return ValueTensor(
             dtype,
             element_bytes,
@@ -442,7 +444,7 @@ class _Reader:
         return PlannedPlace(details.number("<I", 0), low | high << 32)
 
 
-def _instruction(
+def _read_instruction(
     table: FlatTable, operators: Sequence[str], delegates: int, values: int, instructions: int
 ) -> MethodInstruction:
     kind, held = table.number("<B", 0), table.table(1)
@@ -450,11 +452,11 @@ def _instruction(
         raise FlatbufferError(f"an instruction is of kind {kind}, which does not exist")
     first, second = (held.number("<i", slot) for slot in (0, 1)) if kind > 2 else (held.number("<i", 0), 0)
     if kind == 1:
-        return KernelCall(_item_at(operators, first, "operator"), _indices(held, 1, values))
+        return KernelCall(_item_at(operators, first, "operator"), _value_indices(held, 1, values))
     if kind == 2:
         if not 0 <= first < delegates:
             raise FlatbufferError(f"an instruction calls delegate {first}; there are {delegates}")
-        return DelegateCall(first, _indices(held, 1, values))
+        return DelegateCall(first, _value_indices(held, 1, values))
     checked = (first, second) if kind == 3 else (first,)
     if not all(0 <= value < values for value in checked):
         raise FlatbufferError(f"an instruction names value {max(checked)}; there are {values}")
@@ -467,7 +469,7 @@ def _instruction(
     return JumpFalseCall(first, second)
 
 
-def _indices(table: FlatTable, slot: int, values: int) -> tuple[int, ...]:
+def _value_indices(table: FlatTable, slot: int, values: int) -> tuple[int, ...]:
     found = tuple(table.numbers("<i", slot))
     if not all(0 <= index < values for index in found):
         raise FlatbufferError(f"a list names value {next(i for i in found if not 0 <= i < values)}; there are {values}")
@@ -538,7 +540,7 @@ class _Rewriter:
             if span.start not in changed:
                 continue
             new = changed[span.start].ljust(len(span), b"\0")
-            start = span.start if len(new) == len(span) else self._append(4 + len(new), _SMALLEST, 4) + 4
+            start = span.start if len(new) == len(span) else self._append_bytes(4 + len(new), _SMALLEST, 4) + 4
             struct.pack_into("<I", self._head, start - 4, len(changed[span.start]))
             self._head[start : start + len(new)] = new
             place = table.place(0)
@@ -551,12 +553,12 @@ class _Rewriter:
             place = 0 if tensor is None else tensor.place(_PLACE)
             if not place:
                 raise RewriteError(f"value {value} has no planned memory, so none can be given to it")
-            at = self._append(28, 4)
+            at = self._append_bytes(28, 4)
             low, high = new.offset_bytes & 0xFFFFFFFF, new.offset_bytes >> 32
             struct.pack_into("<5HxxiIII", self._head, at, 10, 16, 4, 8, 12, 12, new.memory_id, low, high)
             struct.pack_into("<I", self._head, place, at + 12 - place)
 
-    def _append(self, size: int, alignment: int, before: int = 0) -> int:
+    def _append_bytes(self, size: int, alignment: int, before: int = 0) -> int:
         """Where `size` new bytes begin, of which those after the first `before` are aligned."""
         start = len(self._head) + -(len(self._head) + before) % alignment
         self._head.extend(bytes(start + size - len(self._head)))
@@ -565,7 +567,7 @@ class _Rewriter:
     def _with_segments(self, changed: Mapping[tuple[int, int], bytes]) -> bytes:
         """`changed`: the new bytes of segments, by the byte of the file at which they began, and their size."""
         tables = list(self._parts.root.tables(_SEGMENTS))
-        spans = self._parts.segments(_SEGMENTS)
+        spans = self._parts.segment_spans(_SEGMENTS)
         if self._has_header:
             struct.pack_into("<Q", self._head, 16, len(self._head))
         if not spans or not (self._has_header and number_at(self._data, "<Q", 24)):
@@ -574,7 +576,7 @@ class _Rewriter:
         while alignment > _SMALLEST and any(span.start % alignment for span in spans):
             alignment //= 2
         base = -(-max(len(self._head), self._parts.base) // alignment) * alignment
-        self._append(base - len(self._head), 1)
+        self._append_bytes(base - len(self._head), 1)
         body = bytearray()
         for number in sorted(range(len(spans)), key=lambda i: (spans[i].start, len(spans[i]))):
             span = spans[number]

@@ -31,11 +31,11 @@ class ShapeError(NpuMemplanError):
 def options_of(operator: CpuOperator, kind: str) -> Any:
     """The built-in options of an operator; `ShapeError` when the file has none."""
     found = operator.options(kind)
-    _require(found is not None, f"has no {kind}, which it cannot be without")
+    _require_shape(found is not None, f"has no {kind}, which it cannot be without")
     return found
 
 
-def _require(condition: object, message: str) -> None:
+def _require_shape(condition: object, message: str) -> None:
     if not condition:
         raise ShapeError(message)
 
@@ -49,19 +49,21 @@ def _numbers(tensor: Tensor | None) -> list[int]:
 
 def _one_number(tensor: Tensor | None, what: str) -> int:
     values = _numbers(tensor)
-    _require(len(values) == 1, f"its {what} is {values}, not one number")
+    _require_shape(len(values) == 1, f"its {what} is {values}, not one number")
     return values[0]
 
 
 def _axis(axis: int, rank: int) -> int:
     """A number of an axis, which may count from the last one backwards."""
-    _require(-rank <= axis < rank, f"its axis is {axis} of {rank} dimensions")
+    _require_shape(-rank <= axis < rank, f"its axis is {axis} of {rank} dimensions")
     return axis % rank
 
 
 def _require_rank(tensor: Tensor, rank: int, what: str = "input") -> None:
     shape = tensor.shape
-    _require(len(shape) == rank, f"its {what}, tensor {tensor.index}, is {list(shape)}, which is not of rank {rank}")
+    _require_shape(
+        len(shape) == rank, f"its {what}, tensor {tensor.index}, is {list(shape)}, which is not of rank {rank}"
+    )
 
 
 # ------------------------------------------------------------------ element by element
@@ -75,7 +77,7 @@ def input_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
 def equal_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """The one shape of all inputs."""
     shapes = [t.shape for t in inputs]
-    _require(len(set(shapes)) == 1, f"its inputs have the shapes {[list(s) for s in shapes]}, not one")
+    _require_shape(len(set(shapes)) == 1, f"its inputs have the shapes {[list(s) for s in shapes]}, not one")
     return shapes[:1]
 
 
@@ -85,7 +87,7 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     made = []
     for extents in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
         wide = {extent for extent in extents if extent != 1}
-        _require(len(wide) <= 1, f"its inputs {' and '.join(str(list(s)) for s in shapes)} are not broadcast")
+        _require_shape(len(wide) <= 1, f"its inputs {' and '.join(str(list(s)) for s in shapes)} are not broadcast")
         made.append(next(iter(wide), 1))
     return tuple(made)
 
@@ -98,7 +100,7 @@ def broadcast_inputs(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
 def prelu_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """Input 0, with slopes that are broadcast to it."""
     data, slopes = inputs[0].shape, inputs[1].shape
-    _require(broadcast_shapes([data, slopes]) == data, f"slopes {list(slopes)} are not broadcast to {list(data)}")
+    _require_shape(broadcast_shapes([data, slopes]) == data, f"slopes {list(slopes)} are not broadcast to {list(data)}")
     return [data]
 
 
@@ -113,14 +115,14 @@ def select_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
 # ------------------------------------------------------------------ windows and products
 
 
-def _windows(options: Any, size: Sequence[int], kernel: Sequence[int], dilation: tuple[int, int]) -> list[int]:
+def _window_counts(options: Any, size: Sequence[int], kernel: Sequence[int], dilation: tuple[int, int]) -> list[int]:
     """How many windows fit along height and width."""
     made = []
     steps = (options.StrideH(), options.StrideW())
     for extent, taps, step, apart in zip(size, kernel, steps, dilation, strict=True):
         reach = (taps - 1) * apart + 1
         found = -(-extent // step) if options.Padding() == 0 else (extent - reach) // step + 1
-        _require(found > 0 and taps > 0, f"a window of {reach} does not fit along {extent} elements")
+        _require_shape(found > 0 and taps > 0, f"a window of {reach} does not fit along {extent} elements")
         made.append(found)
     return made
 
@@ -128,7 +130,9 @@ def _windows(options: Any, size: Sequence[int], kernel: Sequence[int], dilation:
 def _require_bias(inputs: Inputs, place: int, channels: int) -> None:
     bias = inputs[place] if place < len(inputs) else None
     if bias is not None:
-        _require(bias.shape == (channels,), f"its bias, tensor {bias.index}, is {list(bias.shape)}, not [{channels}]")
+        _require_shape(
+            bias.shape == (channels,), f"its bias, tensor {bias.index}, is {list(bias.shape)}, not [{channels}]"
+        )
 
 
 def convolution_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
@@ -142,10 +146,10 @@ def convolution_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     channels, groups = (weights.shape[3], weights.shape[0]) if depthwise else (weights.shape[0], weights.shape[3])
     fits = groups == 1 and channels % max(depth, 1) == 0 if depthwise else depth % max(groups, 1) == 0
     fits = fits and (depthwise or channels % max(depth // max(groups, 1), 1) == 0)
-    _require(fits and depth and channels, f"its filter {list(weights.shape)} does not fit {depth} channels")
+    _require_shape(fits and depth and channels, f"its filter {list(weights.shape)} does not fit {depth} channels")
     _require_bias(inputs, 2, channels)
     dilation = (options.DilationHFactor(), options.DilationWFactor())
-    return [(images, *_windows(options, size, weights.shape[1:3], dilation), channels)]
+    return [(images, *_window_counts(options, size, weights.shape[1:3], dilation), channels)]
 
 
 def transposed_convolution(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
@@ -155,11 +159,13 @@ def transposed_convolution(operator: CpuOperator, inputs: Inputs) -> Sequence[Sh
     _require_rank(weights, 4, "filter")
     _require_bias(inputs, 3, weights.shape[0])
     shape = tuple(_numbers(inputs[0]))
-    _require(len(shape) == 4, f"its output is to be {list(shape)}, which is not of rank 4")
-    _require(data.shape[3] == weights.shape[3], f"its filter {list(weights.shape)} does not fit {list(data.shape)}")
-    made = (shape[0], *_windows(options, shape[1:3], weights.shape[1:3], (1, 1)))
+    _require_shape(len(shape) == 4, f"its output is to be {list(shape)}, which is not of rank 4")
+    _require_shape(
+        data.shape[3] == weights.shape[3], f"its filter {list(weights.shape)} does not fit {list(data.shape)}"
+    )
+    made = (shape[0], *_window_counts(options, shape[1:3], weights.shape[1:3], (1, 1)))
     fits = made == data.shape[:3] and shape[3] == weights.shape[0]
-    _require(fits, f"input {list(data.shape)} and filter {list(weights.shape)} do not make {list(shape)}")
+    _require_shape(fits, f"input {list(data.shape)} and filter {list(weights.shape)} do not make {list(shape)}")
     return [shape]
 
 
@@ -168,7 +174,7 @@ def pool_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     options = options_of(operator, "Pool2DOptions")
     _require_rank(inputs[0], 4)
     images, *size, depth = inputs[0].shape
-    return [(images, *_windows(options, size, (options.FilterHeight(), options.FilterWidth()), (1, 1)), depth)]
+    return [(images, *_window_counts(options, size, (options.FilterHeight(), options.FilterWidth()), (1, 1)), depth)]
 
 
 def fully_connected(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
@@ -178,9 +184,9 @@ def fully_connected(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     units, depth = inputs[1].shape
     _require_bias(inputs, 2, units)
     size = math.prod(shape)
-    _require(depth and size % depth == 0, f"its input {list(shape)} is not cut into rows of {depth}")
+    _require_shape(depth and size % depth == 0, f"its input {list(shape)} is not cut into rows of {depth}")
     if options.KeepNumDims():
-        _require(shape and shape[-1] == depth, f"its input {list(shape)} does not end with rows of {depth}")
+        _require_shape(shape and shape[-1] == depth, f"its input {list(shape)} does not end with rows of {depth}")
         return [(*shape[:-1], units)]
     return [(size // depth, units)]
 
@@ -188,10 +194,10 @@ def fully_connected(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
 def matrix_product(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """BATCH_MATMUL: the last two axes as matrices, the others broadcast."""
     options, (a, b) = options_of(operator, "BatchMatMulOptions"), (t.shape for t in inputs)
-    _require(min(len(a), len(b)) >= 2, f"{list(a)} and {list(b)} are not two matrices")
+    _require_shape(min(len(a), len(b)) >= 2, f"{list(a)} and {list(b)} are not two matrices")
     rows, depth = a[:-3:-1] if options.AdjX() else a[-2:]
     inner, columns = b[:-3:-1] if options.AdjY() else b[-2:]
-    _require(depth == inner, f"{list(a)} and {list(b)} have {depth} columns and {inner} rows")
+    _require_shape(depth == inner, f"{list(a)} and {list(b)} have {depth} columns and {inner} rows")
     return [(*broadcast_shapes([a[:-2], b[:-2]]), rows, columns)]
 
 
@@ -203,9 +209,13 @@ def filtered_history(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
         _require_rank(tensor, 2, what)
     (images, depth), (filters, columns), (rows, memory) = data.shape, features.shape, times.shape
     fits = rank > 0 and filters % rank == 0 and (columns, rows) == (depth, filters)
-    _require(fits, f"weights {list(features.shape)} and {list(times.shape)} of rank {rank} do not fit {depth} inputs")
+    _require_shape(
+        fits, f"weights {list(features.shape)} and {list(times.shape)} of rank {rank} do not fit {depth} inputs"
+    )
     wanted = (images, memory * filters)
-    _require(state.shape == wanted, f"its state, tensor {state.index}, is {list(state.shape)}, not {list(wanted)}")
+    _require_shape(
+        state.shape == wanted, f"its state, tensor {state.index}, is {list(state.shape)}, not {list(wanted)}"
+    )
     _require_bias(inputs, 3, filters // rank)
     return [(images, filters // rank)]
 
@@ -217,7 +227,7 @@ def memory_cells(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     cells = inputs[2].shape[:1]
     for tensor in inputs[1:5]:
         wanted = (*cells, data.shape[2])
-        _require(
+        _require_shape(
             tensor is None or tensor.shape == wanted,
             f"its weights, tensor {tensor and tensor.index}, are {list(tensor.shape) if tensor else []}, "
             f"not {list(wanted)}",
@@ -225,21 +235,21 @@ def memory_cells(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     _require_rank(hidden, 2, "hidden state")
     _require_rank(cell, 2, "cell state")
     fits = cell.shape[1:] == cells
-    _require(fits, f"its cell state, tensor {cell.index}, is {list(cell.shape)} for {list(cells)} cells")
+    _require_shape(fits, f"its cell state, tensor {cell.index}, is {list(cell.shape)} for {list(cells)} cells")
     return [(*data.shape[:2], hidden.shape[1])]
 
 
 # ------------------------------------------------------------------ reductions
 
 
-def _axes(tensor: Tensor, rank: int) -> set[int]:
+def _reduced_axes(tensor: Tensor, rank: int) -> set[int]:
     return {_axis(axis, rank) for axis in _numbers(tensor)} if rank else set()
 
 
 def reduction_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """The input without the axes that input 1 names, or with extent 1 there."""
     keep, shape = options_of(operator, "ReducerOptions").KeepDims(), inputs[0].shape
-    axes = _axes(inputs[1], len(shape))
+    axes = _reduced_axes(inputs[1], len(shape))
     return [tuple(1 if i in axes else n for i, n in enumerate(shape) if keep or i not in axes)]
 
 
@@ -253,7 +263,7 @@ def without_axis(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
 def top_k_shapes(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """TOPK_V2: values, and their places."""
     shape = inputs[0].shape
-    _require(shape, "its input has no axis")
+    _require_shape(shape, "its input has no axis")
     return [(*shape[:-1], _one_number(inputs[1], "number of results"))] * 2
 
 
@@ -272,7 +282,7 @@ def reshape_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     shape = tuple(size // known if extent == -1 else extent for extent in wanted) if fits else ()
     if wanted == [0]:  # a scalar, as old converters write it
         shape = ()
-    _require(fits and math.prod(shape) == size, f"its input {list(inputs[0].shape)} is not reshaped to {wanted}")
+    _require_shape(fits and math.prod(shape) == size, f"its input {list(inputs[0].shape)} is not reshaped to {wanted}")
     return [shape]
 
 
@@ -280,7 +290,7 @@ def pad_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """PAD and the like."""
     amounts, shape = _numbers(inputs[1]), inputs[0].shape
     fits = len(amounts) == 2 * len(shape) and min(amounts, default=0) >= 0
-    _require(fits, f"its input {list(shape)} is not padded by {amounts}")
+    _require_shape(fits, f"its input {list(shape)} is not padded by {amounts}")
     return [tuple(n + sum(amounts[2 * i : 2 * i + 2]) for i, n in enumerate(shape))]
 
 
@@ -288,7 +298,7 @@ def resize_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
     size = _numbers(inputs[1])
     _require_rank(inputs[0], 4)
-    _require(len(size) == 2 and min(size) > 0, f"its new size is {size}, not a height and a width")
+    _require_shape(len(size) == 2 and min(size) > 0, f"its new size is {size}, not a height and a width")
     return [(inputs[0].shape[0], *size, inputs[0].shape[3])]
 
 
@@ -304,7 +314,7 @@ def squeeze_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     options, shape = options_of(operator, "SqueezeOptions"), inputs[0].shape
     named = [int(v) for v in options.SqueezeDimsAsNumpy()] if options.SqueezeDimsLength() else None
     gone = {_axis(v, len(shape)) for v in named} if named is not None else {i for i, n in enumerate(shape) if n == 1}
-    _require(all(shape[i] == 1 for i in gone), f"its input {list(shape)} has extents other than 1 at {named}")
+    _require_shape(all(shape[i] == 1 for i in gone), f"its input {list(shape)} has extents other than 1 at {named}")
     return [tuple(n for i, n in enumerate(shape) if i not in gone)]
 
 
@@ -314,7 +324,7 @@ def concatenation_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape
     axis = _axis(options_of(operator, "ConcatenationOptions").Axis(), len(shapes[0]))
     rests = {(*s[:axis], None, *s[axis + 1 :]) for s in shapes}
     text = " and ".join(str(list(s)) for s in shapes)
-    _require(len(rests) == 1, f"its inputs {text} are not joined along axis {axis}")
+    _require_shape(len(rests) == 1, f"its inputs {text} are not joined along axis {axis}")
     return [(*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])]
 
 
@@ -322,7 +332,7 @@ def pack_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """PACK."""
     options, (shape,) = options_of(operator, "PackOptions"), equal_shape(operator, inputs)
     count, given = options.ValuesCount(), len(inputs)
-    _require(count == given, f"its options say that it packs {count} values, and it has {given} inputs")
+    _require_shape(count == given, f"its options say that it packs {count} values, and it has {given} inputs")
     axis = _axis(options.Axis(), len(shape) + 1)
     return [(*shape[:axis], given, *shape[axis:])]
 
@@ -333,7 +343,7 @@ def unpack_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     axis = _axis(options.Axis(), len(shape))
     fits = options.Num() == shape[axis] == made
     text = f"its options say that it makes {options.Num()} values, and it has {made} outputs"
-    _require(fits, f"{text} of {shape[axis]} places along axis {axis}")
+    _require_shape(fits, f"{text} of {shape[axis]} places along axis {axis}")
     return [(*shape[:axis], *shape[axis + 1 :])] * made
 
 
@@ -341,9 +351,9 @@ def split_shapes(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """SPLIT: equal parts."""
     shape, made = inputs[1].shape, len(operator.outputs)
     count = options_of(operator, "SplitOptions").NumSplits()
-    _require(count == made, f"its options say that it makes {count} parts, and it has {made} outputs")
+    _require_shape(count == made, f"its options say that it makes {count} parts, and it has {made} outputs")
     axis = _axis(_one_number(inputs[0], "axis"), len(shape))
-    _require(shape[axis] % made == 0, f"axis {axis} of {list(shape)} is not cut into {made} parts")
+    _require_shape(shape[axis] % made == 0, f"axis {axis} of {list(shape)} is not cut into {made} parts")
     return [(*shape[:axis], shape[axis] // made, *shape[axis + 1 :])] * made
 
 
@@ -351,12 +361,12 @@ def split_by_sizes(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """SPLIT_V: parts of the sizes that input 1 says, of which one may be the rest."""
     shape, made, sizes = inputs[0].shape, len(operator.outputs), _numbers(inputs[1])
     count = options_of(operator, "SplitVOptions").NumSplits()
-    _require(count == made == len(sizes), f"it makes {count} parts of sizes {sizes}, and has {made} outputs")
+    _require_shape(count == made == len(sizes), f"it makes {count} parts of sizes {sizes}, and has {made} outputs")
     axis = _axis(_one_number(inputs[2], "axis"), len(shape))
     rest = shape[axis] - sum(size for size in sizes if size != -1)
     sizes = [rest if size == -1 else size for size in sizes]
     fits = min(sizes) >= 0 and sum(sizes) == shape[axis]
-    _require(fits, f"axis {axis} of {list(shape)} is not cut into parts of {sizes}")
+    _require_shape(fits, f"axis {axis} of {list(shape)} is not cut into parts of {sizes}")
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
 
 
@@ -366,7 +376,7 @@ def slice_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     fits = len(shape) == len(begins) == len(sizes)
     made = [n - b if s == -1 else s for n, b, s in zip(shape, begins, sizes, strict=False)]
     fits = fits and all(b >= 0 and 0 <= s <= n - b for n, b, s in zip(shape, begins, made, strict=True))
-    _require(fits, f"its input {list(shape)} has no box of {sizes} at {begins}")
+    _require_shape(fits, f"its input {list(shape)} has no box of {sizes} at {begins}")
     return [tuple(made)]
 
 
@@ -374,12 +384,12 @@ def strided_slice_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape
     """STRIDED_SLICE."""
     options, shape = options_of(operator, "StridedSliceOptions"), inputs[0].shape
     given = [_numbers(tensor) for tensor in inputs[1:4]]
-    _require(len({len(values) for values in given}) == 1, "its begin, end and strides differ in length")
+    _require_shape(len({len(values) for values in given}) == 1, "its begin, end and strides differ in length")
     bounds = list(zip(*given, strict=True))
     whole, made, axis = options.EllipsisMask(), list[int](), 0
     new = options.NewAxisMask() & ~whole
     named = sum(not (new | whole) >> bit & 1 for bit in range(len(bounds)))
-    _require(named <= len(shape), f"it takes {named} axes of {len(shape)}")
+    _require_shape(named <= len(shape), f"it takes {named} axes of {len(shape)}")
     for bit, (first, last, stride) in enumerate(bounds):
         if whole >> bit & 1:
             left = len(shape) - axis - named
@@ -388,7 +398,7 @@ def strided_slice_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape
         elif new >> bit & 1:
             made.append(1)
         else:
-            _require(stride, "it has a stride of 0")
+            _require_shape(stride, "it has a stride of 0")
             named -= 1
             start = None if options.BeginMask() >> bit & 1 else first
             stop = None if options.EndMask() >> bit & 1 else last
@@ -403,7 +413,7 @@ def transpose_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """TRANSPOSE."""
     shape, order = inputs[0].shape, _numbers(inputs[1])
     axes = [_axis(axis, len(shape)) for axis in order]
-    _require(sorted(axes) == list(range(len(shape))), f"{order} is no order of the axes of {list(shape)}")
+    _require_shape(sorted(axes) == list(range(len(shape))), f"{order} is no order of the axes of {list(shape)}")
     return [tuple(shape[axis] for axis in axes)]
 
 
@@ -416,7 +426,7 @@ def broadcast_to(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """BROADCAST_TO."""
     shape, wanted = inputs[0].shape, tuple(_numbers(inputs[1]))
     fits = len(wanted) >= len(shape) and broadcast_shapes([shape, wanted]) == wanted
-    _require(fits, f"its input {list(shape)} is not broadcast to {list(wanted)}")
+    _require_shape(fits, f"its input {list(shape)} is not broadcast to {list(wanted)}")
     return [wanted]
 
 
@@ -431,7 +441,7 @@ def tile_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """TILE."""
     shape, times = inputs[0].shape, _numbers(inputs[1])
     fits = len(shape) == len(times) and min(times, default=0) >= 0
-    _require(fits, f"its input {list(shape)} is not repeated {times} times")
+    _require_shape(fits, f"its input {list(shape)} is not repeated {times} times")
     return [tuple(n * t for n, t in zip(shape, times, strict=True))]
 
 
@@ -441,21 +451,21 @@ def gather_shape(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     axis, shared = _axis(options.Axis(), len(data)), options.BatchDims()
     shared += len(indices) if shared < 0 else 0
     fits = 0 <= shared <= min(axis, len(indices)) and data[:shared] == indices[:shared]
-    _require(fits, f"indices {list(indices)} and {list(data)} do not share {options.BatchDims()} dimensions")
+    _require_shape(fits, f"indices {list(indices)} and {list(data)} do not share {options.BatchDims()} dimensions")
     return [(*data[:axis], *indices[shared:], *data[axis + 1 :])]
 
 
 def gathered_slices(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """GATHER_ND."""
     data, indices = inputs[0].shape, inputs[1].shape
-    _require(indices and indices[-1] <= len(data), f"indices {list(indices)} are no places of {list(data)}")
+    _require_shape(indices and indices[-1] <= len(data), f"indices {list(indices)} are no places of {list(data)}")
     return [(*indices[:-1], *data[indices[-1] :])]
 
 
 def looked_up(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     """EMBEDDING_LOOKUP: rows of input 1."""
     _require_rank(inputs[0], 1, "indices")
-    _require(len(inputs[1].shape) >= 2, f"{list(inputs[1].shape)} has no rows")
+    _require_shape(len(inputs[1].shape) >= 2, f"{list(inputs[1].shape)} has no rows")
     return [(*inputs[0].shape, *inputs[1].shape[1:])]
 
 
@@ -471,7 +481,7 @@ def update_shape(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     data, update, places = (t.shape for t in inputs)
     fits = len(data) == len(update) and places == (len(data),)
     fits = fits and all(u <= n for u, n in zip(update, data, strict=True))
-    _require(fits, f"{list(update)} is not put into {list(data)} at {list(places)} places")
+    _require_shape(fits, f"{list(update)} is not put into {list(data)} at {list(places)} places")
     return [data]
 
 
@@ -487,7 +497,7 @@ def of_depth(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     _require_rank(inputs[0], 4)
     images, height, width, depth = inputs[0].shape
     fits = block > 0 and (depth % (block * block) == 0 if to_space else height % block == width % block == 0)
-    _require(fits, f"its input {list(inputs[0].shape)} has no blocks of {block}")
+    _require_shape(fits, f"its input {list(inputs[0].shape)} has no blocks of {block}")
     if to_space:
         return [(images, height * block, width * block, depth // (block * block))]
     return [(images, height // block, width // block, depth * block * block)]
@@ -499,15 +509,15 @@ def of_batches(operator: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     count = len(block)
     fits = count and min(block) > 0 and len(borders) == 2 * count and min(borders) >= 0 and len(shape) > count
     text = f"its input {list(shape)} with blocks {block} and borders {borders}"
-    _require(fits, f"{text} has no result")
+    _require_shape(fits, f"{text} has no result")
     images, size, rest = shape[0], shape[1 : count + 1], shape[count + 1 :]
     edges = [sum(borders[2 * i : 2 * i + 2]) for i in range(count)]
     if operator.name == "SPACE_TO_BATCH_ND":
         wide = [n + e for n, e in zip(size, edges, strict=True)]
-        _require(all(n % b == 0 for n, b in zip(wide, block, strict=True)), f"{text} has no whole blocks")
+        _require_shape(all(n % b == 0 for n, b in zip(wide, block, strict=True)), f"{text} has no whole blocks")
         return [(images * math.prod(block), *(n // b for n, b in zip(wide, block, strict=True)), *rest)]
     made = [n * b - e for n, b, e in zip(size, block, edges, strict=True)]
-    _require(images % math.prod(block) == 0 and min(made) >= 0, f"{text} has no result")
+    _require_shape(images % math.prod(block) == 0 and min(made) >= 0, f"{text} has no result")
     return [(images // math.prod(block), *made, *rest)]
 
 
@@ -529,7 +539,7 @@ def counted_up(_: CpuOperator, inputs: Inputs) -> Sequence[Shape]:
     for tensor in inputs:
         _numbers(tensor)
     given = [t.array().reshape(-1) for t in inputs]
-    _require(all(values.size == 1 for values in given), "its start, limit and step are not one number each")
+    _require_shape(all(values.size == 1 for values in given), "its start, limit and step are not one number each")
     start, limit, step = (values[0].item() for values in given)
-    _require(step, "its step is 0")
+    _require_shape(step, "its step is 0")
     return [(max(0, math.ceil((limit - start) / step)),)]

@@ -259,21 +259,23 @@ def _validate_graph(graph: Network) -> None:
     for operator in graph.operators:
         if isinstance(operator, CpuOperator):
             for index in operator.inputs:
-                if index >= 0 and index not in made and not _stands(graph.tensors[index]):
-                    raise ContradictionError(f"{_operator_text(operator)} reads {_unmade(graph, index, writers)}")
+                if index >= 0 and index not in made and not _has_content(graph.tensors[index]):
+                    raise ContradictionError(
+                        f"{_operator_text(operator)} reads {_unmade_reason(graph, index, writers)}"
+                    )
             _validate_operator(graph, operator, known)
         made.update(operator.outputs)
     for index in () if graph.by_vela else graph.outputs:  # Vela leaves constant outputs without their bytes
-        if index not in made and not _stands(graph.tensors[index]):
-            raise ContradictionError(f"its output is {_unmade(graph, index, writers)}")
+        if index not in made and not _has_content(graph.tensors[index]):
+            raise ContradictionError(f"its output is {_unmade_reason(graph, index, writers)}")
 
 
-def _stands(tensor: Tensor) -> bool:
+def _has_content(tensor: Tensor) -> bool:
     """Whether a tensor has content before any operator runs."""
     return tensor.data is not None or tensor.is_variable or 0 in tensor.shape
 
 
-def _unmade(graph: Network, index: int, writers: dict[int, NpuCall | CpuOperator]) -> str:
+def _unmade_reason(graph: Network, index: int, writers: dict[int, NpuCall | CpuOperator]) -> str:
     writer = writers.get(index)
     by = "no operator makes" if writer is None else f"operator {writer.index} makes, which does not run before"
     return f"{_label(graph.tensors[index])}, which {by}"
@@ -338,7 +340,7 @@ def _validate_operator(graph: Network, operator: CpuOperator, known: dict[int, S
         if not 1 <= operator.version <= LARGEST_VERSION:
             raise ShapeError(f"has version {operator.version}; no operator has more than {LARGEST_VERSION}")
         _validate_options(operator, form.options, results)
-        letters = _letters(form, tensors, results)
+        letters = _tensor_letters(form, tensors, results)
         _validate_types(letters)
         _validate_quantisation(form, letters)
         if graph.by_vela:
@@ -381,7 +383,9 @@ def _validate_places(form: OperatorForm, tensors: Sequence[Tensor | None], resul
                 raise ShapeError(f"has no {what} {place}, which stands between others")
 
 
-def _letters(form: OperatorForm, tensors: Sequence[Tensor | None], results: Sequence[Tensor]) -> list[tuple[str, Any]]:
+def _tensor_letters(
+    form: OperatorForm, tensors: Sequence[Tensor | None], results: Sequence[Tensor]
+) -> list[tuple[str, Any]]:
     """What the format calls each tensor, of those that are there."""
     found = []
     for operands, given in ((form.inputs, tensors), (form.outputs, results)):

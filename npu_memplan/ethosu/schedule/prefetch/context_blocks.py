@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...program.hazards import blockdep, stream_of
+from ...program.hazards import largest_blockdep, stream_of
 from ...program.program import NpuOperation, NpuProgram, chain_bounds
 from ...stream.decode import Command, Operation
 from ...stream.isa import Op, Register
@@ -97,8 +97,10 @@ class _Stream:
     def _distance(self, own: ResourceUse, before: Sequence[tuple[ResourceUse, ResourceUse]], new: ResourceUse) -> int:
         """BLOCKDEP of a kernel whose needs change, or those of the kernel `before` it: each as it was and as it is."""
         for was, now in before:
-            if own.depends == blockdep(was.operation, own.operation, self._target):  # else a table keeps them apart
-                return blockdep(now.operation, new.operation, self._target)
+            if own.depends == largest_blockdep(
+                was.operation, own.operation, self._target
+            ):  # else a table keeps them apart
+                return largest_blockdep(now.operation, new.operation, self._target)
         return own.depends
 
     def _set(self, at: int, needs: ResourceUse, distance: int) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ... import weight_codec
 from ...arch import Architecture, Language
-from ...program.access import Kernel, arrangement, is_indivisible
+from ...program.access import Kernel, is_indivisible, weight_arrangement
 from ...program.program import BufferRole, NpuOperation, NpuProgram
 from ...stream.decode import Operation
 from ...stream.fields import OFM, SCALES, WEIGHTS, InputPrecision, OutputPrecision, WeightWord
@@ -201,7 +201,7 @@ class Slicer:
         depth = 1 if operation.op is Op.DEPTHWISE else registers[Register.IFM_DEPTH_M1] + 1
         spans = [(at, registers[stream.length]) for (_, at), stream in zip(places[: npu.cores], WEIGHTS, strict=False)]
         found = [weight_codec.decode_weights(self.slices.data[at : at + size]) for at, size in spans]
-        order = arrangement(kernel, npu)
+        order = weight_arrangement(kernel, npu)
         weights = weights_in(found, (registers[Register.OFM_DEPTH_M1] + 1, rows, columns, depth), order, npu)
         return None if weights is None else _WholeKernel(weights, order, places[-1][1])
 
