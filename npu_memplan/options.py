@@ -183,8 +183,7 @@ class CompileOptions:
                 raise OptionError("--host-ops names operators to keep off the NPU, but --accelerator none has no NPU")
             mode = self.memory_mode or (load_board(self.board).memory_mode if self.board else "")
             return replace(self, system_config="", memory_mode=mode or "Shared_Sram")
-        system = accelerator_system(self.accelerator)
-        usual = system.system_config, system.memory_mode
+        system_config, memory_mode = self._system()
         if self.board:
             board = load_board(self.board)
             if self.accelerator not in board.accelerators:
@@ -192,10 +191,8 @@ class CompileOptions:
                     f"board {board.name} has {' or '.join(board.accelerators)}, not {self.accelerator}; leave "
                     "--accelerator out, or name one of these"
                 )
-            usual = board.system_config or usual[0], board.memory_mode or usual[1]
-            board.placement(self.memory_mode or usual[1])  # it has to say where pools go
-        mode = load_memory_mode(self.memory_mode or usual[1]).name
-        return replace(self, system_config=self.system_config or usual[0], memory_mode=mode)
+            board.placement(memory_mode)  # it has to say where pools go
+        return replace(self, system_config=system_config, memory_mode=load_memory_mode(memory_mode).name)
 
     def to_cli_options(self) -> tuple[tuple[str, ...], ...]:
         """The command line for these options, a flag with its value each; what is the default is left out."""
@@ -266,6 +263,13 @@ class CompileOptions:
             if given:
                 raise OptionError(f"--stream-input does not go together with {flag}; leave one of them out")
 
+    def _system(self) -> tuple[str, str]:
+        """The system configuration and the memory mode: those that are given, the board's, or the accelerator's."""
+        usual = accelerator_system(self.accelerator)
+        board = load_board(self.board) if self.board else None
+        system_config = self.system_config or (board.system_config if board else "") or usual.system_config
+        return system_config, self.memory_mode or (board.memory_mode if board else "") or usual.memory_mode
+
     def memory_map(self, regions: Mapping[int, str] | None = None, needs: Needs | None = None) -> MemoryMap | None:
         """Which memory each of the NPU's regions is in, by pool name; None without an NPU.
 
@@ -275,12 +279,11 @@ class CompileOptions:
 
         if self.accelerator == NO_NPU:
             return None
-        usual = accelerator_system(self.accelerator)
-        mode = self.memory_mode or usual.memory_mode
+        system_config, mode = self._system()
         if regions is None:
             regions = dict(enumerate(load_memory_mode(mode).pools, start=1))
         ini = Path(self.vela_ini) if self.vela_ini else None
-        system = load_system(self.system_config or usual.system_config, ini)
+        system = load_system(system_config, ini)
         if self.board:
             return board_map(load_board(self.board), system, mode, regions, needs or Needs(), self.constant_pools)
         return system.memory_map(mode, regions, self.constant_pools)

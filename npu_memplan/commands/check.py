@@ -92,7 +92,7 @@ def command(
 def _work_of(network: Network, board: str) -> dict[str, Any]:
     """Who runs what: operators by side, and the NPU's estimated time on the board, where the board has that NPU."""
     from ..ethosu.time import printed_cycles
-    from ..frontend.load import decoded_streams
+    from ..frontend.load import decoded_streams, network_memory_map
     from ..options import CompileOptions
     from ..target_data import load_board
 
@@ -100,8 +100,7 @@ def _work_of(network: Network, board: str) -> dict[str, Any]:
     clock_hz = 0.0
     calls = network.npu_calls
     if calls and all(call.accelerator.name in load_board(board).accelerators for call in calls):
-        where = CompileOptions(calls[0].accelerator.name, board=board).memory_map()
-        assert where is not None
+        where = network_memory_map(network, CompileOptions(board=board))
         with suppress(NpuMemplanError):  # a wrong stream has a finding of its own
             between, clock_hz = printed_cycles(decoded_streams(calls), where), where.clock_hz
     on_cpu = [operator.name for operator in network.cpu_operators]

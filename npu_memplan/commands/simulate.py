@@ -74,6 +74,7 @@ def command(
     from fvp_runner.executorch.commands import ProgramOptions, run_program
     from fvp_runner.npu_model.network import LayerRecorder, NetworkModel, trace_json
 
+    from ..frontend.load import network_memory_map
     from ..options import CompileOptions
 
     data = read_file(network)
@@ -94,8 +95,7 @@ def command(
     original = None if reference is None else read_file(reference)
     layered = original is not None and not is_tosa(original) and not fuzz_schedule
     recorder = LayerRecorder() if layered else None
-    where = CompileOptions(parsed.npu_calls[0].accelerator.name, **system).memory_map()
-    assert where is not None
+    where = network_memory_map(parsed, CompileOptions(**system))
     ran = NetworkModel(parsed, data, not no_checks, where).run(values, recorder, fuzz_schedule)
     result, layers, named = None, None, dict[str, str]()
     if original is not None:

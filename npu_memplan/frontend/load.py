@@ -14,13 +14,14 @@ from ..errors import RefusalError
 from ..ethosu.arch import Architecture
 from ..ethosu.lowering import LoweringTarget
 from ..ethosu.stream.decode import Command, decode
-from ..ethosu.time import MemoryMap, cycles_by_model, estimate, sum_bounds
+from ..ethosu.time import MemoryMap, Needs, cycles_by_model, estimate, sum_bounds
 from ..models.flatbuffer import read_file
 from ..models.float_ends import read_source
 from ..models.frameworks import is_onnx, is_torch, require_onnx
+from ..models.network import Network
 from ..models.tosa import is_tosa
 from ..models.vela import NpuCall
-from ..options import NO_NPU
+from ..options import NO_NPU, CompileOptions
 from ..process.incidents import report_phase
 from ..request import Loaded, Request
 from ..vela.compiler import VelaResult
@@ -96,6 +97,21 @@ def stream_bounds(
 ) -> Mapping[str, int]:
     """Our estimate of them: cycles by cause."""
     return sum_bounds(estimate(commands, npu, memory_map) for commands, npu in streams)
+
+
+def network_memory_map(network: Network, options: CompileOptions) -> MemoryMap:
+    """The memories that the NPU's streams of a network that Vela compiled are in: those of a compile with the same
+    `options`, but for the NPU, which the network says itself, where its arena and its constants have room.
+    """
+    calls = network.npu_calls
+    options = replace(options, accelerator=calls[0].accelerator.name).resolved()
+    first, *others = (pool.name for pool in options.planned_pools())
+    sizes = {first: max(call.scratch_bytes for call in calls)}
+    sizes |= {name: max(call.scratch_fast_bytes for call in calls) for name in others}
+    constants = sum(call.read_only.nbytes + 4 * len(call.words) for call in calls)
+    memory_map = options.memory_map(needs=Needs(sizes, constants))
+    assert memory_map is not None  # there is an NPU
+    return memory_map
 
 
 def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:

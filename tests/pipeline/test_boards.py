@@ -228,3 +228,19 @@ def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Callable[
     assert cells["renesas-ra8p1"][:4] == ["no", "u55-256", "1470/1872", "3403/1024"]
     assert cells["himax-we2"][0] == "yes"
     assert re.search(r"^renesas-ra8p1: MRAM is short by 2,4\d\d,\d{3} bytes$", made.out, re.M)
+
+
+@pytest.mark.parametrize("board", ["alif-e7-hp", "alif-e8-u85", "nxp-imx93"])
+def test_check_and_simulate_have_the_cycles_of_the_compile(
+    board: str, cli: Callable[..., Any], shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    requested = "--board", board, "--npu-compiler", "vela", "--objective", "bytes", "--no-check", "--json"
+    model, file = shared_model("hello_world_int8"), tmp_path / "vela.tflite"
+    made = cli("compile", model, *requested, "-o", tmp_path / "out")
+    emitted = cli("compile", model, *requested, "--emit", "vela-tflite", "-o", file)
+    assert made.code == emitted.code == 0, made.err + emitted.err
+    milliseconds = json.loads(made.out)["estimated_ms"]
+    assert json.loads(emitted.out)["estimated_ms"] == milliseconds
+    simulated = json.loads(cli("simulate", file, "--board", board, "--json").out)
+    assert 1000 * sum(simulated["npu_bounds"].values()) / simulated["npu_clock_hz"] == milliseconds
+    assert json.loads(cli("check", file, "--board", board, "--json").out)["npu_ms"] == milliseconds

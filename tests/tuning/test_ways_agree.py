@@ -1,0 +1,88 @@
+"""One network asked in many ways: sizes, limits and objectives give programs that do not contradict each other."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.commands.compile import parse_options
+from npu_memplan.compiler import model_loader, plan_network
+from npu_memplan.planners import PlanningError
+from npu_memplan.tuning.pareto import explore
+from npu_memplan.tuning.ranking import Rank, Ranking
+from tests.support.random_networks.branching import branching
+from tests.support.real_data import real_model
+
+ONE_BACKEND = (
+    "--objective bytes --effort quick", "--objective bytes --npu-compiler vela --optimise Size", "--stripes",
+    "--objective bytes --npu-compiler tvm", "--objective bytes --stripes", "--accelerator none",
+)  # fmt: skip
+QUICK = "--effort quick"  # the candidates for the fewest bytes are those of every effort
+MODELS = ("kws_ref_model", "randwire")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The file of a network."""
+
+    @lru_cache(2)
+    def file(name: str) -> Path:
+        if name != "randwire":
+            return real_model(name)
+        path = tmp_path_factory.mktemp("networks") / f"{name}.tflite"
+        path.write_bytes(branching(name, 12, 1, 16).finish())
+        return path
+
+    return file
+
+
+@lru_cache(32)
+def cost(path: Path, options: str) -> Rank:
+    """Cycles and bytes; of nothing on the NPU, more cycles than of anything there."""
+    planned = plan_network(path, parse_options(shlex.split(options)))
+    memory_map = planned.extracted.loaded.request.options.memory_map()
+    cycles, size = Ranking(memory_map)(planned) if memory_map is not None else (0, planned.plan.usage[0].used_bytes)
+    return cycles or 1 << 60, size
+
+
+def required_bytes(path: Path, options: str) -> int:
+    with pytest.raises(PlanningError) as refused:
+        plan_network(path, parse_options(shlex.split(options)))
+    return refused.value.required_bytes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_least_is_least_and_no_way_is_beaten(name: str, model: Callable[[str], Path]) -> None:
+    path = model(name)
+    fast, usual = cost(path, QUICK)
+    _, least = cost(path, "--objective bytes")
+    assert all(least <= cost(path, way)[1] for way in ONE_BACKEND)
+    assert least < usual
+    pools = [f"{QUICK} --pool sram={size}" for size in (least, (least + usual) // 2, usual, 2 * usual)]
+    in_pools = [cost(path, pool) for pool in pools]
+    assert in_pools[0][1] == least
+    assert in_pools == sorted(in_pools, key=lambda found: -found[0])  # a larger pool is never slower
+    most_ms = 2 * fast / 500e3  # at the clock of the usual system
+    ways = [QUICK, "--objective bytes", f"{QUICK} --max-ms {most_ms:.4f}", *pools]
+    assert cost(path, ways[2])[0] <= 2 * fast
+    found = {way: cost(path, way) for way in ways}
+    front = explore(path, parse_options(shlex.split(QUICK)), model_loader(path), (least, usual))
+    found |= {f"explore {point.limit_bytes}": (point.cycles, point.bytes) for point in front.points}
+    assert front.points[0].bytes == least
+    beaten = [
+        (one, other) for one, (cycles, size) in found.items() for other, (less, fewer) in found.items()
+        if less < cycles and fewer < size
+    ]  # fmt: skip
+    assert not beaten
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_required_is_what_the_smallest_program_needs(name: str, model: Callable[[str], Path]) -> None:
+    path = model(name)
+    _, least = cost(path, "--objective bytes")
+    assert required_bytes(path, f"--pool sram={least - 1}") == least
+    assert required_bytes(path, f"--pool sram={least // 2} --objective bytes") == least
