@@ -3,7 +3,8 @@
 Invariant: a function is changed only where a plan of its buffers, made by the ordinary planner, needs fewer bytes;
 of several such choices, when a pool has a size, the one with the fewest cycles that fits; else the one with the least
 bytes cubed times cycles, so that a per cent of bytes is worth three of cycles: stripes are for programs short of
-memory. Each form is made once, and keeps no more bytes alive than the fast pool has, or as few more as can be.
+memory. Each form is made once, and keeps no more bytes alive than the fast pool has, or as few more as can be. To
+choose stripes of one program needs no TVM, which only those of a whole model import.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import planners
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
@@ -32,9 +33,10 @@ from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, P
 from ..request import StripeOptions
 from ..stages import Extracted
 from ..vocabulary import is_npu
-from .candidate import Cutters, SearchBudget, npu_programs, rebuild_problem, slicers
 from .ranking import ENDLESS, stream_cycles
-from .weight_prefetch import fast_pool
+
+if TYPE_CHECKING:
+    from .candidate import Cutters, SearchBudget
 
 _STEP = 105  # per cent, from one limit to the next
 _FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
@@ -292,6 +294,8 @@ class _Cut:
         return sum(max(0, c.size_bytes - self.limit_bytes) for c in chosen), sum(c.cycles for c in chosen)
 
     def made(self) -> Extracted:
+        from .candidate import rebuild_problem
+
         extracted = replace(self.extracted, loaded=replace(self.extracted.loaded, backend=STRIPES))
         changed, constants = {}, []
         for variable, choice in self.chosen.items():
@@ -308,6 +312,8 @@ class _Form:
     """A lowering of the model, cut into stripes for limits of the pool."""
 
     def __init__(self, extracted: Extracted, memory_map: MemoryMap, slices: dict[bytes, Slices]) -> None:
+        from .candidate import npu_programs, slicers
+
         self.extracted, self._where = extracted, memory_map
         self._cutters, reuse = slicers(extracted, slices), extracted.loaded.request.options.reuse_inputs
         slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in npu_programs(extracted)}
@@ -371,6 +377,8 @@ def in_stripes(forms: Sequence[Extracted], memory_map: MemoryMap, budget: Search
     stripes leave; then for larger shares, whose constants are read where they are but for those that groups keep, or
     are read once.
     """
+    from .weight_prefetch import fast_pool
+
     fast = fast_pool(forms[0].problem.pools, memory_map)
     size = forms[0].problem.pools[fast].size_bytes if fast is not None else None
     if size is None or not forms[0].loaded.request.options.overlaps:
