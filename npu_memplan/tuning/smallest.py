@@ -54,7 +54,8 @@ def smallest(options: CompileOptions, models: ModelCache, extract: Callable[[Loa
     memory_map = options.memory_map()
     assert memory_map is not None
     rank = Ranking(memory_map)
-    best = min(found, key=lambda planned: (rank(planned)[1], _host_calls(planned), rank(planned)[0]))
+    ordered = sorted(found, key=lambda planned: (rank(planned)[1], _host_calls(planned), rank(planned)[0]))
+    best = next(planned for planned in ordered if all(_may_win(planned, other) for other in ordered))
     verify.check_own(best.extracted.problem, best.plan)
     loaded = best.extracted.loaded
     least: dict[str, int] = {}
@@ -106,6 +107,15 @@ def _with_height(error: PlanningError, extracted: Extracted) -> PlanningError:
     proven = plan.status is PlanStatus.OPTIMAL
     source = "" if proven else f"a plan of {plan.planner}"
     return replace(error, required_bytes=height, proven=proven, source=source, problem=extracted.problem)
+
+
+def _may_win(planned: Planned, other: Planned) -> bool:
+    """Whether it is not the host alone, or needs no more of any pool than the `other`: of two pools, the host has all
+    maps in the slower one.
+    """
+    if planned.extracted.loaded.backend != HOST or other is planned:
+        return True
+    return all(own.used_bytes <= its.used_bytes for own, its in zip(planned.plan.usage, other.plan.usage, strict=True))
 
 
 def _host_calls(planned: Planned) -> int:

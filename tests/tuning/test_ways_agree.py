@@ -14,6 +14,7 @@ from npu_memplan.compiler import model_loader, plan_network
 from npu_memplan.planners import PlanningError
 from npu_memplan.tuning.pareto import explore
 from npu_memplan.tuning.ranking import Rank, Ranking
+from npu_memplan.tuning.smallest import HOST
 from tests.support.random_networks.branching import branching
 from tests.support.real_data import real_model
 
@@ -86,3 +87,12 @@ def test_what_is_required_is_what_the_smallest_program_needs(name: str, model: C
     _, least = cost(path, "--objective bytes")
     assert required_bytes(path, f"--pool sram={least - 1}") == least
     assert required_bytes(path, f"--pool sram={least // 2} --objective bytes") == least
+
+
+def test_the_host_alone_is_taken_where_it_needs_no_more_of_any_pool() -> None:
+    path = real_model("hello_world_int8")
+    planned = plan_network(path, parse_options(["--accelerator", "ethos-u65-256", "--objective", "bytes"]))
+    assert planned.extracted.loaded.backend != HOST
+    usage = planned.plan.usage
+    alone = plan_network(path, parse_options(["--accelerator", "none", "--memory-mode", "Dedicated_Sram"])).plan.usage
+    assert any(host.used_bytes > own.used_bytes for host, own in zip(alone, usage, strict=True))
