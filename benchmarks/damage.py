@@ -79,7 +79,7 @@ LOWERED = (
     "npu_memplan.relax",
 )
 READERS = ("npu_memplan.report.files", "npu_memplan.report.text.explain", "npu_memplan.report.text.diff",
-            "npu_memplan.commands.verify", "npu_memplan.commands.plan", "numpy", "rich.console")  # fmt: skip
+            "npu_memplan.commands.plan", "numpy", "rich.console")  # fmt: skip
 _RUN = ("fvp_runner.runner", "fvp_runner.host.runner", "npu_memplan.commands.run")
 _MODELS = REPOSITORY / "tests" / "models"
 _SMALL = _MODELS / "hello_world_int8.tflite"
@@ -140,7 +140,7 @@ CAMPAIGNS = {
          "explain": ("explain", "{case}"), "table": ("report", "{case}", "--table"),
          "diff": ("diff", "{case}", "{sound}"), "verify": ("verify", "{case}/plan.json", "{case}/plan.json"),
          "project": ("new-firmware", "{out}", "--board", "corstone-300-u55", "--model", "{case}")},
-        (*READERS, "npu_memplan.commands.new_firmware", "fvp_runner.firmware_build.project"),
+        (*READERS, "npu_memplan.commands.firmware", "fvp_runner.firmware_build.project"),
     ),
     "boards": Campaign(
         damaged_boards,

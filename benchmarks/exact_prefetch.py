@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
-from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks
+from npu_memplan.ethosu.schedule.constants import constant_blocks
+from npu_memplan.ethosu.schedule.prefetch.copies import FreeCapacity
 from npu_memplan.ethosu.schedule.prefetch.search import WORK, CopySearch, without_copies
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.time.assumptions import IN_TURN

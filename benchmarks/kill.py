@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "project": ("new-firmware", "{out}", "--board", "corstone-300-u55", "--model", "{sound}"),
 }
 _WARM = (*LOWERED, *READERS, "npu_memplan.checking.claims", "fvp_runner.runner", "fvp_runner.host.runner",
-         "npu_memplan.commands.run", "npu_memplan.commands.new_firmware",
+         "npu_memplan.commands.run", "npu_memplan.commands.firmware",
          "fvp_runner.references.interpreters")  # fmt: skip
 
 

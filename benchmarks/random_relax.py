@@ -20,9 +20,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from npu_memplan.extract.build import build
-from npu_memplan.extract.lower import prepare
-from npu_memplan.extract.relax.walk import walk
+from npu_memplan.extract.build import build, prepare
+from npu_memplan.extract.walk import walk
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Placement, Plan, PlanStatus, Pool, Problem
 from npu_memplan.request import Request

@@ -26,7 +26,7 @@ from tvm import ir, relax
 from npu_memplan import planners, verify
 from npu_memplan.analysis import compare, pressure_of
 from npu_memplan.extract.build import build
-from npu_memplan.extract.relax.walk import walk
+from npu_memplan.extract.walk import walk
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Lifetime, Pool, Problem
 from npu_memplan.request import Loaded, Request

@@ -29,7 +29,7 @@ from benchmarks.relax_networks import DYNAMIC, STATIC, Dynamic
 from npu_memplan import planners
 from npu_memplan.analysis import pressure_of
 from npu_memplan.extract.build import build
-from npu_memplan.extract.relax.walk import walk
+from npu_memplan.extract.walk import walk
 from npu_memplan.transform import PlanMemory, VerifyMemoryPlan, pool_sizes
 from npu_memplan.transform.legalize import legalize
 from tests.support.relax_results import build_for_host, results, used_bytes

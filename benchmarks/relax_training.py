@@ -21,7 +21,7 @@ from benchmarks.relax import REQUEST, hungriest, number, storages
 from npu_memplan.analysis import pressure_of
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.extract.build import build
-from npu_memplan.extract.relax.walk import walk
+from npu_memplan.extract.walk import walk
 from npu_memplan.planners.recompute import evict, extra_cost, least_cost, live_bytes
 from npu_memplan.problem import Pool
 from npu_memplan.transform import PlanMemory

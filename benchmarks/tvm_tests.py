@@ -65,7 +65,7 @@ def _beside(original: Any, notes: _Notes) -> Any:
 
     import npu_memplan as nm
     from benchmarks.relax import number, storages_of
-    from npu_memplan.extract.sizes import entry_symbols
+    from npu_memplan.extract.program import entry_symbols
 
     def plan(module: Any) -> Any:
         result = original(module)

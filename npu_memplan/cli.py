@@ -24,8 +24,8 @@ from .process.incidents import gathering, kind_of
 from .process.requirements import missing_package
 from .process.setup import only_printable, open_streams, print_nowhere
 
-# command -> one-line help; the module is npu_memplan.commands.<command> (with - as _) or as _ELSEWHERE says,
-# the click command in it is called `command`.
+# command -> one-line help; it is `command` of npu_memplan.commands.<command> (with - as _), or <command>_command of the
+# module of several that _MODULES names.
 COMMANDS: dict[str, str] = {
     "compile": "Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.",
     "link": "Compile several networks for one memory: one plan, one C library.",
@@ -50,8 +50,11 @@ COMMANDS: dict[str, str] = {
     "tvmc": "The microNPU flow of tvmc, on today's TVM.",
 }
 
-_ELSEWHERE = {
-    **{name: f".commands.lists.{name}" for name in ("accelerators", "boards", "operators")},
+_MODULES = {
+    **dict.fromkeys(("accelerators", "boards", "operators"), "lists"),
+    **dict.fromkeys(("report", "explain", "diff"), "report"),
+    **dict.fromkeys(("plan", "verify"), "plan"),
+    **dict.fromkeys(("new-firmware", "fvp", "evidence"), "firmware"),
 }
 
 
@@ -64,10 +67,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(
-            _ELSEWHERE.get(cmd_name, f".commands.{cmd_name.replace('-', '_')}"), __package__
-        )
-        command = module.command
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f".commands.{_MODULES.get(cmd_name, name)}", __package__)
+        command = getattr(module, f"{name}_command" if cmd_name in _MODULES else "command")
         assert isinstance(command, click.Command)
         return command
 

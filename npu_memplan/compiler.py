@@ -100,7 +100,7 @@ def _lowered(model: Path, options: CompileOptions, beyond: str, known: dict[obje
         return loaded
     import tvm_ffi
 
-    from .transform.required import required_bytes
+    from .transform.order import required_bytes
 
     needed = required_bytes(loaded)
     if needed <= stripes.capacity_bytes:

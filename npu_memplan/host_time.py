@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 from tvm import ir, tirx
 
-from .extract.sizes import static_extent
+from .extract.program import static_extent
 from .files.schema import from_values
 from .target_data import TargetDataError, read_toml, targets_folder
 from .vocabulary import KERNEL

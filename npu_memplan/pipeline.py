@@ -28,7 +28,7 @@ def lower(loaded: Loaded) -> Loaded:
     report_phase("passes")
     if loaded.request.stripes is None and not (loaded.request.reorder and loaded.may_reorder):
         return loaded  # the passes over modules take long to import
-    from .transform.lower import lower
+    from .transform.order import lower
 
     return lower(loaded)
 

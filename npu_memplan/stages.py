@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .codegen.printed import Sources
     from .extract.liveness import Storage
     from .extract.program import Program
-    from .extract.symbolic.dynamic import Sample
+    from .extract.symbolic import Sample
 
 
 @dataclass(frozen=True, slots=True, eq=False)

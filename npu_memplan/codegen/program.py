@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tvm import ir, relax, tirx
 
 from ..names import identifier
-from ..rewrite.formula import formula
+from ..rewrite.pools import formula
 from ..vocabulary import CONSTANT_POOLS, INITIALISE, is_npu
 from . import CodegenError
 

@@ -1,7 +1,7 @@
-"""`npu-memplan plan`: a problem file in, a verified plan out, without TVM.
+"""`npu-memplan plan` and `verify`: a problem file in, a verified plan out, or a plan checked, without TVM.
 
-Invariant: the plan written is the plan shown, and both were verified; exit code 1 means
-that no plan fits, 2 that the input is unusable.
+Invariant: the plan written is the plan shown, and both were verified. Exit code 0 means that every constraint was
+checked and holds, 1 that no plan fits or a constraint is broken, 2 that a file is unusable.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+import msgspec
 
 from ..artifact.files import read_plan, read_problem, with_capacities, write_plan
 from ..command_line import PLACE
 from ..planners import PlanningError, plan, planner_names
-from ..problem import Plan, PlanStatus, Problem
+from ..problem import Plan, PlanStatus, Problem, used_bytes
 from ..problem.json import plan_to_json
 from ..sizes import format_size
+from ..verify import Violation, verify
 
 
 @click.command("plan")
@@ -38,7 +40,7 @@ from ..sizes import format_size
 @click.option("--incumbent", type=PLACE, help="A known plan never to be worse than.")
 @click.option("-o", "--output", type=PLACE, help="Plan to write: .csv (MiniMalloc's) or .json.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def command(
+def plan_command(
     problem: Path,
     capacity: tuple[str, ...],
     planner: str | None,
@@ -112,3 +114,44 @@ def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
         console.print(f"feasible: not proven least{ended}")
     if answer.note:
         console.print(f"note: {answer.note}")
+
+
+@click.command("verify")
+@click.argument("problem", type=PLACE)
+@click.argument("plan", type=PLACE)
+@click.option("--capacity", multiple=True, metavar="[POOL=]SIZE", help="Hard size of the first pool, or of a named "
+              "one; e.g. 96KiB, sram=96KiB.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the violations as JSON.")
+def verify_command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json: bool) -> None:
+    """Check PLAN (.csv with a column offset, or .json) against PROBLEM (.csv or .json);
+    plan.json of a compiled model is both."""
+    given = with_capacities(read_problem(problem), capacity)
+    answer = read_plan(plan, given)
+    violations = verify(given, answer)
+    if as_json:
+        click.echo(json.dumps({"valid": not violations, "violations": msgspec.to_builtins(violations)}))
+    elif violations:
+        _show_violations(violations)
+    else:
+        heights = used_bytes(given, answer.placements)
+        uses = ", ".join(f"{name} {format_size(height)}" for name, height in heights.items())
+        click.echo(f"valid: {len(answer.placements)} placements; {uses}")
+    if violations:
+        sys.exit(1)
+
+
+def _show_violations(violations: tuple[Violation, ...]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..process.setup import terminal
+
+    table = Table(
+        "constraint", "what", title=f"{len(violations)} violated constraint{'s' if len(violations) != 1 else ''}"
+    )
+    for violation in violations[:50]:
+        table.add_row(violation.constraint.value, Text(violation.message))
+    console = terminal()
+    console.print(table)
+    if len(violations) > 50:
+        console.print(f"and {len(violations) - 50} more")

@@ -1,7 +1,8 @@
-"""`npu-memplan report`: the page, the table, the plain files of a compiled model, or of a bare plan.
+"""`npu-memplan report`, `explain` and `diff`: a compiled model as page, tables, files or text.
 
-Invariant: files go beside plan.json (or to -o) complete or not at all; in a pipe the command
-prints nothing but what was requested.
+Invariant: files go beside plan.json (or to -o) complete or not at all; in a pipe a command prints nothing but what was
+requested. `diff` ends with exit code 0, also when the plans differ; with --exit-code 1 when they differ, as git diff
+does.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from ..problem import Lifetime, Plan, Problem
               help="Also write MODEL with its plan as OfflineMemoryAllocation metadata, for TFLite-Micro.")  # fmt: skip
 @click.option("--model", type=FILE, metavar="MODEL.tflite", help="The model that was compiled; needed by --tflm.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def command(
+def report_command(
     directory: Path,
     method: str,
     external: tuple[Path, ...],
@@ -176,3 +177,34 @@ def _from_zero(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
         for b in problem.buffers
     )
     return replace(problem, buffers=buffers, points=()), (f"point 0 here is point {first} of the problem",)
+
+
+@click.command(help="Compare the plans of two compiled models, or of two ExecuTorch programs (.pte).")
+@click.argument("before", type=PLACE)
+@click.argument("after", type=PLACE)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 when the plans differ.")
+def diff_command(before: Path, after: Path, as_json: bool, exit_code: bool) -> None:
+    from ..report.text.diff import diff
+
+    answer = diff(open_artifact(before), open_artifact(after), (before, after))
+    click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)
+    if exit_code and not answer.same:
+        raise click.exceptions.Exit(1)
+
+
+@click.command(help="Say where the peak is, with the memory map, or where one buffer lies and why.")
+@click.argument("directory", metavar="DIRECTORY|MODEL.pte", type=PLACE)
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def explain_command(directory: Path, name: str | None, as_json: bool) -> None:
+    from ..report.text.explain import explain_name, explain_peak
+
+    artifact = open_artifact(directory)
+    answer = explain_peak(artifact, directory) if name is None else explain_name(artifact, name, directory)
+    click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)
+    if name is None and not as_json:
+        from ..report.text.memory_txt import print_maps
+
+        click.echo()
+        print_maps(artifact)

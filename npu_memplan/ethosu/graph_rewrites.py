@@ -30,9 +30,9 @@ from .lower.layer import Layer, LayerGraph, Limits, StorageTraits, assign
 from .lower.operands import INT32, Arithmetic, LayerTensor, Operand, Output, Padding, TensorView, Window
 from .lower.scaling import UNITY, Scale, conv_scale, mean_scale, real_mean_scale, reciprocal_scale
 from .reading.reader import MAX_STRIDE
-from .schedule.prefetch.least_work import port_cycles
-from .schedule.regions import place_of
-from .schedule.shram import ceil_div
+from .schedule.blocks import place_of
+from .schedule.prefetch.timed_program import port_cycles
+from .schedule.rams import ceil_div
 from .stream.isa import ElementwiseMode, PoolMode
 from .time import MemoryMap
 from .time.estimate import cycles_in_a_row

@@ -34,8 +34,8 @@ from .program.hazards import in_place_distances
 from .program.overlap import NOTHING, find_overlaps, shared_bytes, span_distances
 from .program.program import BufferRole, NpuOperation, NpuProgram
 from .schedule.blocks import BlockError
-from .schedule.shram import round_up
-from .schedule.stripes.tables import loaded_table, read_table, share_bytes
+from .schedule.constants import loaded_table, read_table, share_bytes
+from .schedule.rams import round_up
 from .stream.fields import FEATURE_MAPS
 from .stream.isa import Upscale
 from .time import MemoryMap, default_memory_map

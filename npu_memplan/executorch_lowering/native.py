@@ -17,18 +17,11 @@ from ..ethosu.lowering import Lowered, LoweringTarget, lower
 from ..ethosu.program.access import accesses
 from ..ethosu.program.hazards import schedule
 from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.schedule.prefetch.compact import compact
-from ..ethosu.schedule.prefetch.demand_cache import DemandCache
-from ..ethosu.schedule.prefetch.free_space import FreeCapacity, OccupiedRange
-from ..ethosu.schedule.prefetch.insert import insert
-from ..ethosu.schedule.prefetch.reads import constant_blocks
-from ..ethosu.schedule.prefetch.search import WORK, CopySearch
-from ..ethosu.schedule.prefetch.slice_tuning import stretched
-from ..ethosu.schedule.prefetch.slices import Slicer, Slices
-from ..ethosu.schedule.prefetch.tables import loaded_early
-from ..ethosu.schedule.prefetch.timed_program import Place, TimedProgram
-from ..ethosu.schedule.stripes.apply import apply
-from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
+from ..ethosu.schedule.constants import Slicer, Slices, compact, constant_blocks, loaded_early
+from ..ethosu.schedule.prefetch.copies import FreeCapacity, OccupiedRange, insert
+from ..ethosu.schedule.prefetch.search import WORK, CopySearch, stretched
+from ..ethosu.schedule.prefetch.timed_program import DemandCache, Place, TimedProgram
+from ..ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from ..ethosu.stream.decode import Operation, decode
 from ..ethosu.stream.encode import build_payload, encode
 from ..ethosu.time import MODELS, MemoryMap

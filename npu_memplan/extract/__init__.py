@@ -15,13 +15,12 @@ from ..options import NO_NPU, CompileOptions
 from ..problem import Lifetime, Pool, Problem
 from ..request import Request
 from ..vocabulary import STATES
-from .build import build
+from .build import build, prepare
 from .liveness import Storage
-from .lower import prepare
 from .program import ExtractionError, Program
-from .relax.walk import walk
-from .symbolic.dynamic import Sample, sampled
-from .tir.walk import Outline
+from .symbolic import Sample, sampled
+from .tir import Outline
+from .walk import walk
 
 __all__ = ["STATES", "ExtractionError", "extract", "extract_from", "prepare"]
 

@@ -1,19 +1,56 @@
-"""When every storage holds bytes that matter.
+"""When every storage holds bytes that matter, which pools it may lie in, and what the program does to it byte by byte.
 
-Invariant: a storage is live at point t exactly when it is touched at t, or when some of its bytes
-were defined before t and may be read after t with no complete rewrite of them in between. In
-loops this is rounded up: a storage from outside a loop is live in the whole loop nest that
-touches it. The work is linear in the number of accesses, whatever is live meanwhile.
+Invariant: a storage is live at point t exactly when it is touched at t, or when some of its bytes were defined before t
+and may be read after t with no complete rewrite of them in between. In loops this is rounded up: a storage from outside
+a loop is live in the whole loop nest that touches it. The work is linear in the number of accesses. A device's memory
+is its own: a pool that serves several devices of a module is one pool on each of them, with a name of its own and the
+whole capacity. A module without virtual devices has one nameless device, which every pool serves. Constants may lie in
+the constant pools of their device, everything else in its other pools. Accesses that verifiers follow are reads of
+content that is used for certain, and writes of all that may be written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import Any
 
-from ..problem import BufferKind, Lifetime
-from ..problem.spans import Spans, merged, subtract, union
-from .program import Branch, Internal, Loop, Node, Program, RelaxTensor, Step, StepAccess, steps
+from ..ethosu.program.primfunc import from_primfunc
+from ..ethosu.program.program import input_feeds
+from ..names import Names
+from ..problem import (
+    AccessHistory,
+    BranchPoints,
+    Buffer,
+    BufferAccess,
+    BufferKind,
+    ByteRun,
+    Fed,
+    Lifetime,
+    Pool,
+    RowsRead,
+    RowStream,
+)
+from ..problem.spans import Spans, merged, runs_of, subtract, union
+from ..vocabulary import PARAM_ROLES, STREAMED, STREAMED_ROWS, is_npu
+from .program import (
+    Branch,
+    Choose,
+    ExtractionError,
+    Internal,
+    Loop,
+    Node,
+    Program,
+    RelaxTensor,
+    Statement,
+    Step,
+    StepAccess,
+    View,
+    steps,
+)
 
 Storage = RelaxTensor | Internal
 _EVERYTHING: Spans = ((0, 1 << 62),)
@@ -158,3 +195,196 @@ def _to_the_end(access: StepAccess) -> Spans:
     """Bytes of a write: one of a storage's last byte also ends what is live "to the end" of it."""
     size, (start, stop) = access.storage.size_bytes, access.spans[-1]
     return access.spans if size is not None and stop < size else (*access.spans[:-1], (start, _EVERYTHING[0][1]))
+
+
+def labels(virtual: Sequence[Any]) -> tuple[str, ...]:
+    """Names of a module's virtual devices, e.g. `llvm:1`; with its scope where that is not global."""
+    names = Names()
+    found = []
+    for device in virtual:
+        scope = str(device.memory_scope)
+        name = f"{device.target.kind.name}:{int(device.vdevice_id)}"
+        found.append(names.unique(name if scope == "global" else f"{name}:{scope}"))
+    return tuple(found)
+
+
+def serves(pool: Pool, label: str) -> bool:
+    """Whether `pool` is for the device called `label`; its targets are kinds (`llvm`) or labels (`llvm:1`)."""
+    return not pool.targets or label in pool.targets or label.split(":")[0] in pool.targets
+
+
+def pools_by_device(
+    pools: Sequence[Pool], devices: Sequence[str], needed: Iterable[int], program: str
+) -> Mapping[int, tuple[Pool, ...]]:
+    """Device (index into `devices`) -> its pools in order, for each that is `needed`.
+
+    On a module with devices their targets are the one device that they are on. Raises
+    `ExtractionError` for a device that no pool serves.
+    """
+    if not devices:
+        return {0: tuple(pools)}
+    found = {}
+    for device in sorted(needed):
+        label = devices[device]
+        own = [p for p in pools if serves(p, label)]
+        if not own:
+            known = ", ".join(f"{p.name!r} serves {', '.join(p.targets)}" for p in pools) or "there is no pool"
+            raise ExtractionError(
+                f"buffers of {program!r} lie on device {label}, which no pool serves ({known}); give"
+                f' Pool(..., targets=("{label}",)), or a pool without targets, which serves every device'
+            )
+        found[device] = tuple(replace(p, name=_name(p, label, devices), targets=(label,)) for p in own)
+    return found
+
+
+def device_of(pool: Pool, devices: Sequence[str]) -> int:
+    """The device that a pool of `pools_by_device` is on."""
+    return devices.index(pool.targets[0]) if devices else 0
+
+
+def _name(pool: Pool, label: str, devices: Sequence[str]) -> str:
+    several = sum(serves(pool, other) for other in devices) > 1
+    return f"{pool.name}_{re.sub(r'[^A-Za-z0-9]', '_', label)}" if several else pool.name
+
+
+class PoolAssignment:
+    """Candidates of the storages of one program."""
+
+    def __init__(
+        self, pools: Sequence[Pool], constant_pools: Sequence[Pool], program: Program, storages: Sequence[Storage]
+    ) -> None:
+        devices = labels(program.vdevices)
+        constants = {s.device for s in storages if s.kind is BufferKind.CONSTANT}
+        others = {s.device for s in storages if s.kind is not BufferKind.CONSTANT}
+        self.workspace = pools_by_device(pools, devices, others, program.name)
+        self.constant = pools_by_device(constant_pools, devices, constants, program.name) if constant_pools else {}
+        self.filled = {p.name for pools in self.constant.values() for p in pools}
+
+    def pools(self) -> tuple[Pool, ...]:
+        """All pools, those of constants alone last."""
+        found = [p for pools in self.workspace.values() for p in pools]
+        known = {p.name: p for p in found}
+        for pool in (p for pools in self.constant.values() for p in pools):
+            if pool.name not in known:
+                found.append(pool)
+            elif known[pool.name] != pool:
+                raise ExtractionError(
+                    f"pool {pool.name!r} is given twice and differently: for constants as {pool}, for other buffers as"
+                    f" {known[pool.name]}; give the same pool, or two names"
+                )
+        return tuple(found)
+
+    def of(self, storage: Storage) -> tuple[str, ...]:
+        """Pools in order of preference; empty for all of the problem, in its order.
+
+        Where the stream that a buffer was lifted from has one, that one first: region i + 1 of a
+        stream is pool i; the compiler that made it chose with bandwidth in mind.
+        """
+        if storage.kind is BufferKind.CONSTANT:
+            return tuple(p.name for p in self.constant[storage.device])
+        own = self.workspace[storage.device]
+        if storage.size_bytes is None:  # depends on shape symbols
+            return tuple(p.name for p in own if p.size_bytes is None and p.name not in self.filled)
+        names = tuple(p.name for p in own)
+        region = storage.region if isinstance(storage, RelaxTensor) else (storage.original or (-1, 0))[0]
+        if len(names) >= 2 and 1 <= region <= len(names):
+            favourite = names[region - 1]
+            if storage.kind is BufferKind.RESIDENT:  # anywhere else it is of no use
+                return (favourite,)
+            return (favourite, *(name for name in names if name != favourite))
+        return names if self.constant or len(self.workspace) > 1 else ()
+
+
+def accesses_of(program: Program, planned: Mapping[Storage, Buffer], end: int) -> tuple[AccessHistory, ...]:
+    """The accesses of all `planned` buffers whose sizes are known; results are read at point `end`.
+
+    Points must have been numbered.
+    """
+    found: dict[Storage, tuple[list[BufferAccess], list[BufferAccess]]] = {
+        s: ([], []) for s in planned if s.size_bytes and not (isinstance(s, RelaxTensor) and s.scratch)
+    }
+    touched = _touched(steps(program.nodes))
+    for point, reads, writes in _steps(program.nodes, set(_choices(program.statements)), touched):
+        for is_write, accesses in enumerate((reads, writes)):
+            for access in accesses:
+                if access.storage in found:
+                    used = BufferAccess(point, _runs(access.spans, planned[access.storage].size_bytes))
+                    found[access.storage][is_write].append(used)
+    for view in program.results:
+        if view.tensor in found:
+            found[view.tensor][0].append(BufferAccess(end))
+    by_name = {planned[s].name: known for s, known in found.items()}
+    names = (b.name for b in planned.values())
+    return tuple(AccessHistory(n, *map(tuple, by_name[n])) for n in names if any(by_name.get(n, ())))
+
+
+def branches_of(program: Program) -> tuple[BranchPoints, ...]:
+    """Every `if` of the Relax function that has points."""
+    return tuple(_branches(program.statements))
+
+
+_Step = tuple[int, Sequence[StepAccess], Sequence[StepAccess]]
+"""A point, and what is read and written at it."""
+
+
+def _steps(nodes: Iterable[Node], choices: set[Branch], touched: Counter[Storage]) -> Iterator[_Step]:
+    """Steps in order, the ones of `choices` among them; `touched` is how many accesses each storage has in all."""
+    for node in nodes:
+        if isinstance(node, Branch) and node in choices:
+            yield from _steps((*node.then, *node.other), choices, touched)
+            continue
+        inner = list(steps((node,)))
+        accesses = [access for step in inner for access in step.accesses]
+        hidden: set[Storage] = set()  # whose reads, and whose writes, are no matter of the other steps
+        local: set[Storage] = set()
+        if not isinstance(node, Step):
+            hidden = {access.storage for access in accesses if access.writes}
+            local = {s for s, count in _touched(inner).items() if isinstance(s, Internal) and count == touched[s]}
+        reads = [a for a in accesses if a.exact and not a.writes and a.storage not in hidden]
+        writes = [a for a in accesses if a.writes and a.storage not in local]
+        if accesses:
+            yield inner[0].point, reads, writes
+
+
+def _touched(found: Iterable[Step]) -> Counter[Storage]:
+    return Counter(access.storage for step in found for access in step.accesses)
+
+
+def _choices(statements: Iterable[Statement]) -> Iterator[Branch]:
+    for choice in statements:
+        if isinstance(choice, Choose):
+            yield choice.branch
+            yield from _choices((*choice.then, *choice.other))
+
+
+def _branches(statements: Iterable[Statement]) -> Iterator[BranchPoints]:
+    for choice in statements:
+        if isinstance(choice, Choose):
+            then, other = ([step.point for step in steps(part)] for part in (choice.branch.then, choice.branch.other))
+            both = then + other
+            if both:
+                yield BranchPoints(both[0], then[-1] + 1 if then else both[0], both[-1] + 1)
+            yield from _branches(choice.then)
+            yield from _branches(choice.other)
+
+
+def _runs(spans: Spans, size_bytes: int) -> tuple[ByteRun, ...]:
+    """`spans` of a buffer of `size_bytes`; none for all of it."""
+    return () if spans == ((0, size_bytes),) else tuple(ByteRun(*run) for run in runs_of(spans))
+
+
+def streams_of(program: Program, planned: Mapping[Storage, Buffer]) -> Iterator[RowStream]:
+    """The streamed inputs among the `planned` storages. Points must have been numbered."""
+    for call in program.calls:
+        if not is_npu(call.primfunc) or STREAMED_ROWS not in call.primfunc.attrs:
+            continue
+        rows, kept = map(int, call.primfunc.attrs[STREAMED_ROWS])
+        argument = call.arguments[[str(role) for role in call.primfunc.attrs[PARAM_ROLES]].index(STREAMED)]
+        if not isinstance(argument, View) or argument.tensor not in planned:
+            continue
+        ordered: list[Step] = list(steps(call.nodes))
+        operations = from_primfunc(call.primfunc).operations
+        buffer = planned[argument.tensor]
+        fed = (Fed(ordered[feed.operation].point, feed.rows) for feed in input_feeds(operations, kept))
+        read = (RowsRead(s.point, *o.input_rows) for s, o in zip(ordered, operations, strict=True) if o.input_rows[1])
+        yield RowStream(buffer.name, buffer.size_bytes // kept, rows, tuple(fed), tuple(read))

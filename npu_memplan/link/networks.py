@@ -18,7 +18,7 @@ from ..artifact.model import Artifact
 from ..names import model_name
 from ..options import CompileOptions, Resident
 from ..planners import prefetch
-from ..planners.given import with_bounds
+from ..planners.bounds import with_bounds
 from ..problem import Plan, Problem, used_bytes
 from ..stages import Planned
 from ..tuning.ranking import Ranking

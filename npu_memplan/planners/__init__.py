@@ -23,15 +23,14 @@ from ..clock import left_of, now
 from ..errors import InternalError
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
 from ..verify import VerificationError, check, check_own, violations_of
-from . import auto  # noqa: F401  registers planners, as do the next two
+from . import (
+    auto,  # noqa: F401  registers planners, as do the next two
+    first_fit,  # noqa: F401
+)
 from .bounds import load_peak
-from .errors import OutOfTime, PlannerUseError, PlanningError
-from .explain import does_not_fit
-from .first_fit import hill_climb, planners  # noqa: F401
-from .first_fit.orders import placing
-from .first_fit.quick import QUICK, quick_layout
-from .model import Model
-from .registry import DEFAULT_NODES, Context, Planner, find, planner_names, register
+from .first_fit import QUICK, placing, quick_layout
+from .model import Model, OutOfTime, PlannerUseError, PlanningError
+from .registry import DEFAULT_NODES, Context, Planner, does_not_fit, find, planner_names, register
 
 __all__ = [
     "Context",

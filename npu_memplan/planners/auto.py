@@ -7,21 +7,14 @@ returned, with what is known of it.
 from __future__ import annotations
 
 from ..problem import Placement, Problem
+from . import exact
+from . import general as general
 from .bounds import load_peak
-from .errors import OutOfTime
-from .exact import least_height
-from .exact import search as exact
-from .explain import does_not_fit, proven
-from .first_fit.hill_climb import hill_climb
-from .first_fit.layout import Layout
-from .first_fit.orders import ORDERS, best_first_fit, placing
-from .first_fit.quick import quick_layout
-from .general import search as general
-from .general.search import General
-from .general.small import SmallSearch, small_subset
-from .model import Item
-from .registry import Context, register
-from .spill.assign import assign
+from .first_fit import ORDERS, Layout, best_first_fit, hill_climb, placing, quick_layout
+from .general import General, SmallSearch, small_subset
+from .model import Item, OutOfTime
+from .registry import Context, does_not_fit, proven, register
+from .spill import assign
 
 LARGE_ITEMS = 500  # from here on the compiled passes pay
 SMALL_ITEMS = 40  # more are left to the compiled search
@@ -65,7 +58,7 @@ def improve_pool(context: Context, layout: Layout, pool: int) -> Layout:
         search.offsets = [layout.origins[item.index] for item in inside]
         part = context.share(_sections_share(inside))
         if search.best > search.low:
-            least_height.run(search, part)
+            exact.run(search, part)
         context.spend(search.nodes)
         context.stopped_early |= part.stopped_early
         low = max(low, search.low)
@@ -151,7 +144,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
     if search is None:
         return _general_into(context, inside, low, zero)
     if search.low <= capacity:
-        least_height.run(search, context, capacity, capacity)
+        exact.run(search, context, capacity, capacity)
     if search.best is not None:
         context.bounds[0] = search.low
         return _with(zero, 0, inside, search.offsets)
@@ -182,7 +175,7 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
 def _auto(context: Context, enough: bool) -> Layout:
     model, count = context.model, len(context.model.items)
     if count > LARGE_ITEMS and context.has_compiled():
-        from .scale.passes import place_large  # imports numpy
+        from .scale import place_large  # imports numpy
 
         large = place_large(context)
         if large is not None:

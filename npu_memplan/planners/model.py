@@ -1,23 +1,68 @@
 """A problem restated for planners: items with origins, and the distances they forbid each other.
 
-Invariant: an item is one buffer or one alias group. Choosing a pool and an origin for
-every item says where every buffer is. Items `i` and `j` of one pool are in each
-other's way exactly when `origin[i] - origin[j]` is inside one of the open intervals
-`zones(i, j)`; alias offsets, in-place and partial overlaps are all folded into these.
-Items are sorted canonically, so nothing depends on the order of the problem's buffers.
+Invariant: an item is one buffer or one alias group. Choosing a pool and an origin for every item says where every
+buffer is. Items `i` and `j` of one pool are in each other's way exactly when `origin[i] - origin[j]` is inside one of
+the open intervals `zones(i, j)`; alias offsets, in-place and partial overlaps are all folded into these. Items are
+sorted canonically, so nothing depends on the order of the problem's buffers. An error says `required - available ==
+excess > 0`, and names the peak, the largest buffers there and what would make it fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from math import gcd
 
 from ..clock import now
+from ..errors import NpuMemplanError, RefusalError
 from ..problem import AllowedOverlap, Buffer, Placement, Problem, ProblemError, validate
 from ..problem.spans import merged
-from .errors import OutOfTime
+
+
+class PlannerUseError(NpuMemplanError):
+    """A planner is requested by an unknown name, or with an unusable budget."""
+
+
+class OutOfTime(Exception):
+    """A time limit is over in the middle of something that is of no use unless it is finished.
+
+    Never seen by callers of `plan`: it answers with the best layout in hand, or a quick one.
+    """
+
+
+@dataclass(eq=False, repr=False)
+class PlanningError(RefusalError):
+    """No plan fits the pools.
+
+    `required_bytes` is what pool `pool` would need (a proven bound when `proven`, else the height of a plan that was
+    found: `source` says which), `available_bytes` its hard size. `point` and `point_label` say when
+    memory is fullest; `largest` are up to five (buffer name, bytes) live there, largest first;
+    `subset` names buffers that cannot be together in the pool (all needed for it), when known;
+    `problem` is the one that needs the fewest bytes, where several were planned.
+    """
+
+    message: str
+    _: KW_ONLY
+    pool: str = ""
+    required_bytes: int = 0
+    available_bytes: int = 0
+    point: int | None = None
+    point_label: str = ""
+    largest: tuple[tuple[str, int], ...] = ()
+    proven: bool = False
+    source: str = ""
+    subset: tuple[str, ...] = ()
+    problem: Problem | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+    @property
+    def excess_bytes(self) -> int:
+        """What the pool lacks."""
+        return self.required_bytes - self.available_bytes
+
 
 CHECK_EVERY = 100_000  # looks at pairs, some 10 ms, between two looks at the clock
 LOOKS_AN_ITEM = 40  # what an item costs before its first pair, so that thousands begin nothing when the time is over

@@ -1,12 +1,13 @@
-"""The table of planners, and what one gets to work with.
+"""The table of planners, what one gets to work with, and the message of a problem that does not fit.
 
-Invariant: a planner is a function from `(problem, context)` to placements; what it
-returns is verified before anybody sees it, so a wrong planner can not do harm.
+Invariant: a planner is a function from `(problem, context)` to placements; what it returns is verified before anybody
+sees it, so a wrong planner can not do harm. The message only describes. The part of a problem that is to blame is
+infeasible whenever the whole is, and nothing more can be left out of it (as far as `infeasible` can tell).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,8 +15,8 @@ from ..clock import now
 from ..compiled import compiled
 from ..problem import Placement, Plan, Problem
 from ..process.incidents import Fallback, fall_back
-from .errors import PlannerUseError
-from .model import Model
+from .bounds import Peak, forced, load_peak
+from .model import Item, Model, PlannerUseError, PlanningError
 
 DEFAULT_NODES = 200_000  # what a planner may spend when neither time nor nodes are limited
 
@@ -110,3 +111,191 @@ def find(name: str) -> Planner:
         return _PLANNERS[name]
     except KeyError:
         raise PlannerUseError(f"no planner is called {name!r}; there are: {', '.join(planner_names())}") from None
+
+
+_T = TypeVar("_T")
+
+
+def irreducible(whole: Sequence[_T], infeasible: Callable[[list[_T]], bool], stop: Callable[[], bool]) -> list[_T]:
+    """Members of `whole` that are infeasible together; `stop` ends the work early.
+
+    Call it when all of them are known to be. Halves are left out first, then ever smaller runs.
+    """
+    kept = list(whole)
+    chunk = max(1, len(kept) // 2)
+    while kept and not stop():
+        removed = False
+        start = 0
+        while start < len(kept):
+            trial = kept[:start] + kept[start + chunk :]
+            if infeasible(trial):
+                kept, removed = trial, True
+            else:
+                start += chunk
+        if chunk > 1:
+            chunk = max(1, chunk // 2)
+        elif not removed:
+            break
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class NeededHeight:
+    """Height of a pool in bytes, and which plan has it; an empty `source` says that no plan has less."""
+
+    bytes: int
+    source: str = ""
+
+
+def live_at(model: Model, point: int, pool: int) -> list[tuple[str, int]]:
+    """(buffer name, bytes) of all buffers live at `point` that may be in `pool`, largest first."""
+    found = [
+        (buffer.name, buffer.size_bytes)
+        for item in model.items
+        if item.first <= point < item.last and pool in item.pools
+        for buffer, _ in item.parts
+        if buffer.lives_at(point)
+    ]
+    return sorted(found, key=lambda entry: (-entry[1], entry[0]))
+
+
+def overfull(model: Model, point: int, pool: int) -> list[str]:
+    """Buffers that must share `pool` at `point` and together are larger than it; none can be left out.
+
+    Empty where overlaps or alias groups are among them: their sizes do not simply add up.
+    """
+    room = model.capacity[pool]
+    must = [item for item in model.items if item.pools == (pool,) and item.size]
+    live = [item for item in must if any(first <= point < last for first, last in item.lifetimes)]
+    if room is None or any(item.index in model.special for item in live):
+        return []
+    chosen: list[str] = []
+    total = 0
+    for item in sorted(live, key=lambda item: (-item.size, item.index)):
+        chosen.append(item.name)
+        total += item.size
+        if total > room:
+            return sorted(chosen)
+    return []
+
+
+Limits = Sequence[int | None]
+Place = Callable[[Limits], tuple[Sequence[int], str] | None]
+
+
+def does_not_fit(context: Context, item: int, place: Place) -> PlanningError:
+    """The error of a problem in which `item` found no place, within what was tried.
+
+    `place` gives heights of the pools when these are their limits, and how they were reached; None when that found no
+    place either. It is only computed where nothing is proven.
+    """
+    proof = _overfilled(context.model)
+    if proof is not None:
+        return proof
+    model = context.model
+    pool, need = _need(context, item, place)
+    entry = model.items[item]
+    lines = [f"  {entry.name!r} ({entry.size} bytes) found no place"]
+    if context.stopped_early:
+        lines.append("  the budget ended the search before it had a plan, or a proof that there is none")
+    lines += [f"  {note}" for note in context.notes]
+    return _error(model, pool, load_peak(model, pool), need, lines)
+
+
+def _need(context: Context, item: int, place: Place) -> tuple[int, NeededHeight]:
+    """A pool that would hold a plan if it were larger, and how large that is."""
+    model = context.model
+    bounded = [pool for pool in reversed(model.items[item].pools) if model.capacity[pool] is not None]
+    if context.least_found is not None:
+        return 0, NeededHeight(context.least_found, "least height found")
+    for pools in (*([pool] for pool in bounded), range(len(model.capacity))):
+        limits = [None if k in pools else size for k, size in enumerate(model.capacity)]
+        if (placed := place(limits)) is not None:
+            heights, source = placed
+            excess = {p: heights[p] - size for p in pools if (size := model.capacity[p]) is not None}
+            most = max(excess, key=lambda p: (excess[p], -p))
+            if excess[most] > 0:
+                return most, NeededHeight(heights[most], source)
+    # hurried: something quick would have fitted, had there been time to look
+    return bounded[0], NeededHeight((model.capacity[bounded[0]] or 0) + 1, "or less: no plan was found in time")
+
+
+def proven(context: Context, least: int, items: Iterable[Item]) -> PlanningError:
+    """The error of a problem with one pool that provably needs `least` bytes; `items` already do."""
+    model = context.model
+    subset = sorted(buffer.name for item in items for buffer, _ in item.parts)
+    return _overfilled(model, subset) or _error(model, 0, load_peak(model, 0), NeededHeight(least), [], subset)
+
+
+def _overfilled(model: Model, subset: Sequence[str] = ()) -> PlanningError | None:
+    """The error of the pool that is furthest overfilled by buffers with no other choice, which is proof."""
+    only = forced(model)
+    bounded = [(pool, size) for pool, size in enumerate(model.capacity) if size is not None]
+    peaks = [(load_peak(model, pool, only), pool, size) for pool, size in bounded]
+    peak, pool, size = max(peaks, key=lambda of: of[0].bytes - of[2], default=(Peak(0, None), 0, 0))
+    if peak.bytes <= size:
+        return None
+    if not subset and peak.point is not None:
+        subset = overfull(model, peak.point, pool)
+    return _error(model, pool, peak, NeededHeight(peak.bytes), [], subset)
+
+
+def _error(
+    model: Model, pool: int, peak: Peak, need: NeededHeight, more: Sequence[str], subset: Sequence[str] = ()
+) -> PlanningError:
+    """The error: numbers, the peak, `more` lines, what cannot be together, and the next step."""
+    available = model.capacity[pool] or 0
+    excess = need.bytes - available
+    name = model.pool_names[pool]
+    points = model.problem.points
+    label = points[peak.point] if peak.point is not None and 0 <= peak.point < len(points) else ""
+    largest = (
+        tuple(live_at(model, peak.point, pool)[:5])
+        if peak.point is not None
+        else tuple((model.items[i].name, model.items[i].size) for i in peak.members[:5])
+    )
+    lines = [
+        f"the buffers of problem {model.problem.name!r} do not fit pool {name!r}: required {need.bytes} bytes"
+        f"{f' ({need.source})' if need.source else ''}, available {available}, excess {excess}"
+    ]
+    if peak.point is not None:
+        lines.append(
+            f"  memory is fullest at point {peak.point}{f' ({label})' if label else ''}; largest buffers there:"
+        )
+    elif largest:
+        lines.append("  these conflict with each other; the largest:")
+    lines.extend(f"    {buffer}: {size} bytes" for buffer, size in largest)
+    lines += more
+    if subset:
+        shown = ", ".join(subset[:12]) + (f" and {len(subset) - 12} more" if len(subset) > 12 else "")
+        lines.append(f"  these {len(subset)} cannot be together in {available} bytes: {shown}")
+    lines.append("  " + _remedy(model, pool, excess, not need.source, largest))
+    return PlanningError(
+        "\n".join(lines),
+        pool=name,
+        required_bytes=need.bytes,
+        available_bytes=available,
+        point=peak.point,
+        point_label=label,
+        largest=largest,
+        proven=not need.source,
+        source=need.source,
+        subset=tuple(subset),
+    )
+
+
+def _remedy(model: Model, pool: int, excess: int, proven: bool, largest: Sequence[tuple[str, int]]) -> str:
+    """The next step that has a chance."""
+    name = model.pool_names[pool]
+    options = [f"enlarge pool {name!r} by {excess} bytes"]
+    others = [p for p in model.pool_names if p != name]
+    single = [b for b, _ in largest if b in {i.name for i in model.items if len(i.pools) == 1}]
+    if others and single:
+        options.append(f"let {single[0]!r} live in {others[-1]!r} too")
+    elif not others:
+        options.append("add a second pool that buffers may spill to")
+    if not proven:
+        options.append("give the planner more time or nodes (a better plan may exist)")
+    else:
+        options.append("make the buffers at the peak smaller or shorter-lived")
+    return "to make it fit: " + ", or ".join(options)

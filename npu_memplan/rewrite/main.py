@@ -1,24 +1,43 @@
-"""Relax `main` on pools.
+"""Relax `main` on pools: the statements of a program as bindings.
 
-Invariant: statement order is the program's. When inputs and outputs are planned, `main` takes the
-writable pools and returns nothing; otherwise it keeps its signature, makes the pools itself, and
-allocates only what the plan left out. A read-only pool is one constant of `main`.
+Invariant: statement order is the program's. When inputs and outputs are planned, `main` takes the writable pools and
+returns nothing; otherwise it keeps its signature, makes the pools itself, and allocates only what the plan left out. A
+read-only pool is one constant of `main`. A planned tensor has no Relax value; PrimFuncs find it in the pools. Only what
+must be a tensor object gets one: parameters, results, and arguments of calls that are not looked into. The latter are
+views of pool bytes (their offsets are multiples of the runtime's own alignment), never copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from ..extract.lower import prepare
-from ..extract.program import Program, View
-from ..extract.relax.walk import walk
-from ..extract.sizes import entry_symbols, size_bytes, static_extent
+from ..extract.build import prepare
+from ..extract.calls import begins_at_zero
+from ..extract.program import (
+    Cast,
+    Choose,
+    Evaluate,
+    External,
+    Fixed,
+    Invoke,
+    Plain,
+    Program,
+    RelaxTensor,
+    Several,
+    Statement,
+    Value,
+    View,
+    entry_symbols,
+    size_bytes,
+    static_extent,
+)
 from ..extract.tir import nodes_of
-from ..problem import BufferKind, Plan, Problem
+from ..extract.walk import same_shape, walk
+from ..problem import Agent, BufferKind, Plan, Problem
 from ..vocabulary import (
     CALLS,
     CONSTANT_POOLS,
@@ -31,14 +50,289 @@ from ..vocabulary import (
     PLACED_STATES,
     POOL_DEVICES,
     POOLS,
+    RESULT,
     SYMBOLS,
+    VIEW,
 )
-from .aliasing import Apart, settled
-from .definitions import Definitions
-from .emit import Emitter
-from .formula import formula
-from .kernels import Kernels
-from .pools import PlannedPool, PoolSlot, holds_boundary, pools_of
+from .pools import (
+    Apart,
+    Definitions,
+    PlannedPool,
+    PoolSlot,
+    Site,
+    evaluation,
+    fill,
+    formula,
+    holds_boundary,
+    initialiser,
+    pools_of,
+    settled,
+    storages_of,
+    symbols_needed_by,
+    used_by,
+)
+from .primfunc import Kernels
+
+
+class Emitter:
+    """Emits the statements of one program into `builder`, whose function the caller opens."""
+
+    def __init__(
+        self,
+        program: Program,
+        pools: Sequence[PlannedPool],
+        slots: Mapping[str, PoolSlot],
+        kernels: Kernels,
+        apart: Apart,
+    ) -> None:
+        self.program = program
+        self.pools = pools
+        self.slots = slots
+        self.apart = apart
+        self.kernels = kernels
+        self.builder = relax.BlockBuilder()
+        self.pool_vars: list[Any] = []
+        self.functions: dict[str, Any] = {}  # name of a kernel -> what is called
+        self.objects: dict[RelaxTensor, Any] = {}  # tensors outside the pools
+        self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
+        self.same = dict(_merged(program.statements))  # value of a branch -> what the `if` gives back
+        self.described: list[list[Any]] = []  # `CALLS`
+
+    # -- storage -----------------------------------------------------------------------------
+
+    def make_pools(self, given: Sequence[Any] | None, poison: int | None, kept: Sequence[Any] | None = None) -> None:
+        """One Relax value for each pool: constants; writable ones are `given`, the beginning of `kept` ones, or new."""
+        parameters = iter(given or kept or ())
+        for pool in self.pools:
+            if pool.read_only:
+                self.pool_vars.append(self.constant(pool.image(), pool, pool.name) if pool.constants else None)
+            elif given is not None:
+                self.pool_vars.append(next(parameters))
+            else:
+                kept_one = next(parameters) if kept is not None else None
+                own = self.storage(pool, poison) if kept_one is None else self.beginning(pool, kept_one, poison)
+                self.pool_vars.append(own)
+                self.initialise(pool, own)
+
+    def storage(self, pool: PlannedPool, poison: int | None) -> Any:
+        """A pool allocated at run time."""
+        shape = relax.ShapeExpr([pool.extent])
+        storage = self.builder.emit(relax.op.memory.alloc_storage(shape, pool.device, "global", "uint8"))
+        return self.filled(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", pool.device), pool, poison)
+
+    def beginning(self, pool: PlannedPool, kept: Any, poison: int | None) -> Any:
+        """As much of a pool that the caller keeps as this call needs; one that is too small stops with an error."""
+        size = pool.extent if static_extent(pool.extent) is None else tirx.IntImm("int64", pool.extent)
+        there = kept.ty.shape.values[0]
+        text = f"this call needs more of pool {pool.name} than the {{}} bytes that are there; KeptPools makes it larger"
+        enough = relax.prim_value(tirx.LE(size, there))
+        self.builder.emit(relax.op.assert_op(enough, [relax.prim_value(there)], format=text))
+        view = self.builder.emit(relax.op.memory.view(kept, relax.ShapeExpr([size]), "uint8", 0))
+        return self.filled(relax.op.memory.ensure_zero_offset(view), pool, poison)
+
+    def filled(self, value: Any, pool: PlannedPool, poison: int | None) -> Any:
+        """A variable for the pool that `value` makes, filled with `poison`, if that is wanted."""
+        found = self.on_device(value, pool)
+        if poison is not None:
+            self.run("npu_memplan_poison", fill(pool, poison), found)
+        return found
+
+    def initialise(self, pool: PlannedPool, var: Any) -> None:
+        """Copies the constants of a writable pool to their places."""
+        if pool.constants:
+            function, image = initialiser(pool)
+            self.run(f"npu_memplan_fill_{pool.name}", function, self.constant(image, pool), var)
+
+    def constant(self, values: Any, pool: PlannedPool, name: str = "") -> Any:
+        """Bytes where `pool` is; the run time keeps constants on the first device."""
+        found: Any = relax.const(values, "uint8")
+        if pool.device:
+            found = relax.op.to_vdevice(found, pool.vdevice)
+        return self.builder.emit(found, name) if name or pool.device else found
+
+    def on_device(self, value: Any, pool: PlannedPool) -> Any:
+        """A variable for `value`, whose type says on which device the pool is."""
+        if pool.vdevice is None:
+            return self.builder.emit(value, pool.name)
+        return self.builder.match_cast(self.builder.emit(value), pool.type, pool.name)
+
+    def run(self, wanted: str, function: Any, *arguments: Any) -> None:
+        """Calls a PrimFunc of this package's own."""
+        name = self.kernels.names.unique(wanted)
+        var = self.builder.add_func(function.with_attr("global_symbol", name), name)
+        self.builder.emit(relax.Call(var, list(arguments)))
+
+    def check_bounds(self) -> None:
+        """A symbol above its promised bound would write past its storages: stop with an error instead."""
+        for symbol, bound in self.program.bounds.items():
+            text = f"{symbol.name} was promised at most {bound}, but it is {{}}; plan with a larger bound"
+            limit = tirx.LE(symbol, tirx.IntImm(str(symbol.ty.dtype), bound))
+            self.builder.emit(relax.op.assert_op(relax.prim_value(limit), [relax.prim_value(symbol)], format=text))
+
+    def define(self, definitions: Definitions, used: Sequence[Any]) -> None:
+        """Computes the variables of `definitions` that are `used`, by one PrimFunc on the host."""
+        wanted = used_by(used, definitions)
+        if not wanted:
+            return
+        function = evaluation(definitions, wanted)
+        tensors = [self.host_tensor(int(parameter.shape[0])) for parameter in function.params[:2]]
+        symbols = [relax.prim_value(symbol) for symbol in symbols_needed_by(definitions)]
+        self.run("npu_memplan_offsets", function, *tensors, *symbols)
+        as_shape = relax.ExternFunc("vm.builtin.tensor_to_shape")
+        found = relax.Call(as_shape, [tensors[0]], ty_args=[relax.ShapeType(ndim=len(wanted))])
+        self.builder.match_cast(self.builder.emit(found), relax.ShapeType(wanted))
+
+    def host_tensor(self, count: int) -> Any:
+        """`count` int64 on the host, made as the run time makes memory for its own shape symbols."""
+        allocate = relax.ExternFunc("vm.builtin.alloc_shape_heap")
+        counts = [relax.prim_value(tirx.IntImm("int64", count))]
+        made = relax.op.call_builtin_with_ctx(allocate, counts, ty_args=[relax.TensorType((count,), "int64")])
+        return self.builder.emit(made)
+
+    def take_inputs(self) -> None:
+        """Parameters stand for themselves; fields of tuple parameters are taken out."""
+        for parameter in self.program.function.params:
+            self.bind(self.program.values[parameter], parameter)
+
+    def object(self, tensor: RelaxTensor) -> Any:
+        """The Relax value of a tensor outside the pools, allocated on first use."""
+        if tensor not in self.objects:
+            shape = relax.ShapeExpr(list(tensor.shape))
+            allocation = relax.op.builtin.alloc_tensor(shape, tensor.dtype, tensor.device, tensor.scope)
+            self.objects[tensor] = self.builder.emit(allocation, tensor.name)
+        return self.objects[tensor]
+
+    def value(self, value: Value, *, kind: str = VIEW) -> Any:
+        """A Relax expression for `value`; planned tensors become views of their pool, `kind` says what for."""
+        if isinstance(value, Several):
+            return relax.Tuple([self.value(field, kind=kind) for field in value.fields])
+        if isinstance(value, Fixed):
+            return value.expr
+        if isinstance(value, Plain):
+            # TVMScript reads no literal number as the argument of a function.
+            number = isinstance(value.expr, tirx.IntImm)
+            return self.builder.emit(value.expr, "offset") if number else self.substitute(value.expr)
+        slot = self.slots.get(value.tensor.name)
+        if slot is None:
+            return self.shaped(self.object(value.tensor), value)
+        self.describe(RESULT if value.tensor.scratch else kind, [(value.tensor.name, value.offset_bytes)])
+        return self.seen(self.pool_vars[slot.pool], value, slot.offset)
+
+    def shaped(self, tensor: Any, view: View) -> Any:
+        """An object seen as `view` has it."""
+        if view.dtype != view.tensor.dtype or view.partial:
+            return self.seen(tensor, view, 0)
+        if same_shape(view.tensor.shape, view.shape) or view.tensor.external.startswith("its shape"):
+            return tensor
+        return self.builder.emit(relax.op.reshape(tensor, relax.ShapeExpr(list(view.shape))))
+
+    def seen(self, base: Any, view: View, start: Any) -> Any:
+        """What `view` sees, its tensor lying at byte `start` of `base`."""
+        shape = relax.ShapeExpr(list(view.shape))
+        found = self.builder.emit(relax.op.memory.view(base, shape, view.dtype, start + view.offset_bytes))
+        return self.builder.emit(relax.op.memory.ensure_zero_offset(found)) if begins_at_zero(view) else found
+
+    def describe(self, what: str, found: Sequence[tuple[str, int]]) -> None:
+        """Notes for `CALLS` what finds which storages in the pools."""
+        starts = [start for _, start in found]
+        self.described.append([what, [self.known_as(name) for name, _ in found], *([starts] if any(starts) else [])])
+
+    def substitute(self, expr: Any) -> Any:
+        return tvm_ffi.structural_map(expr, (ir.Var, lambda v: self.values.get(v, v)))
+
+    # -- statements --------------------------------------------------------------------------
+
+    def statements(self, statements: Sequence[Statement]) -> None:
+        """Emits `statements` in order."""
+        for statement in statements:
+            _EMIT[type(statement)](self, statement)
+
+    def invoke(self, call: Invoke) -> None:
+        name, placed, given = self.kernels.of(Site(call, self.pools, self.slots, self.apart))
+        if name not in self.functions:
+            self.functions[name] = self.builder.add_func(placed.function, name)
+        arguments = [
+            self.value(call.arguments[i], kind=RESULT if i in call.results else VIEW) for i in placed.positions
+        ]
+        numbers = [self.value(number) for number in given]
+        self.describe(name, [s for s in storages_of(call) if s[0] in self.slots])
+        pools = [self.pool_vars[i] for i in placed.pools]
+        passed = [*pools, *arguments] if call.agent is Agent.NPU else [*arguments, *pools]
+        self.builder.emit(relax.Call(self.functions[name], [*passed, *numbers]))
+
+    def known_as(self, name: str) -> str:
+        """The name of a storage; the value of a branch and that of its `if` are one."""
+        while name in self.same:
+            name = self.same[name]
+        return name
+
+    def evaluate(self, statement: Evaluate) -> None:
+        before = dict(self.values)
+        for var, value in statement.arguments.items():
+            self.values[var] = self.value(value)
+        result = self.builder.emit(self.substitute(statement.expr), statement.var.name)
+        self.values = before
+        self.bind(statement.result, result)
+
+    def bind(self, value: Value, result: Any) -> None:
+        """Makes `value`, which lies in no pool, stand for the emitted `result`."""
+        if isinstance(value, Several):
+            for i, field in enumerate(value.fields):
+                self.bind(field, self.builder.emit(relax.TupleGetItem(result, i)))
+        elif isinstance(value, View):
+            if value.tensor.name not in self.slots:
+                self.objects[value.tensor] = result
+        elif isinstance(value, Plain) and value.expr is not None:
+            self.values[value.expr] = result
+
+    def cast(self, statement: Cast) -> None:
+        result = self.builder.match_cast(self.value(statement.source), statement.ty)
+        if not isinstance(statement.source, View):
+            self.bind(statement.result, result)
+        elif isinstance(statement.result, View) and statement.result.tensor.name not in self.slots:
+            self.objects.setdefault(statement.result.tensor, result)
+
+    def external(self, call: External) -> None:
+        """A call of a packed function that writes its results and returns nothing."""
+        values = [*map(self.value, call.arguments), *(self.value(result, kind=RESULT) for result in call.results)]
+        self.builder.emit(relax.Call(call.function, values, ty_args=[relax.TupleType([])]))
+
+    def choose(self, statement: Choose) -> None:
+        condition = self.value(statement.condition)
+        for merged, *sources in statement.branch.merges:
+            if merged.name not in self.slots:
+                for source in sources:
+                    self.objects[source] = self.object(merged)
+        sides: list[Any] = []
+        for statements in (statement.then, statement.other):
+            objects = dict(self.objects)  # an allocation inside a branch does not reach beyond it
+            self.builder._begin_binding_block()
+            self.statements(statements)
+            chosen = relax.Tuple([self.value(pair[len(sides)]) for _, *pair in statement.objects])
+            sides.append(relax.SeqExpr([self.builder._end_block()], chosen))
+            self.objects = objects
+        result = self.builder.emit(relax.If(condition, *sides))
+        for i, (chosen, _, _) in enumerate(statement.objects):
+            self.bind(chosen, self.builder.emit(relax.TupleGetItem(result, i)))
+
+
+_EMIT: dict[type, Callable[[Emitter, Any], None]] = {
+    Invoke: Emitter.invoke,
+    External: Emitter.external,
+    Evaluate: Emitter.evaluate,
+    Cast: Emitter.cast,
+    Choose: Emitter.choose,
+}
+
+
+def _merged(statements: Sequence[Statement]) -> Iterator[tuple[str, str]]:
+    """(name of a branch's value, name of what its `if` gives back)."""
+    for statement in statements:
+        if isinstance(statement, Choose):
+            for merged, *sources in statement.branch.merges:
+                yield from ((source.name, merged.name) for source in sources if source is not merged)
+            yield from _merged((*statement.then, *statement.other))
+
 
 _CONSTANTS = (BufferKind.CONSTANT, BufferKind.RESIDENT)
 

@@ -1,22 +1,38 @@
-"""The pools of a planned function, and what a plan puts into them.
+"""The pools of a planned function, which storages share their bytes, and offsets and sizes as expressions.
 
-Invariant: a pool's constants are in it as bytes at their planned offsets; a read-only pool has
-nothing else in it.
+Invariant: a pool's constants are in it as bytes at their planned offsets; a read-only pool has nothing else in it.
+`tirx.noalias` stays where it is true: TVM's LLVM code generator takes every declared buffer of a marked kernel for
+bytes of its own, unless it is declared over another one. So storages that share bytes, at any time of the call, are
+declared over one buffer, their pool or another name of it, the others on addresses of their own.
+
+Definitions of variables are one PrimFunc that runs on the host. In Relax each level of definitions would be a function
+of its own, and TVM's simplifier compares the terms of nested choices with each other. Here choices and products of
+symbols are computed once, into memory, which the simplifier does not look through. A quotient by 0, which only what is
+not chosen has, is that by 1. As text, an expression of values >= 0 means the same in C and, with `/` rounding down, in
+`evaluate`; choices (min, max, `a if c else b`) and divisions that round towards 0, where they are requested, are for
+`evaluate` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import ast
+import heapq
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import relax, tirx
+from tvm import DataType, ir, relax, tirx
 
-from ..extract.devices import device_of, labels
-from ..extract.program import Program
-from ..extract.sizes import static_extent
+from ..errors import NpuMemplanError
+from ..extract.liveness import device_of, labels
+from ..extract.program import Internal, Invoke, Program, View, static_extent
+from ..extract.symbolic import as_expr
+from ..extract.tir import nodes_of, operator_of
 from ..problem import BufferKind, Plan, Problem, used_bytes
 
 
@@ -119,3 +135,392 @@ def fill(pool: PlannedPool, byte: int) -> Any:
     store = tirx.BufferStore(target, tirx.IntImm("uint8", byte), [i])
     body = tirx.For(i, 0, extent, tirx.ForKind.SERIAL, store)
     return tirx.PrimFunc([target], body).with_attr({"s_tir": True, "tirx.noalias": True})
+
+
+NOALIAS = "tirx.noalias"
+_POINTERS = ("tirx.buffer_data", "tirx.address_of", "tirx.tvm_access_ptr", "tirx.call_extern", "tirx.tvm_call_packed")
+
+
+Apart = Callable[[str, str], bool]
+"""Whether two storages of one pool, by name, are known to share no byte, whatever the symbols are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """A call, and the plan of the function that it is in: pools, where storages lie, which share no byte."""
+
+    call: Invoke
+    pools: Sequence[PlannedPool]
+    slots: Mapping[str, PoolSlot]
+    apart: Apart
+    _places: list[list[PoolSlot | None]] = field(default_factory=list)
+
+    @property
+    def places(self) -> list[PoolSlot | None]:
+        """Where lies what the call may find in pools (`storages_of`); None for what is in no pool."""
+        if not self._places:  # found once
+            found = ((self.slots.get(name), start) for name, start in storages_of(self.call))
+            places = [slot and (replace(slot, offset=slot.offset + start) if start else slot) for slot, start in found]
+            self._places.append(places)
+        return self._places[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A storage of a call, and its first byte and one past its last, None where that depends on symbols."""
+
+    storage: int
+    name: str
+    reach: tuple[int, int] | None
+
+    def may_meet(self, other: _Span, apart: Apart) -> bool:
+        """Whether the two may have bytes in common."""
+        if self.reach is None or other.reach is None:
+            return self.name == other.name or not apart(self.name, other.name)
+        return self.reach[0] < other.reach[1] and other.reach[0] < self.reach[1]
+
+
+def storages_of(call: Invoke) -> list[tuple[str, int]]:
+    """What a call may find in pools, its arguments, then its internals: (name of the storage, its bytes before that).
+
+    The name is "" for an argument that it cannot find there.
+    """
+    arguments = [
+        (a.tensor.name, a.offset_bytes) if isinstance(a, View) and tirx.is_buffer_var(p) else ("", 0)
+        for a, p in zip(call.arguments, call.primfunc.params, strict=True)
+    ]
+    return [*arguments, *((i.name, 0) for i in call.internals)]
+
+
+def is_marked(function: Any) -> bool:
+    """Whether a PrimFunc has `tirx.noalias`: its buffers share no bytes."""
+    return function.attrs is not None and bool(function.attrs.get(NOALIAS, False))
+
+
+def sharing(sites: Iterable[Site]) -> dict[int, int] | None:
+    """Storages that may share bytes with another one in one of the calls -> their group.
+
+    Storages are numbered as in `storages_of`. A group has those that share bytes directly or through others; its
+    number is the least of theirs. Those whose offsets or sizes have symbols share unless they are `apart`. None where
+    an offset is no multiple of the elements.
+    """
+    found: dict[int, int] = {}
+    for site in sites:
+        spans: dict[int, list[_Span]] = {}  # by pool
+        for index, storage in enumerate([*site.call.arguments, *site.call.internals]):
+            if not isinstance(storage, View | Internal):
+                continue
+            tensor, start = (storage.tensor, storage.offset_bytes) if isinstance(storage, View) else (storage, 0)
+            slot = site.slots.get(tensor.name)
+            if slot is None:
+                continue
+            first, item = static_extent(slot.offset), item_bytes(storage.dtype) or 1
+            if (slot.unit if first is None else first) % item or start % item:
+                return None
+            size = tensor.size_bytes
+            reach = None if first is None or size is None else (first + start, first + size)
+            spans.setdefault(slot.pool, []).append(_Span(index, tensor.name, reach))
+        for ones in spans.values():
+            for one, other in combinations(ones, 2):
+                if one.may_meet(other, site.apart):
+                    joined = {found.get(one.storage, one.storage), found.get(other.storage, other.storage)}
+                    found |= {one.storage: min(joined), other.storage: min(joined)}
+                    found |= {member: min(joined) for member, group in found.items() if group in joined}
+    return found
+
+
+def may_share(function: Any, buffers: Sequence[Any]) -> bool:
+    """Whether `buffers` of a kernel can be declared over a pool: no pointers, elements of whole bytes."""
+    pointers = any(operator_of(call) in _POINTERS for call in nodes_of(function.body, ir.Call))
+    return not pointers and all(item_bytes(str(buffer.dtype)) for buffer in buffers)
+
+
+def name_of_pool(pool: Any, name: str) -> Any:
+    """The declaration of one more buffer that is `pool`, which the code generator takes for another memory."""
+    made = tirx.decl_buffer(list(pool.shape), str(pool.dtype), name=name, layout=None)
+    zero = tirx.IntImm("int64", 0)
+    return tirx.DeclBuffer(made, data=tirx.address_of(tirx.BufferLoad(pool, [zero])))
+
+
+def over_pool(buffer: Any, pool: Any, offset: Any, ahead: int = 0) -> Any:
+    """The declaration of a new buffer like `buffer` at byte `offset + ahead` of `pool`, as elements of the same memory.
+
+    Both are multiples of the element; apart, the compiler sees how far two storages are from each other.
+    """
+    size = item_bytes(str(buffer.dtype))
+    known = static_extent(offset)
+    start: Any = tirx.floordiv(offset, size) if known is None else tirx.IntImm("int64", known // size)
+    start = start + ahead // size if ahead else start
+    start = start if isinstance(buffer.elem_offset, ir.Var) else start + buffer.elem_offset
+    made = tirx.decl_buffer(
+        list(buffer.shape),
+        str(buffer.dtype),
+        name=buffer.name,
+        strides=list(buffer.strides) or None,
+        elem_offset=start,
+        layout=None,
+    )
+    return tirx.DeclBuffer(made, data=tirx.buffer_data(pool))
+
+
+def settled(module: Any) -> Any:
+    """`module` with the mark on all of its kernels or on none.
+
+    TVM 0.27 compiles all kernels of a module for the CPU with the mark of the last one, by name. Kernels of threads
+    lose it, too: their buffers become parameters of a kernel on the device.
+    """
+    kernels = {gv: f for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
+    marked = {gv: f for gv, f in kernels.items() if is_marked(f)}
+    if not marked or (len(marked) == len(kernels) and not any(has_threads(f) for f in kernels.values())):
+        return module
+    for gv, function in marked.items():
+        module.update_func(gv, function.without_attr(NOALIAS))
+    return module
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of an element; 0 where elements are parts of bytes."""
+    kind = DataType(dtype)
+    bits = int(kind.bits) * int(kind.lanes)
+    return 1 if dtype == "bool" else bits // 8 if bits % 8 == 0 else 0
+
+
+def has_threads(function: Any) -> bool:
+    """Whether a kernel has threads of its own."""
+    kinds = any(loop.kind == tirx.ForKind.THREAD_BINDING for loop in nodes_of(function.body, tirx.For))
+    return kinds or any(stmt.attr_key == "thread_extent" for stmt in nodes_of(function.body, tirx.AttrStmt))
+
+
+Definitions = Sequence[Sequence[tuple[Any, Any]]]
+"""Level by level: (variable, its value, an expression of symbols and of variables of earlier levels)."""
+
+_PAIRS = (
+    *(tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod, tirx.Min, tirx.Max),
+    *(tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE, tirx.And, tirx.Or),
+)
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+_STORED = (tirx.Mul, tirx.Min, tirx.Max)
+
+
+def used_by(exprs: Iterable[Any], definitions: Definitions) -> list[Any]:
+    """The variables of `definitions` that are in `exprs`, in the order of their definitions."""
+    found = {v for expr in exprs for v in nodes_of(as_expr(expr), ir.Var)}
+    return [var for level in definitions for var, _ in level if var in found]
+
+
+def symbols_needed_by(definitions: Definitions) -> list[Any]:
+    """The variables that `definitions` need and do not define."""
+    pairs = [pair for level in definitions for pair in level]
+    own = {var for var, _ in pairs}
+    return list({v: None for _, expr in pairs for v in nodes_of(as_expr(expr), ir.Var) if v not in own})
+
+
+def evaluation(definitions: Definitions, wanted: Sequence[Any]) -> Any:
+    """A PrimFunc: a tensor for the values of `wanted`, one for others, then the symbols that the definitions need."""
+    apart = _Evaluation(definitions, wanted)
+    return _Evaluation(definitions, wanted, _places(apart.statements, apart.others)).function()
+
+
+def _places(statements: Sequence[Any], others: Any) -> list[int]:
+    """For each statement a place for what it stores, the least that is free: values after their last use are dead."""
+    used = [
+        {int(load.indices[0]) for load in nodes_of(statement.value, ir.TensorLoad) if load.source.same_as(others)}
+        for statement in statements
+    ]
+    last = {value: at for at, values in enumerate(used) for value in values}
+    places: list[int] = []
+    free: list[int] = []
+    count = 0
+    for at, statement in enumerate(statements):
+        for value in used[at]:
+            if last[value] == at:
+                heapq.heappush(free, places[value])
+        if not free and statement.buffer.same_as(others):
+            heapq.heappush(free, count)
+            count += 1
+        places.append(heapq.heappop(free) if at in last else free[0] if free else 0)  # a result has its place
+    return places
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """An expression of parameters and of what is stored; equal ones have one `number`, a constant has its `known`."""
+
+    number: int
+    expr: Any
+    symbolic: bool  # whether it has parameters
+    known: int | None = None
+
+
+class _Evaluation:
+    """Statements that store what is `wanted` in `results`, and what else is needed in `others`.
+
+    `slots` has the place there for each statement; without it, each has its own.
+    """
+
+    def __init__(self, definitions: Definitions, wanted: Sequence[Any], slots: Sequence[int] | None = None) -> None:
+        symbols = symbols_needed_by(definitions)
+        self.parameters = [tirx.Var(symbol.name, "int64") for symbol in symbols]
+        self.places = {var: place for place, var in enumerate(wanted)}
+        self.results = tirx.decl_buffer((len(wanted),), "int64", name="results", layout=None)
+        self.slots = slots
+        self.others = tirx.decl_buffer((max(slots or (0,)) + 1,), "int64", name="others", layout=None)
+        self.statements: list[Any] = []
+        self.numbers: dict[Any, int] = {}  # of a symbol, a constant, or an operation on numbered operands
+        self.values = {s: _Value(self.number(s), p, True) for s, p in zip(symbols, self.parameters, strict=True)}
+        self.known: dict[int, _Value] = {}
+        for level in definitions:
+            for var, expr in level:
+                self.values[var] = self.stored(self.value(expr), self.places.get(var))
+
+    def function(self) -> Any:
+        """The PrimFunc."""
+        attributes = {"s_tir": True, NOALIAS: True, "tirx.is_host_func": True}
+        parameters = [self.results, self.others, *self.parameters]
+        body = tirx.SeqStmt(self.statements) if len(self.statements) > 1 else self.statements[0]
+        return tirx.PrimFunc(parameters, body).with_attr(attributes)
+
+    def stored(self, value: _Value, place: int | None = None) -> _Value:
+        """The same value, stored at a `place` of the results or among the others."""
+        memory = self.others if place is None else self.results
+        if place is None:
+            place = len(self.statements) if self.slots is None else self.slots[len(self.statements)]
+        index = [tirx.IntImm("int64", place)]
+        self.statements.append(tirx.BufferStore(memory, value.expr, index))
+        return _Value(value.number, tirx.BufferLoad(memory, index), symbolic=False, known=value.known)
+
+    def number(self, what: Any) -> int:
+        """One number for equal expressions: the keys of nested operations would be as long as these written out."""
+        return self.numbers.setdefault(what, len(self.numbers))
+
+    def value(self, expr: Any) -> _Value:
+        """The value of an expression of symbols and variables."""
+        known = static_extent(expr)
+        if known is not None:
+            return _Value(self.number(("constant", known)), as_expr(known), symbolic=False, known=known)
+        if isinstance(expr, ir.Var):
+            return self.values[expr]
+        if isinstance(expr, tirx.Cast):
+            return self.value(expr.value)
+        parts = [self.value(part) for part in _parts(expr)]
+        kind = type(expr) if isinstance(expr, _PAIRS) else tirx.Select
+        key = self.number((kind, *(part.number for part in parts)))
+        if key not in self.known:
+            symbolic = any(part.symbolic for part in parts)
+            if kind in _DIVISIONS:
+                parts[1] = self.divisor(parts[1])
+            found = _Value(key, kind(*(part.expr for part in parts)), symbolic)
+            product_with_number = kind is tirx.Mul and any(part.known is not None for part in parts)
+            stored = symbolic and kind in _STORED and not product_with_number
+            self.known[key] = self.stored(found) if stored else found
+        return self.known[key]
+
+    def divisor(self, value: _Value) -> _Value:
+        """A value, but 1 for 0; stored, or the simplifier would see that a condition around it excludes 0."""
+        if value.known is not None:
+            return value
+        key = self.number(("divisor", value.number))
+        if key not in self.known:
+            other = tirx.Select(tirx.EQ(value.expr, as_expr(0)), as_expr(1), value.expr)
+            self.known[key] = self.stored(_Value(key, other, value.symbolic))
+        return self.known[key]
+
+
+def _parts(expr: Any) -> tuple[Any, ...]:
+    """The operands of an operation; of a choice, both sides are computed."""
+    if isinstance(expr, _PAIRS):
+        return expr.a, expr.b
+    if isinstance(expr, tirx.Select):
+        return expr.condition, expr.true_value, expr.false_value
+    assert operator_of(expr) == "prim.if_then_else", expr
+    return tuple(expr.args)
+
+
+_INFIX = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.FloorDiv: "/", tirx.FloorMod: "%"}
+_CHOICES = {tirx.Min: "min", tirx.Max: "max", tirx.Div: "truncated", tirx.Mod: "remainder"}
+_COMPARISONS = {tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.EQ: "==", tirx.NE: "!="}
+_LOGIC = {tirx.And: "and", tirx.Or: "or"}
+_MEANING: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
+def _truncated(a: int, b: int) -> int:
+    """The quotient, rounded towards 0."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "min": min,
+    "max": max,
+    "truncated": _truncated,
+    "remainder": lambda a, b: a - _truncated(a, b) * b,
+}
+
+
+class FormulaError(NpuMemplanError):
+    """An expression of shape symbols is more than sums, products, quotients and remainders, or lacks a value."""
+
+
+def formula(expr: Any, *, choices: bool = False) -> str:
+    """The text of an integer expression, e.g. `(h * 2)`."""
+    if isinstance(expr, int):
+        return str(expr)
+    if isinstance(expr, tirx.IntImm):
+        return str(int(expr.value))
+    if isinstance(expr, ir.Var):
+        return str(expr.name)
+    if isinstance(expr, tirx.Cast):
+        return formula(expr.value, choices=choices)
+    text = partial(formula, choices=choices)
+    if sign := (_INFIX | _COMPARISONS | _LOGIC if choices else _INFIX).get(type(expr)):
+        return f"({text(expr.a)} {sign} {text(expr.b)})"
+    if choices and type(expr) in _CHOICES:
+        return f"{_CHOICES[type(expr)]}({text(expr.a)}, {text(expr.b)})"
+    if choices and isinstance(expr, tirx.Not):
+        return f"(not {text(expr.a)})"
+    choice = (expr.condition, expr.true_value, expr.false_value) if isinstance(expr, tirx.Select) else ()
+    if operator_of(expr) == "prim.if_then_else":
+        choice = tuple(expr.args)
+    if choices and choice:
+        condition, yes, no = choice
+        return f"({text(yes)} if {text(condition)} else {text(no)})"
+    raise FormulaError(f"the extent {expr} has no plain form; use sums, products, quotients and remainders")
+
+
+def evaluate(text: str, symbols: Mapping[str, int]) -> int:
+    """The value of a formula."""
+
+    def value(node: Any) -> int:
+        if isinstance(node, ast.BinOp):
+            return _MEANING[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.Name):
+            if node.id not in symbols:
+                raise FormulaError(f"the shape {text} needs a value of {node.id!r}; give symbols={{{node.id!r}: ...}}")
+            return symbols[node.id]
+        if isinstance(node, ast.Call):
+            assert isinstance(node.func, ast.Name)
+            return _FUNCTIONS[node.func.id](*(value(a) for a in node.args))
+        if isinstance(node, ast.IfExp):
+            return value(node.body if value(node.test) else node.orelse)
+        if isinstance(node, ast.Compare):
+            return _MEANING[type(node.ops[0])](value(node.left), value(node.comparators[0]))
+        if isinstance(node, ast.BoolOp):
+            return int((all if isinstance(node.op, ast.And) else any)(value(v) for v in node.values))
+        if isinstance(node, ast.UnaryOp):
+            return int(not value(node.operand)) if isinstance(node.op, ast.Not) else -value(node.operand)
+        assert isinstance(node, ast.Constant)
+        assert isinstance(node.value, int)
+        return node.value
+
+    return value(ast.parse(text, mode="eval").body)

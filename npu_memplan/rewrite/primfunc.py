@@ -1,14 +1,17 @@
-"""A PrimFunc on pools: one call's storages at the offsets of a plan.
+"""A PrimFunc on pools: the storages of calls at the offsets of a plan, one kernel for calls that are alike.
 
-Invariant: the operations are unchanged. Only where buffers lie changes: a planned parameter or
-allocation becomes `decl_buffer(..., data=address_of(pool[offset]))`, whose pointer is the planned
-byte itself. NPU operations take pointers only, so there it becomes a variable for
-`address_of(pool[offset])`: TVMScript's parser nests a frame for each declared buffer, and overflows
-Python's stack below 500 of them, which streams exceed. Parameters are what the plan does not place, in its order,
-then the pools that are used (one again for each further name that is a parameter), then offsets, then the shape
-symbols that lost the tensor they were read from; of an NPU function all writable pools and those of its constants, then
-constants that lie in no pool, then the rest.
-A parameter that is a handle takes a tensor object, as without a plan.
+Invariant: the operations are unchanged. Only where buffers lie changes: a planned parameter or allocation becomes
+`decl_buffer(..., data=address_of(pool[offset]))`, whose pointer is the planned byte itself. NPU operations take
+pointers only, so there it becomes a variable for `address_of(pool[offset])`: TVMScript's parser nests a frame for each
+declared buffer, and overflows Python's stack below 500 of them, which streams exceed. Parameters are what the plan does
+not place, in its order, then the pools that are used (one again for each further name that is a parameter), then
+offsets, then the shape symbols that lost the tensor they were read from; of an NPU function all writable pools and
+those of its constants, then constants that lie in no pool, then the rest. A parameter that is a handle takes a tensor
+object, as without a plan.
+
+Calls with equal keys take one kernel. Where calls of a PrimFunc are alike but for their offsets or for the sizes of
+their pools, also those of several functions, these are parameters of one kernel; so a module has about as many kernels
+as it had PrimFuncs, however many functions and calls use them.
 """
 
 from __future__ import annotations
@@ -21,13 +24,26 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.analysis import undefined_vars
 
-from ..extract.program import Fixed, Plain
-from ..extract.relax.calls import in_type_of
-from ..extract.sizes import static_extent
+from ..extract.calls import Symbols, in_type_of
+from ..extract.program import Fixed, Plain, Program, static_extent
 from ..extract.tir import operator_of
+from ..names import Names
+from ..problem import Agent
 from ..vocabulary import REGIONS, is_npu
-from .aliasing import NOALIAS, Site, has_threads, is_marked, may_share, name_of_pool, over_pool, sharing
-from .pools import PoolSlot
+from .pools import (
+    NOALIAS,
+    Apart,
+    PlannedPool,
+    PoolSlot,
+    Site,
+    has_threads,
+    holds_boundary,
+    is_marked,
+    may_share,
+    name_of_pool,
+    over_pool,
+    sharing,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,3 +330,75 @@ def _free(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_pool"
     return name
+
+
+class Kernels:
+    """Makes planned PrimFuncs and their names; `taken` are the names of the module's other functions."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.names = Names(taken)
+        self.made: dict[Any, tuple[str, Rewritten]] = {}  # key -> name, planned PrimFunc
+        self.keys: dict[Any, set[Any]] = {}  # key of calls that may share a kernel -> their keys
+        self.sharers: dict[Any, list[Site]] = {}  # key -> calls that share a kernel
+        self.symbols = Symbols()
+        self.known: dict[int, _Keyed] = {}  # by id of a call of `share`
+
+    def share(
+        self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], apart: Apart
+    ) -> None:
+        """From here on, the calls of `program` share kernels whose parameters are offsets with others, where they can.
+
+        Those of a program whose inputs and outputs are in the pools do not: it is for plain C as well.
+        """
+        if holds_boundary(program, slots):
+            return
+        for call in program.calls:
+            keyed = self.keyed(Site(call, pools, slots, apart))
+            self.known[id(call)] = keyed
+            self.keys.setdefault(keyed.free, set()).add(keyed.key)
+            for one in {keyed.free, keyed.key}:
+                self.sharers.setdefault(one, []).append(keyed.site)
+
+    def keyed(self, site: Site) -> _Keyed:
+        """A call with its keys."""
+        values = self.symbols.values(site.call)
+        return _Keyed(site, values, _key(site, values, anywhere=True), _key(site, values))
+
+    def of(self, site: Site) -> tuple[str, Rewritten, list[Plain]]:
+        """The name of the kernel of a call, the kernel, and the numbers that the call passes last."""
+        keyed = self.known.get(id(site.call)) or self.keyed(site)
+        anywhere = len(self.keys.get(keyed.free, ())) > 1
+        key = keyed.free if anywhere else keyed.key
+        if key not in self.made:
+            placed = Placer(keyed.site, keyed.values, anywhere=anywhere, sites=self.sharers.get(key, ())).run()
+            name = self.names.unique(site.call.function)
+            self.made[key] = name, placed.called(name)
+        name, placed = self.made[key]
+        return name, placed, placed.numbers(keyed.site, keyed.values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keyed:
+    """A call, the values of its shape symbols, and its keys: with any offsets, and with its own."""
+
+    site: Site
+    values: Mapping[Any, Any]
+    free: tuple[Any, ...]
+    key: tuple[Any, ...]
+
+
+def _key(site: Site, values: Mapping[Any, Any], *, anywhere: bool = False) -> tuple[Any, ...]:
+    """Calls with equal keys can share one planned PrimFunc; with `anywhere`, one whose parameters are offsets."""
+    call, pools = site.call, site.pools
+    anywhere = anywhere and call.agent is Agent.HOST
+    found: list[Any] = [call.primfunc, call.foreign, call.device]
+    for slot, argument in zip(site.places, [*call.arguments, *call.internals], strict=True):
+        if slot is None:
+            found.append(type(argument).__name__)
+        else:
+            offset = "" if anywhere or static_extent(slot.offset) is None else slot.offset
+            extent = "" if anywhere else static_extent(pools[slot.pool].extent)
+            found.append((slot.pool, pools[slot.pool].name, offset, extent))
+    if is_npu(call.primfunc):  # which takes all pools
+        found += [(pool.name, static_extent(pool.extent), pool.read_only) for pool in pools]
+    return (*found, *(static_extent(value) for value in values.values()))

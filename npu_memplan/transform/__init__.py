@@ -5,16 +5,32 @@ Invariant: these are ordinary `tvm.ir.transform` passes; nothing but the module 
 
 from __future__ import annotations
 
-from .config import ConfigError, PlanOptions, config, pass_context
-from .legacy import ConstantMemoryPools, ConstantPoolInfo, PoolInfoProperties, WorkspaceMemoryPools, WorkspacePoolInfo
+from .config import (
+    ConfigError,
+    ConstantMemoryPools,
+    ConstantPoolInfo,
+    PlanOptions,
+    PoolInfoProperties,
+    WorkspaceMemoryPools,
+    WorkspacePoolInfo,
+    config,
+    pass_context,
+)
 from .legalize import Legalize
-from .pipeline import pipeline
-from .plain_c import write_c
+from .pipeline import pipeline, write_c
 from .plan_memory import PlanMemory
-from .verification.faults import MemoryPlanError
+from .verification.memory import MemoryPlanError
 from .verification.module import VerifyMemoryPlan, memory_plan_faults
-from .workspace import KeptPools, Place, Workspace, WorkspaceError, map_inputs, map_outputs, pool_sizes
-from .workspaces import AllocateWorkspaces
+from .workspace import (
+    AllocateWorkspaces,
+    KeptPools,
+    Place,
+    Workspace,
+    WorkspaceError,
+    map_inputs,
+    map_outputs,
+    pool_sizes,
+)
 
 __all__ = [
     "AllocateWorkspaces",

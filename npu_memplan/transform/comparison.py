@@ -14,10 +14,9 @@ from typing import Any
 from tvm import ir, relax, tirx
 
 from ..extract import extract_from
-from ..extract.devices import labels
-from ..extract.program import Program
-from ..extract.sizes import Unknown, element_bytes, entry_symbols, number, size_bytes, static_extent
-from ..extract.symbolic.extents import as_expr
+from ..extract.liveness import labels
+from ..extract.program import Program, Unknown, element_bytes, entry_symbols, number, size_bytes, static_extent
+from ..extract.symbolic import as_expr
 from ..extract.tir import nodes_of, operator_of
 from ..options import NO_NPU, CompileOptions
 from ..planners.bounds import load_peak

@@ -1,7 +1,8 @@
-"""Puts independent calls into the order in which fewer bytes are alive at the worst of them.
+"""The stage `lower`, the passes over a read module requested: independent calls in another order, stripes.
 
-Invariant: the order of everything with effects is kept (packed calls, in-place calls, branches, casts); only pure calls
-between them move, and only where a plan of the whole function then needs fewer bytes.
+Invariant: each pass takes an IRModule and its options and gives an IRModule. The order of everything with effects is
+kept (packed calls, in-place calls, branches, casts); only pure calls between them move. Calls are moved, and functions
+cut into stripes, only where a plan of the whole program then needs fewer bytes; the sizes of pools are no limit there.
 """
 
 from __future__ import annotations
@@ -12,17 +13,26 @@ from typing import Any
 
 from tvm import ir, relax
 
+from .. import planners
 from ..ethosu.program.overlap import shared_bytes
 from ..extract import prepare
+from ..extract.calls import may_overlap
 from ..extract.liveness import ALWAYS
 from ..extract.program import Internal, Invoke, RelaxTensor, Step, View, steps, views
-from ..extract.relax.calls import may_overlap
-from ..extract.relax.walk import walk
 from ..extract.tir import operator_of
+from ..extract.walk import walk
 from ..problem.operator_order import GraphOperator, GraphStorage, InPlace, OperatorGraph
 from ..request import Loaded
+from ..stages import extract_problem
 from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
-from .required import required_bytes
+
+
+def required_bytes(loaded: Loaded, planner: str = "auto", node_budget: int | None = None) -> int:
+    """Bytes that all pools together need, whatever they have."""
+    problem = extract_problem(loaded).problem
+    unlimited = replace(problem, pools=tuple(replace(pool, size_bytes=None) for pool in problem.pools))
+    return sum(usage.used_bytes for usage in planners.plan(unlimited, planner, node_budget=node_budget).usage)
+
 
 _NODES = 20_000  # of the plans that are compared
 _ALIGNMENT = 16
@@ -190,3 +200,22 @@ def _movable(binding: Any) -> bool:
     if isinstance(value, ir.Call):
         return operator_of(value) in ("relax.call_tir", *RELAX_VIEWS)
     return isinstance(value, ir.Var | ir.Tuple) or type(value).__name__ in ("TupleGetItem", "GenericConst")
+
+
+def lower(loaded: Loaded) -> Loaded:
+    """`loaded` after its passes."""
+    request = loaded.request
+    if request.reorder:
+        loaded = reorder(loaded)
+    if request.stripes is None:
+        return loaded
+    if request.options.stream_input:
+        from ..tuning.streamed_input import stream_input
+
+        return stream_input(loaded, request.stripes)
+    from ..tuning.cascades import stripe
+
+    cut = replace(loaded, module=stripe(loaded.module, request.stripes))
+    # a function has its own buffers only: what other calls need may make the peak anyway
+    alone = len(loaded.module.functions) == 2  # main and one function
+    return cut if alone or required_bytes(cut) < required_bytes(loaded) else loaded

@@ -17,26 +17,22 @@ from tvm import relax
 from .. import verify
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS
-from ..extract.devices import labels, serves
-from ..extract.liveness import Storage
-from ..extract.program import Program, RelaxTensor
-from ..extract.sizes import entry_symbols
+from ..extract.liveness import Storage, labels, serves
+from ..extract.program import Program, RelaxTensor, entry_symbols
 from ..extract.tir import nodes_of, operator_of
 from ..options import NO_NPU, CompileOptions
-from ..planners import last_pool
+from ..planners import prefetch
 from ..problem import Pool
 from ..request import Loaded, Request
-from ..rewrite.aliasing import Apart
-from ..rewrite.definitions import Definitions
-from ..rewrite.kernels import Kernels
 from ..rewrite.main import joined, rewrite_program
-from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
+from ..rewrite.pools import Apart, Definitions, PlannedPool, PoolSlot, pools_of
+from ..rewrite.primfunc import Kernels
 from ..stages import Extracted, extract_problem
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
 from . import recompute
 from .config import PlanOptions, check_symbols, checked, options
 from .legalize import legalize
-from .lower import lower
+from .order import lower
 from .symbolic import plan_symbolic
 from .typed_pass import TypedPass, typed_pass
 
@@ -236,7 +232,7 @@ def lay(extracted: Extracted) -> Laid:
     problem, options = extracted.problem, extracted.loaded.request.options
     program = extracted.program
     if extracted.sample is None:
-        plan = last_pool.plan(problem, options.planner, options.seed)
+        plan = prefetch.plan_last_pool(problem, options.planner, options.seed)
         verify.check_own(problem, plan)
         pools, slots = pools_of(problem, plan, program)
         laid = Laid(extracted, pools, slots, (), lambda first, second: False)

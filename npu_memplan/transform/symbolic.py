@@ -1,15 +1,16 @@
 """Plans for all values of the shape symbols: a few formulas, the best of which is taken when the function is called.
 
-Invariant: every formula (`extract.symbolic.formulas`) is right for every value; samples only decide how good. Each
-comes from a plan of the problem at one sample, made by the same planner as any plan, on the same pools: buffers of
-known size lie between those of unknown size. Only pools without a size hold the latter.
+Invariant: every formula (`extract.symbolic`) is right for every value; samples only decide how good. Each comes from a
+plan of the problem at one sample, made by the same planner as any plan, on the same pools: buffers of known size lie
+between those of unknown size. Only pools without a size hold the latter. Small buffers of a kernel are one block of the
+problem: it costs at most the bytes of its buffers, and saves a formula, and a parameter of the kernel, for all but one.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError
 from typing import Any
@@ -17,14 +18,75 @@ from typing import Any
 from tvm import ir, tirx
 
 from .. import planners
-from ..extract.symbolic.dynamic import Sample
-from ..extract.symbolic.extents import as_expr
-from ..extract.symbolic.formulas import ZERO, Formulas, orient
+from ..extract.symbolic import ZERO, Formulas, Sample, as_expr, orient
 from ..extract.tir import nodes_of
 from ..planners.bounds import load_peak
 from ..planners.model import Model
-from ..problem import Plan, Problem
-from .joined_buffers import JoinedBuffers, join_small_buffers
+from ..problem import Buffer, Lifetime, Plan, Problem
+
+SMALL = 1024
+"""Bytes of a buffer that a kernel has on its stack when nothing is planned, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedBuffers:
+    """A problem with blocks; `inner` has the buffers in them: name -> (name of the block, first byte in it)."""
+
+    problem: Problem
+    inner: Mapping[str, tuple[str, int]]
+
+    def share(self, first: str, second: str) -> bool:
+        """Whether two buffers lie side by side in one block."""
+        return first != second and {first, second} <= self.inner.keys() and self.of(first) == self.of(second)
+
+    def of(self, name: str) -> str:
+        """The block of a buffer, or the buffer itself."""
+        return self.inner.get(name, (name, 0))[0]
+
+    def split(self, plan: Plan, problem: Problem) -> Plan:
+        """A plan of `problem`, the one without blocks."""
+        homes = {p.buffer: p for p in plan.placements}
+        placements = []
+        for buffer in problem.buffers:
+            block, start = self.inner.get(buffer.name, (buffer.name, 0))
+            placements.append(replace(homes[block], buffer=buffer.name, offset_bytes=homes[block].offset_bytes + start))
+        return replace(plan, placements=tuple(placements))
+
+
+def join_small_buffers(
+    problem: Problem, kernels: Iterable[Sequence[str]], changing: Collection[str], unit: int
+) -> JoinedBuffers:
+    """`problem` with one buffer for the small ones of each of `kernels`, which are named, from multiples of `unit`.
+
+    Sizes of buffers that are `changing` are not known. Nothing is side by side where a pool has a size to be kept.
+    """
+    buffers = {b.name: b for b in problem.buffers}
+    related = {name for pair in problem.conflicts for name in pair}
+    related.update(name for group in problem.aliases for name, _ in group.members)
+    inner: dict[str, tuple[str, int]] = {}
+    for names in kernels if all(pool.size_bytes is None for pool in problem.pools) else ():
+        own = [buffers[n] for n in names if n in buffers and n not in changing and n not in related]
+        small = [b for b in own if b.size_bytes <= SMALL and b.pools == own[0].pools and b.fixed is None]
+        if len(small) > 1:
+            inner |= _put_side_by_side(buffers, small, unit)
+    found = JoinedBuffers(problem, inner)
+    kept = tuple(b for name, b in buffers.items() if found.of(name) == name)
+    overlaps = tuple(o for o in problem.overlaps if o.first not in inner and o.second not in inner)
+    return replace(found, problem=replace(problem, buffers=kept, overlaps=overlaps, accesses=()))
+
+
+def _put_side_by_side(buffers: dict[str, Buffer], members: Sequence[Buffer], unit: int) -> dict[str, tuple[str, int]]:
+    """Makes the first of `members` a block of all; where each begins in it."""
+    starts, size = {}, 0
+    for member in members:
+        starts[member.name] = (members[0].name, size)
+        size += -(-member.size_bytes // unit) * unit
+    lives = [life for member in members for life in member.lifetimes]
+    life = Lifetime(min(life.first for life in lives), max(life.last for life in lives))
+    alignment = max(member.alignment for member in members)
+    buffers[members[0].name] = replace(members[0], size_bytes=size, lifetimes=(life,), alignment=alignment)
+    return starts
+
 
 MOST_PLANS, MOST_FAILURES, MOST_FORMULAS = 8, 2, 4
 """Plans that are made, plans in a row that are no better than what was known, and formulas that are kept."""

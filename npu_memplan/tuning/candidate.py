@@ -27,17 +27,10 @@ from ..ethosu.arch import Architecture
 from ..ethosu.program.hazards import stream_of
 from ..ethosu.program.primfunc import cache_program, from_primfunc, to_primfunc
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.prefetch.context_blocks import in_context
-from ..ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
-from ..ethosu.schedule.prefetch.insert import insert
-from ..ethosu.schedule.prefetch.least_work import least_work, port_cycles, unit_cycles
-from ..ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal
-from ..ethosu.schedule.prefetch.reads import constant_blocks
-from ..ethosu.schedule.prefetch.schedules import Copy
-from ..ethosu.schedule.prefetch.search import WORK, CopySearch
-from ..ethosu.schedule.prefetch.slice_tuning import tune_slices
-from ..ethosu.schedule.prefetch.slices import Slicer, Slices
-from ..ethosu.schedule.prefetch.timed_program import TimedProgram
+from ..ethosu.schedule.constants import Slicer, Slices, constant_blocks
+from ..ethosu.schedule.prefetch.copies import Copy, FreeCapacity, FreeRanges, OccupiedRange, insert
+from ..ethosu.schedule.prefetch.search import FEWEST_CYCLES, WORK, CopySearch, Goal, tune_slices
+from ..ethosu.schedule.prefetch.timed_program import TimedProgram, in_context, least_work, port_cycles, unit_cycles
 from ..ethosu.stream.decode import Command
 from ..ethosu.time import MODELS, Assumptions
 from ..ethosu.time import cycles_by_model as by_model

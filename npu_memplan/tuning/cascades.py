@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Any
 from .. import planners
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
 from ..ethosu.program.program import BufferRole
-from ..ethosu.schedule.prefetch.compact import compact
-from ..ethosu.schedule.prefetch.slices import Slices
-from ..ethosu.schedule.regions import places
-from ..ethosu.schedule.shram import round_up
-from ..ethosu.schedule.stripes.apply import apply, copy_names
-from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
-from ..ethosu.schedule.stripes.choose import choose, least_bytes
-from ..ethosu.schedule.stripes.copies import cycles_with_copies
+from ..ethosu.schedule.blocks import places
+from ..ethosu.schedule.constants import Slices, compact
+from ..ethosu.schedule.rams import round_up
+from ..ethosu.schedule.stripes.cascade_space import (
+    CascadeSpace,
+    apply,
+    choose,
+    copy_names,
+    cycles_with_copies,
+    least_bytes,
+)
 from ..ethosu.schedule.stripes.group import ChannelGroup, Group
 from ..ethosu.time import MemoryMap
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, Problem

@@ -17,9 +17,8 @@ from ..ethosu.arch import Architecture
 from ..ethosu.program.hazards import stream_of
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.schedule.prefetch.demand_cache import DemandCache
-from ..ethosu.schedule.prefetch.least_work import port_cycles
-from ..ethosu.schedule.prefetch.reads import constant_blocks, in_place
+from ..ethosu.schedule.constants import constant_blocks, in_place
+from ..ethosu.schedule.prefetch.timed_program import DemandCache, port_cycles
 from ..ethosu.stream.decode import Command
 from ..ethosu.time import Assumptions, MemoryMap, ResourceUseCache, timeline
 from ..options import CompileOptions

@@ -12,12 +12,11 @@ from dataclasses import replace
 from .. import verify
 from ..errors import RefusalError
 from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.schedule.prefetch.compact import compact
-from ..ethosu.schedule.prefetch.reads import GRAIN, ConstantBlock, constant_blocks
-from ..ethosu.schedule.prefetch.resident import Chosen, choose, with_resident
+from ..ethosu.schedule.constants import GRAIN, ConstantBlock, compact, constant_blocks
+from ..ethosu.schedule.prefetch.copies import Chosen, choose, with_resident
 from ..ethosu.schedule.prefetch.timed_program import TimedProgram
 from ..options import Resident
-from ..planners.given import with_bounds
+from ..planners.bounds import with_bounds
 from ..problem import BufferKind, Placement, Plan, PlanStatus
 from ..process.incidents import report_phase
 from ..stages import Extracted, Planned

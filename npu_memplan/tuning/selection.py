@@ -14,14 +14,13 @@ from operator import gt
 
 from .. import planners, verify
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.branches import reordered
-from ..ethosu.schedule.chaining import chained
+from ..ethosu.schedule.order import chained, reordered
 from ..ethosu.schedule.replacement import chosen, replaced
 from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
 from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
-from ..planners.given import with_bounds
+from ..planners.bounds import with_bounds
 from ..problem import BufferKind, Placement, Plan, PlanStatus, Problem
 from ..process.incidents import Attempts
 from ..request import Loaded

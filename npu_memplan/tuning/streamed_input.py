@@ -22,9 +22,8 @@ from ..ethosu.lower.scaling import UNITY
 from ..ethosu.program.access import FeatureMap
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
 from ..ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, parts
-from ..ethosu.schedule.stripes.apply import apply
-from ..ethosu.schedule.stripes.cascade_space import CascadeSpace
-from ..ethosu.schedule.stripes.tables import loaded_table, read_table, share_bytes
+from ..ethosu.schedule.constants import loaded_table, read_table, share_bytes
+from ..ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from ..ethosu.stream.isa import Op, PoolMode
 from ..ethosu.stream.isa import Register as R
 from ..ethosu.time import default_memory_map

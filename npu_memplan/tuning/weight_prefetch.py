@@ -15,10 +15,7 @@ from ..clock import is_over
 from ..compiled import compiled
 from ..errors import InternalError
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.prefetch.compact import compact
-from ..ethosu.schedule.prefetch.reads import in_place
-from ..ethosu.schedule.prefetch.slices import Slices
-from ..ethosu.schedule.prefetch.tables import loaded_early
+from ..ethosu.schedule.constants import Slices, compact, in_place, loaded_early
 from ..ethosu.time import SEARCHED, MemoryMap, Traffic
 from ..problem import Pool
 from ..process.incidents import Fallback, contained, fall_back

@@ -39,7 +39,7 @@ from ..codegen.program import ConstantArgument, read_program
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
-from ..ethosu.schedule.prefetch.reads import GRAIN
+from ..ethosu.schedule.constants import GRAIN
 from ..ethosu.stream.encode import build_payload, payload_of
 from ..ethosu.time import MemoryMap, cycles_by_model
 from ..extract.program import Invoke, View
@@ -52,7 +52,7 @@ from ..models.tflite import read_network
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuild_file
 from ..names import model_name
 from ..options import AUTO, NO_NPU, CompileOptions
-from ..planners.given import with_bounds
+from ..planners.bounds import with_bounds
 from ..problem import BufferKind, Placement, Plan, Pool
 from ..report.text.compile_result import result_lines
 from ..request import Loaded, request

@@ -25,7 +25,7 @@ from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import BufferRole
 from ..extract import prepare
 from ..extract.program import Fixed, View, result_views
-from ..extract.relax.walk import walk
+from ..extract.walk import walk
 from ..frontend.attributes import operators_of
 from ..frontend.host_ops.tir import Function, cast, first_of, int_constant
 from ..frontend.load import lowered_for

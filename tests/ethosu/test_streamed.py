@@ -6,7 +6,7 @@ import random
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.program import BufferRole, Feed, NpuBuffer, NpuOperation, NpuProgram, input_feeds, parts
-from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early
+from npu_memplan.ethosu.schedule.constants import loaded_early
 from npu_memplan.ethosu.stream.isa import Op, Register
 
 

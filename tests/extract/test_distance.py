@@ -9,8 +9,8 @@ pytest.importorskip("tvm")
 from tvm import tirx
 from tvm.script import tirx as T
 
-from npu_memplan.extract.sizes import number
-from npu_memplan.extract.tir.distance import highest_distance
+from npu_memplan.extract.program import number
+from npu_memplan.extract.tir import highest_distance
 
 
 @T.prim_func(s_tir=True)

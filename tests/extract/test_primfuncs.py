@@ -16,7 +16,7 @@ from tvm.script import tirx as T
 
 from npu_memplan import planners
 from npu_memplan.extract import ExtractionError, extract
-from npu_memplan.extract.sizes import element_bytes, size_bytes
+from npu_memplan.extract.program import element_bytes, size_bytes
 from npu_memplan.problem import Lifetime, Pool
 from npu_memplan.rewrite import rewrite
 from npu_memplan.transform import PlanMemory, Workspace, pipeline

@@ -19,18 +19,15 @@ from tvm.script import tirx as T
 
 from npu_memplan import planners
 from npu_memplan.extract.build import build
-from npu_memplan.extract.relax.walk import walk
-from npu_memplan.extract.sizes import lower_bound, number, value
-from npu_memplan.extract.symbolic.dynamic import dynamic_sizes, sampled
-from npu_memplan.extract.symbolic.extents import Extents
-from npu_memplan.extract.symbolic.formulas import Formulas, orient
+from npu_memplan.extract.program import lower_bound, number, value
+from npu_memplan.extract.symbolic import Extents, Formulas, dynamic_sizes, orient, sampled
 from npu_memplan.extract.tir import nodes_of
+from npu_memplan.extract.walk import walk
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.request import Request
-from npu_memplan.transform.joined_buffers import join_small_buffers
 from npu_memplan.transform.legalize import legalize
-from npu_memplan.transform.symbolic import plan_symbolic
+from npu_memplan.transform.symbolic import join_small_buffers, plan_symbolic
 
 n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 

@@ -15,9 +15,8 @@ from npu_memplan.ethosu.arch import Architecture, Shape, accelerator
 from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.access import Role
-from npu_memplan.ethosu.schedule.blocks import BESIDE, BlockChoice, Blocks, block_work
-from npu_memplan.ethosu.schedule.regions import places
-from npu_memplan.ethosu.schedule.shram import BlockKind, BlockWork, layout
+from npu_memplan.ethosu.schedule.blocks import BESIDE, BlockChoice, Blocks, block_work, places
+from npu_memplan.ethosu.schedule.rams import BlockKind, BlockWork, layout
 from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import AccFormat, Op
 from npu_memplan.ethosu.stream.isa import Register as R

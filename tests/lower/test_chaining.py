@@ -15,8 +15,8 @@ from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.program import NpuProgram, chain_bounds
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
-from npu_memplan.ethosu.schedule import chaining
-from npu_memplan.ethosu.schedule.chaining import chained
+from npu_memplan.ethosu.schedule import order
+from npu_memplan.ethosu.schedule.order import chained
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from tests.support.arithmetic_models import binary, prelu, random_weights, unary
@@ -63,7 +63,7 @@ def wherever_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     def maps(_: object, operations: Sequence[object]) -> int:
         return sum(len(operation.addresses) for operation in operations)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(chaining._Chaining, "_cycles", maps)
+    monkeypatch.setattr(order._Chaining, "_cycles", maps)
 
 
 def lowered(model: bytes, npu: str) -> Lowered:

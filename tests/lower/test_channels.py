@@ -11,9 +11,8 @@ import pytest
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole
-from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
-from npu_memplan.ethosu.schedule.stripes.apply import apply
-from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
+from npu_memplan.ethosu.schedule.constants import Slicer, Slices
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from npu_memplan.ethosu.schedule.stripes.group import ChannelGroup
 from npu_memplan.ethosu.stream.fields import WEIGHTS
 from npu_memplan.tuning.cascades import best_choice

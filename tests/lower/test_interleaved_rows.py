@@ -15,8 +15,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.overlap import NOTHING
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
-from npu_memplan.ethosu.schedule.stripes.order import Part, interleave, parts, rolling_buffer_rows, spans
-from npu_memplan.ethosu.schedule.stripes.rows import Rows, Sliced
+from npu_memplan.ethosu.schedule.stripes.rows import Part, Rows, Sliced, interleave, parts, rolling_buffer_rows, spans
 from npu_memplan.problem import Problem
 from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import Chain, random_chain

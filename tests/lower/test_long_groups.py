@@ -13,10 +13,10 @@ import pytest
 from npu_memplan.ethosu.program.access import FeatureMap
 from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.ethosu.program.program import NpuProgram
+from npu_memplan.ethosu.schedule.constants import loaded_table
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
-from npu_memplan.ethosu.schedule.stripes.interleaved import Chains
+from npu_memplan.ethosu.schedule.stripes.group import Chains
 from npu_memplan.ethosu.schedule.stripes.rows import Map, Sliced
-from npu_memplan.ethosu.schedule.stripes.tables import loaded_table
 from npu_memplan.ethosu.stream.isa import Register, Upscale
 from npu_memplan.frontend.load import read
 from npu_memplan.options import CompileOptions

@@ -11,7 +11,7 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
-from npu_memplan.ethosu.schedule.regions import place_of
+from npu_memplan.ethosu.schedule.blocks import place_of
 from npu_memplan.ethosu.schedule.stripes.rows import sliced
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.ethosu.time import default_memory_map

@@ -10,7 +10,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
-from npu_memplan.ethosu.schedule.stripes.channels import deep
+from npu_memplan.ethosu.schedule.stripes.group import deep
 from npu_memplan.ethosu.schedule.stripes.rows import sliced
 from tests.support.arithmetic_models import binary, unary
 from tests.support.on_model import only_graph

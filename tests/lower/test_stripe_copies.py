@@ -6,9 +6,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import lower
-from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
-from npu_memplan.ethosu.schedule.stripes.choose import choose, least_bytes
-from npu_memplan.ethosu.schedule.stripes.copies import cycles_with_copies
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, choose, cycles_with_copies, least_bytes
 from npu_memplan.ethosu.time import default_memory_map
 from npu_memplan.tuning.cascades import beside_copies
 from tests.support.chains import random_chain

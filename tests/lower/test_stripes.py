@@ -18,9 +18,8 @@ from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.overlap import find_overlaps
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
-from npu_memplan.ethosu.schedule.regions import places
-from npu_memplan.ethosu.schedule.stripes.apply import apply
-from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
+from npu_memplan.ethosu.schedule.blocks import places
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from npu_memplan.ethosu.schedule.stripes.group import Group
 from npu_memplan.ethosu.schedule.stripes.rows import sliced
 from npu_memplan.ethosu.time import default_memory_map, estimate

@@ -15,8 +15,7 @@ from npu_memplan.ethosu.layers.pool import PoolKind, PoolLayer
 from npu_memplan.ethosu.lower.layer import LayerGraph
 from npu_memplan.ethosu.lower.operands import Arithmetic, LayerTensor
 from npu_memplan.ethosu.lowering import Lowered, LoweringTarget, lower
-from npu_memplan.ethosu.schedule.stripes.apply import apply
-from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from npu_memplan.tuning.cascades import best_choice
 from tests.support.chains import Chain
 from tests.support.on_model import random_inputs, run_program

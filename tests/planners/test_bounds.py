@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from npu_memplan.planners import plan
-from npu_memplan.planners.bounds import load_peak
-from npu_memplan.planners.live_bytes import most_shared
+from npu_memplan.planners.bounds import load_peak, most_shared
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import (
     AliasGroup,

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.artifact.files import read_problem
-from npu_memplan.planners import PlanningError, plan
-from npu_memplan.planners.exact import least_height
-from npu_memplan.planners.exact import search as exact
-from npu_memplan.planners.general.small import SmallSearch
+from npu_memplan.planners import PlanningError, exact, plan
+from npu_memplan.planners.general import SmallSearch
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
 from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem
@@ -27,7 +25,7 @@ def searched(problem: Problem, seed: int = 0) -> exact.Search:
     model = Model(problem)
     search = exact.search_for(model, model.items, 0)
     assert search is not None
-    least_height.run(search, Context(model, seed, 500_000))
+    exact.run(search, Context(model, seed, 500_000))
     return search
 
 

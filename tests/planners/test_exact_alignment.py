@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 
-from npu_memplan.planners.exact import least_height
-from npu_memplan.planners.exact import search as exact
-from npu_memplan.planners.general.small import SmallSearch
+from npu_memplan.planners import exact
+from npu_memplan.planners.general import SmallSearch
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
@@ -33,7 +32,7 @@ def test_a_dead_end_of_one_ceiling_is_none_where_alignment_falls_otherwise() -> 
     model = Model(Problem(buffers, (Pool("m"),)))
     search = exact.search_for(model, model.items, 0)
     assert search is not None
-    least_height.run(search, Context(model, 43, 100_000))
+    exact.run(search, Context(model, 43, 100_000))
     assert (search.low, search.best) == (67, 67)
 
 
@@ -45,7 +44,7 @@ def test_what_is_called_least_is_least(block: int) -> None:
         model = mixed_alignments(seed)
         search = exact.search_for(model, model.items, 0)
         assert search is not None
-        least_height.run(search, Context(model, seed, 4_000))
+        exact.run(search, Context(model, seed, 4_000))
         if search.best is not None and search.low >= search.best:
             assert not SmallSearch.over(model, model.items, 20_000).below(search.best - 1), seed
             proven += 1

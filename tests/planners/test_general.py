@@ -9,9 +9,8 @@ import pytest
 
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.bounds import live_peak, load_peak
-from npu_memplan.planners.first_fit.layout import first_fit, fixed_first
-from npu_memplan.planners.first_fit.orders import by_size
-from npu_memplan.planners.general.search import General, infeasible_subset, run
+from npu_memplan.planners.first_fit import by_size, first_fit, fixed_first
+from npu_memplan.planners.general import General, infeasible_subset, run
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
 from npu_memplan.problem import (

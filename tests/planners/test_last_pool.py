@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from npu_memplan import planners, verify
-from npu_memplan.planners import last_pool
+from npu_memplan.planners import prefetch
 from npu_memplan.problem import Buffer, Lifetime, Plan, PlanStatus, Pool, Problem
 
 
@@ -30,7 +30,7 @@ def test_a_poor_plan_becomes_a_good_one_and_the_first_pool_keeps_what_it_holds()
     for seed in range(8):
         problem = random_problem(seed)
         poor = planners.plan(problem, "first-fit")
-        good = last_pool.lower(problem, poor, "dram")
+        good = prefetch.lower_last_pool(problem, poor, "dram")
         verify.check(problem, good)
         alone = planners.plan(Problem(problem.buffers, (Pool("dram"),)))
         assert height(good, "dram") <= min(height(poor, "dram"), height(alone, "dram"))
@@ -41,13 +41,13 @@ def test_a_poor_plan_becomes_a_good_one_and_the_first_pool_keeps_what_it_holds()
 
 def test_what_is_planned_is_never_worse():
     problem = random_problem(3)
-    before, after = planners.plan(problem), last_pool.plan(problem, "auto", 0)
+    before, after = planners.plan(problem), prefetch.plan_last_pool(problem, "auto", 0)
     verify.check(problem, after)
     assert height(after, "dram") <= height(before, "dram")
 
 
 def test_one_pool_and_named_planners_are_left_alone():
     problem = random_problem(3)
-    assert last_pool.plan(problem, "first-fit", 0) == planners.plan(problem, "first-fit")
+    assert prefetch.plan_last_pool(problem, "first-fit", 0) == planners.plan(problem, "first-fit")
     one = Problem(problem.buffers, (Pool("dram"),))
-    assert last_pool.plan(one, "auto", 0).status is PlanStatus.OPTIMAL
+    assert prefetch.plan_last_pool(one, "auto", 0).status is PlanStatus.OPTIMAL

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from npu_memplan.planners import PlanningError, model, plan
-from npu_memplan.planners.first_fit.quick import QUICK, quick_layout
+from npu_memplan.planners.first_fit import QUICK, quick_layout
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
@@ -70,7 +70,7 @@ def test_thousands_of_items_begin_no_pairs_when_time_is_over(monkeypatch: pytest
 
 def test_a_quick_layout_is_valid_with_time_in_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer spans than points: what shares a span is kept apart, whether it meets or not."""
-    monkeypatch.setattr("npu_memplan.planners.first_fit.quick.SPANS", 5)
+    monkeypatch.setattr("npu_memplan.planners.first_fit.SPANS", 5)
     for seed in range(40):
         problem = crowded(30, seed) if seed % 2 else related(30, seed)
         restated = Model(problem)

@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from npu_memplan.planners.exact.portfolio import FOLLOWING, NOISES, OPEN, ORDERS, Portfolio
-from npu_memplan.planners.exact.sections import build
-from npu_memplan.planners.general.small import SmallSearch
+from npu_memplan.planners.exact import FOLLOWING, NOISES, OPEN, ORDERS, Portfolio, build
+from npu_memplan.planners.general import SmallSearch
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 

@@ -29,8 +29,8 @@ def test_no_pairs_are_listed_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the quadratic list of neighbours was requested")
 
     monkeypatch.setattr(Model, "neighbours", property(refuse))
-    monkeypatch.setattr("npu_memplan.planners.scale.passes.MOST_PAIRS", 1000)
-    monkeypatch.setattr("npu_memplan.planners.scale.passes.MOST_SCANNED", 1000)
+    monkeypatch.setattr("npu_memplan.planners.scale.MOST_PAIRS", 1000)
+    monkeypatch.setattr("npu_memplan.planners.scale.MOST_SCANNED", 1000)
     usage = plan(training_like(4000)).usage[0]
     assert usage.used_bytes <= 1.02 * usage.lower_bound_bytes
 

@@ -9,14 +9,11 @@ from random import Random
 import pytest
 
 from npu_memplan.planners import plan
-from npu_memplan.planners.first_fit.layout import Layout
+from npu_memplan.planners import spill as spill_sweep
+from npu_memplan.planners.first_fit import Layout
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
-from npu_memplan.planners.spill import sweep as spill_sweep
-from npu_memplan.planners.spill.assignment import Assigner
-from npu_memplan.planners.spill.branch import Exchange, branch
-from npu_memplan.planners.spill.prices import relax
-from npu_memplan.planners.spill.sweep import Sweep, sweep
+from npu_memplan.planners.spill import Assigner, Exchange, Sweep, branch, relax, sweep
 from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, Pool, Problem
 from npu_memplan.verify import verify
 

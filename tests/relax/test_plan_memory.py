@@ -16,7 +16,7 @@ from tvm.script import tirx as T
 import npu_memplan as nm
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
-from npu_memplan.rewrite.formula import FormulaError
+from npu_memplan.rewrite.pools import FormulaError
 from npu_memplan.transform import PlanMemory, Workspace, map_outputs, pool_sizes
 from npu_memplan.vocabulary import ORDER_PEAKS, POOLS, RUN_TIME
 

@@ -20,7 +20,7 @@ from npu_memplan.transform import (
     pass_context,
     pool_sizes,
 )
-from npu_memplan.transform.legacy import LegacyPoolError
+from npu_memplan.transform.config import LegacyPoolError
 
 
 def test_options_come_from_the_scope_and_arguments_win(zoo):

@@ -13,7 +13,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import npu_memplan as nm
-from npu_memplan.planners.errors import PlanningError
+from npu_memplan.planners.model import PlanningError
 from npu_memplan.transform import PlanMemory, memory_plan_faults
 from npu_memplan.transform.legalize import legalize
 from tests.support.relax_results import build_for_host, results, used_bytes

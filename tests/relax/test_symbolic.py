@@ -14,7 +14,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from npu_memplan.extract import ExtractionError
-from npu_memplan.extract.sizes import number
+from npu_memplan.extract.program import number
 from npu_memplan.problem import Pool
 from npu_memplan.transform import PlanMemory, pool_sizes
 from npu_memplan.transform.legalize import legalize

@@ -11,9 +11,14 @@ pytest.importorskip("tvm")
 
 from tvm import tirx
 
-from npu_memplan.transform.verification.numbers import Undecided, linear
-from npu_memplan.transform.verification.order import begins_with_write, never_meets
-from npu_memplan.transform.verification.trace import Nest, executions
+from npu_memplan.transform.verification.accesses import (
+    Nest,
+    Undecided,
+    begins_with_write,
+    executions,
+    linear,
+    never_meets,
+)
 
 LENGTH = 64
 A, B = (tirx.decl_buffer((LENGTH,), "int32", name=name) for name in ("a", "b"))

@@ -14,9 +14,8 @@ from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from npu_memplan.extract.build import build
-from npu_memplan.extract.lower import prepare
-from npu_memplan.extract.relax.walk import walk
+from npu_memplan.extract.build import build, prepare
+from npu_memplan.extract.walk import walk
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, Plan, PlanStatus, Pool
@@ -24,8 +23,7 @@ from npu_memplan.request import Request
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import PoolSlot, pools_of
 from npu_memplan.transform import Legalize, MemoryPlanError, PlanMemory, VerifyMemoryPlan, memory_plan_faults
-from npu_memplan.transform.verification.numbers import number
-from npu_memplan.transform.verification.trace import Nest, executions
+from npu_memplan.transform.verification.accesses import Nest, executions, number
 from npu_memplan.verify import Constraint, verify
 
 

@@ -12,10 +12,10 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import ir, tirx
 
-from npu_memplan.extract.sizes import number
+from npu_memplan.extract.program import number
 from npu_memplan.extract.tir import nodes_of
-from npu_memplan.rewrite.definitions import evaluation, symbols_needed_by, used_by
-from npu_memplan.transform.verification.host_function import run
+from npu_memplan.rewrite.pools import evaluation, symbols_needed_by, used_by
+from npu_memplan.transform.verification.kernel import run
 
 h, w = tirx.Var("h", "int64"), tirx.Var("w", "int64")
 

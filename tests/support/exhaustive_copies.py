@@ -14,10 +14,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from npu_memplan.ethosu.arch import Channel
-from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
-from npu_memplan.ethosu.schedule.prefetch.least_work import least_work, port_cycles
-from npu_memplan.ethosu.schedule.prefetch.schedules import Copy, DmaSchedule
-from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
+from npu_memplan.ethosu.schedule.prefetch.copies import Copy, DmaSchedule, FreeCapacity
+from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun, least_work, port_cycles
 from npu_memplan.ethosu.time import TimingModel
 from npu_memplan.ethosu.time.sharing import SharedMemory
 from tests.support.prefetch_oracle import Room, forked

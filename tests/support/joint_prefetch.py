@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from npu_memplan.errors import RefusalError
-from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
-from npu_memplan.ethosu.schedule.prefetch.schedules import Copy, DmaSchedule
+from npu_memplan.ethosu.schedule.prefetch.copies import Copy, DmaSchedule, FreeCapacity
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.ethosu.time import ResourceUse
 from tests.support.prefetch_oracle import replayed

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.compiled import chances
-from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity
-from npu_memplan.ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal
-from npu_memplan.ethosu.schedule.prefetch.schedules import Choice, Copy, DmaSchedule, Found
-from npu_memplan.ethosu.schedule.prefetch.search import WORK, CopySearch
+from npu_memplan.ethosu.schedule.prefetch.copies import Choice, Copy, DmaSchedule, Found, FreeCapacity
+from npu_memplan.ethosu.schedule.prefetch.search import FEWEST_CYCLES, WORK, CopySearch, Goal
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
 from npu_memplan.ethosu.time import TimingModel
 from npu_memplan.ethosu.time.sharing import SharedMemory

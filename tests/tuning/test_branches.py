@@ -9,7 +9,7 @@ import pytest
 
 from npu_memplan import planners
 from npu_memplan.ethosu.program.program import BufferRole, NpuOperation, NpuProgram
-from npu_memplan.ethosu.schedule.branches import reordered
+from npu_memplan.ethosu.schedule.order import reordered
 from npu_memplan.stages import Planned
 from npu_memplan.tuning.candidate import called_once, rebuild_problem
 

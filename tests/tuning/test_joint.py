@@ -9,8 +9,7 @@ from itertools import combinations
 import pytest
 
 from benchmarks.exact_prefetch import planned_in_place, programs
-from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.schedules import Choice, DmaSchedule
+from npu_memplan.ethosu.schedule.prefetch.copies import Choice, DmaSchedule, FreeCapacity, FreeRanges, OccupiedRange
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
 from npu_memplan.options import CompileOptions
 from tests.support.joint_prefetch import JointSchedule, SolverError, solve_jointly

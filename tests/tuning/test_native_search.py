@@ -20,12 +20,17 @@ from npu_memplan.c_compiler import compiler
 from npu_memplan.compiled import CFunctions, compiled, library
 from npu_memplan.ethosu.arch import Architecture, Channel, accelerator
 from npu_memplan.ethosu.program.access import Role
-from npu_memplan.ethosu.schedule.prefetch import native_search
-from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.native_search import FEWEST_CYCLES, Goal, NativeSearch
-from npu_memplan.ethosu.schedule.prefetch.reads import ConstantBlock
-from npu_memplan.ethosu.schedule.prefetch.schedules import Choice, DmaSchedule, Found
-from npu_memplan.ethosu.schedule.prefetch.search import CopySearch, without_copies
+from npu_memplan.ethosu.schedule.constants import ConstantBlock
+from npu_memplan.ethosu.schedule.prefetch import search as searching
+from npu_memplan.ethosu.schedule.prefetch.copies import (
+    Choice,
+    DmaSchedule,
+    Found,
+    FreeCapacity,
+    FreeRanges,
+    OccupiedRange,
+)
+from npu_memplan.ethosu.schedule.prefetch.search import FEWEST_CYCLES, CopySearch, Goal, NativeSearch, without_copies
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedOp, TimedProgram, TimedRun
 from npu_memplan.ethosu.stream.decode import Operation
 from npu_memplan.ethosu.stream.isa import Op, Register
@@ -242,7 +247,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize("file", MUTANTS)
 def test_a_change_of_one_of_them_is_noticed(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(native_search.__file__).parent
+    folder = Path(searching.__file__).parent
     command = compiler()
     assert command is not None
     line = [*command, *library.FLAGS, f"-I{Path(library.__file__).parent}", f"-I{folder}"]
@@ -258,7 +263,7 @@ def test_a_change_of_one_of_them_is_noticed(file: str, tmp_path: Path, monkeypat
         subprocess.run([*line, str(tmp_path / file), *rest, "-o", str(built)], check=True)
         mutant = ctypes.CDLL(str(built))
         mutant.npu_memplan_prefetch.restype = ctypes.c_int64
-        monkeypatch.setattr(native_search, "compiled", lambda functions=mutant: CFunctions(functions))
+        monkeypatch.setattr(searching, "compiled", lambda functions=mutant: CFunctions(functions))
         assert any(differs(seed, npu) for seed in range(DRAWN) for npu in NPUS), f"{file}: {old} -> {new}"
 
 
@@ -266,7 +271,7 @@ def test_where_c_cannot_be_built_no_copies_are_searched(monkeypatch: pytest.Monk
     programs = (drawn(seed, "u55")[:2] for seed in range(DRAWN))
     timed, space = next(both for both in programs if CopySearch(*both).best.copies)
     assert NativeSearch.usable(timed)
-    monkeypatch.setattr(native_search, "compiled", lambda: CFunctions(None, "no compiler"))
+    monkeypatch.setattr(searching, "compiled", lambda: CFunctions(None, "no compiler"))
     assert not NativeSearch.usable(timed)
     search = CopySearch(timed, space)
     search.further(1000)

@@ -19,20 +19,21 @@ from npu_memplan.ethosu import weight_codec
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.access import Kernel
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
-from npu_memplan.ethosu.schedule.prefetch.compact import compact
-from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
-from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, FreeRanges, OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.insert import insert
-from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks, in_place
-from npu_memplan.ethosu.schedule.prefetch.schedules import Choice, Copy
+from npu_memplan.ethosu.schedule.blocks import places
+from npu_memplan.ethosu.schedule.constants import (
+    Slicer,
+    Slices,
+    compact,
+    constant_blocks,
+    in_place,
+    loaded_early,
+    loaded_table,
+    read_table,
+)
+from npu_memplan.ethosu.schedule.prefetch.copies import Choice, Copy, FreeCapacity, FreeRanges, OccupiedRange, insert
 from npu_memplan.ethosu.schedule.prefetch.search import without_copies
-from npu_memplan.ethosu.schedule.prefetch.slices import Slicer, Slices
-from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early
-from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
-from npu_memplan.ethosu.schedule.regions import places
-from npu_memplan.ethosu.schedule.stripes.apply import apply
-from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace
-from npu_memplan.ethosu.schedule.stripes.tables import loaded_table, read_table
+from npu_memplan.ethosu.schedule.prefetch.timed_program import DemandCache, TimedProgram, TimedRun
+from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.time.memory import Direction
 from npu_memplan.extract.program import Fixed

@@ -10,7 +10,7 @@ import pytest
 
 from npu_memplan import pipeline
 from npu_memplan.ethosu.program.hazards import stream_of
-from npu_memplan.ethosu.schedule.prefetch.context_blocks import _Stream
+from npu_memplan.ethosu.schedule.prefetch.timed_program import _Stream
 from npu_memplan.ethosu.stream.isa import Register
 from npu_memplan.ethosu.time.timeline import prepared
 from npu_memplan.options import CompileOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import chain, combinations
 
-from npu_memplan.ethosu.schedule.prefetch.resident import _knapsack
+from npu_memplan.ethosu.schedule.prefetch.copies import _knapsack
 
 
 def test_the_choice_is_the_best_of_all() -> None:

@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from npu_memplan.ethosu.program.program import NpuProgram
-from npu_memplan.ethosu.schedule.prefetch.demand_cache import DemandCache
-from npu_memplan.ethosu.schedule.prefetch.free_space import FreeCapacity, OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.reads import constant_blocks
-from npu_memplan.ethosu.schedule.prefetch.search import WORK
-from npu_memplan.ethosu.schedule.prefetch.slice_tuning import stretched, tune_slices
-from npu_memplan.ethosu.schedule.prefetch.slices import weights_of
-from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram
-from npu_memplan.ethosu.schedule.regions import places
+from npu_memplan.ethosu.schedule.blocks import places
+from npu_memplan.ethosu.schedule.constants import constant_blocks, weights_of
+from npu_memplan.ethosu.schedule.prefetch.copies import FreeCapacity, OccupiedRange
+from npu_memplan.ethosu.schedule.prefetch.search import WORK, stretched, tune_slices
+from npu_memplan.ethosu.schedule.prefetch.timed_program import DemandCache, TimedProgram
 from npu_memplan.options import CompileOptions
 from npu_memplan.stages import Planned
 from npu_memplan.tuning.candidate import slicers

@@ -12,8 +12,7 @@ from npu_memplan.ethosu.arch.configurations import ETHOS_U55_65, ETHOS_U85
 from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.access import Role, accesses
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
-from npu_memplan.ethosu.schedule.prefetch.tables import loaded_early
-from npu_memplan.ethosu.schedule.stripes.tables import may_lie_beside, read_table
+from npu_memplan.ethosu.schedule.constants import loaded_early, may_lie_beside, read_table
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax

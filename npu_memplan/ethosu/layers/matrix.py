@@ -40,7 +40,7 @@ from ..reading.reader import (
     pair,
     stride_of,
 )
-from ..schedule.shram import ceil_div
+from ..schedule.rams import ceil_div
 from ..stream.isa import ElementwiseMode, PoolMode, Rounding, Upscale
 
 _MAX_SUM = 127 * 65536

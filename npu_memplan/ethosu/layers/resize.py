@@ -27,7 +27,7 @@ from ..lower.operands import Arithmetic, LayerTensor, Operand, Output, Padding, 
 from ..lower.scaling import UNITY, Scale
 from ..reading import patterns as p
 from ..reading.reader import Composite, Match, Reader, Record, RejectedError
-from ..schedule.shram import ceil_div
+from ..schedule.rams import ceil_div
 from ..stream.isa import PoolMode, ResizeKind, Rounding, ScaleRounding, Upscale
 
 _MAX_PHASES = 256

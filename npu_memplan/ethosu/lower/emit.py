@@ -20,9 +20,8 @@ from ...fixed_point import joined_uint8
 from ...names import Names
 from ..arch import Architecture, Language
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ..schedule.blocks import Blocks
-from ..schedule.regions import place_of
-from ..schedule.shram import ceil_div
+from ..schedule.blocks import Blocks, place_of
+from ..schedule.rams import ceil_div
 from ..stream.decode import Operation
 from ..stream.fields import (
     IFM,

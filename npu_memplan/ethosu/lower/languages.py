@@ -25,7 +25,7 @@ from .. import weight_codec
 from ..arch import Architecture, Language
 from ..program.access import Kernel, is_wide, micro_block, weight_arrangement
 from ..program.program import NpuOperation
-from ..schedule.shram import round_up
+from ..schedule.rams import round_up
 from ..stream.decode import Operation
 from ..stream.fields import (
     IFM,

@@ -3,12 +3,13 @@
 Invariant: the choice is a function of the operation's registers, the NPU and the memories its regions are in, and no
 block that was looked at takes fewer cycles by the estimate that reports use (`ethosu/time`), a part of the cycles in
 which it keeps memories busy added where transfers want those too. Looked at are, for each depth, the blocks that cut
-the plane least and the lowest; ties go to less traffic, then to the larger block.
+the plane least and the lowest; ties go to less traffic, then to the larger block. Before a plan says otherwise,
+constants are in region 0, tables inside the NPU, everything else in the last region, the NPU's own memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
@@ -26,16 +27,39 @@ from ..program.access import (
     micro_block,
     results,
 )
+from ..program.program import BufferRole, NpuProgram
 from ..stream.decode import Operation
 from ..stream.fields import KernelStride, OutputWord, kind_of
-from ..stream.isa import BRICK_CHANNELS, InputBroadcast, Op, PoolMode, StoredOrder, Upscale
+from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, InputBroadcast, Op, PoolMode, StoredOrder, Upscale
 from ..stream.isa import Register as R
 from ..time.cost import ResourceUse, ordered, unordered_resource_use
 from ..time.memory import MemoryMap
 from ..time.timeline import in_a_row
 from ..time.work import Work, work_of
-from .rams import DEPTH_UNIT, RamLayout, micro_blocks, ram_layout
-from .shram import BlockKind, BlockWork, ShramLayout, ceil_div, layout, round_up
+from .rams import (
+    DEPTH_UNIT,
+    BlockKind,
+    BlockWork,
+    RamLayout,
+    ShramLayout,
+    ceil_div,
+    layout,
+    micro_blocks,
+    ram_layout,
+    round_up,
+)
+
+
+def place_of(role: BufferRole, memory_map: MemoryMap) -> tuple[int, int]:
+    """Region and base address of a buffer."""
+    if role is BufferRole.LUT:
+        return SHRAM_REGION, 0
+    return 0 if role is BufferRole.CONSTANTS else max(memory_map.regions), 0
+
+
+def places(program: NpuProgram, memory_map: MemoryMap) -> Callable[[str], tuple[int, int]]:
+    """Region and base address by buffer of `program`."""
+    return lambda name: place_of(program.buffer(name).role, memory_map)
 
 
 class BlockError(RefusalError):

@@ -15,7 +15,7 @@ typedef struct {
   const int32_t *twin; /* [items]: an equal item that must be placed before this one, or -1 */
 } Graph;
 
-/* One call of the search; `Call` of exact/search.py. */
+/* One call of the search; `Call` of exact/__init__.py. */
 typedef struct {
   int64_t ceiling;     /* bytes */
   int64_t phase;       /* ceiling modulo what all alignments divide: with equal headroom, equal phases align alike */

@@ -1,4 +1,4 @@
-/* The search that general/small.py calls.
+/* The search that general/__init__.py calls.
  *
  * A state is the least origins and the difference constraints that led to them. A pair is put into one of the ranges
  * between its forbidden zones; pairs that have one range left are put there at once.

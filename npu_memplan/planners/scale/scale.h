@@ -1,4 +1,4 @@
-/* Items of one pool as arrays, sorted by their first point; `Items` of scale/passes.py. */
+/* Items of one pool as arrays, sorted by their first point; `Items` of scale/__init__.py. */
 #ifndef NPU_MEMPLAN_SCALE_H
 #define NPU_MEMPLAN_SCALE_H
 

@@ -32,7 +32,7 @@ from ...artifact.model import CheckResult, CheckVerdict, FirstDifference, GivenU
 from ...exactness import summary
 from ...knobs import SEARCH, SECOND_MEMORY, SIZE, TuningKnob, knobs
 from ...options import CompileOptions
-from ...planners.errors import PlanningError
+from ...planners.model import PlanningError
 from ...problem import Buffer, BufferKind, Problem
 from ...sizes import both, counted, kib
 from ...text_table import align

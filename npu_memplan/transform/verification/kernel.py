@@ -1,8 +1,8 @@
-"""One call of a PrimFunc, top-level statement by top-level statement.
+"""One call of a PrimFunc, top-level statement by top-level statement, and what a host function of numbers stores.
 
 Invariant: before a statement, what it reads first is its own, byte for byte; where storages of one statement share
-bytes, their order is proven (`order`), or the accesses are gone through one by one (`trace`). Afterwards, what it
-wrote is its own.
+bytes, their order is proven, or the accesses are gone through one by one (`accesses`). Afterwards, what it wrote is its
+own. A number that is found is the one that the function stores; what is not understood stays unknown.
 """
 
 from __future__ import annotations
@@ -15,11 +15,65 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from .faults import Fault, FaultKind
-from .memory import OwnedBytes, Owners
-from .numbers import Undecided, begin, element_bytes, number, reach, strides
-from .order import address, begins_with_write, hull_of, never_meets
-from .trace import MOST, Event, Nest, NestAccess, called, executions, stolen
+from .accesses import (
+    MOST,
+    Event,
+    Nest,
+    NestAccess,
+    Undecided,
+    address,
+    begin,
+    begins_with_write,
+    called,
+    element_bytes,
+    executions,
+    hull_of,
+    never_meets,
+    number,
+    reach,
+    stolen,
+    strides,
+)
+from .memory import Fault, FaultKind, OwnedBytes, Owners
+
+Numbers = dict[int, int]
+"""The elements of a tensor of one dimension that are known."""
+
+
+def is_host_function(function: Any) -> bool:
+    """Whether a PrimFunc runs on the host, whatever device the module is for."""
+    return function.attrs is not None and bool(function.attrs.get("tirx.is_host_func", False))
+
+
+def run(function: Any, arguments: Sequence[Any]) -> None:
+    """Stores what `function` does into those of its `arguments` that are `Numbers`; the others are numbers or None."""
+    known = {p: a for p, a in zip(function.params, arguments, strict=True) if a is not None}
+    for statement in _statements(function.body):
+        if isinstance(statement, tirx.BufferStore) and statement.buffer in known:
+            _store(statement, known)
+        else:
+            for found in known.values():
+                if isinstance(found, dict):
+                    found.clear()
+            return
+
+
+def _store(statement: Any, known: Mapping[Any, Any]) -> None:
+    """One store; an element whose value is not known is not known any more."""
+    elements: Numbers = known[statement.buffer]
+    try:
+        place = number(statement.indices[0], known)
+    except Undecided:
+        elements.clear()
+        return
+    try:
+        elements[place] = number(statement.value, known)
+    except Undecided:
+        elements.pop(place, None)
+
+
+def _statements(body: Any) -> Sequence[Any]:
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-/* A program on the timing model, with copies of its constants; made by native_search.py.
+/* A program on the timing model, with copies of its constants; made by search.py.
  *
  * This is time/timeline.py's timing model, free_space.py's free bytes and greedy.py's rule once more, for the searches that run them
  * thousands of times: the same doubles by the same operations in the same order, which tests compare exactly. Times are
@@ -9,7 +9,7 @@
 
 #include "common.h"
 
-enum { MEMORIES = 8, CHANNELS = 8, MODELS = 4 }; /* at most; native_search.py has the same numbers */
+enum { MEMORIES = 8, CHANNELS = 8, MODELS = 4 }; /* at most; search.py has the same numbers */
 
 /* Operations, constants in the order of their first readers, and what each may need. Tables of pairs say latency or memory
  * time first: `x_at[n] .. x_at[n + 1]` are the entries of need n. */

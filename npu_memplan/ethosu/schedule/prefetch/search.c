@@ -1,4 +1,4 @@
-/* Local search from the greedy schedule: a few constants at a time change; called by native_search.py. */
+/* Local search from the greedy schedule: a few constants at a time change; called by search.py. */
 #include "prefetch.h"
 
 enum { TOGETHER = 4, NEAR = 3, LEAST = 8 }; /* constants that change at once, how far apart; operations a trial counts for */

@@ -1,22 +1,72 @@
 """A program on the estimate's clock, with its constants read where they are or from copies made under way.
 
 Invariant: time passes as `ethosu.time` says for the stream that is encoded of the same program and copies; nothing
-here knows a rate.
+here knows a rate. What is remembered of a kernel's best blocks is a function of the registers that are no addresses,
+the NPU and the memories. What the port of constants and the kernels take at least are bounds of that clock. A program
+with other blocks for where its kernels stand in the stream differs in blocks alone, and reads no constants more often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
-from ...program.hazards import stream_of
-from ...program.program import NpuProgram
+from ...arch import Architecture
+from ...program.hazards import largest_blockdep, stream_of
+from ...program.program import NpuOperation, NpuProgram, chain_bounds
 from ...stream.decode import Command, Operation, Wait
+from ...stream.fields import kind_of
 from ...stream.isa import Op, Register
-from ...time import ResourceUse, TimingModel, stream_words
-from .demand_cache import Changes, DemandCache
-from .reads import REGIONS, ConstantBlock
+from ...time import MemoryMap, ResourceUseCache, TimingModel, in_a_row, stream_words
+from ...time.cost import ResourceUse
+from ...time.timeline import prepared
+from ..blocks import BESIDE, BlockError, Blocks
+from ..constants import REGIONS, ConstantBlock
+
+Changes = Mapping[Register, int]
+
+
+class DemandCache:
+    """Kernels of one NPU among one set of memories. `like`: under another model of time, whose needs are the same."""
+
+    def __init__(self, accelerator: Architecture, memory_map: MemoryMap, like: DemandCache | None = None) -> None:
+        self.memory_map = memory_map
+        self.resource_uses: ResourceUseCache = like.resource_uses if like else ResourceUseCache(accelerator, memory_map)
+        self._blocks: Blocks = Blocks(accelerator, memory_map, BESIDE, like._blocks if like else None)
+        self._known: dict[Hashable, tuple[Changes | None, ResourceUse]] = {}
+
+    def best(self, kernel: Operation) -> tuple[Changes | None, ResourceUse]:
+        """Registers that say better blocks than the kernel's own, None where there are none, and its needs in them."""
+        key = kind_of(kernel)
+        if key not in self._known:
+            self._known[key] = self._best(kernel)
+        return self._known[key]
+
+    def _best(self, kernel: Operation) -> tuple[Changes | None, ResourceUse]:
+        own = self.resource_uses(kernel)
+        try:
+            choice = self._blocks.choose(kernel, encoded=True)
+        except BlockError:
+            return None, own
+        changes = choice.registers(kernel)
+        if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT):
+            needs = self.resource_uses(kernel.with_registers(changes))
+            cycles = in_a_row(own, self.resource_uses.accelerator, self.memory_map)
+            if self._blocks.priced(choice.cycles, needs) < self._blocks.priced(cycles, own):
+                return changes, needs
+        return None, own
+
+    def alternatives(self, kernel: Operation) -> Iterator[tuple[Changes, ResourceUse]]:
+        """Registers that say other blocks than the kernel's own, of those that could be the best, and its needs."""
+        for choice in self._blocks.looked_at(kernel, encoded=kernel.op in (Op.CONV, Op.DEPTHWISE)):
+            changes = choice.registers(kernel)
+            if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT) and any(
+                kernel.get(register) != value for register, value in changes.items()
+            ):
+                yield changes, self.resource_uses(kernel.with_registers(changes))
+
 
 COPY_WORDS = 8  # of the stream: two addresses, the length, sometimes a region, the start
 Place = Callable[[str], tuple[int, int]]  # buffer -> region and address
@@ -149,3 +199,124 @@ class TimedRun:
     def cycles(self) -> int:
         """Until everything has ended."""
         return round(self.clock.total)
+
+
+def port_cycles(size_bytes: float, accelerator: Architecture, memory_map: MemoryMap) -> float:
+    """Cycles of the constants' memory for so many bytes."""
+    return size_bytes / accelerator.port_bytes / memory_map.regions[0].clock_scale
+
+
+def unit_cycles(needs: ResourceUse) -> float:
+    """No kernel puts out its last block sooner after the one before it has put out its own: it is multiplied from then
+    on, and put out block by block after that.
+    """
+    if needs.is_transfer:
+        return 0.0
+    work = (needs.multipliers, needs.output)
+    return max(work) + min(work) / needs.blocks
+
+
+def least_work(timed: TimedProgram) -> list[float]:
+    """Until the end, when what ran before an operation has put out: `unit_cycles` of kernels wherever constants are."""
+    steps = (timed.step(index) for index in reversed(range(len(timed))))
+    return [*accumulate((min(unit_cycles(s.slow), unit_cycles(s.fast)) for s in steps), initial=0.0)][::-1]
+
+
+_BEHIND = 2  # kernels after the one whose blocks are chosen, until the last of which ends
+
+
+def in_context(program: NpuProgram, place: Place, demand_cache: DemandCache) -> NpuProgram:
+    """`program` with blocks that suit its stream, where its buffers lie as `place` says."""
+    stream = _Stream(program, stream_of(program, place), demand_cache)
+    changes = dict(stream.changes())
+    operations = [_with(operation, changes.get(index)) for index, operation in enumerate(program.operations)]
+    return replace(program, operations=tuple(operations)) if changes else program
+
+
+def _with(operation: NpuOperation, changes: Changes | None) -> NpuOperation:
+    return operation if changes is None else replace(operation, registers={**operation.registers, **changes})
+
+
+class _Stream:
+    """A stream in time, from its start to the operation that is looked at."""
+
+    def __init__(self, program: NpuProgram, commands: tuple[Command, ...], demand_cache: DemandCache) -> None:
+        self._target, self._demand_cache = program.accelerator, demand_cache
+        self._clock = TimingModel.of(program.accelerator, demand_cache.memory_map)
+        self._steps = prepared(commands, demand_cache.resource_uses)
+        bounds = chain_bounds(program.operations)
+        operations = [at for at, command in enumerate(commands) if isinstance(command, Operation)]
+        is_kernel = [operation.op is not Op.DMA_START for operation in program.operations]
+        self._kernels = [pair for pair, is_one in zip(enumerate(operations), is_kernel, strict=True) if is_one]
+        self._alone = [bounds[index] == (index, index) for index, _ in self._kernels]
+
+    def changes(self) -> Iterator[tuple[int, Changes]]:
+        """Other blocks, by operation of the program."""
+        done = 0
+        for number, (index, at) in enumerate(self._kernels):
+            self._run(self._clock, done, at)
+            done = at
+            if all(self._alone[number : number + 2]):
+                found = self._best(number)
+                if found is not None:
+                    yield index, found
+
+    def _best(self, number: int) -> Changes | None:
+        """The blocks of a kernel with which those behind it end first; None: its own. The stream has them from now."""
+        _, at = self._kernels[number]
+        own, kept = self._use(at), self._steps[:]
+        _, last = self._kernels[min(number + _BEHIND, len(self._kernels) - 1)]
+        found: Changes | None = None
+        least, steps = self._end(at, last), kept
+        for changes, needs in self._demand_cache.alternatives(own.operation):
+            if self._far(needs) <= self._far(own):
+                self._steps = kept[:]
+                self._put(number, needs)
+                end = self._end(at, last)
+                if end < least:
+                    least, found, steps = end, changes, self._steps
+        self._steps = steps
+        return found
+
+    def _far(self, needs: ResourceUse) -> float:
+        """Cycles of the constants' memory."""
+        return needs.traffic.cycles_of(self._demand_cache.memory_map.regions[0].name)
+
+    def _use(self, at: int) -> ResourceUse:
+        found = self._steps[at][1]
+        assert isinstance(found, ResourceUse)
+        return found
+
+    def _put(self, number: int, needs: ResourceUse) -> None:
+        """Kernel `number` with other needs, on which and on the kernel behind it those before depend otherwise."""
+        _, at = self._kernels[number]
+        own = self._use(at)
+        before = [self._use(place) for _, place in self._kernels[max(0, number - 1) : number]]
+        behind = [place for _, place in self._kernels[number + 1 : number + 2]]
+        self._set(at, needs, self._distance(own, [(one, one) for one in before], needs))
+        for place in behind:
+            use = self._use(place)
+            self._set(place, use, self._distance(use, [(own, needs)], use))
+
+    def _distance(self, own: ResourceUse, before: Sequence[tuple[ResourceUse, ResourceUse]], new: ResourceUse) -> int:
+        """BLOCKDEP of a kernel whose needs change, or those of the kernel `before` it: each as it was and as it is."""
+        for was, now in before:
+            if own.depends == largest_blockdep(
+                was.operation, own.operation, self._target
+            ):  # else a table keeps them apart
+                return largest_blockdep(now.operation, new.operation, self._target)
+        return own.depends
+
+    def _set(self, at: int, needs: ResourceUse, distance: int) -> None:
+        operation = needs.operation.with_registers({Register.BLOCKDEP: distance})
+        self._steps[at] = self._steps[at][0], needs.of(operation)
+
+    def _end(self, at: int, last: int) -> float:
+        """When the kernel at `last` ends."""
+        clock = self._clock.copied()
+        self._run(clock, at, last + 1)
+        return clock.kernels[-1]
+
+    def _run(self, clock: TimingModel, start: int, stop: int) -> None:
+        for step in self._steps[start:stop]:
+            clock.run(step)
