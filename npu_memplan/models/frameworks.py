@@ -76,15 +76,15 @@ def _name_printably(graph: Any) -> None:
     """Give nodes and values whose names have characters without a shape others, as `printable` shows them."""
     names, shown = Names(), dict[str, str]()
 
-    def of(name: str) -> str:
+    def printable_name(name: str) -> str:
         return shown.get(name) or shown.setdefault(name, names.unique(printable(name)) if name else "")
 
     for node in graph.node:
         node.name = printable(node.name)
-        node.input[:] = map(of, node.input)
-        node.output[:] = map(of, node.output)
+        node.input[:] = map(printable_name, node.input)
+        node.output[:] = map(printable_name, node.output)
     for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):
-        value.name = of(value.name)
+        value.name = printable_name(value.name)
 
 
 def _check_static(proto: Any, name: str) -> None:
