@@ -185,7 +185,7 @@ def test_a_row_of_the_page_is_what_the_tool_says() -> None:
     boards = [cell.strip() for cell in header.split("|")[2:-1]]
     row = next(text for text in page if text.startswith("| hello_world_int8 |"))
     assert set(boards) == set(board_names())
-    assert row == line("hello_world_int8", on_boards(HELLO, CompileOptions(objective="bytes"), boards))
+    assert row == line("hello_world_int8", on_boards(HELLO, CompileOptions(objective="bytes", effort="quick"), boards))
     assert len([text for text in page if text.startswith("| ")]) == 11
 
 
