@@ -22,9 +22,9 @@ class PrebuiltSearches(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         sys.path.insert(0, self.root)
-        from npu_memplan.compiled.library import prebuild
+        from npu_memplan.compiled.library import prebuild_library
 
-        built = prebuild(Path(tempfile.mkdtemp(prefix="npu-memplan-wheel-")))
+        built = prebuild_library(Path(tempfile.mkdtemp(prefix="npu-memplan-wheel-")))
         if not built:
             self.app.display_info("no C compiler: the wheel has no compiled searches")
             return

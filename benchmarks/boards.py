@@ -51,7 +51,7 @@ def cell(row: BoardRow) -> str:
     """`20.3 / 33.8, 0.216 ms`, or what is short."""
     if row.fit is None:
         return "not compiled"
-    (sram, _), (flash, _) = row.fit.of(read_only=False), row.fit.of(read_only=True)
+    (sram, _), (flash, _) = row.fit.bytes_of(read_only=False), row.fit.bytes_of(read_only=True)
     figures = f"{sram / 1024:.1f}" + (f" / {flash / 1024:.1f}" if flash else "")
     if row.milliseconds is not None:
         figures += f", {row.milliseconds:.3f} ms"

@@ -220,7 +220,7 @@ def run_here(arguments: Sequence[str], folder: Path) -> Outcome:
         sys.argv, sys.stdout, sys.stderr = ["npu-memplan", *arguments], printed, printed
         signal.alarm(WALL_LIMIT_S)  # which ends this process
         try:
-            code = cli._run()
+            code = cli._run_commands()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 1
         finally:

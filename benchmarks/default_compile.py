@@ -183,7 +183,7 @@ def main() -> None:
     rows = {row.key: row for row in known}
     for model in given.models:
         for accelerator in given.accelerator.split(","):
-            options = CompileOptions(accelerator, effort=given.effort).resolved()
+            options = CompileOptions(accelerator, effort=given.effort).resolve_defaults()
             name = f"{model.parent.name}/{model.stem}"
             if (name, accelerator, given.effort) not in rows:
                 row = measure(model, name, options, given.windows)

@@ -63,7 +63,7 @@ def main() -> None:
     for model in given.models:
         limit = 0
         for compiler in ("vela", "tvm"):
-            options = CompileOptions(given.accelerator, npu_compiler=compiler, objective="cycles").resolved()
+            options = CompileOptions(given.accelerator, npu_compiler=compiler, objective="cycles").resolve_defaults()
             try:
                 planned = planned_in_place(model, options)
                 if not limit:

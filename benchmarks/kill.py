@@ -61,7 +61,7 @@ class Moment:
 
 def run_command(words: Sequence[str], folder: Path, moment: Moment | None = None) -> tuple[ForkResult, int, float]:
     """How a command ended, how many phases it entered, and the seconds from the signal to its end."""
-    from npu_memplan.process.incidents import listening
+    from npu_memplan.process.incidents import listen_to_phases
 
     ours, theirs = os.pipe()
     phases, sent = 0, time.monotonic()
@@ -71,7 +71,7 @@ def run_command(words: Sequence[str], folder: Path, moment: Moment | None = None
         os.close(ours)
         os.chdir(folder)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
-        with listening(lambda _: os.write(theirs, b".") and None):
+        with listen_to_phases(lambda _: os.write(theirs, b".") and None):
             return run_cli(words)
 
     def send(process: int) -> None:

@@ -113,7 +113,7 @@ def row(name: str, module: Any, bounds: dict[str, int]) -> dict[str, Any]:
     legacy = used(whole_calls(problem, program.calls), "greedy-by-size")
     plain = used(replace(problem, overlaps=()))
     overlapping = used(problem)
-    ordered_problem, _ = build(walk(reorder(Loaded.given(REQUEST, legal)).module, "main"), REQUEST)
+    ordered_problem, _ = build(walk(reorder(Loaded.from_module(REQUEST, legal)).module, "main"), REQUEST)
     ordered = used(ordered_problem)
     best = min((overlapping, ordered), key=lambda p: p.usage[0].used_bytes)
     return {

@@ -19,7 +19,7 @@ from npu_memplan.artifact.model import FILE_NAME
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.problem import POISON as POISON  # runners take it from here
 from npu_memplan.problem import ProblemError
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 from npu_memplan.verify import VerificationError, check
 
 from .result import Array
@@ -118,7 +118,7 @@ def load_artifact(directory: Path | str, options: RunOptions) -> Artifact:
 def fitting_inputs(artifact: Artifact, inputs: Sequence[Array]) -> Sequence[Array]:
     """`inputs`, which have the number, types and shapes of the artifact's, or `RunnerError`; scalars are [1]."""
     if len(inputs) != len(artifact.inputs):
-        raise RunnerError(f"{artifact.name} has {counted(len(artifact.inputs), 'input')}, {len(inputs)} were given")
+        raise RunnerError(f"{artifact.name} has {count_text(len(artifact.inputs), 'input')}, {len(inputs)} were given")
     inputs = [
         values.reshape(slot.shape) if values.shape == () and slot.shape == (1,) else values
         for slot, values in zip(artifact.inputs, inputs, strict=True)

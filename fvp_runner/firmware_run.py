@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.names import identifier
+from npu_memplan.names import c_identifier
 
 from .base import FirmwareError, RunnerError, RunOptions, RunOutputs, RunTimeoutError, fitting_inputs
 from .firmware_build.build import Elf, Firmware
@@ -147,7 +147,7 @@ def _find_objection(t: Transcript, artifact: Artifact, steps: int) -> str | None
         return "the firmware reported an error" + (f"; the program returned {t.status}" if t.status else "")
     if t.model is None:
         return "the firmware's first line never came: it did not start"
-    if t.model != identifier(artifact.name):
+    if t.model != c_identifier(artifact.name):
         return f"the firmware is of model {t.model}"
     if not t.ended or t.exit_code is None:
         return "the run ended early: the firmware's exit text never came"

@@ -42,9 +42,9 @@ from npu_memplan.exactness import HOST_MOVES
 from npu_memplan.models.folding import fold_constants
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
-from npu_memplan.names import legal
+from npu_memplan.names import legal_name
 from npu_memplan.problem import Agent
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 from npu_memplan.vocabulary import TFLITE_RESHAPING
 
 from .base import RunnerError, RunOptions, RunOutputs
@@ -193,7 +193,7 @@ class LayerComparison:
         self._folded = {o.index for o in network.cpu_operators} - served.keys()
         names: dict[str, list[int]] = {}
         for index in self._seen:
-            names.setdefault(legal(network.tensors[index].name), []).append(index)
+            names.setdefault(legal_name(network.tensors[index].name), []).append(index)
         self._named = {name: found[0] for name, found in names.items() if len(found) == 1}
         for part in written:
             if isinstance(part, NpuOutput):
@@ -378,7 +378,7 @@ def _report_lines(
         verdict = f"bit-exact against {reference}"
     else:
         verdict = "outputs differ, in operators that are not visible"
-    lines = [f"{name}: {verdict}", f"{counted(len(rows), 'operator')}: {summary}"]
+    lines = [f"{name}: {verdict}", f"{count_text(len(rows), 'operator')}: {summary}"]
     for row in rows:
         numbers = f"{row.elements:>10,}" if row.elements else " " * 10
         wrong = f"  {row.mismatches:,} wrong, by {row.max_abs_diff:g} at most" if row.mismatches else ""

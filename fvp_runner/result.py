@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 
 Array = npt.NDArray[Any]
 
@@ -126,7 +126,7 @@ def compare_outputs(
     """Compare all outputs in order; `ComparisonError` when the counts, shapes or types differ."""
     if not len(names) == len(actual) == len(expected):
         raise ComparisonError(
-            f"{runner} gave {counted(len(actual), 'output')}, the reference {len(expected)}, "
+            f"{runner} gave {count_text(len(actual), 'output')}, the reference {len(expected)}, "
             f"the model names {len(names)}"
         )
     outputs = tuple(compare_output(n, a, e) for n, a, e in zip(names, actual, expected, strict=True))

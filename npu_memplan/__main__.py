@@ -14,8 +14,8 @@ import sys
 
 def main() -> None:
     """Entry point of `npu-memplan` and of `python -m npu_memplan`."""
-    signal.signal(signal.SIGINT, _leave)
-    atexit.register(_end)  # the first that is registered is the last that is called
+    signal.signal(signal.SIGINT, _leave_process)
+    atexit.register(_end_quickly)  # the first that is registered is the last that is called
     if __name__ == "__main__":
         _leave_out_the_working_directory()
     from .cli import main as command_line
@@ -37,7 +37,7 @@ def _leave_out_the_working_directory() -> None:
 _codes: list[object] = []  # what the command line ended with
 
 
-def _end() -> None:
+def _end_quickly() -> None:
     """End without freeing what is left, object by object; an error that was not expected ends as usual."""
     if _codes and isinstance(_codes[0], int):
         with contextlib.suppress(OSError, ValueError):  # the interpreter says what is wrong with a stream
@@ -46,7 +46,7 @@ def _end() -> None:
             os._exit(_codes[0])
 
 
-def _leave(*_: object) -> None:
+def _leave_process(*_: object) -> None:
     os.write(2, b"interrupted\n")
     os._exit(130)
 

@@ -18,7 +18,7 @@ from typing import Literal, ParamSpec, TypeVar
 from .artifact import Artifact
 from .files.schema import from_values
 from .options import CompileOptions, OptionError, usual_accelerator
-from .process.incidents import strictly
+from .process.incidents import raise_faults
 from .sizes import parse_size
 
 _P = ParamSpec("_P")
@@ -33,14 +33,14 @@ def _checked_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
     known = [name for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY]
 
     @functools.wraps(function)
-    def call(*args: _P.args, **keywords: _P.kwargs) -> _R:
+    def call_checked(*args: _P.args, **keywords: _P.kwargs) -> _R:
         for name in keywords.keys() - signature.parameters.keys():
             close = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(known)}"
             raise OptionError(f"npu_memplan.compile has no keyword {name!r}; {meant}")
         return function(*args, **keywords)
 
-    return call
+    return call_checked
 
 
 @_checked_keywords
@@ -100,14 +100,14 @@ def compile(
     from .checking.judge import check_mode
 
     given = locals()
-    options = _options({field.name: given[field.name] for field in fields(CompileOptions)})
-    with strictly(strict):
+    options = _keyword_options({field.name: given[field.name] for field in fields(CompileOptions)})
+    with raise_faults(strict):
         if fit:
             return compile_to_fit_checked(Path(model), options, Path(output), fit, force, check_mode(check))[0]
         return compile_checked(Path(model), options, Path(output), force, check_mode(check))
 
 
-def _options(given: dict[str, object]) -> CompileOptions:
+def _keyword_options(given: dict[str, object]) -> CompileOptions:
     """The options of these keywords; `OptionError` for a value of another type."""
     given["accelerator"] = given["accelerator"] or usual_accelerator(str(given["board"]))
     for name in _NAMES:

@@ -12,7 +12,7 @@ import shutil
 import sys
 
 
-def compiler() -> list[str] | None:
+def compiler_command() -> list[str] | None:
     """Command of the C compiler: $CC, cc, gcc, clang, or the ziglang package; None without one."""
     named = _words_of_cc()
     if named is not None:
@@ -37,7 +37,7 @@ def _words_of_cc() -> list[str] | None:
 
 def missing_compiler() -> str | None:
     """Why there is no C compiler, with what to do; None when there is one."""
-    if compiler() is not None:
+    if compiler_command() is not None:
         return None
     command = _words_of_cc()
     fault = "which is not on PATH" if command else "which is no command line"

@@ -36,7 +36,7 @@ from .files.folders import ContentStore, cache_folder
 from .files.paths import read_bytes
 from .options import CompileOptions
 from .planners.registry import find
-from .process.incidents import gathering
+from .process.incidents import gather_incidents
 from .sizes import parse_size
 from .stages import Compiled
 from .versions import versions
@@ -58,19 +58,19 @@ def code_digests(options: CompileOptions) -> dict[str, str]:
             found[path] = hashlib.sha256(read_bytes(path)).hexdigest()
     if options.host_kernels:
         with contextlib.suppress(OSError, NpuMemplanError):
-            found[options.host_kernels] = open_cmsis_nn(options.host_kernels).digest()
+            found[options.host_kernels] = open_cmsis_nn(options.host_kernels).content_digest()
     return found
 
 
-def resolved(options: CompileOptions) -> CompileOptions:
+def resolve_options(options: CompileOptions) -> CompileOptions:
     """`options` with their defaults, or as they are where they contradict each other, which the compile says."""
     try:
-        return options.resolved()
+        return options.resolve_defaults()
     except NpuMemplanError:
         return options
 
 
-def plain(options: CompileOptions) -> dict[str, Any]:
+def plain_fields(options: CompileOptions) -> dict[str, Any]:
     """Fields as JSON; mappings as pairs, because their order may matter."""
     found = {}
     for field in fields(options):
@@ -107,27 +107,27 @@ class ProgramCache:
 
     store: ContentStore
 
-    def compiled(self, model: Path, options: CompileOptions, beyond: str, make: Callable[[], Compiled]) -> Compiled:
+    def get_program(self, model: Path, options: CompileOptions, beyond: str, make: Callable[[], Compiled]) -> Compiled:
         """The program that is known, or what `make` gives, which is kept. Of one that is known, `module` is None and
         `sources` has no launches.
         """
         key = _program_key(model, options, beyond)
-        known = self._read(key)
+        known = self._read_program(key)
         if known is not None:
             return known
-        with gathering() as incidents:
+        with gather_incidents() as incidents:
             made = make()
         if key is not None and not incidents.lines:
-            self._write(key, made)
+            self._write_program(key, made)
         return made
 
-    def keep(self, model: Path, options: CompileOptions, make: Callable[[], Compiled]) -> None:
+    def keep_program(self, model: Path, options: CompileOptions, make: Callable[[], Compiled]) -> None:
         """Put there what `make` gives, which is what a compile with `options` makes; not where it is known."""
         key = _program_key(model, options, "")
-        if key is not None and self._read(key) is None:
-            self._write(key, make())
+        if key is not None and self._read_program(key) is None:
+            self._write_program(key, make())
 
-    def front(
+    def get_front(
         self, model: Path, options: CompileOptions, limits: Sequence[int], kind: type[T], make: Callable[[], T]
     ) -> T:
         """The front (a `kind`) at `limits` that is known, or what `make` gives, which is kept."""
@@ -135,21 +135,21 @@ class ProgramCache:
         known = self.store.read(key) if key is not None else None
         if known is not None:
             return msgspec.msgpack.decode(known, type=kind)
-        with gathering() as incidents:
+        with gather_incidents() as incidents:
             made = make()
         if key is not None and not incidents.lines:
             self.store.write(key, msgspec.msgpack.encode(made, enc_hook=str.__str__))
         return made
 
-    def has(self, model: Path, options: CompileOptions) -> bool:
+    def has_program(self, model: Path, options: CompileOptions) -> bool:
         """Whether the program of a compile is known."""
-        return self._read(_program_key(model, options, "")) is not None
+        return self._read_program(_program_key(model, options, "")) is not None
 
-    def checked(self, artifact: Artifact, terms: object, check: Callable[[], CheckResult]) -> CheckResult:
+    def get_check(self, artifact: Artifact, terms: object, check: Callable[[], CheckResult]) -> CheckResult:
         """The check of the results of `artifact`, if it is known, or what `check` gives; kept where they are right.
         `terms` say how it is checked.
         """
-        key = _hash("check", artifact.to_json(), terms, versions(True))
+        key = _schema_hash("check", artifact.to_json(), terms, versions(True))
         known = self.store.read(key)
         if known is not None:
             return msgspec.msgpack.decode(known, type=CheckResult)
@@ -158,7 +158,7 @@ class ProgramCache:
             self.store.write(key, msgspec.msgpack.encode(result))
         return result
 
-    def _write(self, key: str, made: Compiled) -> None:
+    def _write_program(self, key: str, made: Compiled) -> None:
         sources = made.sources
         kept = _Program(
             made.artifact.to_json(), made.script, sources.texts, sources.files, sources.constants_bytes,
@@ -166,7 +166,7 @@ class ProgramCache:
         )  # fmt: skip
         self.store.write(key, zlib.compress(msgspec.msgpack.encode(kept, enc_hook=str.__str__), 1))
 
-    def _read(self, key: str | None) -> Compiled | None:
+    def _read_program(self, key: str | None) -> Compiled | None:
         kept = self.store.read(key) if key is not None else None
         if kept is None:
             return None
@@ -207,8 +207,10 @@ def _program_key(model: Path, options: CompileOptions, beyond: str) -> str | Non
     if not planner.__module__.startswith("npu_memplan.") or (model.suffix.lower() == ".onnx" and b"location" in data):
         return None  # somebody's own planner, or weights in other files
     content = hashlib.sha256(data).hexdigest()
-    return _hash("program", content, model.name, plain(resolved(options)), named, beyond, versions(False))
+    return _schema_hash(
+        "program", content, model.name, plain_fields(resolve_options(options)), named, beyond, versions(False)
+    )
 
 
-def _hash(kind: str, *parts: object) -> str:
+def _schema_hash(kind: str, *parts: object) -> str:
     return hashlib.sha256(json.dumps([_FORMAT, kind, *parts], sort_keys=True).encode()).hexdigest()

@@ -20,7 +20,7 @@ import click
 
 from .errors import InternalError, NpuMemplanError, describe_error
 from .process.ending import lacks_memory, raise_if_ending, signals_as_exceptions
-from .process.incidents import gathering, kind_of
+from .process.incidents import gather_incidents, kind_of
 from .process.requirements import missing_package
 from .process.setup import only_printable, open_streams, print_nowhere
 
@@ -102,14 +102,14 @@ def main() -> None:
     gc.set_threshold(1_000_000, 20, 100)
     open_streams()
     with signals_as_exceptions(), only_printable():
-        code = _run()
+        code = _run_commands()
     gc.freeze()  # nor is garbage looked for while the interpreter ends, three times, among all that is left
     sys.exit(code)
 
 
-def _run() -> int:
+def _run_commands() -> int:
     """The exit code of the command requested; faults and fallbacks are reported last."""
-    with gathering() as incidents:
+    with gather_incidents() as incidents:
         code = _exit_code()
     for line in incidents.lines:
         click.echo(f"npu-memplan: {line}", err=True)

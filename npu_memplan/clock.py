@@ -21,17 +21,17 @@ _since = 0.0  # when the first of them began
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
-def now() -> float:
+def clock_s() -> float:
     """Seconds on this clock; only differences mean anything."""
     with _lock:
         return (_since if _inside else seconds()) - _paused_s
 
 
 @contextmanager
-def limited(limit_s: float | None) -> Iterator[None]:
+def limit_searches(limit_s: float | None) -> Iterator[None]:
     """All searches inside together have at most so many seconds (None: what is left of the limit around it)."""
     known = _deadline.get()
-    own = None if limit_s is None else now() + limit_s
+    own = None if limit_s is None else clock_s() + limit_s
     before = _deadline.set(own if known is None else known if own is None else min(own, known))
     try:
         yield
@@ -42,17 +42,17 @@ def limited(limit_s: float | None) -> Iterator[None]:
 def left_of(limit_s: float) -> float:
     """Seconds that a search with this limit of its own may take."""
     known = _deadline.get()
-    return limit_s if known is None else max(0.0, min(limit_s, known - now()))
+    return limit_s if known is None else max(0.0, min(limit_s, known - clock_s()))
 
 
 def is_over() -> bool:
     """Whether the limit has passed, if there is one."""
     known = _deadline.get()
-    return known is not None and now() >= known
+    return known is not None and clock_s() >= known
 
 
 @contextmanager
-def paused() -> Iterator[None]:
+def pause_clock() -> Iterator[None]:
     """The clock stands still inside, for everybody; blocks inside each other, and of several threads, count once."""
     global _paused_s, _inside, _since
     with _lock:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .c_compiler import compiler, missing_compiler
+from .c_compiler import compiler_command, missing_compiler
 from .errors import NpuMemplanError
 from .files.folders import scratch_folder
 from .files.paths import read_bytes
@@ -70,14 +70,14 @@ class CmsisNN:
     folder: Path
 
     @property
-    def option(self) -> str:
+    def option_text(self) -> str:
         """What `--host-kernels` says for it."""
         return f"{CMSIS_NN}={self.folder}"
 
-    def files(self, called: Iterable[str]) -> Mapping[str, bytes]:
+    def source_files(self, called: Iterable[str]) -> Mapping[str, bytes]:
         """File name -> content of all headers, and of the C files that define `called` and what these call."""
-        texts = _texts(self.folder)
-        homes = _homes(self.folder)
+        texts = _source_texts(self.folder)
+        homes = _defining_files(self.folder)
         needed: set[str] = set()
         waiting = list(called)
         seen = set(waiting)
@@ -97,19 +97,19 @@ class CmsisNN:
         headers = [name for name in texts if name.endswith(".h")]
         return {name: texts[name] for name in sorted((*headers, *needed))}
 
-    def digest(self) -> str:
+    def content_digest(self) -> str:
         """A hash of all that is read of it."""
-        return digest(_texts(self.folder))
+        return files_digest(_source_texts(self.folder))
 
-    def defined(self, files: Iterable[str]) -> tuple[str, ...]:
+    def defined_names(self, files: Iterable[str]) -> tuple[str, ...]:
         """Functions and tables with external linkage that these of its files define, sorted."""
         wanted = set(files)
-        return tuple(sorted(name for name, file in _homes(self.folder).items() if file in wanted))
+        return tuple(sorted(name for name, file in _defining_files(self.folder).items() if file in wanted))
 
     def scratch_bytes(self, kind: str, numbers: tuple[int, ...]) -> int:
         """What `kind` (convolution, depthwise, dense, average) needs on the core that needs most."""
         values = (ctypes.c_int32 * len(numbers))(*numbers)
-        return max(0, int(getattr(_sizes(self.folder), f"{kind}_bytes")(values)))
+        return max(0, int(getattr(_size_functions(self.folder), f"{kind}_bytes")(values)))
 
 
 def open_cmsis_nn(text: str) -> CmsisNN:
@@ -127,7 +127,7 @@ def open_cmsis_nn(text: str) -> CmsisNN:
 
 
 @functools.cache
-def _texts(folder: Path) -> Mapping[str, bytes]:
+def _source_texts(folder: Path) -> Mapping[str, bytes]:
     """Headers, by their path below Include, and C files by their name; those of floats are left out."""
     include = folder / "Include"
     found = {path.relative_to(include).as_posix(): path for path in sorted(include.rglob("*.h"))}
@@ -141,10 +141,10 @@ def _texts(folder: Path) -> Mapping[str, bytes]:
 
 
 @functools.cache
-def _homes(folder: Path) -> Mapping[str, str]:
+def _defining_files(folder: Path) -> Mapping[str, str]:
     """Name -> the C file that defines it."""
     homes: dict[str, str] = {}
-    for file, content in _texts(folder).items():
+    for file, content in _source_texts(folder).items():
         if not file.endswith(".c"):
             continue
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", content.decode(errors="replace"), flags=re.S)
@@ -155,9 +155,9 @@ def _homes(folder: Path) -> Mapping[str, str]:
 
 
 @functools.cache
-def _sizes(folder: Path) -> ctypes.CDLL:
+def _size_functions(folder: Path) -> ctypes.CDLL:
     """The folder's own functions of sizes, compiled for this machine."""
-    command = compiler()
+    command = compiler_command()
     if command is None:
         raise CmsisNNError(f"--host-kernels asks CMSIS-NN's C for the scratch of its functions: {missing_compiler()}")
     sources = sorted((folder / "Source").rglob("*_get_buffer_sizes_s8.c"))
@@ -172,7 +172,7 @@ def _sizes(folder: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(target), mode=ctypes.RTLD_LOCAL)
 
 
-def digest(files: Mapping[str, bytes]) -> str:
+def files_digest(files: Mapping[str, bytes]) -> str:
     """SHA-256 of names and contents."""
     found = hashlib.sha256()
     for name in sorted(files):

@@ -37,8 +37,8 @@ from click.shell_completion import CompletionItem
 from .errors import NpuMemplanError
 from .ethosu.arch import ACCELERATORS
 from .options import NO_NPU
-from .process.incidents import listening
-from .process.setup import terminal
+from .process.incidents import listen_to_phases
+from .process.setup import terminal_console
 from .sizes import parse_named_size
 from .target_data import board_names, memory_mode_names
 
@@ -48,15 +48,15 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 def _complete_names(names: Callable[[], Iterable[str]], files: bool = False) -> Completer:
     """Completes one of `names`, also the last of several with commas between; with `files`, paths where none fits."""
 
-    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         before, comma, last = incomplete.rpartition(",")
         found = [CompletionItem(before + comma + name) for name in names() if name.startswith(last)]
         return found or ([CompletionItem(incomplete, type="file")] if files else [])
 
-    return complete
+    return complete_name
 
 
-def _planners() -> Iterable[str]:
+def _planner_names() -> Iterable[str]:
     from .planners import planner_names
 
     return ("auto", *planner_names())
@@ -65,7 +65,7 @@ def _planners() -> Iterable[str]:
 accelerators = _complete_names(lambda: (*ACCELERATORS, NO_NPU))
 boards = _complete_names(board_names, files=True)
 memory_modes = _complete_names(memory_mode_names)
-planners = _complete_names(_planners)
+planners = _complete_names(_planner_names)
 files = _complete_names(tuple, files=True)
 
 
@@ -118,13 +118,13 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(sections[heading])
 
 
-def group(heading: str) -> Callable[..., Callable[[Any], Any]]:
+def option_group(heading: str) -> Callable[..., Callable[[Any], Any]]:
     """`click.option` for options of the section `heading`."""
 
-    def option(*declarations: str, **settings: Any) -> Callable[[Any], Any]:
+    def add_option(*declarations: str, **settings: Any) -> Callable[[Any], Any]:
         return click.option(*declarations, cls=_Grouped, group=heading, **settings)
 
-    return option
+    return add_option
 
 
 class Verbosity(IntEnum):
@@ -149,7 +149,7 @@ def verbosity(command: Any) -> Any:
                 click.echo(error.details, err=True)
             raise
 
-    option = group("Printed output")
+    option = option_group("Printed output")
     quiet = option("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
     verbose = option("-v", "--verbose", is_flag=True, help="Also every phase on stderr, with its seconds.")
     return quiet(verbose(functools.update_wrapper(with_verbosity, command)))
@@ -163,23 +163,23 @@ class Shown:
         self._part = ""
         self._done = self._of = 0
 
-    def part(self, text: str, done: int = 0, of: int = 0) -> None:
+    def show_part(self, text: str, done: int = 0, of: int = 0) -> None:
         """`text` has begun after `done` of `of` parts; `of` 0: their number is not known."""
         self._part, self._done, self._of = text, done, of
         self._tell(text, done, of)
 
-    def phase(self, text: str) -> None:
+    def show_phase(self, text: str) -> None:
         self._tell(f"{self._part}: {text}" if self._part else text, self._done, self._of)
 
 
 @contextmanager
-def progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Shown]:
+def show_progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Shown]:
     """Show what `what` is doing, and every phase that is entered inside."""
     if verbosity is Verbosity.VERBOSE:
-        with _lines() as shown, listening(shown.phase):
+        with _phase_lines() as shown, listen_to_phases(shown.show_phase):
             yield shown
         return
-    console = terminal(sys.stderr, highlight=True)
+    console = terminal_console(sys.stderr, highlight=True)
     if verbosity is Verbosity.QUIET or not console.is_terminal:
         yield Shown(lambda *_: None)
         return
@@ -189,22 +189,22 @@ def progress(what: str, verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Show
     with Progress(*columns, console=console, transient=True) as bars:
         bar = bars.add_task(what, total=None)
 
-        def tell(text: str, done: int, of: int) -> None:
+        def tell_phase(text: str, done: int, of: int) -> None:
             counted = f" ({done + 1} of {of})" if of else ""
             bars.update(bar, description=f"{what}{counted}: {text}")
 
-        shown = Shown(tell)
-        with listening(shown.phase):
+        shown = Shown(tell_phase)
+        with listen_to_phases(shown.show_phase):
             yield shown
 
 
 @contextmanager
-def _lines() -> Iterator[Shown]:
+def _phase_lines() -> Iterator[Shown]:
     """A line on stderr when a phase ends."""
     began = since = time.monotonic()
     current = ""
 
-    def tell(text: str, done: int, of: int) -> None:
+    def tell_phase(text: str, done: int, of: int) -> None:
         nonlocal since, current
         now = time.monotonic()
         if current and text != current:
@@ -213,9 +213,9 @@ def _lines() -> Iterator[Shown]:
         current = text
 
     try:
-        yield Shown(tell)
+        yield Shown(tell_phase)
     finally:
-        tell("", 0, 0)
+        tell_phase("", 0, 0)
         click.echo(f"{time.monotonic() - began:8.2f} s  in all", err=True)
 
 
@@ -234,14 +234,14 @@ class RunnerName(click.Choice[str]):
         return super().convert("local" if value == "host" else value, param, ctx)
 
 
-def names(text: str) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
     """`A,B`: the names between the commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def several(_: click.Context, parameter: click.Parameter, texts: Iterable[str]) -> str:
+def join_lists(_: click.Context, parameter: click.Parameter, texts: Iterable[str]) -> str:
     """Callback of a list of names that may be given more than once: one text with commas between them all."""
-    return ",".join(names(",".join(texts)))
+    return ",".join(split_names(",".join(texts)))
 
 
 def name_and_size(text: str) -> tuple[str, int | None]:

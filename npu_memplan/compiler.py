@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from . import planners
 from .artifact import Artifact
 from .cache import ProgramCache
-from .clock import limited, paused
+from .clock import limit_searches, pause_clock
 from .files.folders import staged_directory
 from .names import model_name
 from .options import CompileOptions
 from .pipeline import build, extract_problem, lower, plan, read
-from .process.incidents import gathering
-from .report.files import write
+from .process.incidents import gather_incidents
+from .report.files import write_artifact
 from .report.text.compile_result import does_not_fit
 from .request import Loaded
 from .stages import Compiled, Extracted, Planned
@@ -39,7 +39,7 @@ def compile_model(
 ) -> Artifact:
     """Compile the file `model` into the directory `output`; every error leaves `output` as it was."""
     with staged_directory(Path(output), force) as folder:
-        return write(plan_model(Path(model), options, cache=cache), folder)
+        return write_artifact(plan_model(Path(model), options, cache=cache), folder)
 
 
 def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: ProgramCache | None = None) -> Compiled:
@@ -49,8 +49,8 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "", cache: Pr
     Faults and fallbacks are in its notes; with `strictly`, faults of ours are raised.
     """
     if cache is not None:
-        return cache.compiled(model, options, beyond, lambda: plan_model(model, options, beyond))
-    with gathering() as incidents, limited(options.time_limit_s):
+        return cache.get_program(model, options, beyond, lambda: plan_model(model, options, beyond))
+    with gather_incidents() as incidents, limit_searches(options.time_limit_s):
         made = build(plan_network(model, options, beyond))
     return replace(made, artifact=replace(made.artifact, notes=(*made.artifact.notes, *incidents.lines)))
 
@@ -64,8 +64,8 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
         best = None if beyond else tune(options, load, model.name, extract_problem)
         if best is not None:
             return make_resident(best, lambda: tune(options, load, model.name, extract_problem, constants_near=True))
-        with paused():
-            extracted = extract_problem(_lowered(model, options, beyond, known))
+        with pause_clock():
+            extracted = extract_problem(_lower_by_backend(model, options, beyond, known))
         planned = plan(extracted)
         if options.stream_input:
             from .tuning.streamed_input import note_the_others
@@ -77,7 +77,7 @@ def plan_network(model: Path, options: CompileOptions, beyond: str = "") -> Plan
         if problem is None:
             raise
         name = model_name(options.name or model.stem)
-        raise does_not_fit(error, replace(problem, name=name), str(model), options.resolved()) from None
+        raise does_not_fit(error, replace(problem, name=name), str(model), options.resolve_defaults()) from None
 
 
 def model_loader(model: Path, known: dict[object, Partitioned] | None = None) -> Callable[[CompileOptions], Loaded]:
@@ -85,13 +85,13 @@ def model_loader(model: Path, known: dict[object, Partitioned] | None = None) ->
     known = {} if known is None else known
 
     def load(requested: CompileOptions) -> Loaded:
-        with paused():  # nothing is searched
-            return _lowered(model, requested, "", known)
+        with pause_clock():  # nothing is searched
+            return _lower_by_backend(model, requested, "", known)
 
     return load
 
 
-def _lowered(model: Path, options: CompileOptions, beyond: str, known: dict[object, Partitioned]) -> Loaded:
+def _lower_by_backend(model: Path, options: CompileOptions, beyond: str, known: dict[object, Partitioned]) -> Loaded:
     """By the one backend that is taken; stripes that need more than they may, with sums by rows if that is less."""
     whole = read_by_one(model, options, beyond, known)
     loaded = lower(whole)

@@ -48,37 +48,37 @@ REAL = Claim(Exactness.STEP, "its framework", "real numbers rounded once; halves
 FLOAT = Claim(reason="TVM's float code, whose last bits depend on the compiler and its library")
 
 
-def _names(text: str) -> frozenset[str]:
+def _name_set(text: str) -> frozenset[str]:
     """The words of a text."""
     return frozenset(text.split())
 
 
-MOVES = _names(
+MOVES = _name_set(
     "RESIZE_NEAREST_NEIGHBOR PAD PADV2 RESHAPE SQUEEZE EXPAND_DIMS CONCATENATION SPLIT SPLIT_V PACK UNPACK SLICE "
     "STRIDED_SLICE TRANSPOSE"
 )
-_BLOCKS = _names("BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND DEPTH_TO_SPACE SPACE_TO_DEPTH")
-HOST_MOVES = MOVES | _BLOCKS | _names("MIRROR_PAD REVERSE_V2 GATHER BROADCAST_TO SHAPE")
+_BLOCKS = _name_set("BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND DEPTH_TO_SPACE SPACE_TO_DEPTH")
+HOST_MOVES = MOVES | _BLOCKS | _name_set("MIRROR_PAD REVERSE_V2 GATHER BROADCAST_TO SHAPE")
 # Operators that hand on stored values; NPUs' compilers rescale them where the output has another scale.
-KEEP_STORED = (MOVES - _names("RESHAPE SQUEEZE EXPAND_DIMS")) | _names(
+KEEP_STORED = (MOVES - _name_set("RESHAPE SQUEEZE EXPAND_DIMS")) | _name_set(
     "RESIZE_BILINEAR MAX_POOL_2D AVERAGE_POOL_2D RELU6 REDUCE_MAX REDUCE_MIN"
 )
-_REAL_TABLES = _names("LOG GELU RELU_0_TO_1 RELU_N1_TO_1")
-_VELAS = _names("REDUCE_MAX REDUCE_MIN TILE")
-_COMMON = _names(
+_REAL_TABLES = _name_set("LOG GELU RELU_0_TO_1 RELU_N1_TO_1")
+_VELAS = _name_set("REDUCE_MAX REDUCE_MIN TILE")
+_COMMON = _name_set(
     "CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED AVERAGE_POOL_2D MAX_POOL_2D MEAN ADD SUB MUL MINIMUM MAXIMUM RELU RELU6 "
     "LEAKY_RELU LOGISTIC TANH QUANTIZE"
 )
-_COMPARED = _names("EQUAL NOT_EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL")
-_OF_NUMBERS = _COMPARED | _names("ADD SUB MUL MAXIMUM MINIMUM NEG SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD CUMSUM")
-_OF_FLOATS = _names(
+_COMPARED = _name_set("EQUAL NOT_EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL")
+_OF_NUMBERS = _COMPARED | _name_set("ADD SUB MUL MAXIMUM MINIMUM NEG SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD CUMSUM")
+_OF_FLOATS = _name_set(
     "DIV FLOOR_DIV FLOOR_MOD SQUARED_DIFFERENCE ADD_N ABS SQUARE SQRT RSQRT FLOOR CEIL ROUND RELU RELU6 RELU_N1_TO_1 "
     "RELU_0_TO_1 LEAKY_RELU PRELU HARD_SWISH L2_NORMALIZATION MEAN ARG_MAX ARG_MIN CONV_2D DEPTHWISE_CONV_2D "
     "TRANSPOSE_CONV FULLY_CONNECTED BATCH_MATMUL AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D RESIZE_BILINEAR QUANTIZE SVDF"
 )
-_SELECTED = _names("SELECT SELECT_V2")
-_CHOOSING = _SELECTED | _names("CAST GATHER_ND EMBEDDING_LOOKUP ONE_HOT FILL RANK TILE DYNAMIC_UPDATE_SLICE")
-_SHAPES = _names("ZEROS_LIKE RANGE BROADCAST_ARGS")
+_SELECTED = _name_set("SELECT SELECT_V2")
+_CHOOSING = _SELECTED | _name_set("CAST GATHER_ND EMBEDDING_LOOKUP ONE_HOT FILL RANK TILE DYNAMIC_UPDATE_SLICE")
+_SHAPES = _name_set("ZEROS_LIKE RANGE BROADCAST_ARGS")
 
 # Operators of float32 that call a function of the C library: which, and how many ulps newlib 3.3's was away on 25,600
 # elements of several magnitudes (QEMU). Equal with the host's own library, which tflite-micro calls as well.
@@ -89,7 +89,7 @@ LIBRARY: dict[str, tuple[str, int]] = {
 }
 
 # Host code of operators that have no one type of activations; tests/states and tests/custom hold it.
-EXACT_AS_A_WHOLE = _names(
+EXACT_AS_A_WHOLE = _name_set(
     "IF WHILE CALL_ONCE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE CIRCULAR_BUFFER SignalWindow SignalFftAutoScale "
     "SignalRfft SignalIrfft SignalEnergy SignalFilterBank SignalPCAN SignalFilterBankSquareRoot "
     "SignalFilterBankSpectralSubtraction SignalFilterBankLog SignalFramer SignalStacker SignalDelay SignalOverlapAdd "
@@ -99,62 +99,62 @@ EXACT_AS_A_WHOLE = _names(
 # who made the code -> type of the activations -> operators that equal their reference
 EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
-        "int8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC TANH LEAKY_RELU")) | MOVES | _VELAS | _names(
+        "int8": (_COMMON - _name_set("FULLY_CONNECTED LOGISTIC TANH LEAKY_RELU")) | MOVES | _VELAS | _name_set(
             "LOG RELU_0_TO_1 RELU_N1_TO_1 TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE ABS HARD_SWISH RSQRT "
             "SOFTMAX ARG_MAX RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
         ),
-        "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU RELU")) | MOVES | _VELAS | _names(
+        "int16": (_COMMON - _name_set("FULLY_CONNECTED MUL LEAKY_RELU RELU")) | MOVES | _VELAS | _name_set(
             "TRANSPOSE_CONV SQUARED_DIFFERENCE ABS EXP RESIZE_BILINEAR"
         ),
-        "uint8": (_COMMON - _names("FULLY_CONNECTED LOGISTIC LEAKY_RELU")) | (
-            MOVES - _names("TRANSPOSE EXPAND_DIMS")
-        ) | _names(
+        "uint8": (_COMMON - _name_set("FULLY_CONNECTED LOGISTIC LEAKY_RELU")) | (
+            MOVES - _name_set("TRANSPOSE EXPAND_DIMS")
+        ) | _name_set(
             "REDUCE_MAX REDUCE_MIN TILE PRELU SOFTMAX ARG_MAX RESIZE_BILINEAR HARD_SWISH RELU_0_TO_1 RELU_N1_TO_1"
         ),
     },
     Code.LOWERED: {
-        "int8": _COMMON | HOST_MOVES | _COMPARED | _SELECTED | _names(
+        "int8": _COMMON | HOST_MOVES | _COMPARED | _SELECTED | _name_set(
             "TRANSPOSE_CONV SUM REDUCE_MAX SQUARED_DIFFERENCE PRELU ABS HARD_SWISH EXP RSQRT SOFTMAX RESIZE_BILINEAR "
             "UNIDIRECTIONAL_SEQUENCE_LSTM BATCH_MATMUL ARG_MAX ARG_MIN REDUCE_MIN ELU NEG TILE EMBEDDING_LOOKUP "
             "GATHER_ND"
         ) | _REAL_TABLES,
-        "int16": _COMMON | (HOST_MOVES - _names("DEPTH_TO_SPACE SPACE_TO_DEPTH")) | _SELECTED | _names(
+        "int16": _COMMON | (HOST_MOVES - _name_set("DEPTH_TO_SPACE SPACE_TO_DEPTH")) | _SELECTED | _name_set(
             "TRANSPOSE_CONV SUM REDUCE_MAX REDUCE_MIN ABS BATCH_MATMUL TILE EMBEDDING_LOOKUP SOFTMAX PRELU "
             "SQUARED_DIFFERENCE RESIZE_BILINEAR GATHER_ND"
         ),
-        "uint8": _COMMON | (HOST_MOVES - {"EXPAND_DIMS"}) | _COMPARED | _SELECTED | _names(
+        "uint8": _COMMON | (HOST_MOVES - {"EXPAND_DIMS"}) | _COMPARED | _SELECTED | _name_set(
             "SUM REDUCE_MAX REDUCE_MIN SOFTMAX RESIZE_BILINEAR ARG_MAX ARG_MIN HARD_SWISH TILE "
             "EMBEDDING_LOOKUP GATHER_ND"
         ) | (_REAL_TABLES - {"LOG"}),
     },
     Code.HOST: {
-        "int8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | _REAL_TABLES | _names(
+        "int8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | _REAL_TABLES | _name_set(
             "ZEROS_LIKE ADD_N CUMSUM TRANSPOSE_CONV BATCH_MATMUL SUM REDUCE_MAX REDUCE_MIN SQUARED_DIFFERENCE DIV "
             "PRELU ABS ELU HARD_SWISH RSQRT SOFTMAX LOG_SOFTMAX L2_NORMALIZATION ARG_MAX ARG_MIN RESIZE_BILINEAR "
             "DEQUANTIZE SVDF UNIDIRECTIONAL_SEQUENCE_LSTM EXP NEG"
         ),
-        "int16": _COMMON | (HOST_MOVES - _names("DEPTH_TO_SPACE SPACE_TO_DEPTH")) | (_CHOOSING - {"ONE_HOT"}) | _names(
+        "int16": _COMMON | (HOST_MOVES - {"DEPTH_TO_SPACE", "SPACE_TO_DEPTH"}) | (_CHOOSING - {"ONE_HOT"}) | _name_set(
             "SUM ABS RSQRT SOFTMAX DEQUANTIZE BATCH_MATMUL TRANSPOSE_CONV PRELU SQUARED_DIFFERENCE "
             "UNIDIRECTIONAL_SEQUENCE_LSTM EXP LOG"
         ),
-        "uint8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | (_REAL_TABLES - {"LOG"}) | _names(
+        "uint8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | (_REAL_TABLES - {"LOG"}) | _name_set(
             "TRANSPOSE_CONV SUM REDUCE_MAX REDUCE_MIN PRELU SOFTMAX ARG_MAX ARG_MIN RESIZE_BILINEAR DEQUANTIZE DIV "
             "LOG_SOFTMAX L2_NORMALIZATION HARD_SWISH"
         ),
-        "float32": _OF_NUMBERS | _OF_FLOATS | HOST_MOVES | _CHOOSING | _names("ZEROS_LIKE RANGE"),
-        "int32": _OF_NUMBERS | HOST_MOVES | _CHOOSING | _SHAPES | _names(
+        "float32": _OF_NUMBERS | _OF_FLOATS | HOST_MOVES | _CHOOSING | _name_set("ZEROS_LIKE RANGE"),
+        "int32": _OF_NUMBERS | HOST_MOVES | _CHOOSING | _SHAPES | _name_set(
             "DIV FLOOR_DIV SQUARED_DIFFERENCE ADD_N ABS ARG_MAX ARG_MIN QUANTIZE"
         ),
-        "int64": _OF_NUMBERS | (HOST_MOVES - _names("RESIZE_NEAREST_NEIGHBOR UNPACK")) | _CHOOSING | _SHAPES,
-        "bool": (HOST_MOVES - _names("SPLIT SPLIT_V PACK SPACE_TO_DEPTH DEPTH_TO_SPACE")) | _CHOOSING | _names(
+        "int64": _OF_NUMBERS | (HOST_MOVES - _name_set("RESIZE_NEAREST_NEIGHBOR UNPACK")) | _CHOOSING | _SHAPES,
+        "bool": (HOST_MOVES - _name_set("SPLIT SPLIT_V PACK SPACE_TO_DEPTH DEPTH_TO_SPACE")) | _CHOOSING | _name_set(
             "EQUAL NOT_EQUAL LOGICAL_AND LOGICAL_OR LOGICAL_NOT REDUCE_ANY REDUCE_ALL"
         ),
-        "uint32": (_CHOOSING - _names("GATHER_ND ONE_HOT")) | {"CONCATENATION"},
+        "uint32": (_CHOOSING - _name_set("GATHER_ND ONE_HOT")) | {"CONCATENATION"},
     },
 }  # fmt: skip
 
 # Of float32 with int8 weights, which become int8 when the operator runs; tests/exactness/test_hybrids.py holds them.
-HYBRID = _names("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED BATCH_MATMUL SVDF EMBEDDING_LOOKUP")
+HYBRID = _name_set("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED BATCH_MATMUL SVDF EMBEDDING_LOOKUP")
 HYBRID_LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
 _VELA_ROUNDS = "Vela's stream is a step away in about one element of a thousand"
@@ -201,24 +201,24 @@ NOT_BY_VELA: dict[tuple[str, str], str] = {
 }  # fmt: skip
 
 # Where tflite-micro takes uint8.
-MICRO_TAKES_UINT8 = _names("QUANTIZE DEQUANTIZE RESHAPE SQUEEZE")
+MICRO_TAKES_UINT8 = _name_set("QUANTIZE DEQUANTIZE RESHAPE SQUEEZE")
 # Other types that tflite-micro does not have, but LiteRT.
-_NEVER_MICRO = _names("ONE_HOT RANGE RANK SELECT TILE")
-_SUMS = _names("SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD CUMSUM NEG")
+_NEVER_MICRO = _name_set("ONE_HOT RANGE RANK SELECT TILE")
+_SUMS = _name_set("SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD CUMSUM NEG")
 _ONLY_LITERT: dict[str, frozenset[str]] = {
-    "int8": _names("EXP NEG") | _REAL_TABLES | _NEVER_MICRO,
-    "int16": _BLOCKS | _NEVER_MICRO | _names(
+    "int8": _name_set("EXP NEG") | _REAL_TABLES | _NEVER_MICRO,
+    "int16": _BLOCKS | _NEVER_MICRO | _name_set(
         "EXP LOG REDUCE_MAX REDUCE_MIN RESIZE_BILINEAR GATHER MIRROR_PAD GATHER_ND EMBEDDING_LOOKUP FILL"
     ),
-    "float32": _names("RELU_N1_TO_1 RELU_0_TO_1 REDUCE_PROD") | _NEVER_MICRO,
+    "float32": _name_set("RELU_N1_TO_1 RELU_0_TO_1 REDUCE_PROD") | _NEVER_MICRO,
     "uint32": _CHOOSING - {"CAST"} | {"CONCATENATION"},
-    "int32": _BLOCKS | _SUMS | (_CHOOSING - _names("CAST FILL DYNAMIC_UPDATE_SLICE")) | _names(
+    "int32": _BLOCKS | _SUMS | (_CHOOSING - _name_set("CAST FILL DYNAMIC_UPDATE_SLICE")) | _name_set(
         "GATHER MIRROR_PAD RESIZE_NEAREST_NEIGHBOR TRANSPOSE EXPAND_DIMS ABS ADD_N ARG_MAX ARG_MIN FLOOR_DIV RANGE"
     ),
-    "int64": _BLOCKS | _SUMS | _CHOOSING | _names(
+    "int64": _BLOCKS | _SUMS | _CHOOSING | _name_set(
         "GATHER MIRROR_PAD TRANSPOSE EXPAND_DIMS ADD SUB MUL PAD PADV2 SPLIT SPLIT_V SLICE STRIDED_SLICE RANGE"
     ),
-    "bool": _BLOCKS | (_CHOOSING - {"CAST"}) | _names(
+    "bool": _BLOCKS | (_CHOOSING - {"CAST"}) | _name_set(
         "RESIZE_NEAREST_NEIGHBOR PAD PADV2 MIRROR_PAD UNPACK TRANSPOSE GATHER EXPAND_DIMS REDUCE_ANY"
     ),
 }  # fmt: skip
@@ -232,7 +232,7 @@ def reference_of(kind: str, dtype: str) -> str:
 
 # Operators of TOSA in Vela's streams for Ethos-U85 -> types of operands and results in tests that equal the reference
 # model (`benchmarks.tosa_conformance`).
-_INTEGERS, _WIDE = _names("int8 int16 int32"), _names("int8 int16 int32 int64")
+_INTEGERS, _WIDE = _name_set("int8 int16 int32"), _name_set("int8 int16 int32 int64")
 _MOVED = _INTEGERS | {"bool"}
 TOSA_EXACT: dict[str, frozenset[str]] = {
     **dict.fromkeys(("ABS", "ADD", "CLZ", "INTDIV", "MAXIMUM", "MINIMUM", "REDUCE_SUM", "SUB"), frozenset(("int32",))),
@@ -249,7 +249,7 @@ TOSA_EXACT: dict[str, frozenset[str]] = {
 }
 
 
-def claim(code: Code, kind: str, dtype: str) -> Claim:
+def operator_claim(code: Code, kind: str, dtype: str) -> Claim:
     """What is known of an operator of TFLite; `dtype` is the type of its activations."""
     if code is Code.TVM:
         return Claim(reason="TVM's float form, as a rule within a step of TFLite")
@@ -286,7 +286,7 @@ def tosa_claim(kind: str, types: Collection[str], tried: bool) -> Claim:
 
 # Operators of TOSA that native lowering takes, of int8 and some of int16: tests/tosa/test_lowering.py holds each to the
 # reference model.
-TOSA_LAYERS = _names(
+TOSA_LAYERS = _name_set(
     "CONV2D DEPTHWISE_CONV2D TRANSPOSE_CONV2D MATMUL ADD SUB MUL MAXIMUM MINIMUM ABS NEGATE REDUCE_SUM REDUCE_MAX "
     "REDUCE_MIN RESCALE CLAMP AVG_POOL2D MAX_POOL2D TABLE RESIZE RESHAPE IDENTITY TRANSPOSE SLICE CONCAT PAD TILE "
     "ARGMAX GATHER EQUAL GREATER GREATER_EQUAL SELECT REVERSE SCATTER"
@@ -300,7 +300,7 @@ def tosa_layer_claim(kind: str) -> Claim:
     return Claim(reason=f"no test holds the layer of {kind} to {TOSA}")
 
 
-def summary(claims: Iterable[tuple[str, Claim]], ran: bool = True) -> list[str]:
+def claim_lines(claims: Iterable[tuple[str, Claim]], ran: bool = True) -> list[str]:
     """Lines about (kind of operator, claim) pairs: one that counts, and one for each thing that is not exact.
 
     What was not `ran` is expected to be exact, and said to be no more.

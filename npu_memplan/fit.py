@@ -27,20 +27,20 @@ from typing import TYPE_CHECKING, Any
 
 from .artifact import Artifact
 from .artifact.board_fit import BoardFit, fit_of
-from .clock import limited
+from .clock import limit_searches
 from .errors import InternalError, NpuMemplanError, RefusalError
 from .ethosu.time import printed_cycles
 from .exactness import Exactness
 from .frontend.start import vela_options
-from .knobs import by_one, further, trials
+from .knobs import by_one, fit_trials, further_trials
 from .options import NO_NPU, CompileOptions
 from .problem import PlanStatus
-from .process.incidents import FAULT, FAULTS, gathering, report_fault
-from .process.setup import terminal
+from .process.incidents import FAULT, FAULTS, gather_incidents, report_fault
+from .process.setup import terminal_console
 from .report.text.memory_txt import plain_table
-from .sizes import both, parse_named_size, parse_size
+from .sizes import bytes_and_kib, parse_named_size, parse_size
 from .target_data import board_names, load_board
-from .text_table import align
+from .text_table import align_rows
 
 if TYPE_CHECKING:
     from .artifact import Artifact
@@ -70,7 +70,7 @@ class BoardRow:
     @property
     def fits(self) -> bool:
         """Whether the plan and its constants have room there."""
-        return self.fit is not None and self.fit.short is None
+        return self.fit is not None and self.fit.shortest_memory is None
 
     @property
     def verdict(self) -> str:
@@ -109,23 +109,23 @@ def on_boards(
     """
     made: dict[object, _Made] = {}  # by what it depends on
 
-    def compiled(wanted: CompileOptions) -> _Made:
+    def compile_for(wanted: CompileOptions) -> _Made:
         # the fewest bytes depend on what memories the NPU has, and how fast they are, not on the board itself
         shared = not wanted.for_cycles and wanted.accelerator != NO_NPU
         speeds = (vela_options(wanted), repr(wanted.memory_map())) if shared else ()
         key = (replace(wanted, board="").to_cli_args() if shared else wanted.to_cli_args(), *speeds)
         if key not in made:
             report_progress(" ".join(wanted.to_cli_args()), len(rows), len(chosen))
-            with gathering() as incidents:
-                found = _plan(model, wanted, cache if wanted.for_cycles else None)
+            with gather_incidents() as incidents:
+                found = _plan_or_reason(model, wanted, cache if wanted.for_cycles else None)
             made[key] = _Made(found, tuple(incidents.faults))
         return made[key]
 
     chosen = tuple(names) or board_names()
     rows: list[BoardRow] = []
-    with limited(options.time_limit_s):
+    with limit_searches(options.time_limit_s):
         for name in chosen:
-            rows.append(_first_that_fits(_try_board(name, options, compiled)))
+            rows.append(_first_that_fits(_try_board(name, options, compile_for)))
     return tuple(rows)
 
 
@@ -137,7 +137,7 @@ class _Made:
     faults: tuple[str, ...] = ()
 
 
-def _plan(model: Path, wanted: CompileOptions, cache: ProgramCache | None) -> Compiled | str:
+def _plan_or_reason(model: Path, wanted: CompileOptions, cache: ProgramCache | None) -> Compiled | str:
     from .compiler import plan_model
 
     try:
@@ -155,7 +155,10 @@ def _first_that_fits(tried: Iterator[BoardRow]) -> BoardRow:
         if row.fits:
             return row
         rows.append(row)
-    return min(rows, key=lambda row: -row.fit.short.headroom_bytes if row.fit and row.fit.short else _ENDLESS)
+    return min(
+        rows,
+        key=lambda row: -row.fit.shortest_memory.headroom_bytes if row.fit and row.fit.shortest_memory else _ENDLESS,
+    )
 
 
 def _try_board(name: str, options: CompileOptions, compiled: Callable[[CompileOptions], _Made]) -> Iterator[BoardRow]:
@@ -168,7 +171,7 @@ def _try_board(name: str, options: CompileOptions, compiled: Callable[[CompileOp
         ways.append((replace(requested, objective="bytes", optimise=_SMALLER), f"--optimise {_SMALLER}"))
     for wanted, changed in ways:
         try:
-            wanted = wanted.resolved()
+            wanted = wanted.resolve_defaults()
             sizes = {} if wanted.for_cycles else {p.name: _ENDLESS for p in wanted.planned_pools()}
             found = compiled(replace(wanted, pools={**sizes, **wanted.pools}))
         except NpuMemplanError as error:
@@ -176,13 +179,13 @@ def _try_board(name: str, options: CompileOptions, compiled: Callable[[CompileOp
         if isinstance(found.compiled, str):
             yield BoardRow(name, wanted, message=found.compiled, faults=found.faults)
         else:
-            yield replace(_row(name, wanted, found.compiled), changed=changed, faults=found.faults)
+            yield replace(_board_row(name, wanted, found.compiled), changed=changed, faults=found.faults)
 
 
-def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
+def _board_row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
     """The plan of `compiled` in the memories of a board, and its time there."""
     artifact = replace(compiled.artifact, target=replace(options, pools={}))
-    by_model, clock_hz = _cycles(compiled, artifact)
+    by_model, clock_hz = _cycles_and_clock(compiled, artifact)
     milliseconds = most = None
     if by_model:
         milliseconds, most = (1000 * cycles / clock_hz for cycles in (by_model[0], max(by_model)))
@@ -191,7 +194,7 @@ def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
     return BoardRow(name, options, fit_of(artifact), milliseconds, most, artifact.host_operations, host)
 
 
-def _cycles(compiled: Compiled, artifact: Artifact) -> tuple[list[int], float]:
+def _cycles_and_clock(compiled: Compiled, artifact: Artifact) -> tuple[list[int], float]:
     """Of the NPU, under each model of a printed range, and its clock, in the memories of `artifact`."""
     timing, memory_map = compiled.artifact.timing, artifact.memory_map
     if artifact.target.for_cycles:  # it was compiled for these memories, and may be from the cache, without streams
@@ -218,21 +221,21 @@ def fit_cells(row: BoardRow) -> tuple[str, ...]:
     npu = row.options.accelerator.removeprefix("ethos-")
     if row.fit is None:
         return (row.board, "no", npu, "-", "-", "-", "-")
-    kept = (row.fit.of(read_only) for read_only in (False, True))
-    sizes = (f"{_kib(used)}/{there >> 10}" if there else "-" for used, there in kept)
+    kept = (row.fit.bytes_of(read_only) for read_only in (False, True))
+    sizes = (f"{_kib_text(used)}/{there >> 10}" if there else "-" for used, there in kept)
     time = "-" if row.milliseconds is None else f"{row.milliseconds:.3f}"
     host = f"~{row.host_milliseconds:.2f}" if row.host_milliseconds else "?" if row.host_operations else "-"
     fits = "no" if not row.fits else row.changed.rpartition(" ")[2] or "yes"
     return (row.board, fits, npu, *sizes, time, host)
 
 
-def _kib(size: int) -> str:
+def _kib_text(size: int) -> str:
     """KiB, rounded up; with a decimal where few."""
     return f"{size / 1024:.1f}" if size < 100 << 10 else str(-(-size >> 10))
 
 
 def print_fits(rows: Sequence[BoardRow]) -> None:
-    console = terminal()
+    console = terminal_console()
     table = plain_table(HEADINGS[:3], HEADINGS[3:])
     for row in rows:
         table.add_row(*fit_cells(row))
@@ -278,17 +281,17 @@ class Trial:
         return shlex.join(self.options.to_cli_args())
 
     @property
-    def needed(self) -> int:
+    def needed_bytes(self) -> int:
         """`required_bytes`, or more than any pool has."""
         return 1 << 62 if self.required_bytes is None else self.required_bytes
 
     @property
-    def price(self) -> tuple[int, ...]:
+    def sort_key(self) -> tuple[int, ...]:
         """What `PRICE` says, as a key to sort by."""
         if not self.fits:
-            return (1, self.needed)
+            return (1, self.needed_bytes)
         where = 2 if self.options.accelerator == NO_NPU else self.pools - 1
-        return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed)
+        return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         keys = ("flags", "required_bytes", "estimated_cycles", "host_operations", "inexact", "fits")
@@ -309,7 +312,7 @@ class FitResult:
         return self.trials[0].flags
 
     @property
-    def faults(self) -> tuple[str, ...]:
+    def trial_faults(self) -> tuple[str, ...]:
         """Faults of ours in any trial, a line each."""
         return tuple(dict.fromkeys(FAULT + text for trial in self.trials for text in trial.faults))
 
@@ -329,7 +332,9 @@ class FitResult:
             cycles = "-" if t.estimated_cycles is None else f"{t.estimated_cycles:,}"
             size = (f"{t.required_bytes:,}", f"{t.required_bytes / 1024:.2f}")
             rows.append((*size, "yes" if t.fits else "no", cycles, str(t.host_operations), str(t.inexact), t.flags))
-        return "\n".join([*align(rows, right={0, 1, 3, 4, 5}), *failed, *(f"  {text}" for text in self.faults), *PRICE])
+        return "\n".join(
+            [*align_rows(rows, right={0, 1, 3, 4, 5}), *failed, *(f"  {text}" for text in self.trial_faults), *PRICE]
+        )
 
 
 def compile_to_fit(
@@ -351,20 +356,20 @@ def compile_to_fit(
     from .files.folders import staged_directory
 
     pool, size = parse_named_size(budget) if "=" in budget else ("sram", parse_size(budget))
-    options = options.resolved()
+    options = options.resolve_defaults()
     known = [p.name for p in options.planned_pools()]
     if pool not in known:
         raise FitError(f"--fit names pool {pool!r}, but there are: {', '.join(known)}; name one of these")
 
-    def compile(wanted: CompileOptions) -> Compiled:
+    def compile_trial(wanted: CompileOptions) -> Compiled:
         if say is not None:
             say(shlex.join(wanted.to_cli_args()))
         return plan_model(model, wanted, pool, cache)
 
-    with limited(options.time_limit_s), staged_directory(output, force) as folder:
+    with limit_searches(options.time_limit_s), staged_directory(output, force) as folder:
         options = by_one(replace(options, pools={**options.pools, pool: size}))  # the trials are of each by itself
-        result, compiled = fit(compile, options, pool, size, model.name)
-        notes = tuple(dict.fromkeys((*compiled.artifact.notes, *result.faults)))
+        result, compiled = fit(compile_trial, options, pool, size, model.name)
+        notes = tuple(dict.fromkeys((*compiled.artifact.notes, *result.trial_faults)))
         return write(replace(compiled, artifact=replace(compiled.artifact, notes=notes)), folder), result
 
 
@@ -380,10 +385,10 @@ def fit(
     seen: list[CompileOptions] = []
     best: tuple[Trial, Compiled] | None = None
 
-    def attempt(wanted: CompileOptions) -> tuple[Trial, Artifact | None]:
+    def run_trial(wanted: CompileOptions) -> tuple[Trial, Artifact | None]:
         nonlocal best
         seen.append(wanted)
-        with gathering() as incidents:
+        with gather_incidents() as incidents:
             compiled = _compile_or_refuse(compile, wanted, first=not tried)
         faults = tuple(incidents.faults)
         if isinstance(compiled, str):
@@ -394,23 +399,23 @@ def fit(
         inexact = sum(operator.claim.exactness is not Exactness.EXACT for operator in made.operators)
         cost = (made.estimated_cycles, made.host_operations, inexact, len(made.run_pools))
         tried.append(Trial(wanted, needs <= budget_bytes, needs, *cost, faults=faults))
-        if tried[-1].fits and (best is None or tried[-1].price < best[0].price):
+        if tried[-1].fits and (best is None or tried[-1].sort_key < best[0].sort_key):
             best = tried[-1], compiled
         return tried[-1], made
 
-    for wanted in trials(options, budget_bytes, source):
-        trial, made = attempt(wanted)
+    for wanted in fit_trials(options, budget_bytes, source):
+        trial, made = run_trial(wanted)
         if made is not None and not trial.fits:
             searched = made.plan.status is PlanStatus.OPTIMAL
-            for more in further(wanted, budget_bytes, searched=searched):
+            for more in further_trials(wanted, budget_bytes, searched=searched):
                 if more in seen:  # several ways lead to it
                     continue
-                added, _ = attempt(more)
-                if added.needed >= trial.needed and not added.faults:
+                added, _ = run_trial(more)
+                if added.needed_bytes >= trial.needed_bytes and not added.faults:
                     tried.remove(added)  # it bought nothing
         if tried[0].fits:
             break
-    result = FitResult(pool, budget_bytes, tuple(sorted(tried, key=lambda t: t.price)))
+    result = FitResult(pool, budget_bytes, tuple(sorted(tried, key=lambda t: t.sort_key)))
     if best is None and result.trials[0].required_bytes is None:
         raise InternalError("; ".join(dict.fromkeys(text for trial in tried for text in trial.faults)))
     if best is None:
@@ -439,9 +444,10 @@ def _no_fit(result: FitResult) -> str:
     assert least.required_bytes is not None
     kept = replace(least.options, pools={**least.options.pools, result.pool: least.required_bytes})
     return (
-        f"nothing that was tried fits {both(result.budget_bytes)} of {result.pool}:\n"
+        f"nothing that was tried fits {bytes_and_kib(result.budget_bytes)} of {result.pool}:\n"
         f"{result.to_text()}\n"
-        f"the least is {both(least.required_bytes)}, {least.required_bytes - result.budget_bytes:,} too many:\n"
+        f"the least is {bytes_and_kib(least.required_bytes)}, "
+        f"{least.required_bytes - result.budget_bytes:,} too many:\n"
         f"  {shlex.join(kept.to_cli_args())}\n"
         "what is left to change is the pool, or the model or its input"
     )

@@ -35,18 +35,18 @@ class TuningKnob:
     changes: Callable[[CompileOptions, int], Changes]
     same_program: bool = False  # it costs nothing at run time, so it is added to whatever else does not fit
 
-    def applied(self, options: CompileOptions, budget_bytes: int) -> CompileOptions | None:
+    def apply_to(self, options: CompileOptions, budget_bytes: int) -> CompileOptions | None:
         """`options` with this one as well; None where that is nothing new, or does not go together with them."""
         options = by_one(options)
         changed = replace(options, **self.changes(options, budget_bytes))  # type: ignore[arg-type]
         try:
-            return None if changed == options else changed.resolved()
+            return None if changed == options else changed.resolve_defaults()
         except OptionError:
             return None
 
-    def flags(self, options: CompileOptions, budget_bytes: int) -> str:
+    def flag_text(self, options: CompileOptions, budget_bytes: int) -> str:
         """What to add to the command line of `options`, and what to leave out of it."""
-        changed = self.applied(options, budget_bytes)
+        changed = self.apply_to(options, budget_bytes)
         if changed is None:
             return ""
         before, after = by_one(options).to_cli_options(), changed.to_cli_options()
@@ -61,16 +61,16 @@ def by_one(options: CompileOptions) -> CompileOptions:
     return replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
 
 
-def _vela(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
+def _vela_only(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
     """Of Vela's compiler only."""
     return lambda options, _: changes if options.npu_compiler == "vela" and options.accelerator != NO_NPU else {}
 
 
-def _aimed(options: CompileOptions, target_bytes: int) -> Changes:
-    return _vela({"arena_cache_size_bytes": target_bytes})(options, target_bytes)
+def _aim_at(options: CompileOptions, target_bytes: int) -> Changes:
+    return _vela_only({"arena_cache_size_bytes": target_bytes})(options, target_bytes)
 
 
-def _npu(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
+def _npu_only(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
     return lambda options, _: {} if options.accelerator == NO_NPU else changes
 
 
@@ -89,19 +89,19 @@ SEARCH = TuningKnob(
 )
 OVERLAP = TuningKnob("outputs over inputs that die there", lambda *_: {"overlaps": True}, same_program=True)
 INPUTS = TuningKnob("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True}, same_program=True)
-TARGET = TuningKnob("Vela aims at this many bytes", _aimed)
+TARGET = TuningKnob("Vela aims at this many bytes", _aim_at)
 # Vela stops as soon as its own placement meets the target; below it, it cascades more
 LOWER = TuningKnob(
-    "Vela aims at fewer, and cascades more", lambda o, budget: _aimed(o, budget * 3 // 4 // _ALIGNMENT * _ALIGNMENT)
+    "Vela aims at fewer, and cascades more", lambda o, budget: _aim_at(o, budget * 3 // 4 // _ALIGNMENT * _ALIGNMENT)
 )
-SIZE = TuningKnob("Vela saves bytes, not cycles", _vela({"optimise": "Size"}))
-VELA = TuningKnob("Vela's streams", _npu({"npu_compiler": "vela", "stripes": False}))
+SIZE = TuningKnob("Vela saves bytes, not cycles", _vela_only({"optimise": "Size"}))
+VELA = TuningKnob("Vela's streams", _npu_only({"npu_compiler": "vela", "stripes": False}))
 OURS = TuningKnob(
-    "this package's native lowering, which copies no weights", _npu({"npu_compiler": "tvm", "stripes": False})
+    "this package's native lowering, which copies no weights", _npu_only({"npu_compiler": "tvm", "stripes": False})
 )
 STRIPES = TuningKnob(
     "operations in stripes of rows, layers in turn",
-    _npu({"npu_compiler": "tvm", "stripes": True, "overlaps": True}),
+    _npu_only({"npu_compiler": "tvm", "stripes": True, "overlaps": True}),
 )
 SECOND_MEMORY = TuningKnob("what gains least lies in a second, slower memory", _second_memory)
 HOST = TuningKnob("nothing on the NPU", lambda *_: ON_HOST)
@@ -122,7 +122,7 @@ _WAYS: tuple[tuple[TuningKnob, ...], ...] = (
 )
 
 
-def knobs(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool) -> tuple[TuningKnob, ...]:
+def useful_knobs(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool) -> tuple[TuningKnob, ...]:
     """Those that would change something for the model in the file `source`, made with resolved `options`.
 
     `searched`: no other place of the same buffers is smaller.
@@ -132,30 +132,30 @@ def knobs(options: CompileOptions, budget_bytes: int, source: str, *, searched: 
         knob
         for knob in ALL
         if _may_help(knob, searched)
-        and (changed := knob.applied(options, budget_bytes)) is not None
-        and _compiles(changed, source)
+        and (changed := knob.apply_to(options, budget_bytes)) is not None
+        and _can_compile(changed, source)
     )
 
 
-def trials(options: CompileOptions, budget_bytes: int, source: str) -> Iterator[CompileOptions]:
+def fit_trials(options: CompileOptions, budget_bytes: int, source: str) -> Iterator[CompileOptions]:
     """What `--fit` compiles: resolved `options`, every way to make the NPU's part, and the host alone."""
     seen: list[CompileOptions] = []
     for way in _WAYS:
         changed: CompileOptions | None = options
         for knob in way:
-            changed = changed and knob.applied(changed, budget_bytes)
-        if changed is not None and changed not in seen and _compiles(changed, source):
+            changed = changed and knob.apply_to(changed, budget_bytes)
+        if changed is not None and changed not in seen and _can_compile(changed, source):
             seen.append(changed)
             yield changed
 
 
-def further(options: CompileOptions, budget_bytes: int, *, searched: bool) -> Iterator[CompileOptions]:
+def further_trials(options: CompileOptions, budget_bytes: int, *, searched: bool) -> Iterator[CompileOptions]:
     """What can be added to a trial that does not fit: all that costs nothing at run time, or else a second memory."""
     changed = options
     for knob in ALL:
         if knob.same_program and _may_help(knob, searched):
-            changed = knob.applied(changed, budget_bytes) or changed
-    spilled = SECOND_MEMORY.applied(options, budget_bytes)
+            changed = knob.apply_to(changed, budget_bytes) or changed
+    spilled = SECOND_MEMORY.apply_to(options, budget_bytes)
     yield from (more for more in (changed, spilled) if more not in (None, options))
 
 
@@ -163,7 +163,7 @@ def _may_help(knob: TuningKnob, searched: bool) -> bool:
     return not (knob is SEARCH and searched)
 
 
-def _compiles(options: CompileOptions, source: str) -> bool:
+def _can_compile(options: CompileOptions, source: str) -> bool:
     """Whether there is a way from this kind of file: Vela reads TFLite only."""
     tflite = not is_onnx(path := Path(source)) and not is_torch(path)
     return tflite or options.npu_compiler == "tvm" or options.accelerator == NO_NPU

@@ -14,14 +14,14 @@ from collections.abc import Iterable
 _MAX_LENGTH = 48
 
 
-def legal(wanted: str) -> str:
+def legal_name(wanted: str) -> str:
     """A name that is legal in Python and C: the last part of `wanted`, when that is a path or a list of fused names."""
     tail = wanted.split(";")[-1].strip("/")
     name = re.sub(r"[^0-9A-Za-z_]+", "_", tail).strip("_")[-_MAX_LENGTH:].lstrip("_0123456789")
     return "tensor" if not name or keyword.iskeyword(name) else name
 
 
-def identifier(name: str) -> str:
+def c_identifier(name: str) -> str:
     """`name` as a C identifier: every other character becomes `_`, a leading digit gets one in front."""
     text = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
     return f"_{text}" if text[0].isdigit() else text
@@ -37,7 +37,7 @@ _LONGEST_MODEL = 100  # characters; file systems have 255, and functions are cal
 
 def model_name(wanted: str) -> str:
     """`wanted` as the name of a model in C, whose files and functions begin with it: no header of C has its name."""
-    name = identifier(wanted)[:_LONGEST_MODEL]
+    name = c_identifier(wanted)[:_LONGEST_MODEL]
     return f"{name}_" if _HEADERS.fullmatch(name) else name
 
 
@@ -52,7 +52,7 @@ def unusable_in_c(names: Iterable[str]) -> str:
             return (
                 f"{name[:_LONGEST_MODEL]!r} is not a letter and at most 63 letters, digits, '_', '.' and '-' behind it"
             )
-        other = seen.setdefault(identifier(name).upper(), name)
+        other = seen.setdefault(c_identifier(name).upper(), name)
         if other != name:
             return f"{other!r} and {name!r} are the same in C"
     return ""
@@ -64,7 +64,7 @@ class Names:
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._next = dict.fromkeys(taken, 1)
 
-    def unique(self, wanted: str) -> str:
+    def unique_name(self, wanted: str) -> str:
         """`wanted` itself, or the first free `wanted_N`."""
         if wanted not in self._next:
             self._next[wanted] = 1
@@ -88,20 +88,20 @@ def node_of(variable: str) -> str:
 _HIDDEN = re.compile(r"[^\n\t -~]")  # what may be; most texts have none
 
 
-def printable(text: str | bytes, keep: str = "") -> str:
+def printable_text(text: str | bytes, keep: str = "") -> str:
     """`text` with every character that has no shape of its own (control characters, marks of direction, separators of
     lines) as Python would write it in a literal; those in `keep` stay."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
+    return "".join(c if c.isprintable() or c in keep else _escape_character(c) for c in text)
 
 
 def printable_lines(text: str) -> str:
     """The same for text of several lines, which may have tabs."""
-    return printable(text, "\n\t") if _HIDDEN.search(text) else text
+    return printable_text(text, "\n\t") if _HIDDEN.search(text) else text
 
 
-def _escape(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

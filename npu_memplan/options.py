@@ -44,13 +44,13 @@ def usual_accelerator(board: str) -> str:
     return load_board(board).accelerator if board else USUAL
 
 
-def _flags(*names: str) -> dict[str, str]:
+def _flags_by_field(*names: str) -> dict[str, str]:
     """Options by field: the flag is called after it, without its unit."""
     return {name: "--" + name.removesuffix("_bytes").removesuffix("_s").replace("_", "-") for name in names}
 
 
 # How the command line says each of `CompileOptions`: by a value, by NAME=SIZE once a pool, or by being there.
-_VALUES = _flags(
+_VALUES = _flags_by_field(
     "board", "accelerator", "system_config", "vela_ini", "memory_mode", "optimise", "arena_cache_size_bytes",
     "host_ops", "operators", "npu_compiler", "objective", "effort", "max_ms", "planner", "time_limit_s", "seed",
     "launch", "io", "name", "resident", "stream_input", "host_kernels",
@@ -58,7 +58,7 @@ _VALUES = _flags(
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
     "overlaps": "--no-overlap",
-    **_flags("stripes", "prefetch", "host_time", "incbin"),
+    **_flags_by_field("stripes", "prefetch", "host_time", "incbin"),
     "reuse_inputs": "--keep-inputs",
 }
 
@@ -71,7 +71,7 @@ class Resident:
     whole: bool = False
 
     @property
-    def automatic(self) -> bool:
+    def is_automatic(self) -> bool:
         """Whether the pool's size is the only limit."""
         return self.most_bytes is None and not self.whole
 
@@ -135,25 +135,25 @@ class CompileOptions:
     @property
     def by_default(self) -> bool:
         """Whether the memory is not said, so that Vela's is the limit."""
-        given = self._has_goal or self.cut or self.prefetch or self.accelerator == NO_NPU
+        given = self._has_goal or self.is_cut or self.prefetch or self.accelerator == NO_NPU
         return self.objective != "bytes" and not given
 
     @property
-    def cut(self) -> bool:
+    def is_cut(self) -> bool:
         """Whether native lowering's operations are cut into stripes on request."""
         return self.stripes or bool(self.stream_input)
 
     @property
-    def sized(self) -> bool:
+    def has_size(self) -> bool:
         """Whether a size of a pool is known: given, or the board's."""
         return bool(self.pools or self.board)
 
     @property
     def _has_goal(self) -> bool:
-        return self.sized or self.max_ms is not None
+        return self.has_size or self.max_ms is not None
 
     @property
-    def competes(self) -> bool:
+    def has_rivals(self) -> bool:
         """Whether all backends make the program, and the best is taken: but for `prefetch`, `stripes` and the like."""
         requested = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
         requested = requested and not self.stream_input
@@ -161,14 +161,14 @@ class CompileOptions:
             return requested and not self.stripes and self.effort != "quick"
         return requested and self.for_cycles and (self._has_goal or self.by_default)
 
-    def resolved(self) -> CompileOptions:
+    def resolve_defaults(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
         if self.board and not self.board.endswith(".toml") and (name := load_board(self.board).name) != self.board:
-            return replace(self, board=name).resolved()  # it was a product's name
+            return replace(self, board=name).resolve_defaults()  # it was a product's name
         if (whole := f"ethos-{self.accelerator}") in accelerator_names():
-            return replace(self, accelerator=whole).resolved()  # as tables shorten it
-        if self.host_kernels and (opened := open_cmsis_nn(self.host_kernels).option) != self.host_kernels:
-            return replace(self, host_kernels=opened).resolved()  # a relative path
+            return replace(self, accelerator=whole).resolve_defaults()  # as tables shorten it
+        if self.host_kernels and (opened := open_cmsis_nn(self.host_kernels).option_text) != self.host_kernels:
+            return replace(self, host_kernels=opened).resolve_defaults()  # a relative path
         for field_name, allowed in CHOICES.items():
             if (value := getattr(self, field_name)) not in allowed:
                 raise OptionError(f"{_VALUES[field_name]} {value!r} is unknown; choose one of: {', '.join(allowed)}")
@@ -176,8 +176,8 @@ class CompileOptions:
         self._check_speed()
         self._check_resident()
         self._check_stream_input()
-        if self.npu_compiler == AUTO and not self.competes:
-            return replace(self, npu_compiler="tvm" if self.cut else "vela").resolved()
+        if self.npu_compiler == AUTO and not self.has_rivals:
+            return replace(self, npu_compiler="tvm" if self.is_cut else "vela").resolve_defaults()
         if self.accelerator == NO_NPU:
             if self.host_ops:
                 raise OptionError("--host-ops names operators to keep off the NPU, but --accelerator none has no NPU")
@@ -191,16 +191,16 @@ class CompileOptions:
                     f"board {board.name} has {' or '.join(board.accelerators)}, not {self.accelerator}; leave "
                     "--accelerator out, or name one of these"
                 )
-            board.placement(memory_mode)  # it has to say where pools go
+            board.memory_placement(memory_mode)  # it has to say where pools go
         return replace(self, system_config=system_config, memory_mode=load_memory_mode(memory_mode).name)
 
     def to_cli_options(self) -> tuple[tuple[str, ...], ...]:
         """The command line for these options, a flag with its value each; what is the default is left out."""
-        own = CompileOptions(self.accelerator, board=self.board).resolved()
+        own = CompileOptions(self.accelerator, board=self.board).resolve_defaults()
         usual = CompileOptions(
             usual_accelerator(self.board), system_config=own.system_config, memory_mode=own.memory_mode
         )
-        usual = replace(usual, npu_compiler=AUTO if replace(self, npu_compiler=AUTO).competes else "vela")
+        usual = replace(usual, npu_compiler=AUTO if replace(self, npu_compiler=AUTO).has_rivals else "vela")
         options: list[tuple[str, ...]] = []
         for name, flag in _VALUES.items():
             value = getattr(self, name)
@@ -307,7 +307,7 @@ class CompileOptions:
         if not self.board:
             return {}
         board = load_board(self.board)
-        places = board.placement(mode.name).pools
+        places = board.memory_placement(mode.name).pools
         sizes = {pool: max(board.memory(name).size_bytes for name in places[pool]) for pool in mode.pools}
         return {pool: min(size, mode.capacity_bytes.get(pool, size)) for pool, size in sizes.items()}
 

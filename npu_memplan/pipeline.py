@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from . import planners, stages, verify
-from .clock import paused
+from .clock import pause_clock
 from .frontend.load import read
 from .planners import prefetch
 from .process.incidents import report_phase
@@ -64,13 +64,13 @@ def plan(extracted: Extracted) -> Planned:
 
 def build(planned: Planned) -> Compiled:
     """Put the plan into the module and print it; the plan is taken as it is, right or wrong."""
-    with paused():
-        return _built(planned)
+    with pause_clock():
+        return _build_compiled(planned)
 
 
-def _built(planned: Planned) -> Compiled:
+def _build_compiled(planned: Planned) -> Compiled:
     report_phase("writing streams and C")
-    from .codegen.description import describe, with_sources
+    from .codegen.description import describe_artifact, with_sources
     from .codegen.interface import Interface
     from .codegen.script import share_constants
     from .codegen.sources import print_sources
@@ -78,8 +78,8 @@ def _built(planned: Planned) -> Compiled:
 
     extracted = planned.extracted
     module = rewrite(extracted.loaded.module, extracted.problem, planned.plan)
-    artifact = describe(extracted.loaded, extracted.program, extracted.problem, planned.plan, module)
+    artifact = describe_artifact(extracted.loaded, extracted.program, extracted.problem, planned.plan, module)
     with ThreadPoolExecutor(1) as executor:  # TVM prints without holding Python's lock
         script = executor.submit(share_constants(module).script, show_meta=True)
-        sources = print_sources(module, Interface.of(artifact))
+        sources = print_sources(module, Interface.from_artifact(artifact))
     return Compiled(with_sources(artifact, sources, extracted.loaded), module, script.result(), sources)

@@ -22,7 +22,7 @@ from .frontend.graph import NodeImport, describe_main
 from .frontend.legalize import legalize_host
 from .options import CompileOptions
 from .pipeline import build, extract_problem, lower, plan
-from .report.files import write
+from .report.files import write_artifact
 from .request import Loaded, request
 
 
@@ -51,4 +51,4 @@ def build_artifact(
     module = legalize_host(mod, {o.name: o.reason for o in host_operators(mod)}, name, "replace them")
     module = describe_main(module, NodeImport(mod, (), {}, inputs, outputs), ())
     with staged_directory(Path(output), force) as folder:
-        return write(build(plan(extract_problem(lower(Loaded.given(request(options), module))))), folder)
+        return write_artifact(build(plan(extract_problem(lower(Loaded.from_module(request(options), module))))), folder)

@@ -67,10 +67,10 @@ class Request:
 
 def request(options: CompileOptions, beyond: str = "") -> Request:
     """What `options` of `npu-memplan compile` ask for; `OptionError` when they contradict each other."""
-    options = options.resolved()
+    options = options.resolve_defaults()
     pools = options.planned_pools()
     stripes = None
-    if options.cut:
+    if options.is_cut:
         # feature maps prefer the last pool; with two, inputs and outputs do not
         capacity, alone = pools[-1].size_bytes, len(pools) == 1
         if options.objective == "bytes":
@@ -117,7 +117,7 @@ class Loaded:
         return sum(len(block.bindings) for block in blocks) >= _FEWEST
 
     @classmethod
-    def given(cls, request: Request, module: Any) -> Loaded:
+    def from_module(cls, request: Request, module: Any) -> Loaded:
         """A module that was read from no file of ours."""
         return cls(request, Path(), b"", module, {})
 

@@ -28,12 +28,12 @@ class SizeError(NpuMemplanError):
     """A size on the command line cannot be read."""
 
 
-def difference(ours: float, theirs: float) -> str:
+def difference_text(ours: float, theirs: float) -> str:
     """`"-2.7 %"` of theirs, `"the same"`; `-` when there is nothing to compare with."""
     return "the same" if ours == theirs else f"{100 * (ours / theirs - 1):+.1f} %" if theirs else "-"
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     """`"1 host call"`, `"1,024 host calls"`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
@@ -65,16 +65,16 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes / scale:.2f} {unit} ({size_bytes} bytes)"
 
 
-def kib(size_bytes: float) -> str:
+def kib_text(size_bytes: float) -> str:
     """Bytes as KiB with two decimals, e.g. `54.00 KiB`."""
     return f"{size_bytes / 1024:,.2f} KiB"
 
 
-def both(size_bytes: int) -> str:
+def bytes_and_kib(size_bytes: int) -> str:
     """Bytes in both units, e.g. `55,296 bytes (54.00 KiB)`."""
-    return f"{size_bytes:,} bytes ({kib(size_bytes)})"
+    return f"{size_bytes:,} bytes ({kib_text(size_bytes)})"
 
 
-def percent(part: float, whole: float) -> str:
+def percent_text(part: float, whole: float) -> str:
     """`part` of `whole` as a percentage with one decimal; `-` when there is no whole."""
     return f"{100 * part / whole:.1f} %" if whole and math.isfinite(part) else "-"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def align(rows: Sequence[tuple[str, ...]], right: set[int]) -> list[str]:
+def align_rows(rows: Sequence[tuple[str, ...]], right: set[int]) -> list[str]:
     """Lines with two leading blanks and columns two blanks apart; columns in `right` end together."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
     lines = []

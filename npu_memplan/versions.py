@@ -23,7 +23,7 @@ _NO_RESULT = {"report/page", "sweep/table", "sweep/page"}  # what only draws
 def versions(with_references: bool) -> tuple[tuple[str, str], ...]:
     """(name, version) of everything that makes a result; the references only where artifacts are run against them."""
     names = _COMPILER | (_REFERENCES if with_references else {})
-    return (("npu_memplan", _own()), *((name, _installed_version(package)) for name, package in names.items()))
+    return (("npu_memplan", _own_version()), *((name, _installed_version(package)) for name, package in names.items()))
 
 
 def _installed_version(package: str) -> str:
@@ -33,7 +33,7 @@ def _installed_version(package: str) -> str:
         return "none"
 
 
-def _own() -> str:
+def _own_version() -> str:
     """The version of a release, or that and a hash of the sources."""
     try:
         found = metadata.distribution("npu_memplan")

@@ -84,8 +84,8 @@ def test_every_option_is_described_in_one_line() -> None:
 
 
 def test_defaults_are_not_printed() -> None:
-    assert CompileOptions().to_cli_args() == CompileOptions().resolved().to_cli_args() == ()
-    assert CompileOptions("none").resolved().to_cli_args() == ("--accelerator", "none")
+    assert CompileOptions().to_cli_args() == CompileOptions().resolve_defaults().to_cli_args() == ()
+    assert CompileOptions("none").resolve_defaults().to_cli_args() == ("--accelerator", "none")
 
 
 @given(
@@ -106,7 +106,7 @@ def test_defaults_are_not_printed() -> None:
     )
 )
 def test_flags_and_the_command_line_are_inverse(options: CompileOptions) -> None:
-    assert parsed(options.resolved().to_cli_args()).resolved() == options.resolved()
+    assert parsed(options.resolve_defaults().to_cli_args()).resolve_defaults() == options.resolve_defaults()
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Ca
     model = shared_model("hello_world_int8")
     compile_model(model, requested, tmp_path / "out")
     found = Artifact.load(tmp_path / "out")
-    assert found.target == requested.resolved()
+    assert found.target == requested.resolve_defaults()
     compile_model(model, parsed(found.target.to_cli_args()), tmp_path / "again")
     first, second = ((tmp_path / name / "plan.json").read_bytes() for name in ("out", "again"))
     assert first == second

@@ -25,7 +25,7 @@ import click
 
 from npu_memplan.ethosu.arch import AcceleratorError, Architecture, accelerator, accelerator_of_config
 from npu_memplan.files.paths import write_whole
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 from npu_memplan.target_data import Board, load_board
 
 from ..base import RunnerError, RunnerMissingError, RunOptions
@@ -203,6 +203,8 @@ def _run_lines(ran: ElfRun, board: str) -> list[str]:
     lines += [f"note: {note}" for note in ran.notes]
     cycles, accesses = sum(job.cycles for job in ran.jobs), f"{len(ran.accesses)} accesses to its registers"
     failed = f", {len(ran.failed_jobs)} failed" if ran.failed_jobs else ""
-    jobs = f"{counted(len(ran.jobs), 'job')}{failed}, {cycles:,} estimated cycles" if ran.jobs else "no job was started"
+    jobs = (
+        f"{count_text(len(ran.jobs), 'job')}{failed}, {cycles:,} estimated cycles" if ran.jobs else "no job was started"
+    )
     lines.append(f"NPU: {jobs}, {accesses}")
     return [*lines, *(f"NPU job failed: {reason}" for reason in ran.failed_jobs)]

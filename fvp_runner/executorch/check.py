@@ -16,7 +16,7 @@ from npu_memplan.executorch.replanning import ARENA, require_own_scratch
 from npu_memplan.models.executorch.delegates import ALIGNMENT, BACKEND, EthosUCall, npu_calls
 from npu_memplan.models.executorch.program import ExecutorchProgram, Method, PlannedPlace
 from npu_memplan.models.network import Network
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 from npu_memplan.target_data import Board, load_memory_mode
 
 from .. import vela_check
@@ -153,7 +153,7 @@ def _preferred_memories(one: EthosUCall, board: Board) -> tuple[tuple[str, ...],
     """Memories of the pools behind regions 1 and 2 and of constants, in the memory mode that it was compiled for."""
     try:
         mode = options_for(one, {}, str(board.path)).memory_mode
-        placement = board.placement(mode)
+        placement = board.memory_placement(mode)
     except NpuMemplanError:  # another NPU than the board's, which has been said
         return (), ()
     pools = load_memory_mode(mode).pools
@@ -198,9 +198,8 @@ def _check_copies(calls: Sequence[EthosUCall], one_arena: bool) -> Iterator[Rema
     if calls:
         inside = sum(_copied_bytes(c, c.inputs, c.call.inputs, one_arena) for c in calls)
         outside = sum(_copied_bytes(c, c.outputs, c.call.outputs, one_arena) for c in calls)
-        text = (
-            f"{counted(len(calls), 'call')} of delegates copy {inside:,} bytes into the scratch, {outside:,} out of it"
-        )
+        text = f"{count_text(len(calls), 'call')} of delegates copy {inside:,} bytes into the scratch, "
+        text += f"{outside:,} out of it"
         yield Remark(Level.NOTE, "copies", text)
 
 

@@ -39,7 +39,7 @@ from npu_memplan.files.paths import write_whole
 from npu_memplan.models.executorch.delegates import EthosUCall, npu_calls, open_program, require_npu_calls
 from npu_memplan.models.executorch.program import Delegate, ExecutorchProgram, Method, ProgramChanges, rewrite_program
 from npu_memplan.models.flatbuffer import read_file
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 
 from ..npu_model.model import NpuModel
 from .model import (
@@ -122,8 +122,8 @@ def _text_lines(facts: Mapping[str, Any], ran: Simulated) -> list[str]:
     cycles, clock = facts["npu_cycles"], facts["npu_clock_hz"]
     lines = [
         f"{facts['network']}, method {facts['method']}, on the NPU model of {facts['accelerator']}: "
-        f"{counted(facts['npu_calls'], 'NPU call')}, "
-        f"{counted(facts['npu_operations'], 'operation')}, about {cycles:,} cycles (estimated)",
+        f"{count_text(facts['npu_calls'], 'NPU call')}, "
+        f"{count_text(facts['npu_operations'], 'operation')}, about {cycles:,} cycles (estimated)",
         f"{cycles / clock * 1e3:.3f} ms at {clock / 1e6:,.0f} MHz",
         f"memory: {_planned_text(ran)}, scratch {facts['scratch_bytes']:,} bytes (temporary allocator); copied in "
         f"{facts['copied_in_bytes']:,}, out {facts['copied_out_bytes']:,}",

@@ -35,7 +35,7 @@ from npu_memplan.codegen.interface import c_files
 from npu_memplan.files.folders import FIRMWARE as BUILT
 from npu_memplan.files.folders import TakenError, staged_directory
 from npu_memplan.files.paths import read_bytes, read_text
-from npu_memplan.names import identifier
+from npu_memplan.names import c_identifier
 from npu_memplan.process.programs import run_program
 from npu_memplan.target_data import Board, accelerator_system, load_board
 
@@ -252,7 +252,7 @@ def board_of(artifact: Artifact, options: RunOptions) -> Board:
 def runnable_board(name: str | Path) -> Board:
     """The board `name`; `LayoutError` for one that firmware cannot be linked for."""
     board = load_board(name)
-    if not board.runs:
+    if not board.can_run:
         raise LayoutError(
             f"board {board.name} is described to fit and to time only: its UART, interrupt and linker regions are not "
             "known here. Use npu-memplan compile MODEL --emit c --launch arm-core-driver or --emit vela-tflite in a "
@@ -290,7 +290,7 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     root = options.build_folder or _default_root(directory)
     steps = f"-{options.steps}" if options.steps > 1 else ""
     folder = root / f"{board.name}-{cpu}{'-irq' if options.interrupt else ''}{steps}"
-    elf_path = folder / f"{identifier(artifact.name)}.elf"
+    elf_path = folder / f"{c_identifier(artifact.name)}.elf"
     if not (elf_path.is_file() and _folder_stamp(folder) == key):
         if options.progress:
             options.progress(f"building {elf_path.name} for {board.name}, {cpu}")

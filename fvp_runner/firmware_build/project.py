@@ -22,7 +22,7 @@ from npu_memplan import __version__
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.builds import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import c_files, region_config
-from npu_memplan.names import identifier
+from npu_memplan.names import c_identifier
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import Board, BoardMemory, board_names
 
@@ -43,7 +43,7 @@ def write_pack(folder: Path, layout: BoardLayout, artifact: Artifact) -> Path:
         raise RunnerError(
             f"a CMSIS-Pack cannot say where .incbin finds {artifact.name}'s constants; leave out --incbin"
         )
-    name = identifier(artifact.name)
+    name = c_identifier(artifact.name)
     description = folder / f"{VENDOR}.{name}.pdsc"
     texts = {
         f"{_FOLDER}/model.h": _model_header(name),
@@ -82,7 +82,7 @@ def _linker_script(linker: Path, layout: BoardLayout, artifact: Artifact) -> str
 
 def _region_defines(layout: BoardLayout, artifact: Artifact) -> str:
     """Which memory holds the constants, and which each pool: the first pool's region has no name behind it."""
-    names = [f"NPU_POOLS_{identifier(pool.name).upper()}" for pool in artifact.run_pools]
+    names = [f"NPU_POOLS_{c_identifier(pool.name).upper()}" for pool in artifact.run_pools]
     places = {"NPU_CONSTANTS": layout.constants.name}
     for index, (name, memory) in enumerate(zip(names, layout.pools, strict=True)):
         places[name if index else "NPU_POOLS"] = memory.name
@@ -270,7 +270,7 @@ def write_project(folder: Path, board: Board, pack: bool = False) -> Artifact:
 
 
 def _pool_names(artifact: Artifact) -> list[str]:
-    return [identifier(pool.name) for pool in artifact.run_pools]
+    return [c_identifier(pool.name) for pool in artifact.run_pools]
 
 
 def _board_settings(layout: BoardLayout, artifact: Artifact) -> str:

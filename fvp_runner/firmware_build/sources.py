@@ -21,7 +21,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import npu_target, region_config
 from npu_memplan.ethosu.arch import ACCELERATORS, Language
 from npu_memplan.ethosu.time import load_system
-from npu_memplan.names import identifier
+from npu_memplan.names import c_identifier
 from npu_memplan.problem import POISON, Agent
 from npu_memplan.sizes import format_size
 from npu_memplan.target_data import Board, BoardMemory, load_memory_mode, targets_folder
@@ -67,7 +67,7 @@ def lay_out(artifact: Artifact, board: Board, steps: int = 1) -> BoardLayout:
             f"{' or '.join(board.accelerators)}; compile for one of these, or choose another board with --board"
         )
     mode = artifact.target.memory_mode
-    placement = board.placement(mode)
+    placement = board.memory_placement(mode)
     free = {memory.name: memory.size_bytes for memory in board.memories}
     for name in (board.firmware.code, board.firmware.data):  # the linker checks these two to the byte
         free[name] -= board.firmware.stack_bytes if name == board.firmware.data else 0
@@ -168,7 +168,7 @@ def _pools_of(upper: str, artifact: Artifact, layout: BoardLayout) -> tuple[list
         zip(artifact.run_pools, layout.pools, layout.guards_bytes, strict=True)
     ):
         size = artifact.pool_bytes(pool.name)
-        macro = f"{upper}_{identifier(pool.name).upper()}_BYTES"
+        macro = f"{upper}_{c_identifier(pool.name).upper()}_BYTES"
         asserts += [
             f'_Static_assert({macro} == {size}, "pool {pool.name} is not the planned size");',
             f'_Static_assert({macro} <= {memory.size_bytes:#x}, "pool {pool.name} is bigger than {memory.name}");',
@@ -183,7 +183,7 @@ def _pools_of(upper: str, artifact: Artifact, layout: BoardLayout) -> tuple[list
 
 def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     """Text of program.h: tables over the macros of the model's own header. Included by main.c."""
-    name = identifier(artifact.name)
+    name = c_identifier(artifact.name)
     upper = name.upper()
     asserts, pools, sizes = _pools_of(upper, artifact, layout)
     starts = [f"npu_memplan_pool_{i} + {guard}" for i, guard in enumerate(layout.guards_bytes)]
@@ -246,7 +246,7 @@ def _adapter_settings(board: Board, artifact: Artifact) -> list[str]:
 
     Arm's evaluation kit gives both adapters the speed of SRAM where constants are there too.
     """
-    target = artifact.target.resolved()
+    target = artifact.target.resolve_defaults()
     if npu_target(artifact) is None or target.board or target.vela_ini:
         return []
     system = load_system(target.system_config)
@@ -271,7 +271,7 @@ def linker_script(artifact: Artifact, layout: BoardLayout) -> str:
         section = f".bss.npu_memplan_pool_{index}"
         pools.append(f"  .pool_{index} (NOLOAD) : ALIGN(16) {{ *({section}) }} > {memory.name} :NONE\n")
     values = {
-        "NAME": identifier(artifact.name),
+        "NAME": c_identifier(artifact.name),
         "BOARD": board.name,
         "MEMORIES": memory_lines(board),
         "CODE": board.firmware.code,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.files import Application, ApplicationError, named, tensor_buffers
+from npu_memplan.artifact.files import Application, ApplicationError, joint_name, tensor_buffers
 from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.files.arrays import random_array
 from npu_memplan.problem import POISON, BufferKind
@@ -65,7 +65,9 @@ class ApplicationRunner:
         connected = {end for pair in self.application.connected for end in pair}
         self._passing = [~kept for kept in self._bytes_of("", _KEPT, connected)]
         self._own = {
-            name: [own & passing for own, passing in zip(self._bytes_of(named(name, "")), self._passing, strict=True)]
+            name: [
+                own & passing for own, passing in zip(self._bytes_of(joint_name(name, "")), self._passing, strict=True)
+            ]
             for name in self._shared
         }
         self._made: dict[str, Array] = {}  # outputs of the last runs, by joint name
@@ -110,7 +112,7 @@ class ApplicationRunner:
     def _input_array(self, name: str, slot: TensorSlot, generator: np.random.Generator, where: str) -> Array:
         """A random array; or what another network has made, which is still there."""
         buffer = tensor_buffers(self._shared[name].artifact, BufferKind.INPUT).get(slot.name, "")
-        output = next((one for one, given in self.application.connected if given == named(name, buffer)), "")
+        output = next((one for one, given in self.application.connected if given == joint_name(name, buffer)), "")
         if output not in self._made:
             made: Array = random_array(slot, generator)
             return made
@@ -151,7 +153,7 @@ class ApplicationRunner:
         buffers = tensor_buffers(shared.artifact, BufferKind.OUTPUT)
         for slot, made in zip(shared.artifact.outputs, found, strict=True):
             if slot.name in buffers:
-                self._made[named(name, buffers[slot.name])] = made
+                self._made[joint_name(name, buffers[slot.name])] = made
         wanted = self._alone[name].run_next(inputs).outputs
         for slot, one, wants in zip(shared.artifact.outputs, found, wanted, strict=True):
             bytes_of = (np.frombuffer(values.tobytes(), np.uint8) for values in (one, wants))
@@ -167,7 +169,7 @@ class ApplicationRunner:
 def _check_places(network: str, artifact: Artifact, joint: Artifact) -> None:
     at = {p.buffer: p for p in joint.plan.placements}
     for placement in artifact.plan.placements:
-        name = named(network, placement.buffer)
+        name = joint_name(network, placement.buffer)
         if at.get(name) != replace(placement, buffer=name):
             raise ApplicationError(
                 f"buffer {placement.buffer} of {network} does not lie where the plan of the application says; link the "

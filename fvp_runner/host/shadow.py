@@ -17,7 +17,7 @@ import numpy.typing as npt
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import Call, TensorSlot
 from npu_memplan.problem import Agent, Buffer, BufferAccess, BufferKind, ByteRun
-from npu_memplan.problem.spans import Spans, merged, subtract
+from npu_memplan.problem.spans import Spans, merge_spans, subtract_spans
 
 from ..base import RunCheckError
 
@@ -230,7 +230,7 @@ class PoolShadows:
                 elif any(first <= life.first < last for life in self._buffers[name].lifetimes):
                     made[pool].append((start, stop))
             both = zip(made, kept, strict=True)
-            self._fresh_of[number] = [subtract(merged(born), merged(old)) for born, old in both]
+            self._fresh_of[number] = [subtract_spans(merge_spans(born), merge_spans(old)) for born, old in both]
         return self._fresh_of[number]
 
     def _remember_writers(self) -> None:

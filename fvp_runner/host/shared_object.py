@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.c_compiler import compiler, missing_compiler
+from npu_memplan.c_compiler import compiler_command, missing_compiler
 from npu_memplan.codegen.interface import c_files
 from npu_memplan.files.folders import scratch_folder
 from npu_memplan.files.paths import read_c
-from npu_memplan.names import identifier
+from npu_memplan.names import c_identifier
 from npu_memplan.process.programs import run_program
 
 from ..base import RunnerError, RunnerMissingError
@@ -133,7 +133,7 @@ class SharedObject:
 
 def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
     """The functions that `<name>_run` calls, in order; `RunnerError` where it chooses between some."""
-    name = identifier(artifact.name)
+    name = c_identifier(artifact.name)
     if artifact.stream is not None:
         raise RunnerError(f"the input of {name} comes row by row: its steps cannot be run one by one")
     text = read_c(directory / "src" / f"{name}.c")
@@ -158,7 +158,7 @@ def _not_loaded(name: str, message: str) -> str:
 @functools.cache
 def compiler_version() -> str:
     """The first line of the compiler's version; empty without one."""
-    command = compiler()
+    command = compiler_command()
     return "" if command is None else read_output([*command, "--version"]).first_line or command[0]
 
 
@@ -171,7 +171,7 @@ def build_library(
     timeout_s: float = 300.0,
 ) -> SharedObject:
     """Compile and load `directory`'s sources and `external_sources`; `RunnerError` carries the compiler's words."""
-    command = compiler()
+    command = compiler_command()
     if command is None:
         raise RunnerMissingError(str(missing_compiler()))
     folder = directory / "src"
@@ -187,7 +187,7 @@ def build_library(
         progress(f"compile {len(sources)} C files of {directory} with {command[0]}")
     with scratch_folder("host") as temporary:
         forward = temporary / "launch.c"
-        name, stream = identifier(artifact.name), artifact.stream
+        name, stream = c_identifier(artifact.name), artifact.stream
         feed = "" if stream is None else _FEED.format(name=name, row_bytes=stream[1].row_bytes)
         forward.write_text(_FORWARD + feed, encoding="utf-8")
         target = temporary / "model.so"

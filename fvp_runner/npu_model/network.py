@@ -39,7 +39,7 @@ from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.subgraphs import OF_VARIABLES, kept_variables, variable_copies
 from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.vela import NpuCall, check_scratch
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 
 from ..base import POISON
 from ..references.kernels import ReferenceOperator
@@ -308,7 +308,7 @@ class NetworkModel:
         if len(inputs) != len(expected):
             names = ", ".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in expected)
             raise NetworkInputError(
-                f"the network takes {counted(len(expected), 'input')} ({names}), but got {len(inputs)}"
+                f"the network takes {count_text(len(expected), 'input')} ({names}), but got {len(inputs)}"
             )
         for position, (value, tensor) in enumerate(zip(inputs, expected, strict=True)):
             if value.nbytes != tensor.size_bytes or value.itemsize != np.dtype(tensor.dtype).itemsize:

@@ -23,7 +23,7 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.models.network import Network
 from npu_memplan.models.subgraphs import DONE_BEFORE
 from npu_memplan.models.tflite import read_network
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 
 
 class ReferenceRunError(NpuMemplanError):
@@ -107,7 +107,9 @@ def tflite_source(model: bytes, name: str) -> Network:
 def fitting_inputs(network: Network, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """`inputs` in the shapes and types of the network's; `ReferenceRunError` for other sizes."""
     if len(inputs) != len(network.inputs):
-        raise ReferenceRunError(f"{network.name} takes {counted(len(network.inputs), 'input')}, but got {len(inputs)}")
+        raise ReferenceRunError(
+            f"{network.name} takes {count_text(len(network.inputs), 'input')}, but got {len(inputs)}"
+        )
     found = []
     for position, (index, value) in enumerate(zip(network.inputs, inputs, strict=True)):
         tensor = network.tensors[index]
@@ -149,7 +151,9 @@ class FrameworkReference(ABC):
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """Outputs for `inputs`; `ReferenceRunError` for inputs that do not fit."""
         if len(inputs) != len(self._inputs):
-            raise ReferenceRunError(f"{self.name} takes {counted(len(self._inputs), 'input')}, but got {len(inputs)}")
+            raise ReferenceRunError(
+                f"{self.name} takes {count_text(len(self._inputs), 'input')}, but got {len(inputs)}"
+            )
         for (name, shape, dtype), value in zip(self._inputs, inputs, strict=True):
             if value.shape != shape or value.dtype.name != dtype:
                 raise ReferenceRunError(

@@ -39,7 +39,7 @@ from npu_memplan.exactness import MICRO
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.subgraphs import OF_VARIABLES
 from npu_memplan.process.ending import raise_outside_cause
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 
 from .base import Interpreted, KeptStates, ReferenceRunError, fitting_inputs, tflite_source
 
@@ -362,7 +362,7 @@ def shares_states(network: Network) -> bool:
 def _operator_names(network: Network, operators: Sequence[CpuOperator]) -> str:
     if len(operators) == 1:
         return f"operator {operators[0].index} ({operators[0].name})"
-    return f"a part of {counted(len(operators), 'operator')} from {operators[0].index} ({operators[0].name}) on"
+    return f"a part of {count_text(len(operators), 'operator')} from {operators[0].index} ({operators[0].name}) on"
 
 
 def _boundary_tensors(network: Network, operators: Sequence[CpuOperator]) -> tuple[tuple[int, ...], tuple[int, ...]]:

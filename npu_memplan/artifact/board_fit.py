@@ -37,7 +37,7 @@ class BoardFit:
     uses: tuple[MemoryUse, ...]  # pools' memories first
 
     @property
-    def short(self) -> MemoryUse | None:
+    def shortest_memory(self) -> MemoryUse | None:
         """The memory that lacks most bytes; None when all fits."""
         lacking = [use for use in self.uses if use.headroom_bytes < 0]
         return min(lacking, key=lambda use: use.headroom_bytes, default=None)
@@ -48,7 +48,7 @@ class BoardFit:
         lacking = [use for use in self.uses if use.headroom_bytes < 0]
         return "; ".join(f"{u.memory.name} is short by {-u.headroom_bytes:,} bytes" for u in lacking) or "fits"
 
-    def of(self, read_only: bool) -> tuple[int, int]:
+    def bytes_of(self, read_only: bool) -> tuple[int, int]:
         """(bytes needed, bytes there) of the memories that hold pools, or of those that hold constants alone."""
         chosen = [use for use in self.uses if (use.holds == (CONSTANTS,)) is read_only]
         return sum(use.used_bytes for use in chosen), sum(use.memory.size_bytes for use in chosen)

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 def read_problem(path: str | Path, capacity_bytes: int | None = None) -> Problem:
     """The problem in `path` (`.json`, else CSV); `capacity_bytes` bounds its first pool."""
     path = Path(path)
-    text = _text(path)
+    text = _read_file_text(path)
     if path.suffix.lower() == ".json":
-        document = _document(path, text)
+        document = _read_document(path, text)
         problem = document.problem if isinstance(document, Artifact) else problem_from_json(document, str(path))
     else:
         problem = problem_from_csv(path, text)
@@ -69,9 +69,9 @@ def with_capacities(problem: Problem, texts: Iterable[str]) -> Problem:
 def read_plan(path: str | Path, problem: Problem) -> Plan:
     """The plan in `path` (`.json`, else CSV with columns id, offset and, with several pools, pool)."""
     path = Path(path)
-    text = _text(path)
+    text = _read_file_text(path)
     if path.suffix.lower() == ".json":
-        document = _document(path, text)
+        document = _read_document(path, text)
         return document.plan if isinstance(document, Artifact) else plan_from_json(document, str(path))
     return plan_from_csv(path, text, problem)
 
@@ -84,14 +84,14 @@ def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
     write_whole(path, text.encode())
 
 
-def _document(path: Path, text: str) -> object:
+def _read_document(path: Path, text: str) -> object:
     """The JSON values; of the plan.json of a compiled model, which has both a problem and its plan, an `Artifact`."""
     document = json_values(text, str(path), ProblemFileError)
     compiled = isinstance(document, dict) and document.get("schema") == ARTIFACT_SCHEMA
     return Artifact.from_json(text, str(path)) if compiled else document
 
 
-def _text(path: Path) -> str:
+def _read_file_text(path: Path) -> str:
     try:
         return read_text(path, encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -168,7 +168,7 @@ class Application:
         return from_values(values, cls, str(path), ApplicationError)
 
 
-def named(network: str, buffer: str) -> str:
+def joint_name(network: str, buffer: str) -> str:
     """What a buffer of `network` is called in the joint plan."""
     return f"{network}/{buffer}"
 

@@ -279,16 +279,16 @@ def artifact_from_json(kind: type[Artifact], text: str, where: str = FILE_NAME) 
     """The artifact (`kind` makes it) in the text of plan.json; `ArtifactError` names `where` and what is wrong."""
     values = json_values(text, where, ArtifactError)
     check_schema(values, SCHEMA, where, ArtifactError)
-    artifact = _artifact(kind, from_values(values, Document, where, ArtifactError))
+    artifact = _new_artifact(kind, from_values(values, Document, where, ArtifactError))
     try:
         validate(artifact.problem)
-        _check(artifact)
+        _check_fields(artifact)
     except ProblemError as error:
         raise ArtifactError(f"{where} is damaged: {error}; compile the model again") from None
     return artifact
 
 
-def _artifact(kind: type[Artifact], d: Document) -> Artifact:
+def _new_artifact(kind: type[Artifact], d: Document) -> Artifact:
     pools = tuple(replace(Pool(**_shared_fields(row, Pool)), size_bytes=row.capacity_bytes) for row in d.pools)
     buffers = tuple(Buffer(**_shared_fields(row, Buffer)) for row in d.buffers)
     placements = tuple(Placement(row.name, row.pool, row.offset_bytes) for row in d.buffers)
@@ -301,7 +301,7 @@ def _artifact(kind: type[Artifact], d: Document) -> Artifact:
     )
 
 
-def _check(artifact: Artifact) -> None:
+def _check_fields(artifact: Artifact) -> None:
     """`ProblemError` at what no field alone shows: names, tensors outside their pools, time that runs backwards."""
     used = {usage.pool: usage.used_bytes for usage in artifact.plan.usage}
     for pool in artifact.problem.pools:
@@ -354,11 +354,11 @@ def _buffer_row(buffer: Buffer, placement: Placement) -> dict[str, Any]:
 def _access_row(known: AccessHistory) -> dict[str, Any]:
     """Without what is as it is by default: most accesses are to all of a buffer, or to one run."""
 
-    def short(access: BufferAccess) -> tuple[Any, ...]:
+    def short_row(access: BufferAccess) -> tuple[Any, ...]:
         runs = [run[:2] if run[2:] == (1, 0) else run for run in access.runs]
         return (access.point, runs) if runs else (access.point,)
 
-    both = {"reads": [*map(short, known.reads)], "writes": [*map(short, known.writes)]}
+    both = {"reads": [*map(short_row, known.reads)], "writes": [*map(short_row, known.writes)]}
     return {"buffer": known.buffer, **{key: accesses for key, accesses in both.items() if accesses}}
 
 
@@ -424,12 +424,12 @@ class Artifact:
     @property
     def estimated_cycles(self) -> int | None:
         """Estimated NPU cycles of one inference; None without NPU calls."""
-        return _total(call.estimated_cycles for call in self.calls)
+        return _known_total(call.estimated_cycles for call in self.calls)
 
     @property
     def host_cycles(self) -> int | None:
         """Rough cycles of the host's calls, of its own clock; None without any."""
-        return _total(row.cycles for row in self.host_layers)
+        return _known_total(row.cycles for row in self.host_layers)
 
     @property
     def host_clock_hz(self) -> float:
@@ -442,7 +442,7 @@ class Artifact:
     @property
     def npu_macs(self) -> int | None:
         """Multiply-accumulates of one inference on the NPU; None without NPU calls."""
-        return _total(call.macs for call in self.calls)
+        return _known_total(call.macs for call in self.calls)
 
     @property
     def memory_map(self) -> MemoryMap | None:
@@ -532,7 +532,7 @@ class Artifact:
         (Path(directory) / FILE_NAME).write_text(self.to_json(), encoding="utf-8")
 
 
-def _total(values: Iterable[int | None]) -> int | None:
+def _known_total(values: Iterable[int | None]) -> int | None:
     """The sum of what is known; None when nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

@@ -68,15 +68,15 @@ class Timing:
         """At the NPU's clock."""
         return 1000 * cycles / self.clock_hz
 
-    def between(self, cycles: int) -> str:
+    def range_text(self, cycles: int) -> str:
         """`0.093 to 0.104 ms`: `cycles`, and those of all models."""
         from ..ethosu.time import milliseconds_between
 
         return milliseconds_between((cycles, *self.by_model.values()), self.clock_hz)
 
-    def causes(self) -> str:
+    def main_causes(self) -> str:
         """`63 % reading flash, 25 % multiplying`: the largest shares."""
-        return _shares(self.bounds)
+        return _shares_text(self.bounds)
 
     def beside_vela(self) -> str:
         """Vela's own estimate and ours, with what makes differences over 15 %; nothing where Vela made no stream."""
@@ -87,7 +87,7 @@ class Timing:
         reasons = []
         if abs(ours / self.vela_cycles - 1) > _LARGE:
             factor = ours / self.vela_cycles
-            reasons.append(f"{factor:.2g} times Vela's figure: in ours {_shares(self.vela_stream_bounds)}")
+            reasons.append(f"{factor:.2g} times Vela's figure: in ours {_shares_text(self.vela_stream_bounds)}")
         if abs(plan / ours - 1) > _LARGE:
             changes = {
                 cause: self.bounds.get(cause, 0) - self.vela_stream_bounds.get(cause, 0)
@@ -100,7 +100,7 @@ class Timing:
         return f"{text} ({'; '.join(reasons)})" if reasons else text
 
 
-def _shares(bounds: Mapping[str, int]) -> str:
+def _shares_text(bounds: Mapping[str, int]) -> str:
     total = sum(bounds.values()) or 1
     return ", ".join(f"{100 * cycles / total:.0f} % {cause}" for cause, cycles in list(bounds.items())[:3])
 
@@ -115,10 +115,12 @@ def layers_of(
         for share, operator in zip(time.shares, known, strict=True):
             parts.setdefault(operator, []).append(share)
     known_first = sorted(parts, key=lambda index: (index < 0, index))
-    return tuple(_layer(index, parts[index], *(operators[index] if index >= 0 else ("", ""))) for index in known_first)
+    return tuple(
+        _layer_row(index, parts[index], *(operators[index] if index >= 0 else ("", ""))) for index in known_first
+    )
 
 
-def _layer(index: int, shares: Sequence[Share], name: str, kind: str) -> Layer:
+def _layer_row(index: int, shares: Sequence[Share], name: str, kind: str) -> Layer:
     access: defaultdict[str, float] = defaultdict(float)
     moved: Counter[str] = Counter()
     causes: Counter[str] = Counter()
@@ -165,7 +167,12 @@ def layers_csv(
         rows.append(
             [layer.operator, layer.kind, "NPU", layer.operations, layer.cycles, f"{100 * layer.cycles / cycles:.2f}"]
             + [layer.compute_cycles, *(layer.access_cycles.get(memory, 0) for memory in accessed)]
-            + [layer.macs, f"{100 * layer.macs / macs:.2f}", f"{utilisation(layer, peak_macs):.2f}", layer.bound]
+            + [
+                layer.macs,
+                f"{100 * layer.macs / macs:.2f}",
+                f"{utilisation_percent(layer, peak_macs):.2f}",
+                layer.bound,
+            ]
             + [layer.bytes.get(memory, 0) for memory in memories]
             + [0, layer.name]
         )
@@ -180,7 +187,7 @@ def layers_csv(
     return csv_text(header, rows)
 
 
-def utilisation(layer: Layer, peak_macs: int) -> float:
+def utilisation_percent(layer: Layer, peak_macs: int) -> float:
     """Per cent of the multiply-accumulates that the NPU could make in the layer's time.
 
     Its cycles are those by which it makes the inference longer. During another layer, its multipliers or

@@ -20,15 +20,15 @@ from typing import Generic, TypeVar
 from ..artifact import Artifact
 from ..artifact.model import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp, Operator
 from ..cache import ProgramCache
-from ..clock import limited, paused
+from ..clock import limit_searches, pause_clock
 from ..compiler import plan_model
 from ..errors import InternalError, NpuMemplanError
 from ..files.folders import scratch_folder, staged_directory
 from ..fit import FitResult, compile_to_fit
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..problem import Agent
-from ..process.incidents import Fallback, contained, fall_back, gathering, report_fault, report_phase
-from ..report.files import record, write
+from ..process.incidents import Fallback, contain_faults, fall_back, gather_incidents, report_fault, report_phase
+from ..report.files import record_artifact, write_artifact
 from ..report.text.compile_result import difference_text, why_given_up
 from ..stages import Compiled
 from .judge import (
@@ -38,8 +38,8 @@ from .judge import (
     CheckWork,
     check_mode,
     is_right,
-    judge,
-    suspects,
+    judge_run,
+    likely_kinds,
     with_result,
     work_of,
 )
@@ -64,16 +64,16 @@ class CheckedProgram(Generic[T]):
     check: CheckResult
 
     @property
-    def flags(self) -> tuple[str, ...]:
+    def option_flags(self) -> tuple[str, ...]:
         """The options that tell programs of one compile from each other."""
         host = self.target.host_ops
         return ("--npu-compiler", self.made_by, *(("--host-ops", ",".join(host)) if host else ()))
 
     @property
-    def gone(self) -> GivenUp:
+    def given_up(self) -> GivenUp:
         """It was given up for its first difference."""
         assert self.check.first is not None
-        return GivenUp(self.flags, self.check.reference, self.check.first)
+        return GivenUp(self.option_flags, self.check.reference, self.check.first)
 
 
 def right_program(
@@ -86,15 +86,15 @@ def right_program(
     """
     if is_right(first.operators, first.check):
         return first
-    gone = [first.gone]
+    gone = [first.given_up]
     alternatives = Alternatives(requested, first)
     for left in reversed(range(_TRIED)):
-        options = alternatives.next(is_last=not left)
+        options = alternatives.next_options(is_last=not left)
         if options is None:
             break
         other: CheckedProgram[T] | None = None
-        flags = shlex.join(replace(first, target=options, made_by=options.npu_compiler).flags)
-        with contained(flags), suppress(NpuMemplanError):
+        flags = shlex.join(replace(first, target=options, made_by=options.npu_compiler).option_flags)
+        with contain_faults(flags), suppress(NpuMemplanError):
             other = make(options)
         if other is None:
             continue
@@ -103,8 +103,8 @@ def right_program(
         ):
             return replace(other, check=replace(other.check, given_up=tuple(gone)))
         if other.check.first is not None:
-            gone.append(other.gone)
-            alternatives.learn(other)
+            gone.append(other.given_up)
+            alternatives.learn_difference(other)
     if first.check.verdict is not CheckVerdict.DIFFERS:
         return first
     others = ", ".join(shlex.join(each.flags) for each in gone[1:])
@@ -113,9 +113,9 @@ def right_program(
     raise (WrongOperatorError if requested.operators else InternalError)(text)
 
 
-def notes(taken: CheckedProgram[T]) -> tuple[str, ...]:
+def given_up_notes(taken: CheckedProgram[T]) -> tuple[str, ...]:
     """A sentence for each program that was given up for `taken`; each is reported too."""
-    found = tuple(why_given_up(gone, taken.flags) for gone in taken.check.given_up)
+    found = tuple(why_given_up(gone, taken.option_flags) for gone in taken.check.given_up)
     for gone, note in zip(taken.check.given_up, found, strict=True):
         if gone.flags[1] == "vela":
             fall_back(Fallback.PROGRAM, note)
@@ -136,11 +136,11 @@ class Alternatives:
         self._other = ""
         if options.accelerator == NO_NPU or first.check.first is None:
             return
-        self._waiting += suspects(first.operators, first.check.first)
-        if options.npu_compiler == AUTO and not options.cut:
+        self._waiting += likely_kinds(first.operators, first.check.first)
+        if options.npu_compiler == AUTO and not options.is_cut:
             self._other = "tvm" if self._made_by == "vela" else "vela"
 
-    def next(self, is_last: bool = False) -> CompileOptions | None:
+    def next_options(self, is_last: bool = False) -> CompileOptions | None:
         """The next to try; None when there is none. `is_last`: no more will be requested."""
         if self._other:
             requested, self._other = replace(self._options, npu_compiler=self._other), ""
@@ -152,10 +152,10 @@ class Alternatives:
         self._kept = (*self._kept, *more)
         return replace(self._options, npu_compiler=self._made_by, host_ops=(*self._options.host_ops, *self._kept))
 
-    def learn(self, other: CheckedProgram[T]) -> None:
+    def learn_difference(self, other: CheckedProgram[T]) -> None:
         """An alternative differs as well: what it may be goes to the host first."""
         if self._kept and other.check.first is not None:
-            found = [kind for kind in suspects(other.operators, other.check.first) if kind not in self._kept]
+            found = [kind for kind in likely_kinds(other.operators, other.check.first) if kind not in self._kept]
             self._waiting = [*found, *(kind for kind in self._waiting if kind not in found)]
 
 
@@ -176,7 +176,7 @@ def compile_checked(
 
     What was given up is an incident; with `strictly`, our own is an `InternalError` then.
     """
-    with gathering(), limited(options.time_limit_s), staged_directory(Path(output), force) as folder:
+    with gather_incidents(), limit_searches(options.time_limit_s), staged_directory(Path(output), force) as folder:
         compiled = plan_model(Path(model), options, cache=cache)
         return write_checked(compiled, folder, Path(model), options, mode, cache)
 
@@ -187,12 +187,12 @@ def compile_to_fit_checked(
 ) -> tuple[Artifact, FitResult]:  # fmt: skip
     """`compile_to_fit`, of which what was chosen is checked."""
 
-    def written(compiled: Compiled, folder: Path) -> Artifact:
+    def write_compiled(compiled: Compiled, folder: Path) -> Artifact:
         chosen = replace(compiled.artifact.target, npu_compiler=options.npu_compiler)
-        with gathering():
+        with gather_incidents():
             return write_checked(compiled, folder, model, chosen, mode, cache)
 
-    return compile_to_fit(model, options, output, budget, written, force, say, cache)
+    return compile_to_fit(model, options, output, budget, write_compiled, force, say, cache)
 
 
 def start(check: bool | None, is_known: bool = False) -> CheckMode:
@@ -214,23 +214,25 @@ def write_checked(
 
     Raises `InternalError` where the check finds more than is claimed, and no other program is right.
     """
-    artifact = write(compiled, folder)
-    limit = LIMIT_OF_SEARCHES if options.competes else LIMIT
+    artifact = write_artifact(compiled, folder)
+    limit = LIMIT_OF_SEARCHES if options.has_rivals else LIMIT
 
-    def check() -> CheckResult:
+    def check_written() -> CheckResult:
         return check_results(folder, artifact, model, mode, limit)
 
-    result = check() if cache is None else cache.checked(artifact, (mode.value, limit), check)
+    result = check_written() if cache is None else cache.get_check(artifact, (mode.value, limit), check_written)
     if is_right(artifact.operators, result):
-        return record(with_result(artifact, result), folder)
+        return record_artifact(with_result(artifact, result), folder)
 
-    taken = right_program(candidate(compiled, artifact, result), options, partial(compile_candidate, model))
+    taken = right_program(checked_program(compiled, artifact, result), options, partial(compile_candidate, model))
     if taken.program is compiled:
-        return record(with_result(artifact, result), folder)
+        return record_artifact(with_result(artifact, result), folder)
     shutil.rmtree(folder / "src")
     (folder / "layers.csv").unlink(missing_ok=True)
-    artifact = write(taken.program, folder)
-    return record(with_result(replace(artifact, notes=(*artifact.notes, *notes(taken))), taken.check), folder)
+    artifact = write_artifact(taken.program, folder)
+    return record_artifact(
+        with_result(replace(artifact, notes=(*artifact.notes, *given_up_notes(taken))), taken.check), folder
+    )
 
 
 def compile_candidate(model: Path, requested: CompileOptions) -> CheckedProgram[Compiled]:
@@ -238,13 +240,13 @@ def compile_candidate(model: Path, requested: CompileOptions) -> CheckedProgram[
     more than the first check was."""
     made = plan_model(model, requested)
     with scratch_folder("check") as place:
-        written = write(made, place)
-        return candidate(made, written, check_results(place, written, model))
+        written = write_artifact(made, place)
+        return checked_program(made, written, check_results(place, written, model))
 
 
-def candidate(program: T, artifact: Artifact, check: CheckResult) -> CheckedProgram[T]:
+def checked_program(program: T, artifact: Artifact, check: CheckResult) -> CheckedProgram[T]:
     """A `program`, written as `artifact`, with its check."""
-    return CheckedProgram(program, artifact.target, _backend(artifact), artifact.operators, check)
+    return CheckedProgram(program, artifact.target, _backend_name(artifact), artifact.operators, check)
 
 
 def check_results(
@@ -257,17 +259,18 @@ def check_results(
     inputs = inputs_of(work, mode, limit)
     if not inputs:
         return CheckResult(reason=work.too_much(_FEWEST, limit))
-    reason = _cannot(artifact)
+    reason = _reason_not_run(artifact)
     if reason:
         return CheckResult(reason=reason)
     report_phase("checking results")
     from fvp_runner.checked_run.facts import RunRequest
 
-    from .judge import run
+    from .judge import run_in_worker
 
-    with paused():  # nothing is searched
-        return judge(
-            artifact, run(RunRequest(str(folder), str(model), inputs, artifact.target.operators, artifact.target.io))
+    with pause_clock():  # nothing is searched
+        return judge_run(
+            artifact,
+            run_in_worker(RunRequest(str(folder), str(model), inputs, artifact.target.operators, artifact.target.io)),
         )
 
 
@@ -278,7 +281,7 @@ def inputs_of(work: CheckWork, mode: CheckMode, limit: int) -> tuple[str, ...]:
     return INPUTS[: next((n for n in (len(INPUTS), _FEWEST) if not work.too_much(n, limit)), 0)]
 
 
-def _cannot(artifact: Artifact) -> str:
+def _reason_not_run(artifact: Artifact) -> str:
     """Why an artifact cannot be run here at all; "" if it can."""
     from ..c_compiler import missing_compiler
 
@@ -287,7 +290,7 @@ def _cannot(artifact: Artifact) -> str:
     return missing_compiler() or ""
 
 
-def _backend(artifact: Artifact) -> str:
+def _backend_name(artifact: Artifact) -> str:
     """What made the NPU's operations, as --npu-compiler says it."""
 
     from ..tuning.selection import COMPILERS  # imports TVM, which a cached program does without

@@ -49,7 +49,7 @@ from ..options import NO_NPU
 from ..problem import Agent
 from ..process.programs import end_program, python_child, start_program
 from ..report.text.compile_result import how_much
-from ..sizes import counted
+from ..sizes import count_text
 from ..vocabulary import TFLITE_RESHAPING
 
 LIMIT = 5_000
@@ -76,7 +76,7 @@ class CheckWork:
     host_cycles: int = 0
     loops: bool = False  # how often they turn is not known
 
-    def units(self, inputs: int) -> int:
+    def units_of_work(self, inputs: int) -> int:
         """On so many inputs."""
         once = _OF_AN_OPERATION * self.npu_operations + _OF_A_HOST_CALL * self.host_operations
         if self.npu_operations:
@@ -88,13 +88,15 @@ class CheckWork:
         """Why a check needs --check; "" if it is not."""
         if self.loops:
             return "how often its WHILE turns is not known; --check runs it"
-        found = self.units(inputs)
+        found = self.units_of_work(inputs)
         if found <= limit:
             return ""
-        operations = counted(self.npu_operations, "NPU operation")
+        operations = count_text(self.npu_operations, "NPU operation")
         npu = f"{self.npu_macs:,} MACs in {operations}" if self.npu_macs else ""
         host = (
-            f"{counted(self.host_calls, 'host call')} of about {self.host_cycles:,} cycles" if self.host_cycles else ""
+            f"{count_text(self.host_calls, 'host call')} of about {self.host_cycles:,} cycles"
+            if self.host_cycles
+            else ""
         )
         description = " and ".join(part for part in (npu, host) if part)
         return f"{description} are {found:,} work units, more than the limit of {limit:,}; --check does it"
@@ -152,7 +154,7 @@ class Judged:
     runner: str
 
 
-def judge(artifact: Artifact, facts: RunFacts) -> CheckResult:
+def judge_run(artifact: Artifact, facts: RunFacts) -> CheckResult:
     """The result of a check of `artifact`."""
     runner = "host C" if artifact.target.accelerator == NO_NPU else "NPU model and host C"
     return judge_program(Judged(artifact.operators, unit_of(slot.dtype for slot in artifact.outputs), runner), facts)
@@ -176,24 +178,24 @@ def judge_program(program: Judged, facts: RunFacts) -> CheckResult:
         inputs=tuple(run.input for run in facts.runs),
         elements=sum(output.elements for output in outputs),
         mismatches=sum(output.mismatches for output in outputs),
-        max_abs_diff=_finite(max((output.max_abs_diff for output in outputs), default=0.0)),
+        max_abs_diff=_finite_value(max((output.max_abs_diff for output in outputs), default=0.0)),
         unit=program.unit,
         references_disagree=facts.references_disagree,
     )
-    found = [_verdict(program, run) for run in facts.runs if run.has_difference]
+    found = [_run_verdict(program, run) for run in facts.runs if run.has_difference]
     reported = next((one for one in found if one[0] is CheckVerdict.DIFFERS), found[0] if found else None)
     return result if reported is None else replace(result, verdict=reported[0], first=reported[1])
 
 
-def _verdict(program: Judged, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:
+def _run_verdict(program: Judged, run: InputFacts) -> tuple[CheckVerdict, FirstDifference]:
     """Of a run that differs: by the first operator that differs further than it claims, or else the first."""
     differing = [row for row in run.operators if row.verdict is Verdict.DIFFERS]
     further = [row for row in differing if not _claims_cover(program.operators, run, row)]
-    first, row = _first(program, run, next(iter((*further, *differing)), None))
+    first, row = _first_reported(program, run, next(iter((*further, *differing)), None))
     return CheckVerdict.AS_CLAIMED if _claims_cover(program.operators, run, row) else CheckVerdict.DIFFERS, first
 
 
-def _first(
+def _first_reported(
     program: Judged, run: InputFacts, row: OperatorResult | None
 ) -> tuple[FirstDifference, OperatorResult | None]:
     """The difference of a run that is reported, and its operator if that is known; `row`: the one that was seen."""
@@ -214,12 +216,12 @@ def _first(
             run.input,
             elements=sum(output.elements for output in outputs),
             mismatches=sum(output.mismatches for output in outputs),
-            max_abs_diff=_finite(max(output.max_abs_diff for output in outputs)),
+            max_abs_diff=_finite_value(max(output.max_abs_diff for output in outputs)),
             unit=program.unit,
         ), None
     hidden = (o.index for o in run.operators if o.index < row.index and o.verdict is Verdict.HIDDEN)
     return FirstDifference(
-        run.input, row.index, row.kind, row.name, row.elements, row.mismatches, _finite(row.max_abs_diff),
+        run.input, row.index, row.kind, row.name, row.elements, row.mismatches, _finite_value(row.max_abs_diff),
         "LSB" if isinstance(row.max_abs_diff, int) else "",
         tuple(index for index in hidden if program.operators[index].kind not in TFLITE_RESHAPING),
     ), row  # fmt: skip
@@ -258,11 +260,11 @@ def is_right(operators: Sequence[Operator], result: CheckResult) -> bool:
     return not (unproven and first.unit == "LSB" and (first.max_abs_diff or 0) > 1)
 
 
-def _finite(value: float) -> float | None:
+def _finite_value(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def suspects(operators: Sequence[Operator], first: FirstDifference) -> tuple[str, ...]:
+def likely_kinds(operators: Sequence[Operator], first: FirstDifference) -> tuple[str, ...]:
     """Kinds of operators on the NPU that may have made the first difference, the likeliest first."""
     places: Iterable[int] = (first.operator, *reversed(first.hidden))
     if first.operator < 0:
@@ -303,16 +305,16 @@ def start_worker() -> None:
     """Begin a worker's imports while this process compiles; it only saves time."""
     if not _started:
         with contextlib.suppress(OSError):
-            _started.append(_start())
+            _started.append(_start_worker())
 
 
 @atexit.register
 def _end_started() -> None:
     while _started:
-        _end(_started.pop())
+        _end_worker(_started.pop())
 
 
-def _start() -> _Worker:
+def _start_worker() -> _Worker:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(scratch_folder("check"))
         ours, theirs = os.pipe()
@@ -332,20 +334,20 @@ def _start() -> _Worker:
         return _Worker(process, ours, stack.pop_all())
 
 
-def _end(worker: _Worker) -> int:
+def _end_worker(worker: _Worker) -> int:
     """End a worker with all that it started; its exit status."""
     code = worker.process.poll()
     worker.closing.close()
     return worker.process.returncode if code is None else code
 
 
-def run(request: RunRequest) -> RunFacts:
+def run_in_worker(request: RunRequest) -> RunFacts:
     """What the worker found. A process that ended by itself is the reference's doing, or the program's, by its phase.
 
     Raises `InternalError` with the trace of a fault of ours.
     """
     try:
-        worker = _started.pop() if _started else _start()
+        worker = _started.pop() if _started else _start_worker()
     except OSError as error:
         return RunFacts(refused=f"no process could be started: {error.strerror or error}")
     try:
@@ -355,7 +357,7 @@ def run(request: RunRequest) -> RunFacts:
             worker.process.stdin.flush()
         messages, in_time = _read_messages(worker)
     finally:
-        code = _end(worker)
+        code = _end_worker(worker)
     return _facts_from(request, messages, in_time, code)
 
 
@@ -369,12 +371,12 @@ def _read_messages(worker: _Worker) -> tuple[list[dict[str, object]], bool]:
         if not data:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.process.wait(5)  # its exit status is about to be known
-            return _lines(text), True
+            return _whole_lines(text), True
         text += data
-    return _lines(text), False
+    return _whole_lines(text), False
 
 
-def _lines(text: bytearray) -> list[dict[str, object]]:
+def _whole_lines(text: bytearray) -> list[dict[str, object]]:
     """Whole lines; of one that was cut off nothing is known."""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..artifact import Artifact
 from ..artifact.files import Application
 from ..artifact.model import NOT_REQUESTED, CheckResult, Operator
-from ..clock import paused
+from ..clock import pause_clock
 from ..codegen.mlf import Library
 from ..compiler import plan_network
 from ..errors import InternalError
@@ -32,8 +32,8 @@ from ..models.tflite import read_network
 from ..options import AUTO, CompileOptions
 from ..pipeline import build
 from ..problem import Agent
-from ..process.incidents import gathering, report_phase
-from ..report.files import record, write
+from ..process.incidents import gather_incidents, report_phase
+from ..report.files import record_artifact, write_artifact
 from ..report.text.compile_result import difference_text
 from ..stages import Planned
 from ..tuning.selection import COMPILERS
@@ -42,11 +42,11 @@ from ..tvmc.options import TvmcOptions
 from ..vela_tflite.emit import Emitted, emit
 from .claims import (
     CheckedProgram,
-    candidate,
     check_results,
+    checked_program,
     compile_candidate,
+    given_up_notes,
     inputs_of,
-    notes,
     right_program,
 )
 from .judge import (
@@ -81,7 +81,7 @@ def link_checked(
         written = write(linked)
         artifacts, wrong = _check_networks(models, folder, mode, others)
         if not wrong:
-            return written, {name: record(artifact, folder / name) for name, artifact in artifacts.items()}
+            return written, {name: record_artifact(artifact, folder / name) for name, artifact in artifacts.items()}
         others |= wrong
         for path in folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -113,9 +113,9 @@ def _check_networks(
         elif other is not None:  # right by itself, and not in its place
             raise InternalError(f"{name}: {difference_text(check)}; nothing is written")
         else:
-            with gathering():
+            with gather_incidents():
                 taken = right_program(
-                    candidate(name, artifact, check), artifact.target, partial(_make_other, name, model)
+                    checked_program(name, artifact, check), artifact.target, partial(_make_other, name, model)
                 )
             if taken.check is check:
                 artifacts[name] = _with_check(artifact, check, None)
@@ -133,7 +133,7 @@ def _with_check(artifact: Artifact, check: CheckResult, other: CheckedProgram[st
     if other is None:
         return with_result(artifact, check)
     check = replace(check, given_up=other.check.given_up)
-    return with_result(replace(artifact, notes=(*artifact.notes, *notes(other))), check)
+    return with_result(replace(artifact, notes=(*artifact.notes, *given_up_notes(other))), check)
 
 
 _RUNNER = "NPU model, with the reference's kernels for the CPU"
@@ -142,52 +142,52 @@ _RUNNER = "NPU model, with the reference's kernels for the CPU"
 def emit_checked(model: Path, options: CompileOptions, mode: CheckMode = CheckMode.AUTO) -> Emitted:
     """The file of `model`, checked, or another one in its place that is right. Raises as `emit`, and `InternalError`
     where none is right."""
-    limit = LIMIT_OF_SEARCHES if options.competes else LIMIT
+    limit = LIMIT_OF_SEARCHES if options.has_rivals else LIMIT
 
-    def made(requested: CompileOptions, how: CheckMode) -> CheckedProgram[Emitted]:
+    def emit_with(requested: CompileOptions, how: CheckMode) -> CheckedProgram[Emitted]:
         emitted = emit(model, requested)
         loaded = emitted.planned.extracted.loaded
         made_by = requested.npu_compiler
         made_by = COMPILERS.get(loaded.backend, made_by) if made_by == AUTO else made_by
-        operators = _operators(model, emitted, Code.LIFTED if made_by == "vela" else Code.LOWERED, requested.io)
-        check = _check(model, emitted, requested, operators, how, limit)
+        operators = _operators_of(model, emitted, Code.LIFTED if made_by == "vela" else Code.LOWERED, requested.io)
+        check = _check_emitted(model, emitted, requested, operators, how, limit)
         return CheckedProgram(
             replace(emitted, operators_of_model=operators, check=check), requested, made_by, operators, check
         )
 
-    with gathering():
-        first = made(options, mode)
-        taken = right_program(first, options, lambda requested: made(requested, CheckMode.ALWAYS))
+    with gather_incidents():
+        first = emit_with(options, mode)
+        taken = right_program(first, options, lambda requested: emit_with(requested, CheckMode.ALWAYS))
         if taken is first:
             return first.program
-        return replace(taken.program, check=taken.check, notes=(*taken.program.notes, *notes(taken)))
+        return replace(taken.program, check=taken.check, notes=(*taken.program.notes, *given_up_notes(taken)))
 
 
-def _check(
+def _check_emitted(
     model: Path, emitted: Emitted, options: CompileOptions, operators: tuple[Operator, ...], mode: CheckMode, limit: int
 ) -> CheckResult:
     if mode is CheckMode.NEVER:
         return NOT_REQUESTED
-    work = _work(emitted, options)
+    work = _work_of_check(emitted, options)
     inputs = inputs_of(work, mode, limit)
     if not inputs:
         return CheckResult(reason=work.too_much(1, limit))
     report_phase("checking results")
     from fvp_runner.checked_run.facts import RunRequest
 
-    from .judge import run
+    from .judge import run_in_worker
 
-    with scratch_folder("check") as folder, paused():
+    with scratch_folder("check") as folder, pause_clock():
         file = folder / f"{model.stem}.tflite"
         file.write_bytes(emitted.content)
         outputs = read_network(emitted.content, model.name)
         unit = unit_of(outputs.tensors[i].dtype for i in outputs.outputs)
         request = RunRequest(str(file), str(model), inputs, io=options.io)
-        return judge_program(Judged(operators, unit, _RUNNER), run(request))
+        return judge_program(Judged(operators, unit, _RUNNER), run_in_worker(request))
 
 
-def _work(emitted: Emitted, options: CompileOptions) -> CheckWork:
-    memory_map = options.resolved().memory_map()
+def _work_of_check(emitted: Emitted, options: CompileOptions) -> CheckWork:
+    memory_map = options.resolve_defaults().memory_map()
     assert memory_map is not None  # there is an NPU
     operations, macs = 0, 0
     for call in read_network(emitted.content, "").npu_calls:
@@ -196,7 +196,7 @@ def _work(emitted: Emitted, options: CompileOptions) -> CheckWork:
     return CheckWork(operations, macs, emitted.constants_bytes)
 
 
-def _operators(model: Path, emitted: Emitted, code: Code, io: str) -> tuple[Operator, ...]:
+def _operators_of(model: Path, emitted: Emitted, code: Code, io: str) -> tuple[Operator, ...]:
     """The model's operators: those that the file left to the CPU, which the firmware's kernels run, and the NPU's."""
     network = read_network(read_source(model, io), model.name)
     file = read_network(emitted.content, model.name)
@@ -217,23 +217,23 @@ def compile_library_checked(options: TvmcOptions, mode: CheckMode) -> tuple[Libr
     """The library of the model that `options` name, or of another program in its place that is right, and the program
     as an artifact, with its check. Raises as `compile_to_mlf`, and `InternalError` where no program is right."""
 
-    def make(wanted: TvmcOptions, how: CheckMode) -> _Program:
+    def make_library(wanted: TvmcOptions, how: CheckMode) -> _Program:
         made = plan_program(wanted)
         compiled = build(made)
         with scratch_folder("check") as place:
-            artifact = write(compiled, place)
-            limit = LIMIT_OF_SEARCHES if artifact.target.competes else LIMIT
+            artifact = write_artifact(compiled, place)
+            limit = LIMIT_OF_SEARCHES if artifact.target.has_rivals else LIMIT
             check = check_results(place, artifact, wanted.model, how, limit)
-        return candidate((wanted, made, artifact), artifact, check)
+        return checked_program((wanted, made, artifact), artifact, check)
 
     def make_other(requested: CompileOptions) -> _Program:
         other = replace(options, npu_compiler=requested.npu_compiler, host_ops=requested.host_ops)
-        return make(other, CheckMode.ALWAYS)
+        return make_library(other, CheckMode.ALWAYS)
 
-    with gathering():
-        first = make(options, mode)
+    with gather_incidents():
+        first = make_library(options, mode)
         requested = replace(first.target, npu_compiler=options.npu_compiler)
         taken = right_program(first, requested, make_other)
         wanted, made, artifact = taken.program
-        artifact = with_result(replace(artifact, notes=(*artifact.notes, *notes(taken))), taken.check)
+        artifact = with_result(replace(artifact, notes=(*artifact.notes, *given_up_notes(taken))), taken.check)
         return library_of(wanted, made), artifact

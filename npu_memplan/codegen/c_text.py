@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..names import identifier, printable
+from ..names import c_identifier, printable_text
 from . import CodegenError
 
 if TYPE_CHECKING:
@@ -40,21 +40,21 @@ _OF_HEADERS = re.compile(r"\w+_t|[A-Z0-9]+_[A-Z0-9_]*|NAN|INFINITY|I|EOF|errno|_
 _RESERVED = frozenset(f"{_C} {_CPP}".split())
 
 
-def member(name: str) -> str:
+def member_name(name: str) -> str:
     """`name` as an identifier that may stand alone: what C or C++ has a meaning for gets `_` after it."""
-    text = identifier(name)
+    text = c_identifier(name)
     return f"{text}_" if text in _RESERVED else text
 
 
-def local(name: str) -> str:
+def local_name(name: str) -> str:
     """`name` as a variable of a function that uses types of <stdint.h> and macros of <math.h>."""
-    text = member(name)
+    text = member_name(name)
     return f"{text}_" if _OF_HEADERS.fullmatch(text) else text
 
 
-def comment(text: str) -> str:
+def comment_text(text: str) -> str:
     """`text` as a comment may contain it."""
-    text = printable(text).replace("/*", "/ *").replace("*/", "* /")
+    text = printable_text(text).replace("/*", "/ *").replace("*/", "* /")
     return re.sub(r"\?(?=\?)", "? ", text)
 
 

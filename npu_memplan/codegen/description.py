@@ -21,15 +21,15 @@ from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step
 from ..frontend.attributes import Quantised, operators_of, quantised_tensors
 from ..host_time import host_work
 from ..models.flatbuffer import read_file
-from ..names import printable
+from ..names import printable_text
 from ..problem import Agent, Plan, Problem
 from ..request import Loaded
-from ..sizes import counted
+from ..sizes import count_text
 from ..vocabulary import BY_LIBRARY, ORDER_PEAKS, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
 from .printed import Sources
 
 
-def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, module: Any) -> Artifact:
+def describe_artifact(loaded: Loaded, program: Program, problem: Problem, plan: Plan, module: Any) -> Artifact:
     """The artifact of the planned `module`, without what only its printed sources say.
 
     `program` is what the `problem` of the `loaded` model was extracted from, `plan` its solution.
@@ -38,7 +38,7 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
     npu = [f for f in loaded.module.functions.values() if is_npu(f)]
     return Artifact(
         name=loaded.name,
-        source=printable(loaded.path.name),
+        source=printable_text(loaded.path.name),
         source_sha256=hashlib.sha256(
             read_file(loaded.path) if loaded.request.options.io != "file" else loaded.data
         ).hexdigest(),
@@ -46,23 +46,23 @@ def describe(loaded: Loaded, program: Program, problem: Problem, plan: Plan, mod
         problem=replace(problem, name=loaded.name),  # the function it came from is called main
         plan=plan,
         regions=tuple(0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)),
-        inputs=_inputs(main, problem, loaded.request.options.stream_input),
-        outputs=slots(main.attrs[PLACED_OUTPUTS], quantised_tensors(main, "output")),
-        states=slots(main.attrs[PLACED_STATES], quantised_tensors(main, "state")),
+        inputs=_input_slots(main, problem, loaded.request.options.stream_input),
+        outputs=tensor_slots(main.attrs[PLACED_OUTPUTS], quantised_tensors(main, "output")),
+        states=tensor_slots(main.attrs[PLACED_STATES], quantised_tensors(main, "state")),
         calls=calls_of(program, problem),
         operators=tuple(
             Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
             for o in operators_of(main)
         ),
         backend=loaded.backend,
-        limit_bytes=_limits(loaded, problem),
+        limit_bytes=_pool_limits(loaded, problem),
         vela_arena_bytes=loaded.vela_arena_bytes,
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
-        notes=(*loaded.notes, *_orders(main), *_by_library(loaded, program), *((plan.note,) if plan.note else ())),
+        notes=(*loaded.notes, *_order_notes(main), *_by_library(loaded, program), *((plan.note,) if plan.note else ())),
     )
 
 
-def _orders(main: Any) -> list[str]:
+def _order_notes(main: Any) -> list[str]:
     """What another order than the model's saves."""
     found = {str(name): [int(n) for n in peaks] for name, peaks in (main.attrs.get(ORDER_PEAKS) or {}).items()}
     return [
@@ -81,21 +81,21 @@ def _by_library(loaded: Loaded, program: Program) -> list[str]:
     ours = Counter(name for name in names if not name.startswith(BY_LIBRARY))
     listed = [", ".join(f"{count} {name.upper()}" for name, count in sorted(kinds.items())) for kinds in (theirs, ours)]
     others = f"; our C: {listed[1]}" if ours else ""
-    calls = counted(len(names), "host call")
+    calls = count_text(len(names), "host call")
     return [f"CMSIS-NN runs {sum(theirs.values())} of {calls}: {listed[0] or 'none'}{others}"]
 
 
-def _limits(loaded: Loaded, problem: Problem) -> dict[str, int]:
+def _pool_limits(loaded: Loaded, problem: Problem) -> dict[str, int]:
     """By writable pool, the size requested, or what the tuning kept within."""
     given = {pool.name: pool.size_bytes for pool in problem.pools if not pool.read_only}
     sizes = {name: loaded.limit_bytes.get(name) if size is None else size for name, size in given.items()}
     return {name: size for name, size in sizes.items() if size is not None}
 
 
-def _inputs(main: Any, problem: Problem, streamed: str) -> tuple[TensorSlot, ...]:
+def _input_slots(main: Any, problem: Problem, streamed: str) -> tuple[TensorSlot, ...]:
     """The inputs; the one that comes row by row in its whole shape, on the bytes of the rows that are kept."""
     rows = problem.streams[0].rows if problem.streams else 0
-    found = slots(main.attrs[PLACED_INPUTS], quantised_tensors(main, "input"))
+    found = tensor_slots(main.attrs[PLACED_INPUTS], quantised_tensors(main, "input"))
     return tuple(replace(s, shape=(1, rows, *s.shape[2:])) if rows and s.name == streamed else s for s in found)
 
 
@@ -103,7 +103,7 @@ def calls_of(program: Program, problem: Problem) -> tuple[Call, ...]:
     """The calls of main in program order, with the planned buffers that each reads and writes."""
     planned = {buffer.name for buffer in problem.buffers}
     chosen = set(_in_branches(program.statements))
-    return tuple(_call(call, planned, call.index in chosen) for call in program.calls)
+    return tuple(_artifact_call(call, planned, call.index in chosen) for call in program.calls)
 
 
 def _in_branches(statements: Iterable[Statement]) -> Iterator[int]:
@@ -115,15 +115,15 @@ def _in_branches(statements: Iterable[Statement]) -> Iterator[int]:
             yield from _in_branches(sides)
 
 
-def _call(call: Invoke, planned: set[str], conditional: bool) -> Call:
+def _artifact_call(call: Invoke, planned: set[str], conditional: bool) -> Call:
     ordered: list[Step] = list(steps(call.nodes))
     points = [step.point for step in ordered]
     outside = [a for step in ordered for a in step.accesses if not isinstance(a.storage, Internal)]
     return Call(
         function=call.function,
         agent=call.agent,
-        reads=_names((a.storage.name for a in outside if not a.writes), planned),
-        writes=_names((a.storage.name for a in outside if a.writes), planned),
+        reads=_planned_names((a.storage.name for a in outside if not a.writes), planned),
+        writes=_planned_names((a.storage.name for a in outside if a.writes), planned),
         points=(min(points), max(points) + 1) if points else (0, 0),
         conditional=conditional,
     )
@@ -186,11 +186,11 @@ def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
     return tuple(rows)
 
 
-def _names(names: Iterable[str], planned: set[str]) -> tuple[str, ...]:
+def _planned_names(names: Iterable[str], planned: set[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name in planned))
 
 
-def slots(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorSlot, ...]:
+def tensor_slots(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorSlot, ...]:
     """Slots of a planned main's `npu.placed_*` attribute, with names and quantisation of the model's `tensors`."""
     return tuple(
         TensorSlot(

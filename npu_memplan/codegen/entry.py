@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..names import identifier
+from ..names import c_identifier
 from ..vocabulary import EXTERNAL, EXTERNAL_PREFIX
-from .builds import included
-from .c_text import LONG_STRINGS, c_array, c_type, comment
+from .builds import include_array
+from .c_text import LONG_STRINGS, c_array, c_type, comment_text
 from .interface import Interface, StreamedInput
 from .program import FunctionCall, IfElse
 
@@ -52,20 +52,20 @@ def external_functions(primfuncs: Iterable[Any], interface: Interface) -> tuple[
             f"{'const ' if name.startswith('input') else ''}{c_type(kind)} *{name}"
             for name, kind in zip(names, kinds, strict=True)
         )
-        prototype = f"void {renamed(symbol, interface)}({', '.join(arguments)});"
+        prototype = f"void {rename_functions(symbol, interface)}({', '.join(arguments)});"
         found[symbol] = ExternalFunction(symbol, prototype, tuple(str(line) for line in attributes["tensors"]))
     return tuple(found.values())
 
 
-def renamed(text: str, interface: Interface) -> str:
+def rename_functions(text: str, interface: Interface) -> str:
     """`text` with external functions called after the model."""
     return text.replace(EXTERNAL_PREFIX, f"{interface.name}_external_")
 
 
-def declarations(functions: Iterable[ExternalFunction]) -> list[str]:
+def declare_functions(functions: Iterable[ExternalFunction]) -> list[str]:
     lines: list[str] = []
     for function in functions:
-        comments = (comment(line) for line in function.lines)
+        comments = (comment_text(line) for line in function.lines)
         lines += ["/* External: bring it along. It writes its outputs and its scratch, nothing else.", *comments]
         lines[-1] += " */"
         lines += [function.prototype, ""]
@@ -131,11 +131,11 @@ def print_constant_pools(
     for pool in interface.constant_pools:
         image = images.get(pool.name, np.zeros(1, np.uint8))
         if interface.incbin:
-            section = identifier(pool.name)
-            parts.append(included(interface.array(pool), image, files, max(16, pool.alignment), section))
+            section = c_identifier(pool.name)
+            parts.append(include_array(interface.constants_array(pool), image, files, max(16, pool.alignment), section))
             continue
-        qualifier = f'NPU_MEMPLAN_CONSTANT_POOL("{identifier(pool.name)}", {max(16, pool.alignment)})'
-        parts.append(c_array(interface.array(pool), image, qualifier=qualifier))
+        qualifier = f'NPU_MEMPLAN_CONSTANT_POOL("{c_identifier(pool.name)}", {max(16, pool.alignment)})'
+        parts.append(c_array(interface.constants_array(pool), image, qualifier=qualifier))
     return "\n".join(parts)
 
 
@@ -152,16 +152,16 @@ def print_main(
         *([f'#include "{RUNTIME_HEADER}"\n'] if interface.states else []),
         *(["#include <string.h>"] if interface.states or interface.streamed else []),
         "",
-        *(_reset(interface, starts) if interface.states else []),
+        *(_reset_function(interface, starts) if interface.states else []),
     ]
     if initialise:
-        lines += [*_function(interface, "init", initialise), ""]
+        lines += [*_run_function(interface, "init", initialise), ""]
     if interface.streamed is not None:
-        return "\n".join([*lines, *_feed(interface, interface.streamed, steps), ""])
-    return "\n".join([*lines, *_function(interface, "run", steps), ""])
+        return "\n".join([*lines, *_feed_functions(interface, interface.streamed, steps), ""])
+    return "\n".join([*lines, *_run_function(interface, "run", steps), ""])
 
 
-def _feed(interface: Interface, streamed: StreamedInput, steps: Sequence[FunctionCall | IfElse]) -> list[str]:
+def _feed_functions(interface: Interface, streamed: StreamedInput, steps: Sequence[FunctionCall | IfElse]) -> list[str]:
     """`<name>_feed` and `<name>_restart`: how far an inference is, is theirs."""
     name, prefix = interface.name, f"{interface.name.upper()}_INPUT_{streamed.index}"
     first, *others = steps
@@ -192,13 +192,13 @@ def _feed(interface: Interface, streamed: StreamedInput, steps: Sequence[Functio
         "  }",
         f"  if (fed < {prefix}_ROWS) return 0;",
         f"  {name}_restart();",
-        *_lines(others, interface.arguments, "  "),
+        *_step_lines(others, interface.argument_text, "  "),
         "  return status;",
         "}",
     ]
 
 
-def _reset(interface: Interface, starts: Sequence[bytes]) -> list[str]:
+def _reset_function(interface: Interface, starts: Sequence[bytes]) -> list[str]:
     arrays, lines = [], []
     for index, slot in enumerate(interface.states):
         given = starts[index] if index < len(starts) else b""
@@ -215,22 +215,22 @@ def _reset(interface: Interface, starts: Sequence[bytes]) -> list[str]:
     return [*arrays, f"void {interface.name}_reset(uint8_t *const pools[]) {{", *lines, "}", ""]
 
 
-def _function(interface: Interface, name: str, steps: Sequence[FunctionCall | IfElse]) -> list[str]:
-    lines = [f"int32_t {interface.name}_{name}({interface.parameters}) {{", "  int32_t status = 0;"]
+def _run_function(interface: Interface, name: str, steps: Sequence[FunctionCall | IfElse]) -> list[str]:
+    lines = [f"int32_t {interface.name}_{name}({interface.parameter_text}) {{", "  int32_t status = 0;"]
     lines += [f"  if ({symbol} < 0 || {symbol} > {most}) return -1;" for symbol, most in interface.symbols.items()]
-    lines += _lines(steps, interface.arguments, "  ")
+    lines += _step_lines(steps, interface.argument_text, "  ")
     if not steps:
         lines += ["  (void)pools;"]
     return [*lines, "  return status;", "}"]
 
 
-def _lines(steps: Iterable[FunctionCall | IfElse], arguments: str, indent: str) -> Iterator[str]:
+def _step_lines(steps: Iterable[FunctionCall | IfElse], arguments: str, indent: str) -> Iterator[str]:
     for step in steps:
         if isinstance(step, IfElse):
             yield f"{indent}if (pools[{step.condition.pool}][{step.condition.offset_bytes}]) {{"
-            yield from _lines(step.then, arguments, f"{indent}  ")
+            yield from _step_lines(step.then, arguments, f"{indent}  ")
             yield f"{indent}}} else {{"
-            yield from _lines(step.other, arguments, f"{indent}  ")
+            yield from _step_lines(step.other, arguments, f"{indent}  ")
             yield f"{indent}}}"
         else:
             yield f"{indent}status = {step.symbol}({arguments}); /* {'NPU' if step.is_npu else 'host'} */"

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..artifact.model import TensorSlot
-from ..names import Names, identifier, legal
+from ..names import Names, c_identifier, legal_name
 from ..vocabulary import STREAMED_ROWS
 from . import CodegenError
-from .c_text import c_type, comment, local, member
-from .entry import ExternalFunction, declarations
+from .c_text import c_type, comment_text, local_name, member_name
+from .entry import ExternalFunction, declare_functions
 from .interface import C_LINKAGE, Interface, PoolSpec, StreamedInput
 from .program import FunctionCall, IfElse, calls_in
 
@@ -39,7 +39,7 @@ def _pool_lines(interface: Interface) -> list[str]:
             f"NPU region {pool.region}, base aligned to {pool.alignment} bytes */",
             f"#define {stem}ALIGNMENT {pool.alignment}",
             f"#define {stem}CHECK(array) \\",
-            f'  static_assert(sizeof(array) >= {macro}, "pool {comment(pool.name)} needs '
+            f'  static_assert(sizeof(array) >= {macro}, "pool {comment_text(pool.name)} needs '
             f'{pool.size_bytes} bytes: " #array " is too small")',
         ]
     if interface.symbols:
@@ -49,7 +49,7 @@ def _pool_lines(interface: Interface) -> list[str]:
     if interface.constant_pools:
         lines += ["", "/* Pools of constants: arrays of the generated code; a linker script places their sections. */"]
     for constants in interface.constant_pools:
-        section, array = f".rodata.npu_memplan.{identifier(constants.name)}", interface.array(constants)
+        section, array = f".rodata.npu_memplan.{c_identifier(constants.name)}", interface.constants_array(constants)
         lines += [f"#define {array.upper()}_BYTES {constants.size_bytes} /* section {section} */"]
         lines += [f"extern const uint8_t {array}[];"]
     return lines
@@ -95,14 +95,16 @@ def print_model_header(
     lines += [
         "",
         C_LINKAGE[0],
-        *_entry(interface),
-        *_prototypes(interface, bool(initialise)),
-        *declarations(external),
-        *_accessors(interface),
-        *_structs(interface),
+        *_entry_lines(interface),
+        *_start_prototypes(interface, bool(initialise)),
+        *declare_functions(external),
+        *_tensor_accessors(interface),
+        *_tensor_structs(interface),
         *_conversions(interface),
         "/* The steps of a run, in order. */",
-        *dict.fromkeys(f"int32_t {c.symbol}({_parameters(interface, c)});" for c in calls_in((*steps, *initialise))),
+        *dict.fromkeys(
+            f"int32_t {c.symbol}({_step_parameters(interface, c)});" for c in calls_in((*steps, *initialise))
+        ),
         "",
         C_LINKAGE[1],
         "#endif",
@@ -111,12 +113,12 @@ def print_model_header(
     return "\n".join(lines)
 
 
-def _entry(interface: Interface) -> Iterator[str]:
+def _entry_lines(interface: Interface) -> Iterator[str]:
     """What makes an inference."""
     name, streamed = interface.name, interface.streamed
     if streamed is None:
         yield "/* One inference. pools[i] is the base of pool i; 0 is success. */"
-        yield f"int32_t {name}_run({interface.parameters});\n"
+        yield f"int32_t {name}_run({interface.parameter_text});\n"
         return
     yield f"/* One inference, as the rows of input {streamed.index} come: call it with the next `count` rows, from the"
     yield " * first to the last. The call that brings the last one ends the inference; the next one begins another."
@@ -128,18 +130,18 @@ def _entry(interface: Interface) -> Iterator[str]:
     yield f"void {name}_restart(void);\n"
 
 
-def _parameters(interface: Interface, call: FunctionCall) -> str:
+def _step_parameters(interface: Interface, call: FunctionCall) -> str:
     """Of one step; the NPU's work on a streamed input has several parts."""
     parts = call.is_npu and STREAMED_ROWS in call.primfunc.attrs
-    return f"{interface.parameters}, int32_t part" if parts else interface.parameters
+    return f"{interface.parameter_text}, int32_t part" if parts else interface.parameter_text
 
 
-def _prototypes(interface: Interface, initialised: bool) -> Iterator[str]:
+def _start_prototypes(interface: Interface, initialised: bool) -> Iterator[str]:
     """What is called before the first run."""
     name = interface.name
     if initialised:
         yield "/* Puts constants into the pools: once, before states are reset and inputs are written. */"
-        yield f"int32_t {name}_init({interface.parameters});\n"
+        yield f"int32_t {name}_init({interface.parameter_text});\n"
     if interface.states:
         yield "/* States as they are before the first run: call it once, and whenever a new stream of inputs begins. */"
         yield f"void {name}_reset(uint8_t *const pools[]);\n"
@@ -154,7 +156,7 @@ def pool_macro(interface: Interface, index: int) -> str:
 def _slot_lines(interface: Interface, prefix: str, slot: TensorSlot) -> list[str]:
     shape = "x".join(str(extent) for extent in slot.shape) or "scalar"
     return [
-        f"/* {comment(slot.name)}: {slot.dtype} {shape}, scale {slot.scale!r}, zero point {slot.zero_point} */",
+        f"/* {comment_text(slot.name)}: {slot.dtype} {shape}, scale {slot.scale!r}, zero point {slot.zero_point} */",
         f"#define {prefix}_POOL {interface.pool_index(slot.pool)}",
         f"#define {prefix}_OFFSET {slot.offset_bytes}",
         f"#define {prefix}_BYTES {slot.size_bytes}",
@@ -197,7 +199,7 @@ def _npu_lines(interface: Interface) -> list[str]:
     ]
 
 
-def _accessors(interface: Interface) -> Iterator[str]:
+def _tensor_accessors(interface: Interface) -> Iterator[str]:
     """One inline function a tensor, of its own type."""
     name, upper = interface.name, interface.name.upper()
     given = [None if s is interface.streamed_slot else s for s in interface.inputs]
@@ -216,7 +218,7 @@ def _accessors(interface: Interface) -> Iterator[str]:
         yield ""
 
 
-def _structs(interface: Interface) -> Iterator[str]:
+def _tensor_structs(interface: Interface) -> Iterator[str]:
     """Inputs and outputs by their names in the model, as a struct of pointers each."""
     name, streamed = interface.name, interface.streamed_slot
     for kind, slots in (("input", interface.inputs), ("output", interface.outputs)):
@@ -224,7 +226,9 @@ def _structs(interface: Interface) -> Iterator[str]:
         if not found:
             continue
         names = Names()
-        fields = [(index, names.unique(local(legal(slot.name))), c_type(slot.dtype)) for index, slot in found]
+        fields = [
+            (index, names.unique_name(local_name(legal_name(slot.name))), c_type(slot.dtype)) for index, slot in found
+        ]
         values = ", ".join(f"{name}_{kind}_{index}(pools)" for index, _, _ in fields)
         yield f"/* The {kind}s by their names in the model. */"
         yield f"struct {name}_{kind}s {{"
@@ -273,8 +277,8 @@ class ModuleInterface:
     constant_pools: tuple[PoolSpec, ...] = ()  # the last entries of the pools array; the caller's
 
     @property
-    def prefix(self) -> str:
-        return f"tvmgen_{sanitise(self.module)}"
+    def macro_prefix(self) -> str:
+        return f"tvmgen_{c_word(self.module)}"
 
     @property
     def public_pools(self) -> tuple[PoolSpec, ...]:
@@ -285,12 +289,12 @@ class ModuleInterface:
         return sum(pool.size_bytes for pool in self.pools)
 
     @property
-    def members(self) -> tuple[str, ...]:
+    def pool_members(self) -> tuple[str, ...]:
         """Members of the struct of pools: those that the caller supplies, then those of constants."""
         return tuple(p.name for p in (*self.public_pools, *self.constant_pools))
 
 
-def sanitise(name: str) -> str:
+def c_word(name: str) -> str:
     """`name` as a part of an identifier: everything that C does not allow in one as `_`."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
@@ -302,104 +306,105 @@ def check_names(interface: ModuleInterface) -> None:
         ("outputs", [t.name for t in interface.outputs]),
         ("pools", [p.name for p in (*interface.pools, *interface.constant_pools)]),
     ):
-        cleaned = [member(n) for n in names]
+        cleaned = [member_name(n) for n in names]
         clash = next((n for i, n in enumerate(names) if cleaned.index(cleaned[i]) != i), None)
         if clash is not None:
-            raise CodegenError(f"two {what} of {interface.module} are called {member(clash)!r} in C; rename one")
+            raise CodegenError(f"two {what} of {interface.module} are called {member_name(clash)!r} in C; rename one")
 
 
-def _macro(interface: ModuleInterface, name: str, suffix: str) -> str:
-    return f"{interface.prefix}_{sanitise(name)}_{suffix}".upper()
+def _macro_name(interface: ModuleInterface, name: str, suffix: str) -> str:
+    return f"{interface.macro_prefix}_{c_word(name)}_{suffix}".upper()
 
 
 def _size_macro(interface: ModuleInterface, pool: str) -> str:
-    return _macro(interface, pool, "WORKSPACE_POOL_SIZE")
+    return _macro_name(interface, pool, "WORKSPACE_POOL_SIZE")
 
 
-def _struct(interface: ModuleInterface, kind: str, members: Sequence[str], what: str) -> list[str]:
+def _struct_lines(interface: ModuleInterface, kind: str, members: Sequence[str], what: str) -> list[str]:
     return [
         f"/*! \\brief {what} */",
-        f"struct {interface.prefix}_{kind} {{",
-        *(f"  void* {member(name)};" for name in members),
+        f"struct {interface.macro_prefix}_{kind} {{",
+        *(f"  void* {member_name(name)};" for name in members),
         "};",
         "",
     ]
 
 
-def parameters(interface: ModuleInterface) -> list[tuple[str, str]]:
+def run_parameters(interface: ModuleInterface) -> list[tuple[str, str]]:
     """(struct kind, argument name) of the run function, in order."""
     found = [] if interface.workspace_io else [("inputs", "inputs"), ("outputs", "outputs")]
-    if interface.members:
+    if interface.pool_members:
         found.append(("workspace_pools", "workspace_pools"))
     if interface.devices:
         found.append(("devices", "devices"))
     return found
 
 
-def _signature(interface: ModuleInterface) -> str:
-    listed = [f"struct {interface.prefix}_{kind}* {name}" for kind, name in parameters(interface)]
-    return f"int32_t {interface.prefix}_run({', '.join(listed) or 'void'})"
+def _run_signature(interface: ModuleInterface) -> str:
+    listed = [f"struct {interface.macro_prefix}_{kind}* {name}" for kind, name in run_parameters(interface)]
+    return f"int32_t {interface.macro_prefix}_run({', '.join(listed) or 'void'})"
 
 
 def print_executor_header(interface: ModuleInterface, constants: Mapping[str, bytes]) -> str:
     """Text of `tvmgen_<module>.h`; `constants` are the bytes of each constant pool."""
     check_names(interface)
-    guard = f"{interface.prefix}_H_".upper()
+    guard = f"{interface.macro_prefix}_H_".upper()
     lines = [f"#ifndef {guard}", f"#define {guard}", "#include <stdint.h>", "", C_LINKAGE[0]]
     macros = Names(_size_macro(interface, pool.name) for pool in interface.public_pools)
-    workspace = macros.unique(f"{interface.prefix.upper()}_WORKSPACE_SIZE")
+    workspace = macros.unique_name(f"{interface.macro_prefix.upper()}_WORKSPACE_SIZE")
     for what, tensors in (("Input", interface.inputs), ("Output", interface.outputs)):
         for tensor in tensors:
-            macro = macros.unique(_macro(interface, tensor.name, "SIZE"))
-            lines += [f"/*! \\brief {what} tensor {comment(tensor.name)} size (in bytes) */"]
+            macro = macros.unique_name(_macro_name(interface, tensor.name, "SIZE"))
+            lines += [f"/*! \\brief {what} tensor {comment_text(tensor.name)} size (in bytes) */"]
             lines += [f"#define {macro} {tensor.size_bytes}"]
-    lines += _struct(interface, "inputs", [t.name for t in interface.inputs], "Input tensor pointers")
-    lines += _struct(interface, "outputs", [t.name for t in interface.outputs], "Output tensor pointers")
+    lines += _struct_lines(interface, "inputs", [t.name for t in interface.inputs], "Input tensor pointers")
+    lines += _struct_lines(interface, "outputs", [t.name for t in interface.outputs], "Output tensor pointers")
     if interface.devices:
-        lines += _struct(interface, "devices", interface.devices, "Device context pointers")
-    if interface.members:
-        lines += _struct(interface, "workspace_pools", interface.members, "Workspace pool pointers")
+        lines += _struct_lines(interface, "devices", interface.devices, "Device context pointers")
+    if interface.pool_members:
+        lines += _struct_lines(interface, "workspace_pools", interface.pool_members, "Workspace pool pointers")
     if interface.workspace_io:
         for kind in ("inputs", "outputs"):
             lines += [
                 f"/*! \\brief Maps I/O {kind} to the location inside the workspace pools */",
-                f"struct {interface.prefix}_{kind} {interface.prefix}_map_{kind}({_map_parameter(interface)});",
+                f"struct {interface.macro_prefix}_{kind} "
+                f"{interface.macro_prefix}_map_{kind}({_map_parameter(interface)});",
                 "",
             ]
-    lines += ["/*! \\brief Entrypoint of the module */", f"{_signature(interface)};", ""]
+    lines += ["/*! \\brief Entrypoint of the module */", f"{_run_signature(interface)};", ""]
     lines += ["/*! \\brief Workspace size (in bytes), all pools */"]
     lines += [f"#define {workspace} {interface.workspace_bytes}"]
     for pool in interface.public_pools:
-        lines += [f"/*! \\brief {comment(pool.name)} size (in bytes) */"]
+        lines += [f"/*! \\brief {comment_text(pool.name)} size (in bytes) */"]
         lines += [f"#define {_size_macro(interface, pool.name)} {pool.size_bytes}"]
     for pool in interface.constant_pools:
-        lines += _initialisation(interface, pool.name, constants[pool.name])
+        lines += _initialisation_lines(interface, pool.name, constants[pool.name])
     lines += ["", C_LINKAGE[1], f"#endif  // {guard}", ""]
     return "\n".join(lines)
 
 
-def _initialisation(interface: ModuleInterface, pool: str, content: bytes) -> list[str]:
+def _initialisation_lines(interface: ModuleInterface, pool: str, content: bytes) -> list[str]:
     """What the caller's array for a constant pool is to be initialised with."""
     rows = [content[at : at + _BYTES_A_LINE] for at in range(0, len(content), _BYTES_A_LINE)]
     listed = ", \\\n".join("  " + ", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
     return [
-        f"/*! \\brief {comment(pool)} initialization data */",
-        f"#define {_macro(interface, pool, 'CONSTANT_POOL_SIZE')} {len(content)}",
-        f"#define {_macro(interface, pool, 'CONSTANT_POOL_DATA')} \\\n{listed}",
+        f"/*! \\brief {comment_text(pool)} initialization data */",
+        f"#define {_macro_name(interface, pool, 'CONSTANT_POOL_SIZE')} {len(content)}",
+        f"#define {_macro_name(interface, pool, 'CONSTANT_POOL_DATA')} \\\n{listed}",
     ]
 
 
 def _map_parameter(interface: ModuleInterface) -> str:
-    return f"struct {interface.prefix}_workspace_pools* workspace_pools" if interface.members else "void"
+    return f"struct {interface.macro_prefix}_workspace_pools* workspace_pools" if interface.pool_members else "void"
 
 
 def print_entry(interface: ModuleInterface) -> str:
     """Text of `<module>_lib0.c`: internal pools, I/O maps and the run function."""
-    lines = [f'#include "{interface.prefix}.h"', "", "#include <stddef.h>", "#include <stdint.h>", ""]
-    lines += [f"int32_t {interface.prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u);", ""]
-    bases = {pool.name: f"(uint8_t*)workspace_pools->{member(pool.name)}" for pool in interface.pools}
+    lines = [f'#include "{interface.macro_prefix}.h"', "", "#include <stddef.h>", "#include <stdint.h>", ""]
+    lines += [f"int32_t {interface.macro_prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u);", ""]
+    bases = {pool.name: f"(uint8_t*)workspace_pools->{member_name(pool.name)}" for pool in interface.pools}
     for pool in interface.pools if interface.internal else ():
-        array = bases[pool.name] = f"{interface.prefix}_{sanitise(pool.name)}"
+        array = bases[pool.name] = f"{interface.macro_prefix}_{c_word(pool.name)}"
         lines += [
             f'__attribute__((section(".bss.noinit.tvm"), aligned({max(pool.alignment, 16)})))',
             f"static uint8_t {array}[{max(pool.size_bytes, 1)}];",
@@ -408,19 +413,22 @@ def print_entry(interface: ModuleInterface) -> str:
     passed = list(bases.values())
     if interface.workspace_io:
         for kind, tensors in (("inputs", interface.inputs), ("outputs", interface.outputs)):
-            struct = f"struct {interface.prefix}_{kind}"
-            lines += [f"{struct} {interface.prefix}_map_{kind}({_map_parameter(interface)}) {{", f"  {struct} mapped;"]
+            struct = f"struct {interface.macro_prefix}_{kind}"
+            lines += [
+                f"{struct} {interface.macro_prefix}_map_{kind}({_map_parameter(interface)}) {{",
+                f"  {struct} mapped;",
+            ]
             for tensor in tensors:
-                lines += [f"  mapped.{member(tensor.name)} = {bases[tensor.pool]} + {tensor.offset_bytes};"]
+                lines += [f"  mapped.{member_name(tensor.name)} = {bases[tensor.pool]} + {tensor.offset_bytes};"]
             lines += ["  return mapped;", "}", ""]
     else:
-        passed += [f"(uint8_t*)inputs->{member(t.name)}" for t in interface.inputs]
-        passed += [f"(uint8_t*)outputs->{member(t.name)}" for t in interface.outputs]
-    passed += [f"(uint8_t*)workspace_pools->{member(p.name)}" for p in interface.constant_pools]
+        passed += [f"(uint8_t*)inputs->{member_name(t.name)}" for t in interface.inputs]
+        passed += [f"(uint8_t*)outputs->{member_name(t.name)}" for t in interface.outputs]
+    passed += [f"(uint8_t*)workspace_pools->{member_name(p.name)}" for p in interface.constant_pools]
     device = "devices->ethos_u" if interface.devices else "NULL"
-    lines += [f"{_signature(interface)} {{"]
+    lines += [f"{_run_signature(interface)} {{"]
     lines += [f"  uint8_t* const pools[{max(len(passed), 1)}] = {{{', '.join(passed) or 'NULL'}}};"]
-    lines += [f"  return {interface.prefix}___tvm_main__(pools, {device});", "}", ""]
+    lines += [f"  return {interface.macro_prefix}___tvm_main__(pools, {device});", "}", ""]
     return "\n".join(lines)
 
 
@@ -432,7 +440,7 @@ def print_main(interface: ModuleInterface, steps: Sequence[tuple[str, bool]]) ->
         lines += [*(f"int32_t TVMDeviceEthosU{name}(void* context);" for name in _DEVICE), ""]
     for symbol, npu in dict.fromkeys(steps):
         lines += [f"int32_t {symbol}(uint8_t* const pools[]{', void* ethos_u' if npu else ''});"]
-    lines += ["", f"int32_t {interface.prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u) {{"]
+    lines += ["", f"int32_t {interface.macro_prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u) {{"]
     if not interface.devices:
         lines += ["  (void)ethos_u;"]
     for symbol, npu in steps:

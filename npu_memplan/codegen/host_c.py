@@ -32,7 +32,7 @@ from tvm import ir, s_tir, tirx
 from ..errors import InternalError, NpuMemplanError, describe_error
 from ..process.ending import raise_outside_cause
 from . import CodegenError
-from .c_text import c_float, local
+from .c_text import c_float, local_name
 
 _KINDS = {tirx.Add: "add", tirx.Sub: "sub", tirx.Mul: "mul", tirx.LShift: "shl"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "shl": "<<"}
@@ -50,7 +50,7 @@ class Range:
     high: int
     has_elements: bool = True
 
-    def joined(self, other: Range) -> Range:
+    def union_with(self, other: Range) -> Range:
         """The smallest range that has both."""
         return Range(min(self.low, other.low), max(self.high, other.high), self.has_elements or other.has_elements)
 
@@ -63,16 +63,16 @@ def with_wrapping(function: Any, constants: Sequence[npt.NDArray[np.generic] | N
     known = zip(function.params, constants, strict=False)
     ranges = _Ranges(function.body, {p: _range_of(a) for p, a in known if a is not None and _is_known(p, a)})
 
-    def replaced(node: Any) -> Any:
+    def replace_node(node: Any) -> Any:
         dtype = str(node.ty.dtype)
         if dtype not in _WRAPPED:
             return node
         exact = ranges.of_operation(node)
-        if not exact.has_elements or _holds(dtype, exact):
+        if not exact.has_elements or _holds_values(dtype, exact):
             return node
         return tirx.call_pure_extern(dtype, f"npu_memplan_{_KINDS[type(node)]}_{dtype}", node.a, node.b)
 
-    body = tvm_ffi.structural_map(function.body, (tuple(_KINDS), replaced), order="post")
+    body = tvm_ffi.structural_map(function.body, (tuple(_KINDS), replace_node), order="post")
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
@@ -100,7 +100,7 @@ def _type_range(dtype: str, has_elements: bool = True) -> Range:
     return Range(-(1 << (bits - 1)), (1 << (bits - 1)) - 1, has_elements)
 
 
-def _holds(dtype: str, values: Range) -> bool:
+def _holds_values(dtype: str, values: Range) -> bool:
     limits = _type_range(dtype)
     return limits.low <= values.low and values.high <= limits.high
 
@@ -113,22 +113,24 @@ class _Ranges:
         self._stores: dict[Any, list[Any]] = {}
         self._extents: dict[Any, Any] = {}
         self._locals: dict[Any, Range | None] = {}  # None: it is being found out
-        tvm_ffi.structural_walk(body, [(tirx.BufferStore, self._stored), (tirx.For, self._looped)], order="pre")
+        tvm_ffi.structural_walk(
+            body, [(tirx.BufferStore, self._visit_store), (tirx.For, self._visit_loop)], order="pre"
+        )
 
-    def _stored(self, store: Any) -> None:
+    def _visit_store(self, store: Any) -> None:
         if str(store.buffer.scope()) == "local":
             self._stores.setdefault(store.buffer, []).append(store.value)
 
-    def _looped(self, loop: Any) -> None:
+    def _visit_loop(self, loop: Any) -> None:
         self._extents[loop.loop_var] = loop
 
-    def of(self, node: Any) -> Range:
+    def range_of(self, node: Any) -> Range:
         """The range of an expression, within its type."""
         dtype = str(node.ty.dtype)
-        found = self._of(node, dtype)
-        return found if _holds(dtype, found) else _type_range(dtype, found.has_elements)
+        found = self._raw_range(node, dtype)
+        return found if _holds_values(dtype, found) else _type_range(dtype, found.has_elements)
 
-    def _of(self, node: Any, dtype: str) -> Range:
+    def _raw_range(self, node: Any, dtype: str) -> Range:
         if isinstance(node, tirx.IntImm):
             return Range(int(node.value), int(node.value), False)
         if type(node) in _KINDS:
@@ -141,16 +143,16 @@ class _Ranges:
             return self._of_variable(node, dtype)
         if isinstance(node, tirx.Cast):
             kind = str(node.value.ty.dtype)
-            return self.of(node.value) if _is_integer(kind) else _type_range(dtype)
+            return self.range_of(node.value) if _is_integer(kind) else _type_range(dtype)
         if isinstance(node, tirx.Select):
-            return self.of(node.true_value).joined(self.of(node.false_value))
+            return self.range_of(node.true_value).union_with(self.range_of(node.false_value))
         if isinstance(node, (tirx.Min, tirx.Max, tirx.RShift, tirx.FloorDiv, tirx.FloorMod, tirx.BitwiseAnd)):
-            return _combine_ranges(node, self.of(node.a), self.of(node.b), dtype)
+            return _combine_ranges(node, self.range_of(node.a), self.range_of(node.b), dtype)
         return _type_range(dtype)
 
     def of_operation(self, node: Any) -> Range:
         """The range of the exact result of a sum, difference, product or left shift."""
-        a, b = self.of(node.a), self.of(node.b)
+        a, b = self.range_of(node.a), self.range_of(node.b)
         elements = a.has_elements or b.has_elements
         if isinstance(node, tirx.Add):
             return Range(a.low + b.low, a.high + b.high, elements)
@@ -167,9 +169,9 @@ class _Ranges:
         if buffer in self._locals:
             return self._locals[buffer] or _type_range(dtype, False)
         self._locals[buffer] = None
-        found, *others = (self.of(value) for value in self._stores[buffer])
+        found, *others = (self.range_of(value) for value in self._stores[buffer])
         for other in others:
-            found = found.joined(other)
+            found = found.union_with(other)
         self._locals[buffer] = found
         return found
 
@@ -246,35 +248,35 @@ def print_functions(
         raise InternalError(
             f"TVM prints no C of the host's code ({', '.join(functions)}): {describe_error(error)}"
         ) from error
-    return _tidy(source, functions, constants, defined)
+    return _tidy_source(source, functions, constants, defined)
 
 
 def _print_with_tvm(functions: Mapping[str, Any], constants: Mapping[str, Sequence[Values | None]]) -> str:
     target = tvm.target.Target("c")
-    plain = {name: _opaque(_named_for_c(f)) for name, f in functions.items()}
+    plain = {name: _without_blocks(_named_for_c(f)) for name, f in functions.items()}
     module = tvm.IRModule({ir.GlobalVar(name): with_wrapping(f, constants[name]) for name, f in plain.items()})
-    module = _passes(target)(module)
+    module = _lowering_passes(target)(module)
     module = tvm.IRModule(
         {gv: _plain_abi(_stack_scalars(f, gv.name_hint), gv.name_hint) for gv, f in module.functions.items()}
     )
     module = tirx.transform.LowerIntrin()(module)
-    module = tvm.IRModule({gv: _printable(f) for gv, f in module.functions.items()})
+    module = tvm.IRModule({gv: _printable_function(f) for gv, f in module.functions.items()})
     return str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
 
 
 def _named_for_c(function: Any) -> Any:
     """The PrimFunc with variables that C can name: those of a model may be called anything."""
 
-    def named(variable: Any) -> Any:
-        name = local(variable.name)
+    def name_variable(variable: Any) -> Any:
+        name = local_name(variable.name)
         if _LIBRARY.fullmatch(name):
             name += "_"
         return variable if name == variable.name else ir.Var(name, variable.ty)
 
     table: dict[Any, Any] = {}
-    entry = (ir.Var, lambda variable: table.setdefault(variable, named(variable)))
+    entry = (ir.Var, lambda variable: table.setdefault(variable, name_variable(variable)))
     body = tvm_ffi.structural_map(function.body, entry)
-    parameters = [table.setdefault(p, named(p)) for p in function.params]
+    parameters = [table.setdefault(p, name_variable(p)) for p in function.params]
     return tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
 
 
@@ -287,7 +289,7 @@ def used_parameters(function: Any) -> tuple[Any, list[int]]:
     return trimmed, kept
 
 
-def _opaque(function: Any) -> Any:
+def _without_blocks(function: Any) -> Any:
     """A PrimFunc without schedule blocks: those of TVM's legalisation are lowered here."""
     blocks: list[Any] = []
     tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append), order="pre")
@@ -307,7 +309,7 @@ def _opaque(function: Any) -> Any:
     return module[name]
 
 
-def _passes(target: Any) -> Any:
+def _lowering_passes(target: Any) -> Any:
     return tvm.ir.transform.Sequential(
         [
             tirx.transform.BindTarget(target.with_host(target)),
@@ -359,36 +361,36 @@ def _plain_abi(function: Any, name: str) -> Any:
     return tirx.PrimFunc(pointers, body, function.ret_type, function.attrs).with_attr("global_symbol", name)
 
 
-def _printable(function: Any) -> Any:
+def _printable_function(function: Any) -> Any:
     """What TVM would not print as it must be, as calls.
 
     `tirx.fabs`, for which TVM 0.27 has no C form, is the C library's; minima and maxima are functions that `_tidy`
     defines; float constants are named by their bits, which `_tidy` prints exactly.
     """
 
-    def library(call: Any) -> Any:
+    def library_call(call: Any) -> Any:
         if isinstance(call.op, ir.Op) and call.op.name == "tirx.fabs":
             kind = str(call.ty.dtype)
             return tirx.call_pure_extern(kind, "fabsf" if kind == "float32" else "fabs", *call.args)
         return call
 
-    def extreme(node: Any) -> Any:
+    def extreme_value(node: Any) -> Any:
         what, dtype = "min" if isinstance(node, tirx.Min) else "max", str(node.ty.dtype)
         return tirx.call_pure_extern(dtype, f"npu_memplan_{what}_{dtype}", node.a, node.b)
 
-    def named(constant: Any) -> Any:
+    def named_constant(constant: Any) -> Any:
         kind = str(constant.ty.dtype)
         if kind not in _FLOATS:
             return constant
         short, form = _FLOATS[kind]
         return tirx.call_pure_extern(kind, f"__npu_memplan_{short}_{struct.pack(form, constant.value).hex()}")
 
-    entries = [(ir.Call, library), ((tirx.Min, tirx.Max), extreme), (tirx.FloatImm, named)]
+    entries = [(ir.Call, library_call), ((tirx.Min, tirx.Max), extreme_value), (tirx.FloatImm, named_constant)]
     body = tvm_ffi.structural_map(function.body, entries, order="post")
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
-def _tidy(
+def _tidy_source(
     source: str,
     functions: Mapping[str, Any],
     constants: Mapping[str, Sequence[Values | None]],
@@ -397,7 +399,7 @@ def _tidy(
     declared: dict[str, set[str]] = {}
     inline: dict[str, str] = {}
 
-    def declaration(match: re.Match[str]) -> str:
+    def tidy_declaration(match: re.Match[str]) -> str:
         name, kind = match["name"], match["type"]
         extreme = _EXTREME.fullmatch(name)
         if extreme is not None:
@@ -416,7 +418,7 @@ def _tidy(
             declared.setdefault(name, set()).add(f"{match['type']} {name}({match['arguments'] or 'void'});")
         return ""
 
-    def definition(match: re.Match[str]) -> str:
+    def tidy_definition(match: re.Match[str]) -> str:
         name = match["name"]
         arguments = match["arguments"].split(", ") if match["arguments"] else ["void"]
         for index, values in enumerate(constants[name]):
@@ -426,8 +428,8 @@ def _tidy(
 
     source = source[source.index("__tvm_ffi__library_ctx") :].split("\n", 1)[1]
     source = source.replace("#pragma unroll 1\n", "")  # which TVM puts before a while
-    source = _DECLARATION.sub(declaration, source)
-    source = _DEFINITION.sub(definition, source)
+    source = _DECLARATION.sub(tidy_declaration, source)
+    source = _DEFINITION.sub(tidy_definition, source)
     source = _FLOAT.sub(_exact_float, source)
     source = "".join(
         _without_unused_parameters(_without_unused(_without_unread(_plain_scalars(part))))

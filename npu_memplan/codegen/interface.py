@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..artifact.model import Artifact, TensorSlot
 from ..ethosu.arch import ACCELERATORS
-from ..names import identifier
+from ..names import c_identifier
 from . import CodegenError
 
 C_LINKAGE = ('#ifdef __cplusplus\nextern "C" {\n#endif\n', "#ifdef __cplusplus\n}\n#endif\n")
@@ -77,9 +77,9 @@ class Interface:
     source_sha256: str = ""  # of the model's file; empty: it was made from none
 
     @classmethod
-    def of(cls, artifact: Artifact) -> Interface:
+    def from_artifact(cls, artifact: Artifact) -> Interface:
 
-        def specs(*, read_only: bool) -> tuple[PoolSpec, ...]:
+        def pool_specs(*, read_only: bool) -> tuple[PoolSpec, ...]:
             return tuple(
                 PoolSpec(pool.name, artifact.pool_bytes(pool.name), pool.alignment, region)
                 for pool, region in zip(artifact.problem.pools, artifact.regions, strict=True)
@@ -87,10 +87,10 @@ class Interface:
             )
 
         tensors = (artifact.inputs, artifact.outputs, artifact.states)
-        pools = specs(read_only=False), *tensors, specs(read_only=True)
+        pools = pool_specs(read_only=False), *tensors, pool_specs(read_only=True)
         payloads = artifact.target.launch == "arm-core-driver"
         return cls(
-            identifier(artifact.name),
+            c_identifier(artifact.name),
             *pools,
             npu=npu_target(artifact),
             payloads=payloads,
@@ -107,24 +107,24 @@ class Interface:
         return None if self.streamed is None else self.inputs[self.streamed.index]
 
     @property
-    def parameters(self) -> str:
+    def parameter_text(self) -> str:
         return ", ".join(["uint8_t *const pools[]", *(f"int64_t {name}" for name in self.symbols)])
 
     @property
-    def arguments(self) -> str:
+    def argument_text(self) -> str:
         """The same, handed on."""
         return ", ".join(["pools", *self.symbols])
 
     def constant_expressions(self) -> dict[str, str]:
         """Name of a read-only pool -> what it is in C."""
         return {
-            pool.name: f"pools[{len(self.pools) + index}]" if self.constants_passed else self.array(pool)
+            pool.name: f"pools[{len(self.pools) + index}]" if self.constants_passed else self.constants_array(pool)
             for index, pool in enumerate(self.constant_pools)
         }
 
-    def array(self, pool: PoolSpec) -> str:
+    def constants_array(self, pool: PoolSpec) -> str:
         """C name of a read-only pool's array in the generated code, e.g. `kws_flash_constants`."""
-        return f"{self.name}_{identifier(pool.name)}_constants"
+        return f"{self.name}_{c_identifier(pool.name)}_constants"
 
     def pool_index(self, pool: str) -> int:
         """Position of `pool` in the run function's argument; `CodegenError` when there is none."""
@@ -174,4 +174,4 @@ def c_files(artifact: Artifact) -> tuple[str, ...]:
     pools = any(pool.read_only for pool in artifact.problem.pools)
     library = ("_cmsis_nn",) if artifact.target.host_kernels else ()
     parts = ("", "_host", "_npu", *(("_constants",) if pools else ()), *library)
-    return tuple(f"{identifier(artifact.name)}{part}.c" for part in parts)
+    return tuple(f"{c_identifier(artifact.name)}{part}.c" for part in parts)

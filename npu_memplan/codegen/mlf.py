@@ -59,7 +59,7 @@ def print_npu(program: PlannedProgram, interface: Interface) -> tuple[str, int, 
     weights: dict[int, str] = {}  # constant -> C array
     constants = payloads = 0
     for symbol, call in {call.symbol: call for call in program.calls if call.is_npu}.items():
-        index = _weights(call)
+        index = _weights_argument(call)
         values, array = np.zeros(0, np.uint8), "NULL"
         if index is not None:
             values = np.ascontiguousarray(program.constants[index]).view(np.uint8).reshape(-1)
@@ -75,18 +75,20 @@ def print_npu(program: PlannedProgram, interface: Interface) -> tuple[str, int, 
         payload = np.frombuffer(build_payload(Payload(target, encode_primfunc(call.primfunc))), np.uint8)
         parts.append("static " + c_array(f"{symbol}_cms_data_data", payload))
         payloads += payload.nbytes
-        parts.append(_launch(call, array, values.nbytes, payload.nbytes, [p.size_bytes for p in interface.pools]))
+        parts.append(_launch_code(call, array, values.nbytes, payload.nbytes, [p.size_bytes for p in interface.pools]))
     return "\n".join(parts), constants, payloads
 
 
-def _weights(call: FunctionCall) -> int | None:
+def _weights_argument(call: FunctionCall) -> int | None:
     found = [a.index for a in call.arguments if isinstance(a, ConstantArgument)]
     if len(found) > 1:
         raise CodegenError(f"{call.symbol}: an NPU function has one constant at most, this one has {len(found)}")
     return found[0] if found else None
 
 
-def _launch(call: FunctionCall, array: str, weights_bytes: int, payload_bytes: int, pool_bytes: Sequence[int]) -> str:
+def _launch_code(
+    call: FunctionCall, array: str, weights_bytes: int, payload_bytes: int, pool_bytes: Sequence[int]
+) -> str:
     symbol, regions = call.symbol, [int(r) for r in call.primfunc.attrs[REGIONS] if r]  # 0 are the constants
     pools = [a.index for a in call.arguments if isinstance(a, PoolArgument)]
     count = max([_BASES, *(r + 1 for r in regions)])
@@ -263,7 +265,7 @@ INCLUDE = "runtime/include"
 _C_API = "tvm/runtime/c_runtime_api.h"
 
 
-def _header(guard: str, about: str, includes: Sequence[str], body: str = "", functions: bool = False) -> str:
+def _header_text(guard: str, about: str, includes: Sequence[str], body: str = "", functions: bool = False) -> str:
     """A header; one that declares `functions` can be included from C++."""
     parts = [f"/* {about} */\n" if about else "", f"#ifndef {guard}\n#define {guard}\n\n"]
     parts += [*(f"#include <{name}>\n" for name in includes), "\n" if includes else ""]
@@ -276,23 +278,25 @@ def runtime_files() -> dict[str, str]:
     """Path in the tree -> text."""
     api = ("stdbool.h", "stddef.h", "stdint.h", "tvm/runtime/crt/error_codes.h")
     return {
-        f"{INCLUDE}/{_C_API}": _header(
+        f"{INCLUDE}/{_C_API}": _header_text(
             "TVM_RUNTIME_C_RUNTIME_API_H_",
             "Generated code needs nothing of TVM's runtime; legacy applications name these types.",
             api,
             _API,
         ),
-        f"{INCLUDE}/tvm/runtime/c_backend_api.h": _header("TVM_RUNTIME_C_BACKEND_API_H_", "", (_C_API,)),
-        f"{INCLUDE}/tvm/runtime/crt/error_codes.h": _header("TVM_RUNTIME_CRT_ERROR_CODES_H_", "", (), _error_codes()),
-        f"{INCLUDE}/tvm/runtime/crt/module.h": _header("TVM_RUNTIME_CRT_MODULE_H_", "", (_C_API,)),
-        f"{INCLUDE}/tvm/runtime/crt/platform.h": _header(
+        f"{INCLUDE}/tvm/runtime/c_backend_api.h": _header_text("TVM_RUNTIME_C_BACKEND_API_H_", "", (_C_API,)),
+        f"{INCLUDE}/tvm/runtime/crt/error_codes.h": _header_text(
+            "TVM_RUNTIME_CRT_ERROR_CODES_H_", "", (), _error_codes()
+        ),
+        f"{INCLUDE}/tvm/runtime/crt/module.h": _header_text("TVM_RUNTIME_CRT_MODULE_H_", "", (_C_API,)),
+        f"{INCLUDE}/tvm/runtime/crt/platform.h": _header_text(
             "TVM_RUNTIME_CRT_PLATFORM_H_",
             "What applications of the standalone C runtime define; planned code calls none of it.",
             (_C_API,),
             _PLATFORM_API,
             functions=True,
         ),
-        f"{INCLUDE}/tvm/runtime/crt/stack_allocator.h": _header(
+        f"{INCLUDE}/tvm/runtime/crt/stack_allocator.h": _header_text(
             "TVM_RUNTIME_CRT_STACK_ALLOCATOR_H_",
             "A last-in first-out allocator for applications; planned code allocates nothing.",
             (_C_API,),
@@ -301,7 +305,7 @@ def runtime_files() -> dict[str, str]:
         ),
         "runtime/src/runtime/crt/common/crt_backend_api.c": _UNIT,
         "runtime/src/runtime/crt/memory/stack_allocator.c": _ALLOCATOR_C,
-        f"{ETHOSU}/tvm_ethosu_runtime.h": _header(
+        f"{ETHOSU}/tvm_ethosu_runtime.h": _header_text(
             "TVM_RUNTIME_CONTRIB_ETHOSU_ETHOSU_RUNTIME_H_",
             "Entry points between code generated for Ethos-U and the NPU's driver.",
             ("stddef.h", "stdint.h"),
@@ -309,7 +313,7 @@ def runtime_files() -> dict[str, str]:
             functions=True,
         ),
         f"{ETHOSU}/tvm_ethosu_runtime.c": _LAUNCH_C,
-        "templates/crt_config.h.template": _header(
+        "templates/crt_config.h.template": _header_text(
             "TVM_RUNTIME_CRT_CONFIG_H_",
             "Configuration of the standalone C runtime. Planned code reads none of it.",
             (),
@@ -330,7 +334,7 @@ class Library:
     constants_bytes: int
     payload_bytes: int
 
-    def tar(self) -> bytes:
+    def tar_bytes(self) -> bytes:
         """The tar file: the same bytes for the same files."""
         sink = io.BytesIO()
         with tarfile.open(fileobj=sink, mode="w") as tar:
@@ -343,7 +347,7 @@ class Library:
 
     def write_tar(self, path: Path) -> None:
         """Write the tar; no half-written file is ever left under `path`."""
-        write_whole(path, self.tar())
+        write_whole(path, self.tar_bytes())
 
 
 def build_library(
@@ -355,17 +359,19 @@ def build_library(
     date: datetime,
 ) -> Library:
     """The tree of a planned module. `pools` are main's parameters in order; `source` is the module as text."""
-    name, program = interface.module, read_program(module, interface.prefix)
+    name, program = interface.module, read_program(module, interface.macro_prefix)
     if any(isinstance(item, IfElse) for item in program.body):
         raise CodegenError(f"{name} has branches, which Model Library Format has no code for; use npu-memplan compile")
-    places = Interface(interface.prefix, tuple(pools), constant_pools=interface.constant_pools, constants_passed=True)
+    places = Interface(
+        interface.macro_prefix, tuple(pools), constant_pools=interface.constant_pools, constants_passed=True
+    )
     printed = print_sources(module, places)
     npu_text, constants_bytes, payload_bytes = print_npu(program, places)
     images = {p.name: bytes(1) for p in interface.constant_pools}  # C has no empty arrays
     images |= {pool: program.constants[index].tobytes() for index, pool in program.constant_pools.items()}
     steps = [(call.symbol, call.is_npu) for call in program.calls]
     texts = {
-        f"codegen/host/include/{interface.prefix}.h": print_executor_header(interface, images),
+        f"codegen/host/include/{interface.macro_prefix}.h": print_executor_header(interface, images),
         f"codegen/host/src/{name}_lib0.c": print_entry(interface),
         f"codegen/host/src/{name}_lib1.c": print_main(interface, steps),
         f"src/{name}.relax": source,
@@ -376,11 +382,11 @@ def build_library(
         number += 1
     host_constants = printed.constants_bytes - constants_bytes
     if not all(npu for _, npu in steps):
-        text = printed.texts[f"{interface.prefix}_host.c"]
-        text = text.replace(f'#include "{interface.prefix}.h"\n#include "{RUNTIME_HEADER}"\n', SECTION)
+        text = printed.texts[f"{interface.macro_prefix}_host.c"]
+        text = text.replace(f'#include "{interface.macro_prefix}.h"\n#include "{RUNTIME_HEADER}"\n', SECTION)
         texts[f"codegen/host/src/{name}_lib{number}.c"] = text
     constants_bytes += max(host_constants, 0)
-    metadata = _metadata(interface, steps, constants_bytes + payload_bytes, targets, date)
+    metadata = _metadata_document(interface, steps, constants_bytes + payload_bytes, targets, date)
     texts["metadata.json"] = json.dumps(metadata, indent=2, sort_keys=True)
     texts |= runtime_files()
     files = {path: text.encode() for path, text in texts.items()}
@@ -388,14 +394,14 @@ def build_library(
     return Library(files, constants_bytes, payload_bytes)
 
 
-def _metadata(
+def _metadata_document(
     interface: ModuleInterface,
     steps: Sequence[tuple[str, bool]],
     constants_bytes: int,
     targets: Sequence[str],
     date: datetime,
 ) -> dict[str, Any]:
-    def tensors(listed: Sequence[Any]) -> dict[str, Any]:
+    def tensor_entries(listed: Sequence[Any]) -> dict[str, Any]:
         return {t.name: {"dtype": t.dtype, "size": t.size_bytes} for t in listed}
 
     io_bytes = sum(t.size_bytes for t in (*interface.inputs, *interface.outputs))
@@ -404,8 +410,8 @@ def _metadata(
         "workspace_size_bytes": interface.workspace_bytes,
         "constants_size_bytes": constants_bytes,
         "io_size_bytes": 0 if interface.workspace_io else io_bytes,
-        "inputs": tensors(interface.inputs),
-        "outputs": tensors(interface.outputs),
+        "inputs": tensor_entries(interface.inputs),
+        "outputs": tensor_entries(interface.outputs),
     }
     functions = [
         {"function_name": symbol, "workspace": [{"device": _CPU, "workspace_size_bytes": 0}]}

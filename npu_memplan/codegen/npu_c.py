@@ -59,7 +59,7 @@ def print_launch(
         arrays.append(f"static {c_array(stream, words, hexadecimal=True)}")
         launched.append(launch)
         stream_bytes += words.nbytes
-    bases = _bases(call, constant_symbols, pool_macros)
+    bases = _base_pointers(call, constant_symbols, pool_macros)
     count = len(bases)
     pointers = ", ".join(pointer for pointer, _ in bases)
     sizes = ", ".join(size for _, size in bases)
@@ -70,18 +70,18 @@ def print_launch(
         + ("" if uses_pools else "  (void)pools;\n")
         + f"  const void *const bases[{count}] = {{{pointers}}};\n"
         + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
-        + (_launch_part(launched, count) if streamed else f"  return {_launch(launched[0], count)};\n}}\n")
+        + (_launch_part(launched, count) if streamed else f"  return {_launch_statement(launched[0], count)};\n}}\n")
     )
     served = tuple(int(index) for index in call.primfunc.attrs.get(OPERATORS, ()))
     return NpuLaunch(text, stream_bytes, _in_turn(parts), npu, served)
 
 
-def _launch(stream: str, count: int) -> str:
+def _launch_statement(stream: str, count: int) -> str:
     return f"npu_memplan_npu_launch({stream}, bases, base_bytes, {count})"
 
 
 def _launch_part(launched: Sequence[str], count: int) -> str:
-    cases = "".join(f"  case {n}: return {_launch(stream, count)};\n" for n, stream in enumerate(launched))
+    cases = "".join(f"  case {n}: return {_launch_statement(stream, count)};\n" for n, stream in enumerate(launched))
     return f"  switch (part) {{\n{cases}  default: return -1;\n  }}\n}}\n"
 
 
@@ -93,7 +93,7 @@ def _in_turn(parts: Sequence[tuple[Command, ...]]) -> tuple[Command, ...]:
     return (*found, *parts[-1])
 
 
-def _bases(
+def _base_pointers(
     call: FunctionCall, constant_symbols: Mapping[int, tuple[str, int]], pool_macros: Sequence[str]
 ) -> list[tuple[str, str]]:
     regions = [int(r) for r in call.primfunc.attrs[REGIONS]]

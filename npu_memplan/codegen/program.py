@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import ir, relax, tirx
 
-from ..names import identifier
+from ..names import c_identifier
 from ..rewrite.pools import formula
 from ..vocabulary import CONSTANT_POOLS, INITIALISE, is_npu
 from . import CodegenError
@@ -112,9 +112,9 @@ def read_program(module: Any, name: str = "model") -> PlannedProgram:
     pools = [p for p in main.params if not isinstance(p.ty, relax.ShapeType)]  # which gives symbols
     program = PlannedProgram(pool_bytes=tuple(map(_pool_bytes, pools)))
     reader = _Reader(module, program, name)
-    program.body = reader.function(main)
+    program.body = reader.read_function(main)
     if INITIALISE in main.attrs:
-        program.initialise = list(calls_in(reader.function(module[str(main.attrs[INITIALISE])])))
+        program.initialise = list(calls_in(reader.read_function(module[str(main.attrs[INITIALISE])])))
     return program
 
 
@@ -127,14 +127,14 @@ class _Reader:
         self.symbols: dict[str, tuple[str, tuple[Argument, ...]]] = {}  # of the C functions so far, with their calls
         self.seen: dict[tuple[str, str], int] = {}  # dtype and digest -> constant
 
-    def function(self, function: Any) -> list[FunctionCall | IfElse]:
+    def read_function(self, function: Any) -> list[FunctionCall | IfElse]:
         """What one Relax function on pools does."""
         known: _Known = {p: PoolArgument(i) for i, p in enumerate(function.params)}
         attributes = function.attrs or {}
         names = [str(name) for name, size in attributes.get(CONSTANT_POOLS, ()) if size]
-        return self.body(function.body, known, names)
+        return self.read_body(function.body, known, names)
 
-    def body(self, expr: Any, known: _Known, names: list[str]) -> list[FunctionCall | IfElse]:
+    def read_body(self, expr: Any, known: _Known, names: list[str]) -> list[FunctionCall | IfElse]:
         """`known` is what variables stand for, `names` are those of the constant pools still to come."""
         found: list[FunctionCall | IfElse] = []
         blocks = expr.blocks if isinstance(expr, relax.SeqExpr) else []
@@ -147,17 +147,19 @@ class _Reader:
                 self.program.constant_pools[len(self.program.constants)] = names.pop(0)
                 self.program.constants.append(value.value.numpy())
             elif isinstance(value, relax.If):
-                sides = [tuple(self.body(side, dict(known), [])) for side in (value.true_branch, value.false_branch)]
-                found.append(IfElse(self.flag(value.cond, known), *sides))
+                sides = [
+                    tuple(self.read_body(side, dict(known), [])) for side in (value.true_branch, value.false_branch)
+                ]
+                found.append(IfElse(self.read_flag(value.cond, known), *sides))
             elif isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and value.op.name == "relax.assert_op":
                 continue  # the bound of a symbol, which the C function checks by itself
             elif (flag := _view_offset(value, known)) is not None:
                 known[binding.var] = flag
             elif not (isinstance(value, relax.Tuple) and not len(value.fields)):
-                found.append(self.call(binding.var.name, value, known))
+                found.append(self.read_call(binding.var.name, value, known))
         return found
 
-    def flag(self, condition: Any, known: _Known) -> Flag:
+    def read_flag(self, condition: Any, known: _Known) -> Flag:
         found = known.get(condition) if isinstance(condition, ir.Var) else None
         if not isinstance(found, Flag):
             raise CodegenError(
@@ -166,7 +168,7 @@ class _Reader:
             )
         return found
 
-    def call(self, name: str, value: Any, known: _Known) -> FunctionCall:
+    def read_call(self, name: str, value: Any, known: _Known) -> FunctionCall:
         operator = value.op if isinstance(value, ir.Call) else None
         if isinstance(operator, relax.ExternFunc | ir.Op):
             what = operator.name if isinstance(operator, ir.Op) else f"the packed function {operator.global_symbol}"
@@ -186,19 +188,19 @@ class _Reader:
                 f"main calls {function}, which is no PrimFunc; make a Relax function private, so that it becomes part"
                 " of main"
             )
-        arguments = tuple(self.argument(function, a, known) for a in value.args)
+        arguments = tuple(self.read_argument(function, a, known) for a in value.args)
         if len(arguments) != len(primfunc.params):
             raise CodegenError(f"main passes {len(arguments)} arguments to {function} of {len(primfunc.params)}")
-        return FunctionCall(function, primfunc, arguments, self.symbol(function, arguments))
+        return FunctionCall(function, primfunc, arguments, self.function_symbol(function, arguments))
 
-    def symbol(self, function: str, arguments: tuple[Argument, ...]) -> str:
-        base = f"{self.name}_{identifier(function)}"
+    def function_symbol(self, function: str, arguments: tuple[Argument, ...]) -> str:
+        base = f"{self.name}_{c_identifier(function)}"
         symbol, number = base, 1
         while self.symbols.setdefault(symbol, (function, arguments)) != (function, arguments):
             symbol, number = f"{base}_{number}", number + 1
         return symbol
 
-    def argument(self, function: str, argument: Any, known: _Known) -> Argument:
+    def read_argument(self, function: str, argument: Any, known: _Known) -> Argument:
         found = known.get(argument) if isinstance(argument, ir.Var) else None
         if found is not None and not isinstance(found, Flag):
             return found

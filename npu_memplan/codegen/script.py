@@ -17,7 +17,7 @@ def share_constants(module: Any) -> Any:
     """`module`, whose equal large constants are one object in `main`: each call of a stream reads all of its file's."""
     known: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
 
-    def share(constant: Any) -> Any:
+    def share_constant(constant: Any) -> Any:
         if not isinstance(constant.value, tvm.runtime.Tensor):  # a type, a shape or a string
             return constant
         values = constant.value.numpy()
@@ -28,5 +28,5 @@ def share_constants(module: Any) -> Any:
     functions = dict(module.functions.items())
     for variable, function in module.functions.items():
         if variable.name_hint == "main":
-            functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, share))
+            functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, share_constant))
     return tvm.IRModule(functions, module.attrs, module.global_infos)

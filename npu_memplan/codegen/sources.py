@@ -30,9 +30,18 @@ import numpy.typing as npt
 from ..names import unusable_in_c
 from ..vocabulary import C_SOURCES, STATE_STARTS
 from . import CodegenError
-from .builds import GLUE, GLUE_TEXT, HEADER_MACRO, LEAST_BYTES, fragments, include_line, included, library_sources
+from .builds import (
+    GLUE,
+    GLUE_TEXT,
+    HEADER_MACRO,
+    LEAST_BYTES,
+    build_fragments,
+    include_array,
+    include_line,
+    library_sources,
+)
 from .c_text import c_array, c_type
-from .entry import RUNTIME_HEADER, RUNTIME_TEXT, external_functions, print_constant_pools, print_main, renamed
+from .entry import RUNTIME_HEADER, RUNTIME_TEXT, external_functions, print_constant_pools, print_main, rename_functions
 from .header import pool_macro, print_model_header
 from .host_c import defined_in, print_functions, used_parameters
 from .interface import Interface
@@ -85,7 +94,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
         texts[f"{name}_constants.c"] = print_constant_pools(interface, images, files)
     if interface.host_kernels:
         texts |= library_sources(interface, host_text, files)
-    texts |= fragments(interface, sorted(file for file in texts if file.endswith(".c")))
+    texts |= build_fragments(interface, sorted(file for file in texts if file.endswith(".c")))
     if interface.payloads:
         texts[GLUE] = GLUE_TEXT
     return Sources(
@@ -115,7 +124,7 @@ def _constant_arrays(
         values: npt.NDArray[np.generic] = program.constants[index]
         table[index] = (symbol, values.nbytes)
         if interface.incbin and values.nbytes >= LEAST_BYTES:
-            texts.append(included(symbol, values, files))
+            texts.append(include_array(symbol, values, files))
         else:
             texts.append("static " + c_array(symbol, values))
         total += values.nbytes
@@ -163,7 +172,7 @@ def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, b
         constants[f"{symbol}_body"] = [
             program.constants[a.index] if isinstance(a, ConstantArgument) else None for a in call.arguments
         ]
-        wrappers.append(_wrapper(interface, call, table))
+        wrappers.append(_wrapper_function(interface, call, table))
     brought = external_functions((call.primfunc for call in calls.values()), interface)
     known = defined_in(called) | {NONE, *(function.symbol for function in brought)}
     parts = [
@@ -172,13 +181,13 @@ def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, b
         *include_line(interface),
         *([arrays] if arrays else []),
         *called,
-        renamed(print_functions(functions, constants, known), interface),
+        rename_functions(print_functions(functions, constants, known), interface),
         *wrappers,
     ]
     return "\n".join(parts), total
 
 
-def _wrapper(interface: Interface, call: FunctionCall, table: dict[int, tuple[str, int]]) -> str:
+def _wrapper_function(interface: Interface, call: FunctionCall, table: dict[int, tuple[str, int]]) -> str:
     values, symbol = [], call.symbol
     for parameter, argument in zip(call.primfunc.params, call.arguments, strict=True):
         if isinstance(argument, PoolArgument):
@@ -191,6 +200,5 @@ def _wrapper(interface: Interface, call: FunctionCall, table: dict[int, tuple[st
             values.append(argument.text)
     used = set(re.findall(r"\w+", " ".join(values)))
     unused = "".join(f"  (void){name};\n" for name in ("pools", *interface.symbols) if name not in used)
-    return (
-        f"int32_t {symbol}({interface.parameters}) {{\n{unused}  {symbol}_body({', '.join(values)});\n  return 0;\n}}\n"
-    )
+    body = f"{unused}  {symbol}_body({', '.join(values)});\n  return 0;\n"
+    return f"int32_t {symbol}({interface.parameter_text}) {{\n{body}}}\n"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import command_line
-from ..command_line import FILE, PLACE, names
+from ..command_line import FILE, PLACE, split_names
 from ..errors import NpuMemplanError
 from ..files.arrays import check_unused, read_inputs
 from ..models.executorch.program import is_program
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 @click.argument("network", type=PLACE)
 @click.option("--board", required=True, metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="The board "
               "it is for.")  # fmt: skip
-@click.option("--registered", default="", type=names, metavar="OP,OP", help="Operators that the firmware registers; "
+@click.option("--registered", default="", type=split_names, metavar="OP,OP",
+              help="Operators that the firmware registers; "
               "default: all that TFLite Micro has.")  # fmt: skip
 @click.option("--arena", type=parse_size, metavar="SIZE", help="Bytes of the firmware's arena; KiB, MiB.")
 @click.option("--pool", "pools", multiple=True, type=parse_named_size, metavar="NAME=SIZE", help="Bytes of a pool of "

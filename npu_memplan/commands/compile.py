@@ -29,10 +29,10 @@ from ..command_line import (
     GroupedCommand,
     Verbosity,
     by_name,
-    group,
     name_and_size,
-    names,
-    progress,
+    option_group,
+    show_progress,
+    split_names,
     verbosity,
 )
 from ..exactness import Exactness
@@ -41,7 +41,7 @@ from ..files.folders import check_place
 from ..files.paths import open_file
 from ..models.executorch.program import is_program
 from ..options import CHOICES, CompileOptions, OptionError, usual_accelerator
-from ..process.incidents import strictly
+from ..process.incidents import raise_faults
 from ..report.text.compile_result import verdict
 from ..sizes import parse_named_size, parse_size
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ..fit import FitResult
 
 
-_target, _memory, _work = group("Target"), group("Memory"), group("NPU and host")
+_target, _memory, _work = option_group("Target"), option_group("Memory"), option_group("NPU and host")
 _OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "one_arena", "as_json", "quiet", "verbose",
                 "strict")  # fmt: skip
 _FIGURES = (
@@ -63,12 +63,12 @@ _FIGURES = (
     "npu_macs",
     "host_cycles",
 )
-_goal, _search, _output = group("Objective"), group("Planner"), group("Output files")
-_checks = group("Checks and cache")
+_goal, _search, _output = option_group("Objective"), option_group("Planner"), option_group("Output files")
+_checks = option_group("Checks and cache")
 
 
 def _operators(text: str) -> tuple[str, ...]:
-    return names(text.upper())
+    return split_names(text.upper())
 
 
 _RARE = (
@@ -114,7 +114,7 @@ _RARE = (
        help="Vela's meaning.")  # fmt: skip
 @_work("--host-ops", default="", type=_operators, metavar="OP,OP", help="Operators to keep on the CPU, e.g. "
        "SOFTMAX,FULLY_CONNECTED.")  # fmt: skip
-@_work("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=command_line.files,
+@_work("--operators", default="", type=split_names, metavar="FILE.py,FILE.py", shell_complete=command_line.files,
        help="Python that describes operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
 @_work("--external", "external", multiple=True, type=name_and_size, callback=by_name, metavar="OP[=SIZE]",
        help="An operator that a C function of yours runs: declared in the header, called with SIZE bytes of "
@@ -175,7 +175,7 @@ _RARE = (
          "program stands in; without it, the fault is reported.")  # fmt: skip
 @_output("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @verbosity
-@group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@option_group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     model: Path,
     output: Path | None,
@@ -193,7 +193,7 @@ def command(
     verbosity: Verbosity,
     **requested: Any,
 ) -> None:
-    click.get_current_context().with_resource(strictly(strict))
+    click.get_current_context().with_resource(raise_faults(strict))
     if _is_program(model):
         given = {"objective": requested["objective"], "external": data_files, "one_arena": one_arena}
         click.echo(_compile_program(model, output, force, as_json, **given))
@@ -219,7 +219,7 @@ def command(
     from ..frontend.start import start_loading
 
     cache = None if emit != "c" else program_cache(cached)
-    is_known = cache is not None and fit is None and cache.has(model, options)
+    is_known = cache is not None and fit is None and cache.has_program(model, options)
     if not is_known:
         start_loading(model, options)  # Vela's own process works while this one imports TVM
     if emit != "c":
@@ -228,7 +228,7 @@ def command(
         from ..vela_tflite.emit import emit_file
 
         make = partial(emit_checked, mode=start(check))
-        with progress(f"compiling {model.name}", verbosity):
+        with show_progress(f"compiling {model.name}", verbosity):
             lines = emit_file(model, output, options, force, as_json, make)
         click.echo(lines.partition("\n")[0] if verbosity is Verbosity.QUIET and not as_json else lines)
         return
@@ -236,11 +236,11 @@ def command(
 
     fitted = None
     mode = start(check, is_known)
-    with progress(f"compiling {model.name}", verbosity) as shown:
+    with show_progress(f"compiling {model.name}", verbosity) as shown:
         if fit is None:
             artifact = compile_checked(model, options, output, force, mode, cache)
         else:
-            artifact, fitted = compile_to_fit_checked(model, options, output, fit, force, mode, shown.part, cache)
+            artifact, fitted = compile_to_fit_checked(model, options, output, fit, force, mode, shown.show_part, cache)
     if as_json:
         click.echo(json.dumps({**summary(artifact), **({"fit": fitted.to_dict()} if fitted else {})}))
     elif verbosity is Verbosity.QUIET:
@@ -293,8 +293,8 @@ def where_it_fits(
     """`--all-boards`: print a row a board."""
     from ..fit import on_boards, print_fits
 
-    with progress(f"compiling {model.name}", verbosity) as shown:
-        rows = on_boards(model, options, report_progress=shown.part, cache=cache)
+    with show_progress(f"compiling {model.name}", verbosity) as shown:
+        rows = on_boards(model, options, report_progress=shown.show_part, cache=cache)
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows]))
         return
@@ -365,7 +365,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "accelerator": artifact.target.accelerator,
         "options": list(artifact.target.to_cli_args()),
         "board": artifact.target.board or None,
-        "fits": None if fit is None and not bounded else fit is None or fit.short is None,
+        "fits": None if fit is None and not bounded else fit is None or fit.shortest_memory is None,
         "memories": [
             {"name": use.memory.name, "used_bytes": use.used_bytes, "size_bytes": use.memory.size_bytes}
             for use in (fit.uses if fit is not None else ())

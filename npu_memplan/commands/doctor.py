@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from ..errors import NpuMemplanError
-from ..process.requirements import install_command, requirements
+from ..process.requirements import install_command, package_requirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _pip(extra: str = "", only: str = "") -> str:
 
     By name of the packages themselves: npu_memplan need not be on the index that pip uses.
     """
-    listed = requirements(extra)
+    listed = package_requirements(extra)
     return install_command(*([listed.get(only, only)] if only else listed.values() or [f".[{extra}]"]))
 
 
@@ -70,9 +70,9 @@ def _newlib() -> str | None:
 
 
 def _c_compiler() -> str | None:
-    from ..c_compiler import compiler
+    from ..c_compiler import compiler_command
 
-    command = compiler()
+    command = compiler_command()
     return None if command is None else _tool(*command, "--version")
 
 

@@ -17,12 +17,12 @@ import click
 
 from .. import command_line
 from ..cache import program_cache
-from ..command_line import GroupedCommand, Verbosity, group, progress, verbosity
+from ..command_line import GroupedCommand, Verbosity, option_group, show_progress, verbosity
 from ..files.folders import check_place, staged_directory
 from ..options import CompileOptions, usual_accelerator
-from ..process.incidents import gathering
+from ..process.incidents import gather_incidents
 from ..request import request
-from ..sizes import counted, parse_size
+from ..sizes import count_text, parse_size
 
 if TYPE_CHECKING:
     from ..cache import ProgramCache
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..tuning.pareto import ParetoFront, ParetoPoint
 
 
-_target = group("Target")
+_target = option_group("Target")
 
 
 @click.command(cls=GroupedCommand,
@@ -61,8 +61,8 @@ def command(
     )
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
     cache = program_cache(cached)
-    with progress(f"exploring {model.name}", verbosity) as shown, gathering() as incidents:
-        front = _explore_front(model, options, limits, shown.part, cache)
+    with show_progress(f"exploring {model.name}", verbosity) as shown, gather_incidents() as incidents:
+        front = _explore_front(model, options, limits, shown.show_part, cache)
     document = front.to_dict()
     sink = io.StringIO()
     rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
@@ -105,14 +105,14 @@ def _explore_front(
     def search() -> ParetoFront:
         def keep(planned: Planned) -> None:
             if cache is not None and not incidents.lines:  # what a compile would keep
-                cache.keep(model, planned.extracted.loaded.request.options, lambda: build(planned))
+                cache.keep_program(model, planned.extracted.loaded.request.options, lambda: build(planned))
 
-        with gathering() as incidents:
+        with gather_incidents() as incidents:
             return explore(
                 model, options, lambda wanted: lower(read(model, request(wanted))), limits, report_progress, keep
             )
 
-    return search() if cache is None else cache.front(model, options, limits, ParetoFront, search)
+    return search() if cache is None else cache.get_front(model, options, limits, ParetoFront, search)
 
 
 def _time_range(point: ParetoPoint) -> str:
@@ -128,7 +128,7 @@ def _verdict(front: ParetoFront) -> str:
         return f"{front.model}: {least.bytes:,} bytes of {front.pool} in {_time_range(least)} (NPU, estimated); 1 point"
     return (
         f"{front.model}: from {least.bytes:,} bytes of {front.pool} in {_time_range(least)} to {fastest.bytes:,} bytes "
-        f"in {_time_range(fastest)} (NPU, estimated); {counted(len(front.points), 'point')}"
+        f"in {_time_range(fastest)} (NPU, estimated); {count_text(len(front.points), 'point')}"
     )
 
 

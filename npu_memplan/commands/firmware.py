@@ -12,7 +12,17 @@ from pathlib import Path
 import click
 
 from .. import command_line
-from ..command_line import FOLDER, PLACE, GroupedCommand, RunnerName, Verbosity, group, names, progress, verbosity
+from ..command_line import (
+    FOLDER,
+    PLACE,
+    GroupedCommand,
+    RunnerName,
+    Verbosity,
+    option_group,
+    show_progress,
+    split_names,
+    verbosity,
+)
 from ..files.arrays import InputError
 from ..files.folders import check_place, staged_directory
 
@@ -31,12 +41,12 @@ def new_firmware_command(directory: Path, board: str, model: Path | None, cmsis_
 
     from ..api import compile
     from ..artifact import Artifact
-    from ..evidence.gather import networks
+    from ..evidence.gather import listed_networks
     from ..files.folders import PROJECT, staged_directory
     from ..files.paths import copy_folder
 
     found = runnable_board(board)
-    source = model or next(networks(["digits"])).path
+    source = model or next(listed_networks(["digits"])).path
     with staged_directory(directory, kind=PROJECT) as folder:
         if source.is_dir():
             Artifact.load(source)
@@ -71,7 +81,7 @@ def fvp_command(name: str, arguments: tuple[str, ...]) -> None:
     click.echo(f"{len(paths)} executables in {folder}; for MLIA: mlia backend install corstone-300 --path {folder}")
 
 
-_what, _where = group("Program and runner"), group("Output files")
+_what, _where = option_group("Program and runner"), option_group("Output files")
 
 
 @click.command(cls=GroupedCommand, help="Run a fixed set of small networks and write a record that you can send: "
@@ -83,13 +93,13 @@ _what, _where = group("Program and runner"), group("Output files")
        "the accelerator's.")  # fmt: skip
 @_what("--fvp-path", type=PLACE, metavar="PATH", help="Arm's FVP, or the folder it was "
        "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
-@_what("--only", default="", type=names, metavar="NAME,NAME", help="These networks alone.")
+@_what("--only", default="", type=split_names, metavar="NAME,NAME", help="These networks alone.")
 @_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, metavar="SECONDS",
        help="Wall time of one program.")  # fmt: skip
 @_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for evidence.json and evidence.html.")
 @_where("--force", is_flag=True, help="Replace a non-empty output directory.")
 @verbosity
-@group("Printed output")("--json", "as_json", is_flag=True, help="Print the record instead of text.")
+@option_group("Printed output")("--json", "as_json", is_flag=True, help="Print the record instead of text.")
 def evidence_command(
     runner: str,
     accelerator: str,
@@ -104,20 +114,20 @@ def evidence_command(
 ) -> None:
     from fvp_runner.base import RunOptions
 
-    from ..evidence.gather import gather
-    from ..evidence.record import page, verdict_of
+    from ..evidence.gather import gather_record
+    from ..evidence.record import record_page, verdict_of
 
     check_place(output, force)
     options = RunOptions(board=board, timeout_s=timeout, fvp_path=fvp_path)
-    with progress("evidence", verbosity) as shown:
-        record = gather(runner, accelerator, options, only, shown.part)
+    with show_progress("evidence", verbosity) as shown:
+        record = gather_record(runner, accelerator, options, only, shown.show_part)
     with staged_directory(output, force) as folder:
         (folder / "evidence.json").write_bytes(record.to_json())
-        (folder / "evidence.html").write_text(page(record), encoding="utf-8")
+        (folder / "evidence.html").write_text(record_page(record), encoding="utf-8")
     if as_json:
         click.echo(record.to_json(), nl=False)
     else:
-        click.echo(record.verdict())
+        click.echo(record.verdict_text())
         for run in record.runs if verbosity is not Verbosity.QUIET else ():
             click.echo(f"  {run.network:24} {run.program:13} {verdict_of(run)}")
         if verbosity is not Verbosity.QUIET:

@@ -16,10 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..command_line import PLACE, GroupedCommand, Verbosity, by_name, group, names, progress, verbosity
+from ..command_line import (
+    PLACE,
+    GroupedCommand,
+    Verbosity,
+    by_name,
+    option_group,
+    show_progress,
+    split_names,
+    verbosity,
+)
 from ..files.arrays import check_unused
 from ..files.folders import check_place, staged_directory
-from ..sizes import both, counted, parse_named_size
+from ..sizes import bytes_and_kib, count_text, parse_named_size
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
@@ -27,12 +36,12 @@ if TYPE_CHECKING:
     from ..link.networks import Compile
     from ..options import CompileOptions
 
-_memory, _output, _checks = group("Memory"), group("Output files"), group("Checks")
+_memory, _output, _checks = option_group("Memory"), option_group("Output files"), option_group("Checks")
 
 
 def _rates(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[str, float]:
     found = {}
-    for text in (part for given in texts for part in names(given)):
+    for text in (part for given in texts for part in split_names(given)):
         name, _equals, rate = text.partition("=")
         try:
             found[name.strip()] = float(rate)
@@ -42,7 +51,7 @@ def _rates(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[
 
 
 def _pairs(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    groups = [names(text) for text in texts]
+    groups = [split_names(text) for text in texts]
     if any(len(group) < 2 for group in groups):
         raise click.BadParameter("name at least two networks, e.g. kws,vww")
     return tuple((one, other) for group in groups for i, one in enumerate(group) for other in group[i + 1 :])
@@ -57,7 +66,7 @@ def _connections(_: click.Context, __: click.Parameter, texts: Iterable[str]) ->
 
 def _npus(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[str, str]:
     found = {}
-    for text in (part for given in texts for part in names(given)):
+    for text in (part for given in texts for part in split_names(given)):
         name, equals, npu = text.partition("=")
         if not npu.strip() and text != "auto":
             raise click.BadParameter(f"{text!r} is neither auto nor NAME=NPU, e.g. kws=ethos-u55-128")
@@ -90,7 +99,7 @@ def _npus(_: click.Context, __: click.Parameter, texts: Iterable[str]) -> dict[s
 @_checks("--check/--no-check", "check", default=None, help="Run each network beside its reference before its results "
          "are called exact; by default where that is not much work.")  # fmt: skip
 @verbosity
-@group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@option_group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     models: tuple[Path, ...],
     pools: dict[str, int],
@@ -111,13 +120,13 @@ def command(
     from ..checking.other_outputs import link_checked
     from ..link.networks import Linked, link, network_models
     from ..link.writing import write_application
-    from ..report.text.compile_result import results
+    from ..report.text.compile_result import result_texts
     from .compile import parse_options
 
     check_place(output, force)
     requested = _of_first(models) if not options else parse_options(shlex.split(options))
     requested = replace(requested, pools={**requested.pools, **pools}, resident=resident)
-    requested.resolved()
+    requested.resolve_defaults()
     if emit != "c":
         given = {"--together": together, "--connect": connected, "--rate": rates, "--npu": npus}
         check_unused(output.name, "--emit vela-tflite", {flag: bool(value) for flag, value in given.items()})
@@ -125,7 +134,7 @@ def command(
         from ..vela_tflite.emit import format_needs, write_files
 
         make = partial(emit_checked, mode=start(check))
-        with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
+        with show_progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
             needs = write_files(models, requested, folder, make)
         click.echo(json.dumps(needs) if as_json else format_needs(needs, output))
         return
@@ -135,7 +144,7 @@ def command(
     def link_networks(compile_network: Compile) -> Linked:
         return link(models, requested, name, compile_network, together, rates, connected, npus)
 
-    with progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
+    with show_progress(f"linking {len(models)} networks", verbosity), staged_directory(output, force) as folder:
         (application, joint), checked = link_checked(
             files, folder, link_networks, lambda linked: write_application(linked, name, folder, together, rates), mode
         )
@@ -145,14 +154,16 @@ def command(
     click.echo(_verdict(application, joint))
     if verbosity is not Verbosity.QUIET:
         for network in application.networks:
-            used = ", ".join(f"{pool} {both(size)}" for pool, size in network.alone_bytes.items())
+            used = ", ".join(f"{pool} {bytes_and_kib(size)}" for pool, size in network.alone_bytes.items())
             cycles = "" if network.estimated_cycles is None else f"; {network.estimated_cycles:,} cycles"
             npu = f", on {network.npu}" if network.npu else ""
             beside = f"; {network.contention}" if network.contention else ""
-            click.echo(f"  {network.name}{npu}: alone {used}; keeps {both(network.kept_bytes)}{cycles}{beside}")
+            click.echo(
+                f"  {network.name}{npu}: alone {used}; keeps {bytes_and_kib(network.kept_bytes)}{cycles}{beside}"
+            )
             if network.name in checked:
                 notes = (f"note: {note}" for note in checked[network.name].notes)
-                click.echo("\n".join(f"    {line}" for line in (*results(checked[network.name]), *notes)))
+                click.echo("\n".join(f"    {line}" for line in (*result_texts(checked[network.name]), *notes)))
         if any(network.contention for network in application.networks):
             click.echo(
                 "  (estimated; at most: each memory serves the NPUs in turn, and the other one always waits for it)"
@@ -200,5 +211,5 @@ def _verdict(application: Application, joint: Artifact) -> str:
         gap = usage.used_bytes > usage.lower_bound_bytes > 0
         bound = f", {usage.lower_bound_bytes:,} at least" if gap else ""
         used.append(f"{usage.pool} {usage.used_bytes:,} bytes ({alone:,} apart{bound})")
-    networks = counted(len(application.networks), "network")
+    networks = count_text(len(application.networks), "network")
     return f"{application.name}: {networks}; {', '.join(used)}, {joint.plan.status.value}"

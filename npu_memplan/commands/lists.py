@@ -14,7 +14,7 @@ import click
 
 from .. import command_line
 from ..command_line import FILE
-from ..sizes import counted
+from ..sizes import count_text
 
 if TYPE_CHECKING:
     from ..exactness import Claim
@@ -28,7 +28,7 @@ def accelerators_command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"accelerators": rows}))
         return
-    from ..process.setup import terminal
+    from ..process.setup import terminal_console
     from ..report.text.memory_txt import table_of
 
     table = table_of()
@@ -39,7 +39,7 @@ def accelerators_command(as_json: bool) -> None:
         backends = ", ".join(row["npu_compilers"])
         table.add_row(row["name"], str(row["macs_per_cycle"]), f"{row['clock_hz'] / 1e6:,.0f}", row["memory_mode"],
                       backends, ", ".join(row["boards"]) or "-")  # fmt: skip
-    terminal().print(table)
+    terminal_console().print(table)
     click.echo("MACs: multipliers, so MACs a cycle. MHz, memory mode: assumed unless --board, --system-config or")
     click.echo("--memory-mode say another. compiler: values of --npu-compiler. none: everything runs on the host.")
 
@@ -104,9 +104,9 @@ def operators_command(model: Path | None, as_json: bool) -> None:
 
 
 def _print_all(as_json: bool) -> None:
-    from ..report.text.lists import LEGEND, table, without_code
+    from ..report.text.lists import LEGEND, operator_rows, without_code
 
-    rows = list(table())
+    rows = list(operator_rows())
     if as_json:
         names = ("operator", "lifted", "lowered", "host")
         document = {"operators": [dict(zip(names, row, strict=True)) for row in rows], "without_code": without_code()}
@@ -135,16 +135,16 @@ def _document(need: Need) -> dict[str, Any]:
 def _print(name: str, found: tuple[Need, ...]) -> None:
     from rich.table import Column, Table
 
-    from ..process.setup import terminal
+    from ..process.setup import terminal_console
 
     headings = ("operator", "type", Column("count", justify="right"), "who", "results on the host")
-    title = f"{name}: {counted(sum(need.count for need in found), 'operator')}"
+    title = f"{name}: {count_text(sum(need.count for need in found), 'operator')}"
     table = Table(*headings, title=title, title_justify="left")
     for need in found:
         table.add_row(
             need.kind, need.dtype, str(need.count), need.runs_on, "-" if need.refused else _format_claim(need.host)
         )
-    console = terminal()
+    console = terminal_console()
     console.print(table)
     for need in found:
         if need.refused:

@@ -88,7 +88,7 @@ def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
     """A table of the pools, and one line that says what the plan is."""
     from rich.table import Column, Table
 
-    from ..process.setup import terminal
+    from ..process.setup import terminal_console
 
     figures = (Column(heading, justify="right") for heading in ("capacity", "used", "lower bound", "above bound"))
     title = f"{problem.name}: {len(problem.buffers)} buffers, planner {answer.planner}, {elapsed:.2f} s"
@@ -103,7 +103,7 @@ def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
             format_size(usage.lower_bound_bytes),
             f"{over} bytes ({share})" if over else "none",
         )
-    console = terminal()
+    console = terminal_console()
     console.print(table)
     if answer.status is PlanStatus.OPTIMAL:
         console.print("optimal: every pool is at a bound that no plan can go below")
@@ -144,14 +144,14 @@ def _show_violations(violations: tuple[Violation, ...]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..process.setup import terminal
+    from ..process.setup import terminal_console
 
     table = Table(
         "constraint", "what", title=f"{len(violations)} violated constraint{'s' if len(violations) != 1 else ''}"
     )
     for violation in violations[:50]:
         table.add_row(violation.constraint.value, Text(violation.message))
-    console = terminal()
+    console = terminal_console()
     console.print(table)
     if len(violations) > 50:
         console.print(f"and {len(violations) - 50} more")

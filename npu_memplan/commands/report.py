@@ -14,12 +14,12 @@ from pathlib import Path
 import click
 
 from ..artifact import Artifact
-from ..command_line import FILE, FOLDER, PLACE, progress
+from ..command_line import FILE, FOLDER, PLACE, show_progress
 from ..files import folders as manifest
 from ..files.paths import read_bytes, write_inside
 from ..models.executorch.program import is_program
 from ..models.flatbuffer import read_file
-from ..names import printable
+from ..names import printable_text
 from ..options import CompileOptions
 from ..problem import Lifetime, Plan, Problem
 
@@ -74,14 +74,14 @@ def report_command(
         return
     other = None if against is None else Artifact.load_verified(against)
     target = directory if output is None else output
-    with progress(f"drawing {artifact.name}"):
+    with show_progress(f"drawing {artifact.name}"):
         written = write_reports(artifact, target, png, directory)
     changes = None
     if other is not None and against is not None:
         from ..report.page.compare import compare_page
-        from ..report.text.diff import diff
+        from ..report.text.diff import compare_plans
 
-        changes = diff(other, artifact, (against, directory))
+        changes = compare_plans(other, artifact, (against, directory))
         written["compare"] = write_inside(target, "compare.html", compare_page(other, artifact, changes).encode())
     manifest.add(directory, written.values())  # beside plan.json they are part of the artifact
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
@@ -123,8 +123,8 @@ def _bare(path: Path, data: bytes, problem: Problem, plan: Plan, notes: tuple[st
     import hashlib
 
     return Artifact(
-        name=problem.name or printable(path.stem),
-        source=printable(path.name),
+        name=problem.name or printable_text(path.stem),
+        source=printable_text(path.name),
         source_sha256=hashlib.sha256(data).hexdigest(),
         target=CompileOptions("none", "", ""),
         problem=problem,
@@ -185,11 +185,11 @@ def _from_zero(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when the plans differ.")
 def diff_command(before: Path, after: Path, as_json: bool, exit_code: bool) -> None:
-    from ..report.text.diff import diff
+    from ..report.text.diff import compare_plans
 
-    answer = diff(open_artifact(before), open_artifact(after), (before, after))
+    answer = compare_plans(open_artifact(before), open_artifact(after), (before, after))
     click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)
-    if exit_code and not answer.same:
+    if exit_code and not answer.is_same:
         raise click.exceptions.Exit(1)
 
 

@@ -17,7 +17,18 @@ import click
 from .. import command_line
 from ..artifact import Artifact
 from ..artifact.files import is_application
-from ..command_line import FILE, FOLDER, PLACE, GroupedCommand, RunnerName, Verbosity, group, names, progress, verbosity
+from ..command_line import (
+    FILE,
+    FOLDER,
+    PLACE,
+    GroupedCommand,
+    RunnerName,
+    Verbosity,
+    option_group,
+    show_progress,
+    split_names,
+    verbosity,
+)
 from ..errors import NpuMemplanError
 from ..files.arrays import InputError, check_outputs, check_unused, read_inputs, read_steps, save_arrays, seed_of
 from ..files.paths import read_bytes
@@ -31,8 +42,12 @@ if TYPE_CHECKING:
     from fvp_runner.result import RunResult
 
 
-_what, _data, _checked = group("Program and runner"), group("Inputs and outputs"), group("Comparison with a reference")
-_own, _firmware = group("Your own firmware"), group("Built-in firmware (fvp, qemu, unicorn)")
+_what, _data, _checked = (
+    option_group("Program and runner"),
+    option_group("Inputs and outputs"),
+    option_group("Comparison with a reference"),
+)
+_own, _firmware = option_group("Your own firmware"), option_group("Built-in firmware (fvp, qemu, unicorn)")
 
 
 _RARE = (
@@ -65,7 +80,7 @@ _RARE = (
        "undefined operation end the run; slower, on this machine.")  # fmt: skip
 @_what("--external-source", "external_sources", multiple=True, type=FILE, metavar="FILE.c",
        help="C that defines external operators (compile --external).")  # fmt: skip
-@_what("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=command_line.files,
+@_what("--operators", default="", type=split_names, metavar="FILE.py,FILE.py", shell_complete=command_line.files,
        help="As for compile: their NumPy references are used.")  # fmt: skip
 @_data("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED|extreme", shell_complete=command_line.files,
        help="Repeat for every model input; random:SEED or extreme (ends of the type) alone fills all of them. "
@@ -94,7 +109,7 @@ _RARE = (
 @_own("--trace", type=FILE, metavar="FILE.json", help="With --elf: the NPU's operations for Perfetto, and every "
       "access to its registers.")  # fmt: skip
 @verbosity
-@group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@option_group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     directory: Path | None,
     elf: Path | None,
@@ -154,13 +169,13 @@ def command(
             raise InputError("--layers looks into one inference of the local runner: leave --on and --steps out")
         run_layers(directory, options, sequence[0], model, dump, as_json)
         return
-    with progress(f"running {artifact.name}", verbosity) as shown:
-        shown.part("building what runs")
+    with show_progress(f"running {artifact.name}", verbosity) as shown:
+        shown.show_part("building what runs")
         chosen = runners.create(runner, directory, options)
     _check_runner(chosen.name, options)
     try:
-        with progress(f"running {artifact.name}", verbosity) as shown:
-            shown.part(f"on {chosen.name}")
+        with show_progress(f"running {artifact.name}", verbosity) as shown:
+            shown.show_part(f"on {chosen.name}")
             ran = run_steps(chosen, sequence) if several else chosen.run(sequence[0])
     except (NpuModelError, RunCheckError) as error:  # the run has no right result: that is not bad use, it is wrong
         _complain(artifact, chosen.name, error, as_json)
@@ -367,7 +382,7 @@ def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, ref
 def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> None:
     from rich.table import Column, Table
 
-    from ..process.setup import terminal
+    from ..process.setup import terminal_console
 
     figures = (Column(heading, justify="right") for heading in ("elements", "mismatches", "max |diff|"))
     table = Table("output", *figures, title=f"{artifact.name} on {name}", title_justify="left")
@@ -378,7 +393,7 @@ def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResu
     else:
         for slot, array in zip(artifact.outputs, ran.outputs, strict=True):
             table.add_row(slot.name, f"{array.size:,}", "-", "-")
-    console = terminal()
+    console = terminal_console()
     console.print(table)
     for note in ran.notes:
         console.print(f"note: {note}")

@@ -21,7 +21,7 @@ from ..files.paths import write_whole
 from ..models.executorch.program import is_program
 from ..models.flatbuffer import read_file
 from ..models.tosa import is_tosa
-from ..sizes import counted
+from ..sizes import count_text
 
 if TYPE_CHECKING:
     from fvp_runner.npu_model.network import LayerReport, NetworkRun
@@ -131,7 +131,7 @@ def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]
     from ..options import CompileOptions
     from ..vela.compiler import compile_tosa
 
-    return compile_tosa(data, vela_options(CompileOptions(accelerator, **system).resolved()), name).parsed
+    return compile_tosa(data, vela_options(CompileOptions(accelerator, **system).resolve_defaults()), name).parsed
 
 
 def bounds_of(network: Network, where: MemoryMap) -> dict[str, int]:
@@ -209,10 +209,10 @@ def _print(
     cycles = facts["npu_cycles"]
     click.echo(
         f"{network.name} on the NPU model of {facts['accelerator']}: "
-        f"{counted(facts['npu_calls'], 'NPU call')}, {counted(facts['npu_operations'], 'operation')}, "
+        f"{count_text(facts['npu_calls'], 'NPU call')}, {count_text(facts['npu_operations'], 'operation')}, "
         f"about {cycles:,} cycles (an estimate)"
     )
-    click.echo(f"{spent.milliseconds(cycles):.3f} ms at {spent.clock_hz / 1e6:,.0f} MHz; {spent.causes()}")
+    click.echo(f"{spent.milliseconds(cycles):.3f} ms at {spent.clock_hz / 1e6:,.0f} MHz; {spent.main_causes()}")
     for message in facts["messages"]:
         click.echo(f"note: {message}")
     if facts["cpu_operators"]:
@@ -223,7 +223,7 @@ def _print(
         timing = facts["relies_on_timing"]
         for message in timing:
             click.echo(f"warning: {message}")
-        places = f", but {counted(len(timing), 'place')} relying on timing" if timing else ""
+        places = f", but {count_text(len(timing), 'place')} relying on timing" if timing else ""
         click.echo(
             f"checks: registers, regions, uninitialised reads, weights, accumulators, waits, BLOCKDEP: clean{places}"
         )

@@ -17,10 +17,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import command_line
-from ..command_line import FILE, FOLDER, PLACE, GroupedCommand, RunnerName, Verbosity, group, names, several, verbosity
+from ..command_line import (
+    FILE,
+    FOLDER,
+    PLACE,
+    GroupedCommand,
+    RunnerName,
+    Verbosity,
+    join_lists,
+    option_group,
+    split_names,
+    verbosity,
+)
 from ..ethosu.arch import ACCELERATORS
 from ..options import NO_NPU, CompileOptions
-from ..sizes import counted, parse_size
+from ..sizes import count_text, parse_size
 from ..sweep.case import SweepError
 from ..target_data import board_names, load_board
 
@@ -29,7 +40,7 @@ if TYPE_CHECKING:
     from ..sweep.run import Progress
     from ..sweep.table import Difference, Table
 
-_cases, _where, _limits = group("Models and targets"), group("Output and workers"), group("Limits")
+_cases, _where, _limits = option_group("Models and targets"), option_group("Output and workers"), option_group("Limits")
 
 _RARE = "--import --store --case-time --case-memory"  # options of --help-all alone
 
@@ -38,9 +49,10 @@ _RARE = "--import --store --case-time --case-memory"  # options of --help-all al
                help="Compile every MODEL for every target, each once, and write sweep.html, sweep_table.json and "
                "sweep_table.csv. What DIR has is not computed again, so a sweep that was ended goes on.")  # fmt: skip
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=PLACE)
-@_cases("--accelerator", "accelerators", multiple=True, callback=several, metavar="NAME,NAME|all",
+@_cases("--accelerator", "accelerators", multiple=True, callback=join_lists, metavar="NAME,NAME|all",
         shell_complete=command_line.accelerators, help="Such as u55-128,u65-256,none; may be repeated.")  # fmt: skip
-@_cases("--boards", multiple=True, callback=several, metavar="NAME,FILE.toml|all", shell_complete=command_line.boards,
+@_cases("--boards", multiple=True, callback=join_lists, metavar="NAME,FILE.toml|all",
+        shell_complete=command_line.boards,
         help="Their memories, with their own accelerators or those of --accelerator; may be repeated.")  # fmt: skip
 @_cases("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
         "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
@@ -63,7 +75,7 @@ _RARE = "--import --store --case-time --case-memory"  # options of --help-all al
     "--case-memory", default="4GiB", type=parse_size, show_default=True, metavar="SIZE", help="Memory of one case."
 )
 @verbosity
-@group("Printed output")("--json", "as_json", is_flag=True, help="Print the JSON instead of text.")
+@option_group("Printed output")("--json", "as_json", is_flag=True, help="Print the JSON instead of text.")
 def command(
     output: Path, jobs: int | None, store: Path | None, against: Path | None, deadline: float | None,
     case_time: float, case_memory: int, models: tuple[Path, ...], runner: str | None, seeds: int,
@@ -109,7 +121,7 @@ def targets(accelerators: str, boards: str, options: Sequence[str]) -> list[Comp
 
     npus = accelerator_names(accelerators)
     if boards:
-        on = board_names() if boards == "all" else names(boards)
+        on = board_names() if boards == "all" else split_names(boards)
         found = {board: _on_board(board, npus) for board in on}
         left_out = [board for board, arguments in found.items() if not arguments]
         if left_out and (boards != "all" or len(left_out) == len(on)):
@@ -129,7 +141,9 @@ def accelerator_names(text: str) -> list[str]:
     """`u55-128,none` or `all`: full names; what is unknown is left for `compile` to refuse."""
     if text == "all":
         return list(ACCELERATORS)
-    return [name if name == NO_NPU or name.startswith("ethos-") else f"ethos-{name}" for name in names(text.lower())]
+    return [
+        name if name == NO_NPU or name.startswith("ethos-") else f"ethos-{name}" for name in split_names(text.lower())
+    ]
 
 
 def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
@@ -151,7 +165,7 @@ def report_text(
 
     counts = Counter(row.result.outcome.value for row in table.rows)
     ends = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
-    lines = [f"{counted(len(table.rows), 'case')}: {ends or 'none'}; {swept.computed:,} computed now"]
+    lines = [f"{count_text(len(table.rows), 'case')}: {ends or 'none'}; {swept.computed:,} computed now"]
     wrong = sum(row.exact is False for row in table.rows)
     if wrong:
         lines.append(f"{wrong:,} NOT exact against their reference")
@@ -178,7 +192,7 @@ def report_text(
 def _rows(table: Table) -> list[str]:
     """The table as text: a line a network and target that fits, or nearly."""
     from ..sweep import Outcome
-    from ..text_table import align
+    from ..text_table import align_rows
 
     rows: list[tuple[str, ...]] = [("network", "target", "SRAM", "flash", "NPU ms", "host calls", "results")]
     shown = [row for row in table.rows if row.result.outcome in (Outcome.FITS, Outcome.NO_ROOM)]
@@ -190,7 +204,7 @@ def _rows(table: Table) -> list[str]:
     if not shown:
         return []
     more = [f"  and {len(shown) - _TABLE:,} more"] if len(shown) > _TABLE else []
-    return [*align(rows, right={2, 3, 4, 5}), *more]
+    return [*align_rows(rows, right={2, 3, 4, 5}), *more]
 
 
 @contextlib.contextmanager
@@ -224,11 +238,11 @@ def shown(verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
 
 
 def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:
-    from ..sweep.table import cheapest
-    from ..text_table import align
+    from ..sweep.table import cheapest_targets
+    from ..text_table import align_rows
 
     within = "" if deadline_ms is None else f" at {deadline_ms:g} ms"
-    found = cheapest(table, deadline_ms)
+    found = cheapest_targets(table, deadline_ms)
     if not found:
         return [f"no target fits all networks{within}"]
     rows = [("SRAM", "flash of all", "slowest, ms", "host calls", "target")]
@@ -238,4 +252,4 @@ def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:
         rows.append((*sizes, c.target))
     more = f", {len(found) - _CHEAPEST:,} more" if len(found) > _CHEAPEST else ""
     head = f"the cheapest targets that fit all networks{within} (the NPU's time, estimated){more}:"
-    return [head, *("  " + row for row in align(rows, right={0, 1, 2, 3}))]
+    return [head, *("  " + row for row in align_rows(rows, right={0, 1, 2, 3}))]

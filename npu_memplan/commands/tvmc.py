@@ -43,13 +43,13 @@ def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
         click.echo(f"note: {note}", err=True)
     from ..checking.claims import start
     from ..checking.other_outputs import compile_library_checked
-    from ..report.text.compile_result import results
+    from ..report.text.compile_result import result_texts
 
     library, artifact = compile_library_checked(options, start(None))
     library.write_tar(options.output)
     for note in artifact.notes:
         click.echo(f"note: {note}", err=True)
-    click.echo("\n".join((f"wrote {options.output}", *results(artifact))))
+    click.echo("\n".join((f"wrote {options.output}", *result_texts(artifact))))
 
 
 def _replace_help(name: str, sentence: str) -> None:

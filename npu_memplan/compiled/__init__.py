@@ -18,18 +18,18 @@ from `common.h`, so placements depend on seed and budget only, on every machine.
 from __future__ import annotations
 
 from .arrays import Struct as Struct
-from .arrays import chances as chances
-from .arrays import floats as floats
+from .arrays import float_array as float_array
+from .arrays import header_structure as header_structure
 from .arrays import int32s as int32s
 from .arrays import int64s as int64s
-from .arrays import structure as structure
+from .arrays import random_state as random_state
 from .library import CFunctions as CFunctions
-from .library import compiled as compiled
+from .library import c_library as c_library
 
 FOUND, INFEASIBLE, LIMIT, NO_MEMORY = 1, 0, -1, -2  # of common.h
 
 
-def verdict(answer: int) -> int:
+def check_verdict(answer: int) -> int:
     """What a compiled search answered; `MemoryError` when it had no memory."""
     if answer == NO_MEMORY:
         raise MemoryError("a compiled search found no memory for its state")

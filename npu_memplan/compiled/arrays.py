@@ -23,17 +23,17 @@ int32s: Callable[[Iterable[int]], array[int]] = partial(array, "i")  # int32_t[]
 int64s: Callable[[Iterable[int]], array[int]] = partial(array, "q")  # int64_t[]: bytes
 
 
-def floats(values: Iterable[float]) -> array[float]:
+def float_array(values: Iterable[float]) -> array[float]:
     """double[]."""
     return array("d", values)
 
 
-def chances(seed: int) -> array[int]:
+def random_state(seed: int) -> array[int]:
     """The state that `chance` of common.h begins with: one odd number of 64 bits."""
     return array("Q", [(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1])
 
 
-def address(values: Any, code: str) -> int | None:
+def array_address(values: Any, code: str) -> int | None:
     """Where the elements of a writable buffer stand, which must be of type `code` (of `array`); None without any."""
     view = memoryview(values)
     kind = view.format.lstrip("<@=")
@@ -52,10 +52,10 @@ class Struct(ctypes.Structure):
         self.kept = values
         for name, value in values.items():
             code = self.members[name]
-            setattr(self, name, address(value, code[0]) if code.endswith("*") else value)
+            setattr(self, name, array_address(value, code[0]) if code.endswith("*") else value)
 
 
-def structure(header: str, name: str) -> type[Struct]:
+def header_structure(header: str, name: str) -> type[Struct]:
     """The structure `name` of a header of this package; of single members only `int64_t` and `double` are known."""
     text = re.sub(r"/\*[\s\S]*?\*/", "", (Path(__file__).parent.parent / header).read_text(encoding="utf-8"))
     (body,) = re.findall(r"typedef struct \{([^{}]*)\} " + name + ";", text)

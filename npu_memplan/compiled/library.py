@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..c_compiler import compiler, missing_compiler
-from ..clock import paused
+from ..c_compiler import compiler_command, missing_compiler
+from ..clock import pause_clock
 from ..files.folders import cache_folder, is_ours, scratch_folder
 from ..process.programs import run_program
 
@@ -49,11 +49,11 @@ class _CannotBuild(Exception):
 
 
 @functools.cache
-def compiled() -> CFunctions:
+def c_library() -> CFunctions:
     """The library: loaded, or else built; requested once a process."""
-    with paused():
+    with pause_clock():
         try:
-            library = _library()
+            library = _open_library()
         except (_CannotBuild, OSError) as error:
             return CFunctions(None, str(error))
     for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "prefetch"):
@@ -68,35 +68,35 @@ def sources() -> list[Path]:
     return sorted(path for folder in (here, *families) for path in folder.glob("*.[ch]"))
 
 
-def prebuild(folder: Path) -> tuple[Path, ...]:
+def prebuild_library(folder: Path) -> tuple[Path, ...]:
     """The files of a wheel that has the library, made in `folder`; none without a C compiler."""
-    command = compiler()
+    command = compiler_command()
     if command is None:
         return ()
     built = folder / _PREBUILT.name
-    _build(command, built)
+    _build_library(command, built)
     digest = built.with_suffix(_DIGEST)
-    digest.write_text(_key(None), encoding="ascii")
+    digest.write_text(_library_key(None), encoding="ascii")
     return built, digest
 
 
-def _prebuilt() -> Any:
+def _wheel_library() -> Any:
     """The library of the wheel; None where it has none, or one of other sources or for another machine."""
     with suppress(OSError):
         known = _PREBUILT.with_suffix(_DIGEST).read_text(encoding="ascii")
-        if known == _key(None) and not os.environ.get("CC"):
+        if known == _library_key(None) and not os.environ.get("CC"):
             return ctypes.CDLL(str(_PREBUILT))
     return None
 
 
-def _library() -> Any:
-    library = _prebuilt()
+def _open_library() -> Any:
+    library = _wheel_library()
     if library is not None:
         return library
-    command = compiler()
+    command = compiler_command()
     if command is None:
         raise _CannotBuild(missing_compiler())
-    name = f"searches-{_key(command)}.so"
+    name = f"searches-{_library_key(command)}.so"
     with ExitStack() as stack:
         try:
             folder = cache_folder()
@@ -109,15 +109,15 @@ def _library() -> Any:
         except (OSError, RuntimeError):  # no home, or a cache that cannot be written
             kept, private = None, stack.enter_context(scratch_folder("build"))
         built = private / name
-        _build(command, built)
+        _build_library(command, built)
         library = ctypes.CDLL(str(built))  # a loaded library stays valid when its file goes
         if kept is not None:
             with suppress(OSError):
-                _keep(built, kept)
+                _keep_library(built, kept)
     return library
 
 
-def _keep(built: Path, kept: Path) -> None:
+def _keep_library(built: Path, kept: Path) -> None:
     """Put a library into the cache, and what it is known by beside it."""
     digest = built.with_suffix(_DIGEST)
     digest.write_text(hashlib.sha256(built.read_bytes()).hexdigest(), encoding="ascii")
@@ -136,7 +136,7 @@ def _is_whole(kept: Path) -> bool:
         return False
 
 
-def _key(command: list[str] | None) -> str:
+def _library_key(command: list[str] | None) -> str:
     """A hash of the sources, the compiler (None: any) and the kind of machine."""
     hashed = hashlib.sha256()
     parts = list(FLAGS)
@@ -151,18 +151,18 @@ def _key(command: list[str] | None) -> str:
     return hashed.hexdigest()[:32]
 
 
-def _build(command: list[str], target: Path) -> None:
+def _build_library(command: list[str], target: Path) -> None:
     """Each source on its own, side by side, then one library: the first plan of a machine waits for it."""
     files = sources()
     folders = sorted({f"-I{path.parent}" for path in files})
     objects = {path: target.with_name(f"{i}.o") for i, path in enumerate(f for f in files if f.suffix == ".c")}
     with ThreadPoolExecutor(os.cpu_count()) as beside:
         lines = [[*command, *FLAGS[:-1], *folders, "-c", str(c), "-o", str(o)] for c, o in objects.items()]
-        list(beside.map(lambda line: _compile(line, target.parent), lines))
-    _compile([*command, *FLAGS, *map(str, objects.values()), "-o", str(target)], target.parent)
+        list(beside.map(lambda line: _run_compiler(line, target.parent), lines))
+    _run_compiler([*command, *FLAGS, *map(str, objects.values()), "-o", str(target)], target.parent)
 
 
-def _compile(line: list[str], folder: Path) -> None:
+def _run_compiler(line: list[str], folder: Path) -> None:
     try:
         done = run_program(line, folder, TIMEOUT_S)
     except subprocess.TimeoutExpired:

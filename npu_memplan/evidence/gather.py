@@ -34,7 +34,7 @@ from ..files.arrays import read_inputs
 from ..files.folders import scratch_folder
 from ..files.paths import read_bytes
 from ..options import CompileOptions
-from ..report.facts.npu_work import command_streams, estimates
+from ..report.facts.npu_work import call_estimates, command_streams
 from .record import FVP, MODEL, Counters, EvidenceError, EvidenceRecord, Hazards, ProgramRun, RecordedOutput
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ListedNetwork:
     sha256: str
 
 
-def networks(only: Iterable[str] = ()) -> Iterator[ListedNetwork]:
+def listed_networks(only: Iterable[str] = ()) -> Iterator[ListedNetwork]:
     """The set in its order, or those of it that are named; `EvidenceError` for other names or files."""
     wanted = tuple(only) or NETWORKS
     unknown = [name for name in wanted if name not in NETWORKS]
@@ -76,14 +76,14 @@ def networks(only: Iterable[str] = ()) -> Iterator[ListedNetwork]:
         raise EvidenceError(f"the set has no network {unknown[0]!r}; it has: {', '.join(NETWORKS)}")
     for name in NETWORKS:
         if name in wanted:
-            path = _file(name)
+            path = _network_file(name)
             found = hashlib.sha256(path.read_bytes()).hexdigest()
             if found != _SHA256[name]:
                 raise EvidenceError(f"{path} is not the {name} of the set (SHA-256 {found}); install the package again")
             yield ListedNetwork(name, path, found)
 
 
-def _file(name: str) -> Path:
+def _network_file(name: str) -> Path:
     """In an installed package next to this module, in a checkout where the repository keeps it."""
     repository = Path(__file__).resolve().parents[2]
     packaged = Path(str(resources.files(__package__))) / "networks" / f"{name}.tflite"
@@ -104,7 +104,7 @@ _DIGITS = re.compile(r"DATA [0-9a-f]+\r?")
 _PATH = re.compile(r"(?:/[^\s/:]+){2,}/")
 
 
-def gather(
+def gather_record(
     runner: str,
     target: str,
     options: RunOptions,
@@ -118,20 +118,20 @@ def gather(
     if reason is not None:
         raise EvidenceError(f"runner {runner!r} cannot run here: {reason}")
     accelerator(target)  # refuses an unknown name before anything runs
-    requested = [(network, program) for network in networks(only) for program in PROGRAMS]
+    requested = [(network, program) for network in listed_networks(only) for program in PROGRAMS]
     made = []
     for number, (network, program) in enumerate(requested):
         report_progress(f"{network.name}, {program}", number, len(requested))
         with scratch_folder("evidence") as folder:
             made.append(_run_program(network, program, target, folder / "artifact", runner, options))
     runs, versions, boards, adapters = zip(*made, strict=True)
-    reference = _version("tflite-micro")
+    reference = _package_version("tflite-micro")
     ran = (" / ".join(sorted({*versions} - {""})), next(filter(None, reversed(boards)), ""), all(adapters))
-    record = _empty(runner, target, *ran)
-    return replace(record, reference=f"tflite-micro {reference}" if reference else "", runs=runs).sealed()
+    record = _empty_record(runner, target, *ran)
+    return replace(record, reference=f"tflite-micro {reference}" if reference else "", runs=runs).add_digest()
 
 
-def _empty(runner: str, target: str, runner_version: str, board: str, adapters_set: bool) -> EvidenceRecord:
+def _empty_record(runner: str, target: str, runner_version: str, board: str, adapters_set: bool) -> EvidenceRecord:
     """What a record has in addition to its rows."""
     return EvidenceRecord(
         runner=runner,
@@ -141,7 +141,7 @@ def _empty(runner: str, target: str, runner_version: str, board: str, adapters_s
         board=board,
         system_config=fvp_system(accelerator(target)),
         reference="",
-        versions={name: _version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+        versions={name: _package_version(name) for name in _PACKAGES} | {"python": platform.python_version()},
         machine=f"{platform.system()} {platform.machine()}",
         runs=(),
         remarks=(_ADAPTERS,) if runner == "fvp" and not adapters_set else (),
@@ -174,7 +174,7 @@ def _run_program(
 
 
 def _describe_run(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramRun:
-    spent = [time for _, time in estimates(artifact, folder)]
+    spent = [time for _, time in call_estimates(artifact, folder)]
     ports = [sum(e.beats(port, writes) for e in spent) for port in (0, 1) for writes in (False, True)]
     texts = b"".join(read_bytes(path) for path in sorted((folder / "src").glob("*_npu.c")))
     return replace(
@@ -183,7 +183,7 @@ def _describe_run(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramR
         pools_bytes={pool.name: artifact.pool_bytes(pool.name) for pool in artifact.run_pools},
         stream_sha256=hashlib.sha256(texts).hexdigest(),
         estimated=Counters(sum(e.total for e in spent), *ports),
-        hazards=_hazards(commands for _, commands in command_streams(artifact, folder)),
+        hazards=_count_hazards(commands for _, commands in command_streams(artifact, folder)),
     )
 
 
@@ -205,11 +205,11 @@ def _judge_run(
         outputs=tuple(RecordedOutput(*values) for values in zip(names, sizes, digests, found, strict=True)),
         counted=Counters(ran.npu_cycles, *(ran.npu_beats or ())),
         hazards=replace(row.hazards, found=tuple(ran.notes)),
-        transcript=tuple(_plain(ran.transcript)),
+        transcript=tuple(_plain_lines(ran.transcript)),
     )
 
 
-def _hazards(streams: Iterable[Iterable[Command]]) -> Hazards:
+def _count_hazards(streams: Iterable[Iterable[Command]]) -> Hazards:
     every = [command for commands in streams for command in commands]
     waits = [command.op for command in every if isinstance(command, Wait)]
     kernels = [c for c in every if isinstance(c, Operation) and c.op is not Op.DMA_START]
@@ -217,7 +217,7 @@ def _hazards(streams: Iterable[Iterable[Command]]) -> Hazards:
     return Hazards(waits.count(Op.KERNEL_WAIT), waits.count(Op.DMA_WAIT), close)
 
 
-def _plain(transcript: str) -> Iterator[str]:
+def _plain_lines(transcript: str) -> Iterator[str]:
     """The lines of a transcript without the outputs' bytes, control characters and places on this machine."""
     for line in transcript.splitlines():
         text = "".join(c for c in line if c.isprintable()).rstrip()
@@ -226,14 +226,14 @@ def _plain(transcript: str) -> Iterator[str]:
 
 
 def _expected_outputs(network: ListedNetwork, values: Sequence[Array]) -> Sequence[Array] | None:
-    if not _version("tflite-micro"):
+    if not _package_version("tflite-micro"):
         return None
     from fvp_runner.references.kernels import TFLiteReference
 
     return TFLiteReference(network.path.read_bytes(), network.name).run(values)
 
 
-def _version(name: str) -> str:
+def _package_version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

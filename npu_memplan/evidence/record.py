@@ -107,13 +107,13 @@ class EvidenceRecord:
     format: str = FORMAT
     sha256: str = ""  # of this record without it
 
-    def sealed(self) -> EvidenceRecord:
-        return replace(self, sha256=digest(self))
+    def add_digest(self) -> EvidenceRecord:
+        return replace(self, sha256=record_digest(self))
 
     def to_json(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
-    def verdict(self) -> str:
+    def verdict_text(self) -> str:
         exact = sum(run.exact is True for run in self.runs)
         failed = sum(bool(run.error) for run in self.runs)
         wrong = sum(run.exact is False and not run.error for run in self.runs)
@@ -127,7 +127,7 @@ class EvidenceRecord:
         return f"{', '.join(parts)}; cycles and beats counted by {self.counted_by}"
 
 
-def digest(record: EvidenceRecord) -> str:
+def record_digest(record: EvidenceRecord) -> str:
     """SHA-256 of a record without its own."""
     plain: Any = msgspec.to_builtins(replace(record, sha256=""))
     if not record.adapters_set:  # records made before there was this keep their digest
@@ -145,8 +145,8 @@ def read_record(path: Path) -> EvidenceRecord:
         raise EvidenceError(f"{path} is no record of evidence: {error}") from None
     if record.format != FORMAT:
         raise EvidenceError(f"{path} is {record.format!r}; this version reads {FORMAT!r}")
-    if record.sha256 != digest(record):
-        raise EvidenceError(f"{path} was changed after it was made: its SHA-256 is {digest(record)}")
+    if record.sha256 != record_digest(record):
+        raise EvidenceError(f"{path} was changed after it was made: its SHA-256 is {record_digest(record)}")
     return record
 
 
@@ -156,7 +156,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def page(record: EvidenceRecord) -> str:
+def record_page(record: EvidenceRecord) -> str:
     """The text of evidence.html."""
     facts = [
         ("counted by", record.counted_by),
@@ -176,18 +176,18 @@ def page(record: EvidenceRecord) -> str:
     ]  # fmt: skip
     return tables_page(
         "Evidence",
-        f"{record.runner}, {record.accelerator}: {record.verdict()}",
+        f"{record.runner}, {record.accelerator}: {record.verdict_text()}",
         [],
         [
             PageTable("Record", ("what", "is"), facts),
-            PageTable("Programs", _COLUMNS, [_row(run) for run in record.runs]),
+            PageTable("Programs", _COLUMNS, [_run_row(run) for run in record.runs]),
             PageTable("Digests", ("network", "program", "plan", "streams", "outputs"), digests),
         ],
         "Estimates are of npu_memplan's model of time. What an emulator counts is that same model.",
     )
 
 
-def _row(run: ProgramRun) -> tuple[Cell, ...]:
+def _run_row(run: ProgramRun) -> tuple[Cell, ...]:
     names = ("cycles", "axi0_read", "axi0_written", "axi1_read")
     figures = [getattr(counters, name) for name in names for counters in (run.counted, run.estimated)]
     hazards = run.hazards

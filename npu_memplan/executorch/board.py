@@ -36,7 +36,7 @@ def options_for(one: EthosUCall, given: Mapping[str, str], board: str = "") -> C
     accelerator, requested = one.call.accelerator.name, {key: value for key, value in given.items() if value}
     for known in [stated, {}] if stated else [{}]:
         try:
-            options = CompileOptions(accelerator, board=board, **{**known, **requested}).resolved()  # type: ignore[arg-type]
+            options = CompileOptions(accelerator, board=board, **{**known, **requested}).resolve_defaults()  # type: ignore[arg-type]
             options.memory_map()
             return options
         except NpuMemplanError:

@@ -73,7 +73,7 @@ def ethos_u_partitioner(
     if spec is None:
         options = CompileOptions(
             accelerator or usual_accelerator(board), board=board, memory_mode=memory_mode
-        ).resolved()
+        ).resolve_defaults()
         vela = vela_options(options)
         sections = vela.sections
         size = options.planned_pools()[0].size_bytes if size is None else size

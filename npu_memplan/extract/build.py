@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, tirx
 
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
-from ..problem.spans import covered
+from ..problem.spans import count_covered
 from ..request import Request
 from ..vocabulary import is_npu
 from .calls import may_overlap
@@ -240,7 +240,7 @@ class _Traffic:
         self.consumers: dict[Storage, dict[str, None]] = {}
         for step in ordered:
             for access in step.accesses:
-                storage, amount = access.storage, covered(access.spans)
+                storage, amount = access.storage, count_covered(access.spans)
                 if access.writes:
                     self.written[storage] = self.written.get(storage, 0) + amount
                     self.producer.setdefault(storage, step.label)

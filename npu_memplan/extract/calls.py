@@ -67,7 +67,7 @@ class Constants:
         key = (hashlib.sha256(content).digest(), device, kind)
         shape = tuple(int(extent) for extent in values.shape)
         if key not in self.known:
-            tensor = RelaxTensor(self.names.unique(wanted), shape, dtype, len(content), kind)
+            tensor = RelaxTensor(self.names.unique_name(wanted), shape, dtype, len(content), kind)
             tensor.content, tensor.device = content, device
             self.tensors.append(tensor)
             self.known[key] = tensor
@@ -262,7 +262,7 @@ class CallWalker:
             if symbols:
                 shape = tuple(tvm_ffi.structural_map(e, (ir.Var, lambda v: symbols.get(v, v))) for e in shape)
             size = size_bytes(shape, str(buffer.dtype), self.bounds)
-            name, kind = self.names.unique(f"{call.function}.{buffer.name}"), BufferKind.HOST_SCRATCH
+            name, kind = self.names.unique_name(f"{call.function}.{buffer.name}"), BufferKind.HOST_SCRATCH
             internals.append(
                 Internal(name, size, plan.least_alignment, kind, Agent.HOST, statement, shape=shape, device=call.device)
             )
@@ -326,7 +326,7 @@ class CallWalker:
         role = str(notes.get(ROLE, ""))
         original = (int(notes[REGION]), int(notes[OFFSET])) if {REGION, OFFSET} <= notes.keys() else None
         return Internal(
-            self.names.unique(f"{call.function}.{statement.buffer.name}"),
+            self.names.unique_name(f"{call.function}.{statement.buffer.name}"),
             size_bytes(statement.buffer.shape, str(statement.buffer.dtype)),
             max(NPU_ALIGNMENT, int(notes.get(ALIGN, NPU_ALIGNMENT))),
             _KINDS.get(role, BufferKind.NPU_INTERNAL),

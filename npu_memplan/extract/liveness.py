@@ -34,7 +34,7 @@ from ..problem import (
     RowsRead,
     RowStream,
 )
-from ..problem.spans import Spans, merged, runs_of, subtract, union
+from ..problem.spans import Spans, merge_spans, runs_of, subtract_spans, unite_spans
 from ..vocabulary import PARAM_ROLES, STREAMED, STREAMED_ROWS, is_npu
 from .program import (
     Branch,
@@ -87,7 +87,7 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     result: dict[Storage, tuple[Lifetime, ...]] = {}
     for storage, pieces in analysis.pieces.items():
         start = 0 if storage in given else analysis.first.get(storage, 0)
-        clipped = merged([(max(a, start), b) for a, b in pieces])
+        clipped = merge_spans([(max(a, start), b) for a, b in pieces])
         result[storage] = tuple(Lifetime(a, b) for a, b in clipped)
     for tensor in results:
         result.setdefault(tensor, ())
@@ -101,7 +101,7 @@ _State = dict[Storage, tuple[Spans, int]]
 def _open(state: _State, storage: Storage, needed: Spans, stop: int) -> None:
     if needed:
         live, until = state.get(storage, ((), stop))
-        state[storage] = union(live, needed), until
+        state[storage] = unite_spans(live, needed), until
 
 
 class _Analysis:
@@ -130,13 +130,13 @@ class _Analysis:
         for access in step.accesses:
             self.keep(access.storage, step.point, step.point + 1)
             if not access.writes:
-                reads[access.storage] = union(reads.get(access.storage, ()), access.spans)
+                reads[access.storage] = unite_spans(reads.get(access.storage, ()), access.spans)
             elif access.exact:
-                kills[access.storage] = union(kills.get(access.storage, ()), _to_the_end(access))
+                kills[access.storage] = unite_spans(kills.get(access.storage, ()), _to_the_end(access))
         for storage, spans in kills.items():
             if storage in state:
                 live, stop = state[storage]
-                if rest := subtract(live, spans):
+                if rest := subtract_spans(live, spans):
                     state[storage] = rest, stop
                 else:
                     self.keep(storage, step.point, stop)
@@ -204,7 +204,7 @@ def labels(virtual: Sequence[Any]) -> tuple[str, ...]:
     for device in virtual:
         scope = str(device.memory_scope)
         name = f"{device.target.kind.name}:{int(device.vdevice_id)}"
-        found.append(names.unique(name if scope == "global" else f"{name}:{scope}"))
+        found.append(names.unique_name(name if scope == "global" else f"{name}:{scope}"))
     return tuple(found)
 
 

@@ -313,7 +313,7 @@ class _Walker:
         else:
             shape = tuple(ty.shape.values)
             external, size = "", size_bytes(shape, str(ty.dtype), self.greatest)
-        tensor = RelaxTensor(self.names.unique(name), shape, str(ty.dtype), size, kind, external, var=var)
+        tensor = RelaxTensor(self.names.unique_name(name), shape, str(ty.dtype), size, kind, external, var=var)
         virtual = getattr(ty, "vdevice", None)
         if virtual is not None:
             tensor.device = next((i for i, v in enumerate(self.devices) if _device(v) == _device(virtual)), 0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import NpuMemplanError
-from ..sizes import counted
+from ..sizes import count_text
 from .paths import open_file, write_whole
 
 EXTREME = "extreme"  # in place of a file
@@ -49,22 +49,23 @@ def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> l
     if given == [EXTREME]:
         return [extreme_array(tensor) for tensor in wanted]
     if len(given) == 1 and _is_random(given[0]):
-        generator = np.random.default_rng(_seed(given[0]))
+        generator = np.random.default_rng(_parse_seed(given[0]))
         return [random_array(tensor, generator) for tensor in wanted]
     if len(given) != len(wanted):
         names = ", ".join(tensor.name for tensor in wanted)
         raise InputError(
-            f"{model} has {counted(len(wanted), 'input')} ({names}), --input was given {counted(len(given), 'time')}"
+            f"{model} has {count_text(len(wanted), 'input')} ({names}), --input was given "
+            f"{count_text(len(given), 'time')}"
         )
 
-    def made(text: str, tensor: Wanted) -> Any:
+    def make_input(text: str, tensor: Wanted) -> Any:
         if text == EXTREME:
             return extreme_array(tensor)
         if _is_random(text):
-            return random_array(tensor, np.random.default_rng(_seed(text)))
-        return _load(Path(text), tensor)
+            return random_array(tensor, np.random.default_rng(_parse_seed(text)))
+        return _load_array(Path(text), tensor)
 
-    return [made(text, tensor) for text, tensor in zip(given, wanted, strict=True)]
+    return [make_input(text, tensor) for text, tensor in zip(given, wanted, strict=True)]
 
 
 class _Stacked(NamedTuple):
@@ -94,8 +95,8 @@ def check_outputs(model: str, names: Sequence[str], given: Sequence[Path]) -> No
     """`InputError` unless `given` has a file for each output of `model`, or none."""
     if given and len(given) != len(names):
         raise InputError(
-            f"{model} has {counted(len(names), 'output')} ({', '.join(names)}), "
-            f"--output was given {counted(len(given), 'time')}"
+            f"{model} has {count_text(len(names), 'output')} ({', '.join(names)}), "
+            f"--output was given {count_text(len(given), 'time')}"
         )
 
 
@@ -117,10 +118,10 @@ def seed_of(given: Sequence[str]) -> int:
     """The seed where all inputs are random ones: of nothing, 0, or of `random:SEED`."""
     if len(given) > 1 or not all(map(_is_random, given)):
         raise InputError(f"--input {given[0]}: inputs are random ones here; give random:SEED alone")
-    return _seed(given[0]) if given else 0
+    return _parse_seed(given[0]) if given else 0
 
 
-def _seed(text: str) -> int:
+def _parse_seed(text: str) -> int:
     seed = text.removeprefix("random").removeprefix(":") or "0"
     if not re.fullmatch("[0-9]{1,18}", seed):
         raise InputError(f"--input {text}: the seed must be a whole number >= 0 of up to 18 digits, as in random:7")
@@ -165,7 +166,7 @@ def extreme_array(tensor: Wanted) -> Any:
     return np.array(values).astype(kind)[turn]
 
 
-def _load(path: Path, tensor: Wanted) -> Any:
+def _load_array(path: Path, tensor: Wanted) -> Any:
     import numpy as np
 
     try:

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ..process.ending import HeldSignals, raise_if_ending
-from .paths import OutputError, lock, open_file, read_text, write_inside
+from .paths import OutputError, lock_file, open_file, read_text, write_inside
 
 if sys.platform != "win32":
     pass
@@ -52,8 +52,8 @@ NOTE = "owner"  # locked by its writer as long as that lives
 def scratch_folder(purpose: str, parent: Path | None = None) -> Iterator[Path]:
     """A temporary folder, in `parent` or where temporary files go; gone on leaving."""
     parent, prefix = parent or Path(tempfile.gettempdir()), f"npu_memplan-{purpose}-"
-    sweep(parent, prefix, purpose, _remove)
-    with owned_folder(parent, prefix, purpose, _remove) as folder:
+    sweep(parent, prefix, purpose, _remove_folder)
+    with owned_folder(parent, prefix, purpose, _remove_folder) as folder:
         yield folder
 
 
@@ -65,8 +65,8 @@ def owned_folder(parent: Path, prefix: str, about: str, clear: Callable[[Path], 
         with HeldSignals():
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with open(folder / NOTE, "xb", buffering=0) as note:
-            lock(note.fileno())
-            note.write(_note(about))  # last: a folder with an empty note has no owner
+            lock_file(note.fileno())
+            note.write(_owner_note(about))  # last: a folder with an empty note has no owner
             yield folder
     finally:
         if folder is not None:
@@ -77,20 +77,20 @@ def sweep(parent: Path, prefix: str, about: str, clear: Callable[[Path], None]) 
     """Call `clear` for each folder that a dead owner has left in `parent`."""
     for stale in parent.glob(f"{glob.escape(prefix)}*"):
         with contextlib.suppress(OSError), open(stale / NOTE, "rb") as note:
-            ours = note.read() == _note(about) and os.fstat(note.fileno()).st_uid == _user()
-            if ours and lock(note.fileno(), wait=False):
+            ours = note.read() == _owner_note(about) and os.fstat(note.fileno()).st_uid == _user_id()
+            if ours and lock_file(note.fileno(), wait=False):
                 clear(stale)
 
 
-def _note(about: str) -> bytes:
+def _owner_note(about: str) -> bytes:
     return f"a folder of npu_memplan for {about}\n".encode("utf-8", "surrogateescape")
 
 
-def _user() -> int:
+def _user_id() -> int:
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -104,7 +104,7 @@ _BUILDS = "firmware"  # folder of an artifact's builds, which have lists of thei
 def write(folder: Path, kind: str) -> None:
     """List every file that is in `folder` now; `kind` says what the folder is."""
     files = [path for path in folder.rglob("*") if path.is_file()]
-    _save(folder, kind, {_name(folder, path): _file_digest(path) for path in files})
+    _save_list(folder, kind, {_relative_name(folder, path): _file_digest(path) for path in files})
 
 
 def add(folder: Path, paths: Iterable[Path]) -> None:
@@ -113,10 +113,10 @@ def add(folder: Path, paths: Iterable[Path]) -> None:
     if listed is not None:
         kind, digests = listed
         inside = [path for path in paths if path.resolve().is_relative_to(folder.resolve())]
-        _save(
+        _save_list(
             folder,
             kind,
-            {**digests, **{_name(folder.resolve(), path.resolve()): _file_digest(path) for path in inside}},
+            {**digests, **{_relative_name(folder.resolve(), path.resolve()): _file_digest(path) for path in inside}},
         )
 
 
@@ -132,7 +132,7 @@ def read(folder: Path) -> tuple[str, dict[str, str]] | None:
     return title.removeprefix(_TITLE), {name: digest for digest, _, name in rows}
 
 
-def strangers(folder: Path) -> list[str]:
+def foreign_files(folder: Path) -> list[str]:
     """What is in `folder` and not, byte for byte, what we wrote; names relative to it, in order."""
     ours = _own_files(folder)
     homes = {parent for path in ours for parent in path.relative_to(folder).parents}
@@ -175,7 +175,7 @@ def _is_ours(path: Path, ours: dict[Path, str]) -> bool:
     return digest is not None and digest in ("", _file_digest(path))
 
 
-def _save(folder: Path, kind: str, digests: dict[str, str]) -> None:
+def _save_list(folder: Path, kind: str, digests: dict[str, str]) -> None:
     lines = [f"{_TITLE}{kind}", *(f"{digests[name]}  {name}" for name in sorted(digests) if name != NAME)]
     write_inside(folder, NAME, ("\n".join(lines) + "\n").encode())
 
@@ -185,7 +185,7 @@ def _is_inside(name: str) -> bool:
     return bool(name) and not path.is_absolute() and ".." not in path.parts
 
 
-def _name(folder: Path, path: Path) -> str:
+def _relative_name(folder: Path, path: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
@@ -234,7 +234,7 @@ def check_place(target: Path, force: bool = False, kind: str = MODEL) -> Path:
 
 
 def _check_ours(place: Path, shown: Path | None = None) -> None:
-    found = strangers(place)
+    found = foreign_files(place)
     if found:
         names = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         raise OutputError(
@@ -251,7 +251,7 @@ def staged_directory(target: Path, force: bool = False, kind: str = MODEL) -> It
     and nothing in it was added or changed. `TakenError` when the place is not as it was, and nothing was written.
     """
     place = check_place(target, force, kind)
-    before = _identity(place)
+    before = _output_identity(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -266,19 +266,19 @@ def staged_directory(target: Path, force: bool = False, kind: str = MODEL) -> It
         raise_if_ending()
         write(staging / _NEW, kind)
         try:
-            with _alone(place.parent), HeldSignals():
-                _put(staging, place, before)
+            with _lock_folder(place.parent), HeldSignals():
+                _put_in_place(staging, place, before)
         except OSError as error:
             raise _cannot_write(place, error) from None
 
 
-def _put(staging: Path, place: Path, before: _Identity | None) -> None:
+def _put_in_place(staging: Path, place: Path, before: _Identity | None) -> None:
     """Put the new directory in its place, if that is still as it was."""
     taken = TakenError(
         f"{place} was made or changed by something else meanwhile and was left as it is; nothing was written. "
         "Run again, or choose another directory"
     )
-    if _identity(place) != before:
+    if _output_identity(place) != before:
         raise taken
     if before is not None:
         place.rename(staging / _OLD)
@@ -297,7 +297,7 @@ def _put(staging: Path, place: Path, before: _Identity | None) -> None:
         raise
 
 
-def _identity(place: Path) -> _Identity | None:
+def _output_identity(place: Path) -> _Identity | None:
     """What identifies an output at its place; None where nothing of ours is."""
     try:
         found = os.stat(place / NAME)
@@ -312,10 +312,10 @@ def _cannot_write(place: Path, error: OSError) -> OutputError:
 
 def _known_by(place: Path) -> tuple[str, str, Callable[[Path], None]]:
     """Name and note of the staging folders for `place`, and what clears one away."""
-    return f".{place.name[:200]}.npu_memplan-", f"staging {place.name}", lambda staging: _clear(staging, place)
+    return f".{place.name[:200]}.npu_memplan-", f"staging {place.name}", lambda staging: _clear_staging(staging, place)
 
 
-def _clear(staging: Path, place: Path) -> None:
+def _clear_staging(staging: Path, place: Path) -> None:
     """Remove a staging folder; what it moved aside goes back if the place is free (its writer ended between two
     renames), and else only if it is ours."""
     shutil.rmtree(staging / _NEW, ignore_errors=True)
@@ -331,14 +331,14 @@ def _clear(staging: Path, place: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """One writer at a time puts something into `folder`, where the file system has locks."""
     if sys.platform == "win32":
         yield
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        lock(descriptor)
+        lock_file(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -377,7 +377,7 @@ class ContentStore:
                 return None
             state = os.lstat(path)
             if stat.S_ISREG(state.st_mode) and is_ours(state):
-                digest, content = _split(path.read_bytes())
+                digest, content = _split_digest(path.read_bytes())
                 if digest == _entry_digest(key, content):
                     os.utime(path)  # it was used
                     return content
@@ -422,7 +422,7 @@ class ContentStore:
             total -= size
 
 
-def _split(whole: bytes) -> tuple[bytes, bytes]:
+def _split_digest(whole: bytes) -> tuple[bytes, bytes]:
     length = hashlib.sha256().digest_size
     return whole[:length], whole[length:]
 

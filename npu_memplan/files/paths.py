@@ -71,7 +71,7 @@ def replace_file(path: Path, content: bytes) -> Path:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     try:
         with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
-            lock(file.fileno())
+            lock_file(file.fileno())
             file.write(content)
             file.flush()
         raise_if_ending()
@@ -89,7 +89,7 @@ def _remove_of_the_dead(left: Path) -> None:
     with contextlib.suppress(OSError), open(left, "rb") as file:
         found = os.fstat(file.fileno())
         ours = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-        if ours and time.time() - found.st_mtime > _YOUNG_S and lock(file.fileno(), wait=False):
+        if ours and time.time() - found.st_mtime > _YOUNG_S and lock_file(file.fileno(), wait=False):
             left.unlink()
 
 
@@ -118,7 +118,7 @@ def open_file(path: str | Path) -> IO[bytes]:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.EINVAL, f"it is {_kind(mode)}, and only files are read; save it as one", str(path))
+    raise OSError(errno.EINVAL, f"it is {_file_kind(mode)}, and only files are read; save it as one", str(path))
 
 
 def read_bytes(path: str | Path, limit_bytes: int = MODEL_BYTES) -> bytes:
@@ -183,14 +183,14 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> dict[str, Path]:
         folder.mkdir(parents=True, exist_ok=True)
         return {name: write_inside(folder, name, content) for name, content in files.items()}
     except OSError as error:
-        _remove(made, files)
+        _remove_made(made, files)
         raise cannot_write(folder, error) from None
     except BaseException:
-        _remove(made, files)
+        _remove_made(made, files)
         raise
 
 
-def _remove(made: list[Path], files: Mapping[str, bytes]) -> None:
+def _remove_made(made: list[Path], files: Mapping[str, bytes]) -> None:
     """Remove folders that were made for `files`, the innermost first."""
     for number, path in enumerate(made):
         for name in files if number == 0 else ():
@@ -210,16 +210,16 @@ def _check_kind(path: Path, folder: Path) -> None:
         return
     leads = f" to {os.readlink(path)}" if stat.S_ISLNK(mode) else ""
     raise FolderError(
-        f"{path} is {_kind(mode)}{leads}: {folder} may have files and folders alone, so that nothing outside is "
+        f"{path} is {_file_kind(mode)}{leads}: {folder} may have files and folders alone, so that nothing outside is "
         "read or written; remove it, or put a file in its place"
     )
 
 
-def _kind(mode: int) -> str:
+def _file_kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "no file")
 
 
-def lock(descriptor: int, wait: bool = True) -> bool:
+def lock_file(descriptor: int, wait: bool = True) -> bool:
     """Lock an open file or directory for this process; whether that was done."""
     if sys.platform == "win32":
         return False

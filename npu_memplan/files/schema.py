@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import NpuMemplanError
-from ..names import printable
+from ..names import printable_text
 
 T = TypeVar("T")
 _MAY_HIDE = re.compile(r"\\[bfnrtu]|[^\x09\x0a\x0d -~]")  # in the text of a document; most have none
@@ -41,9 +41,10 @@ def _check_printable(value: object, where: str, error: type[NpuMemplanError], ke
     elif isinstance(value, list):
         for one in value:
             _check_printable(one, where, error, keep)
-    elif isinstance(value, str) and not value.isprintable() and printable(value, keep) != value:
+    elif isinstance(value, str) and not value.isprintable() and printable_text(value, keep) != value:
         raise error(
-            f"{_start(where)}the text {_short(value)} has characters that a terminal obeys or hides; leave them out"
+            f"{_place_prefix(where)}the text {_short_value(value)} has characters that a terminal obeys or hides; "
+            "leave them out"
         )
 
 
@@ -51,9 +52,11 @@ def check_schema(value: object, wanted: str, where: str, error: type[NpuMemplanE
     """`error` unless the document says that it is a `wanted`."""
     found = value.get("schema") if isinstance(value, dict) else None
     if found is None:
-        raise error(f"{_start(where)}the document has no 'schema'; this version reads {wanted!r}")
+        raise error(f"{_place_prefix(where)}the document has no 'schema'; this version reads {wanted!r}")
     if found != wanted:
-        raise error(f"{_start(where)}the document has schema {_short(found)}; this version reads {wanted!r}")
+        raise error(
+            f"{_place_prefix(where)}the document has schema {_short_value(found)}; this version reads {wanted!r}"
+        )
 
 
 def from_values(value: object, kind: type[T], where: str, error: type[NpuMemplanError]) -> T:
@@ -66,14 +69,16 @@ def from_values(value: object, kind: type[T], where: str, error: type[NpuMemplan
         found, schema = _value_at(value, path, msgspec.json.schema(kind))
         allowed = f"; give one of {', '.join(map(repr, schema['enum']))}" if "enum" in schema else ""
         place = path or "the document"
-        raise error(f"{_start(where)}{place} is {_short(found)}: {message[:1].lower()}{message[1:]}{allowed}") from None
+        raise error(
+            f"{_place_prefix(where)}{place} is {_short_value(found)}: {message[:1].lower()}{message[1:]}{allowed}"
+        ) from None
 
 
-def _start(where: str) -> str:
+def _place_prefix(where: str) -> str:
     return f"{where}: " if where else ""
 
 
-def _short(value: object) -> str:
+def _short_value(value: object) -> str:
     try:
         shown = str(value)[:200] if isinstance(value, str) else repr(value)[:200]
     except ValueError:  # Python writes no number of more than 4,300 digits

@@ -28,7 +28,7 @@ from tvm import ir, relax
 
 from ..ethosu.reading.reader import bindings_of
 from ..exactness import FLOAT, REAL
-from ..names import Names, legal
+from ..names import Names, legal_name
 from ..options import NO_NPU
 from ..vocabulary import RESHAPING
 from .attributes import BY_USER, Quantised, SourceOperator, forced_nodes, main_attributes
@@ -68,8 +68,8 @@ def named_after(module: Any, results: Mapping[str, tuple[int, str]]) -> tuple[An
     to the result before, are steps on the way to it.
     """
     main = module["main"]
-    names = Names(legal(str(p.name)) for p in main.params)
-    names.unique("gv")  # what frontends call the result of main
+    names = Names(legal_name(str(p.name)) for p in main.params)
+    names.unique_name("gv")  # what frontends call the result of main
     table: dict[Any, Any] = {}
     node_of: dict[str, int] = {}
     steps = []
@@ -83,7 +83,7 @@ def named_after(module: Any, results: Mapping[str, tuple[int, str]]) -> tuple[An
             continue
         node, label = results[str(variable.name)]
         for step in steps:
-            name = names.unique(legal(label if step is variable else f"{label}_step"))
+            name = names.unique_name(legal_name(label if step is variable else f"{label}_step"))
             table[step] = relax.DataflowVar(name, step.ty)
             node_of[name] = node
         steps.clear()

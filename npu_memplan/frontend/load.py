@@ -104,7 +104,7 @@ def network_memory_map(network: Network, options: CompileOptions) -> MemoryMap:
     `options`, but for the NPU, which the network says itself, where its arena and its constants have room.
     """
     calls = network.npu_calls
-    options = replace(options, accelerator=calls[0].accelerator.name).resolved()
+    options = replace(options, accelerator=calls[0].accelerator.name).resolve_defaults()
     first, *others = (pool.name for pool in options.planned_pools())
     sizes = {first: max(call.scratch_bytes for call in calls)}
     sizes |= {name: max(call.scratch_fast_bytes for call in calls) for name in others}
@@ -166,7 +166,7 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
 def lowered_for(request: Request) -> LoweringTarget:
     """Blocks are chosen as if constants were copied already, where cycles are what counts."""
     options = request.options
-    memory_map, near = options.memory_map(), options.sized and options.for_cycles
+    memory_map, near = options.memory_map(), options.has_size and options.for_cycles
     return LoweringTarget(
         request.fast_region,
         memory_map.with_constants_near() if memory_map and near else memory_map,

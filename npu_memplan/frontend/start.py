@@ -35,7 +35,7 @@ def start_loading(path: Path, options: CompileOptions) -> None:
             return
         _import_less_of_tvm()
         if not options.host_ops and not options.external:  # these have to be looked up in the model first
-            start_compile(data, vela_options(options.resolved()))
+            start_compile(data, vela_options(options.resolve_defaults()))
 
 
 def _import_less_of_tvm() -> None:

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..artifact.files import ApplicationError, named, tensor_buffers
+from ..artifact.files import ApplicationError, joint_name, tensor_buffers
 from ..artifact.model import Artifact
 from ..frontend.attributes import quantised_tensors
 from ..options import CompileOptions
@@ -59,8 +59,8 @@ def npus_of(options: CompileOptions) -> dict[str, CompileOptions]:
         return {"": options}
     own = load_board(options.board)
     found = {own.name: options}
-    for board in own.others():
-        _check_places(own, board, options.resolved().memory_mode)
+    for board in own.other_boards():
+        _check_places(own, board, options.resolve_defaults().memory_mode)
         name = board.name if board.name in board_names() else str(board.path)
         found[board.name] = replace(options, board=name, accelerator=board.accelerator, system_config="")
     return found
@@ -86,33 +86,33 @@ def choose_npus(times: Times, together: Collection[tuple[str, str]]) -> dict[str
     run one after the other.
     """
     chosen: dict[str, str] = {}
-    for group in _groups(list(times), together):
+    for group in _connected_groups(list(times), together):
         if len(group) == 1:
             chosen[group[0]] = min(times[group[0]], key=times[group[0]].__getitem__)
         else:
-            chosen |= _balanced(group, times)
+            chosen |= _balance_npus(group, times)
     return chosen
 
 
-def _balanced(group: Sequence[str], times: Times) -> dict[str, str]:
+def _balance_npus(group: Sequence[str], times: Times) -> dict[str, str]:
     """The busiest NPU of the group has least to do, then all NPUs together."""
 
-    def cost(npus: Iterable[str]) -> tuple[float, float]:
+    def busy_times(npus: Iterable[str]) -> tuple[float, float]:
         loads: dict[str, float] = {}
         for network, npu in zip(group, npus, strict=False):
             loads[npu] = loads.get(npu, 0.0) + times[network][npu]
         return max(loads.values()), sum(loads.values())
 
     if math.prod(len(times[network]) for network in group) <= _MOST_TRIED:
-        return dict(zip(group, min(itertools.product(*(times[n] for n in group)), key=cost), strict=True))
+        return dict(zip(group, min(itertools.product(*(times[n] for n in group)), key=busy_times), strict=True))
     group = sorted(group, key=lambda n: -min(times[n].values()))
     npus: list[str] = []
     for network in group:
-        npus.append(min(times[network], key=lambda npu: cost([*npus, npu])))
+        npus.append(min(times[network], key=lambda npu: busy_times([*npus, npu])))
     return dict(zip(group, npus, strict=True))
 
 
-def _groups(names: Sequence[str], together: Collection[tuple[str, str]]) -> Iterator[list[str]]:
+def _connected_groups(names: Sequence[str], together: Collection[tuple[str, str]]) -> Iterator[list[str]]:
     left = list(names)
     while left:
         group = [left.pop(0)]
@@ -126,11 +126,11 @@ def _groups(names: Sequence[str], together: Collection[tuple[str, str]]) -> Iter
 def _check_places(own: Board, other: Board, memory_mode: str) -> None:
     """`ApplicationError` where a pool would not be the same bytes for both NPUs."""
 
-    def places(board: Board) -> dict[str, list[tuple[int, int]]]:
-        found = board.placement(memory_mode).pools
+    def region_places(board: Board) -> dict[str, list[tuple[int, int]]]:
+        found = board.memory_placement(memory_mode).pools
         return {p: [(board.memory(m).base, board.memory(m).size_bytes) for m in names] for p, names in found.items()}
 
-    if places(own) != places(other):
+    if region_places(own) != region_places(other):
         raise ApplicationError(
             f"boards {own.name} and {other.name} place the pools of {memory_mode} in different memories, and networks "
             f"of both NPUs share them; give both files one [placement.{memory_mode}]"
@@ -143,7 +143,7 @@ KEPT = (BufferKind.STATE, BufferKind.RESIDENT)
 Connection = tuple[str, str]  # an output and the input of another network, which is given it, by their joint names
 
 
-def join(
+def joint_problem(
     name: str,
     networks: Mapping[str, Problem],
     together: Collection[tuple[str, str]] = (),
@@ -151,17 +151,17 @@ def join(
 ) -> Problem:
     """The problem of all `networks`; pairs of `together` may run at the same time."""
     parts, first = [], 0
-    last = sum(_length(problem) for problem in networks.values())
+    last = sum(_point_count(problem) for problem in networks.values())
     for network, problem in networks.items():
-        parts.append(_shifted(network, problem, first, last))
-        first += _length(problem)
+        parts.append(_shift_problem(network, problem, first, last))
+        first += _point_count(problem)
     shared = {end for connection in connected for end in connection}
     always = (Lifetime(0, last),)
     return Problem(
         tuple(replace(b, lifetimes=always) if b.name in shared else b for part in parts for b in part.buffers),
         next(iter(networks.values())).pools,
-        (*(pair for part in parts for pair in part.conflicts), *_conflicts(networks, together)),
-        (*(a for part in parts for a in part.aliases), *_connections(connected)),
+        (*(pair for part in parts for pair in part.conflicts), *_conflict_pairs(networks, together)),
+        (*(a for part in parts for a in part.aliases), *_connection_groups(connected)),
         tuple(o for part in parts for o in part.overlaps if not {o.first, o.second} & shared),
         tuple(p for part in parts for p in part.points),
         name,
@@ -170,7 +170,7 @@ def join(
     )
 
 
-def _connections(connected: Collection[Connection]) -> Iterator[AliasGroup]:
+def _connection_groups(connected: Collection[Connection]) -> Iterator[AliasGroup]:
     """Each output with all inputs that read it."""
     outputs = dict.fromkeys(output for output, _ in connected)
     for output in outputs:
@@ -181,13 +181,13 @@ def _connections(connected: Collection[Connection]) -> Iterator[AliasGroup]:
 def shift_of(networks: Mapping[str, Problem], network: str) -> int:
     """What is added to a point of `network`."""
     names = list(networks)
-    return sum(_length(networks[name]) for name in names[: names.index(network)]) + 1
+    return sum(_point_count(networks[name]) for name in names[: names.index(network)]) + 1
 
 
-def take(network: str, problem: Problem, joint: Plan) -> Plan:
+def plan_part(network: str, problem: Problem, joint: Plan) -> Plan:
     """The part of a joint plan that places the buffers of `problem`, the one of `network`."""
     at = {p.buffer: p for p in joint.placements}
-    placements = tuple(replace(at[named(network, b.name)], buffer=b.name) for b in problem.buffers)
+    placements = tuple(replace(at[joint_name(network, b.name)], buffer=b.name) for b in problem.buffers)
     return plan_of(problem, placements, joint)
 
 
@@ -197,7 +197,9 @@ def plan_of(problem: Problem, placements: Sequence[Placement], like: Plan) -> Pl
     return Plan(tuple(placements), usage, PlanStatus.FEASIBLE, like.planner, like.seed)
 
 
-def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tuple[str, str]] = ()) -> list[Placement]:
+def stack_plans(
+    networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tuple[str, str]] = ()
+) -> list[Placement]:
     """Placements of the joint problem: each network's own plan, moved as a whole, with what is kept above all of them.
 
     Networks that run together are one above the other. What is fixed stays.
@@ -209,7 +211,7 @@ def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tup
         partners = {
             other for pair in together if network in pair for other in pair if other != network and other in tops
         }
-        bases[network] = {p.name: _aligned(max((tops[o][p.name] for o in partners), default=0), p) for p in pools}
+        bases[network] = {p.name: _align_offset(max((tops[o][p.name] for o in partners), default=0), p) for p in pools}
         passing = [p for p in plan.placements if problem.buffer(p.buffer).kind not in KEPT]
         heights = used_bytes(problem, passing)
         tops[network] = {name: bases[network][name] + height for name, height in heights.items()}
@@ -222,7 +224,7 @@ def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tup
     for network, (problem, plan) in networks.items():
         at = {p.buffer: p for p in plan.placements}
         for buffer in problem.buffers:
-            place, name = at[buffer.name], named(network, buffer.name)
+            place, name = at[buffer.name], joint_name(network, buffer.name)
             if buffer.fixed is not None:
                 offset = buffer.fixed[1]
             elif buffer.kind in KEPT:
@@ -234,21 +236,21 @@ def stack(networks: Mapping[str, tuple[Problem, Plan]], together: Collection[tup
     return placements
 
 
-def _length(problem: Problem) -> int:
+def _point_count(problem: Problem) -> int:
     """Points of a network: its own, and those of the caller before and after them."""
     return max(1, len(problem.points)) + 2
 
 
-def _shifted(network: str, problem: Problem, first: int, last: int) -> Problem:
+def _shift_problem(network: str, problem: Problem, first: int, last: int) -> Problem:
     own = max(1, len(problem.points))
     start, stop = first + 1, first + own + 1
 
-    def rename(name: str) -> str:
-        return named(network, name)
+    def new_name(name: str) -> str:
+        return joint_name(network, name)
 
     read_last = {k.buffer for k in problem.accesses if any(access.point >= own for access in k.reads)}
 
-    def lives(buffer: Buffer) -> tuple[Lifetime, ...]:
+    def shift_lifetimes(buffer: Buffer) -> tuple[Lifetime, ...]:
         if buffer.kind in KEPT:
             return (Lifetime(0, last),)
         found = [Lifetime(life.first + start, life.last + start) for life in buffer.lifetimes]
@@ -258,41 +260,46 @@ def _shifted(network: str, problem: Problem, first: int, last: int) -> Problem:
             found[-1] = Lifetime(found[-1].first, stop + 1)
         return tuple(found)
 
-    def shifted(known: AccessHistory) -> AccessHistory:
+    def shift_history(known: AccessHistory) -> AccessHistory:
         reads, writes = (tuple(a._replace(point=a.point + start) for a in part) for part in (known.reads, known.writes))
         if inputs.get(known.buffer):
             writes = (BufferAccess(first), *writes)
-        return AccessHistory(rename(known.buffer), reads, writes)
+        return AccessHistory(new_name(known.buffer), reads, writes)
 
     inputs = {b.name: b.kind is BufferKind.INPUT for b in problem.buffers}
     labels = tuple(f"{network}: {label}" for label in problem.points) or (f"{network}: return",)
     return replace(
         problem,
         buffers=tuple(
-            replace(b, name=rename(b.name), lifetimes=lives(b), producer=b.producer and rename(b.producer),
-                    consumers=tuple(map(rename, b.consumers))) for b in problem.buffers
+            replace(
+                b, name=new_name(b.name), lifetimes=shift_lifetimes(b),
+                producer=b.producer and new_name(b.producer), consumers=tuple(map(new_name, b.consumers)),
+            )
+            for b in problem.buffers
         ),
-        conflicts=tuple((rename(a), rename(b)) for a, b in problem.conflicts),
+        conflicts=tuple((new_name(a), new_name(b)) for a, b in problem.conflicts),
         aliases=tuple(
-            replace(a, name=rename(a.name), members=tuple((rename(n), inner) for n, inner in a.members))
+            replace(a, name=new_name(a.name), members=tuple((new_name(n), inner) for n, inner in a.members))
             for a in problem.aliases
         ),
-        overlaps=tuple(replace(o, first=rename(o.first), second=rename(o.second)) for o in problem.overlaps),
+        overlaps=tuple(replace(o, first=new_name(o.first), second=new_name(o.second)) for o in problem.overlaps),
         points=(f"{network}: inputs are written", *labels, f"{network}: outputs are read"),
-        accesses=tuple(shifted(known) for known in problem.accesses),
+        accesses=tuple(shift_history(known) for known in problem.accesses),
         branches=tuple(replace(b, first=b.first + start, middle=b.middle + start, last=b.last + start)
                        for b in problem.branches),
     )  # fmt: skip
 
 
-def _conflicts(networks: Mapping[str, Problem], together: Collection[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _conflict_pairs(
+    networks: Mapping[str, Problem], together: Collection[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
     for one, other in together:
         for a in networks[one].buffers:
             for b in networks[other].buffers:
-                yield named(one, a.name), named(other, b.name)
+                yield joint_name(one, a.name), joint_name(other, b.name)
 
 
-def _aligned(offset: int, pool: Pool) -> int:
+def _align_offset(offset: int, pool: Pool) -> int:
     grain = max(pool.alignment, 64)
     return offset + -offset % grain
 
@@ -320,14 +327,14 @@ def ends_of(network: Planned | Artifact) -> Ends:
     )
 
 
-def connect(
+def connect_networks(
     wanted: Collection[tuple[str, str]], networks: Mapping[str, Ends], together: Collection[tuple[str, str]]
 ) -> tuple[Connection, ...]:
     """The buffers of pairs (NETWORK:OUTPUT, NETWORK:INPUT); `ApplicationError` where one cannot be the other."""
     found: list[Connection] = []
     for output, given in wanted:
-        made = _found(output, networks, BufferKind.OUTPUT)
-        reads = _found(given, networks, BufferKind.INPUT)
+        made = _find_buffer(output, networks, BufferKind.OUTPUT)
+        reads = _find_buffer(given, networks, BufferKind.INPUT)
         (one, first), (other, second) = made, reads
         text = f"--connect {output}={given}"
         if one == other:
@@ -346,13 +353,13 @@ def connect(
                 raise ApplicationError(
                     f"{text}: {buffer.name} has its bytes in common with another tensor of {network}; copy the output"
                 )
-        if any(named(other, second.name) == known for _, known in found):
+        if any(joint_name(other, second.name) == known for _, known in found):
             raise ApplicationError(f"{text}: the input is given two outputs; name one")
-        found.append((named(one, first.name), named(other, second.name)))
+        found.append((joint_name(one, first.name), joint_name(other, second.name)))
     return tuple(found)
 
 
-def _found(text: str, networks: Mapping[str, Ends], kind: BufferKind) -> tuple[str, Buffer]:
+def _find_buffer(text: str, networks: Mapping[str, Ends], kind: BufferKind) -> tuple[str, Buffer]:
     network, _, tensor = text.partition(":")
     if network not in networks:
         raise ApplicationError(f"{text!r} names none of the networks, which are: {', '.join(networks)}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import planners
-from ..artifact.files import ApplicationError, named
+from ..artifact.files import ApplicationError, joint_name
 from ..artifact.model import Artifact
 from ..names import model_name
 from ..options import CompileOptions, Resident
@@ -23,7 +23,20 @@ from ..problem import Plan, Problem, used_bytes
 from ..stages import Planned
 from ..tuning.ranking import Ranking
 from ..verify import check_own, verify
-from .joint import AUTO, KEPT, Connection, choose_npus, connect, ends_of, join, named_npu, npus_of, plan_of, stack, take
+from .joint import (
+    AUTO,
+    KEPT,
+    Connection,
+    choose_npus,
+    connect_networks,
+    ends_of,
+    joint_problem,
+    named_npu,
+    npus_of,
+    plan_of,
+    plan_part,
+    stack_plans,
+)
 
 FOLDER = "src"  # of the application's own C, next to the networks'
 _SLACK = 1.01  # of the fewest cycles: within these, fewer bytes are better
@@ -75,7 +88,7 @@ class Compiler:
     compile_network: Compile
     _made: dict[object, Planned] = field(default_factory=dict)
 
-    def made(self, network: str, npu: str, pools: Mapping[str, int]) -> Planned:
+    def plan_network(self, network: str, npu: str, pools: Mapping[str, int]) -> Planned:
         """The program of `network`, searched for `pools`, in the pools of the application."""
         key, options = (network, npu, tuple(pools.items())), self.npus[npu]
         if key not in self._made:
@@ -103,24 +116,26 @@ def link(
     room.
     """
     names, npus = network_models(models, options), npus or {}
-    _check(names, together, rates or {}, npus)
+    _check_request(names, together, rates or {}, npus)
     repeated = {network: (rates or {}).get(network, 1.0) for network in names}
     requested, known = Resident.parse(options.resident), npus_of(options)
-    given = {n: _given(path, known) for n, path in names.items() if path.is_dir()}
+    given = {n: _given_artifact(path, known) for n, path in names.items() if path.is_dir()}
     _check_given(given, together, options)
     compiler = Compiler(names, known, compile_network)
     pools = {} if requested.most_bytes != 0 else options.pools
-    on = _assigned(compiler, given, npus, Between(together), repeated, pools)
+    on = _assign_npus(compiler, given, npus, Between(together), repeated, pools)
     for more in reversed(range(_ROUNDS)):
-        made: Mapping[str, Network] = {n: given[n] if n in given else compiler.made(n, on[n], pools) for n in names}
+        made: Mapping[str, Network] = {
+            n: given[n] if n in given else compiler.plan_network(n, on[n], pools) for n in names
+        }
         weights = _by_time(made, repeated)
         alone = {n: {u.pool: u.used_bytes for u in problem_and_plan(one)[1].usage} for n, one in made.items()}
         ends = (
             {n: ends_of(one.artifact if isinstance(one, Given) else one) for n, one in made.items()} if wanted else {}
         )
-        between = Between(together, connect(wanted, ends, together))
+        between = Between(together, connect_networks(wanted, ends, together))
         try:
-            made, problem, plan = place(made, name, between, weights, options)
+            made, problem, plan = place_networks(made, name, between, weights, options)
         except planners.PlanningError as error:  # each used the pool as if it were alone
             if not more or not pools.get(error.pool):
                 raise
@@ -132,11 +147,11 @@ def link(
     compiled = {n: one for n, one in made.items() if isinstance(one, Planned)}
     if requested.most_bytes != 0 and compiled:
         made = {**made, **with_residents(compiled, plan, requested, weights)}
-        made, problem, plan = place(made, name, between, weights, options)
+        made, problem, plan = place_networks(made, name, between, weights, options)
     return Linked(made, problem, plan, alone, between.connected, on if npus or len({*on.values()}) > 1 else {})
 
 
-def _assigned(
+def _assign_npus(
     compiler: Compiler,
     given: Mapping[str, Given],
     wanted: Mapping[str, str],
@@ -161,11 +176,11 @@ def _assigned(
     if all(len(npus) == 1 for npus in possible.values()):
         return {n: npus[0] for n, npus in possible.items()}
 
-    def seconds(n: str, npu: str) -> float:
-        one: Network = given[n] if n in given else compiler.made(n, npu, pools)
-        return rates[n] * _cycles(one) / (_clock_hz(one) or 1.0)
+    def inference_s(n: str, npu: str) -> float:
+        one: Network = given[n] if n in given else compiler.plan_network(n, npu, pools)
+        return rates[n] * _npu_cycles(one) / (_clock_hz(one) or 1.0)
 
-    times = {n: {npu: seconds(n, npu) for npu in npus} for n, npus in possible.items()}
+    times = {n: {npu: inference_s(n, npu) for npu in npus} for n, npus in possible.items()}
     return choose_npus(times, between.together)
 
 
@@ -185,7 +200,7 @@ def problem_and_plan(network: Network) -> tuple[Problem, Plan]:
     return replace(problem, buffers=tuple(replace(b, fixed=at[b.name]) for b in problem.buffers)), plan
 
 
-def place(
+def place_networks(
     networks: Mapping[str, Network],
     name: str,
     between: Between,
@@ -194,13 +209,15 @@ def place(
 ) -> tuple[Mapping[str, Network], Problem, Plan]:
     """The networks on their places in one memory, with the problem and plan of all."""
     both = {network: problem_and_plan(one) for network, one in networks.items()}
-    sizes = {pool.name: pool.size_bytes for pool in options.resolved().planned_pools()}
+    sizes = {pool.name: pool.size_bytes for pool in options.resolve_defaults().planned_pools()}
     together = between.together
-    problem = join(name, {network: problem for network, (problem, _) in both.items()}, together, between.connected)
+    problem = joint_problem(
+        name, {network: problem for network, (problem, _) in both.items()}, together, between.connected
+    )
     problem = replace(problem, pools=tuple(replace(p, size_bytes=sizes.get(p.name)) for p in problem.pools))
     plans = []
     first = next(iter(both.values()))[1]
-    stacked = plan_of(problem, stack(both, together), first)
+    stacked = plan_of(problem, stack_plans(both, together), first)
     if not verify(problem, stacked):
         plans.append(with_bounds(problem, stacked))
     if not together or not plans:
@@ -209,8 +226,8 @@ def place(
         except planners.PlanningError:
             if not plans:
                 raise
-    found = [({n: _taken(n, one, plan) for n, one in networks.items()}, plan) for plan in plans]
-    cycles = [sum(weights[n] * _cycles(one) for n, one in parts.items()) for parts, _ in found]
+    found = [({n: _take_placements(n, one, plan) for n, one in networks.items()}, plan) for plan in plans]
+    cycles = [sum(weights[n] * _npu_cycles(one) for n, one in parts.items()) for parts, _ in found]
     near = [one for one, cost in zip(found, cycles, strict=True) if cost <= _SLACK * min(cycles)]
     parts, plan = min(near, key=lambda one: sum(used_bytes(problem, one[1].placements).values()))
     check_own(problem, plan)
@@ -224,14 +241,14 @@ def _planned_anew(problem: Problem, seed: int) -> Plan:
     return prefetch.run_ahead(problem, answer)
 
 
-def _taken(name: str, network: Network, joint: Plan) -> Network:
+def _take_placements(name: str, network: Network, joint: Plan) -> Network:
     if isinstance(network, Given):
         return network
     problem = network.extracted.problem
-    return replace(network, plan=with_bounds(problem, take(name, problem, joint)))
+    return replace(network, plan=with_bounds(problem, plan_part(name, problem, joint)))
 
 
-def _cycles(network: Network) -> int:
+def _npu_cycles(network: Network) -> int:
     if isinstance(network, Given):
         return network.artifact.estimated_cycles or 0
     memory_map = network.extracted.loaded.request.options.memory_map()
@@ -246,21 +263,22 @@ def _clock_hz(network: Network) -> float:
     return 0.0 if memory_map is None else memory_map.clock_hz
 
 
-def _given(folder: Path, npus: Mapping[str, CompileOptions]) -> Given:
+def _given_artifact(folder: Path, npus: Mapping[str, CompileOptions]) -> Given:
     """The artifact in `folder`; `ApplicationError` where it is not for the pools and one of `npus`."""
     artifact = Artifact.load(folder)
     target, options = artifact.target, next(iter(npus.values()))
-    pools = [pool.name for pool in options.resolved().planned_pools()]
-    found = [npu for npu, one in npus.items() if one.resolved().accelerator == target.accelerator]
+    pools = [pool.name for pool in options.resolve_defaults().planned_pools()]
+    found = [npu for npu, one in npus.items() if one.resolve_defaults().accelerator == target.accelerator]
     if [pool.name for pool in artifact.problem.pools] != pools or not found:
         own = ", ".join(pool.name for pool in artifact.problem.pools)
         raise ApplicationError(
             f"{folder} is compiled for {target.accelerator} with the pools {own}, the application is for "
-            f"{' and '.join(one.resolved().accelerator for one in npus.values())} with {', '.join(pools)}; compile it "
+            f"{' and '.join(one.resolve_defaults().accelerator for one in npus.values())} with {', '.join(pools)}; "
+            "compile it "
             "again, or give its options with --options"
         )
-    npu = next((npu for npu in found if npus[npu].resolved().board == target.board), found[0])
-    for pool in options.resolved().planned_pools():
+    npu = next((npu for npu in found if npus[npu].resolve_defaults().board == target.board), found[0])
+    for pool in options.resolve_defaults().planned_pools():
         if pool.size_bytes is not None and artifact.pool_bytes(pool.name) > pool.size_bytes:
             raise ApplicationError(
                 f"{folder} needs {artifact.pool_bytes(pool.name):,} bytes of pool {pool.name}, which has "
@@ -276,11 +294,11 @@ def _check_given(given: Mapping[str, Given], together: Collection[tuple[str, str
     if not given:
         return
     pairs = [pair for pair in together if given.keys() >= set(pair)]
-    problem = join("", {n: problem_and_plan(one)[0] for n, one in given.items()}, pairs)
-    sizes = {pool.name: pool.size_bytes for pool in options.resolved().planned_pools()}
+    problem = joint_problem("", {n: problem_and_plan(one)[0] for n, one in given.items()}, pairs)
+    sizes = {pool.name: pool.size_bytes for pool in options.resolve_defaults().planned_pools()}
     problem = replace(problem, pools=tuple(replace(p, size_bytes=sizes.get(p.name)) for p in problem.pools))
     placements = [
-        replace(p, buffer=named(n, p.buffer)) for n, one in given.items() for p in one.artifact.plan.placements
+        replace(p, buffer=joint_name(n, p.buffer)) for n, one in given.items() for p in one.artifact.plan.placements
     ]
     found = verify(problem, plan_of(problem, placements, next(iter(given.values())).artifact.plan))
     if found:
@@ -292,7 +310,7 @@ def _check_given(given: Mapping[str, Given], together: Collection[tuple[str, str
 def _in_pools(planned: Planned, options: CompileOptions) -> Planned:
     """`planned` with the pools of the application."""
     extracted, loaded = planned.extracted, planned.extracted.loaded
-    sizes = {pool.name: pool.size_bytes for pool in options.resolved().planned_pools()}
+    sizes = {pool.name: pool.size_bytes for pool in options.resolve_defaults().planned_pools()}
     problem = replace(
         extracted.problem,
         pools=tuple(replace(p, size_bytes=sizes.get(p.name, p.size_bytes)) for p in extracted.problem.pools),
@@ -325,7 +343,7 @@ def network_models(models: Sequence[Path], options: CompileOptions) -> dict[str,
     return found
 
 
-def _check(
+def _check_request(
     names: Collection[str], together: Collection[tuple[str, str]], rates: Weights, npus: Mapping[str, str]
 ) -> None:
     for pair in together:

@@ -29,7 +29,7 @@ from typing import Any
 
 from ..errors import NpuMemplanError, RefusalError
 from ..files.paths import read_bytes
-from ..names import printable
+from ..names import printable_text
 
 
 class NetworkError(NpuMemplanError):
@@ -121,11 +121,11 @@ class FlatTable:
     def text(self, slot: int) -> str:
         """A string."""
         place = self.place(slot)
-        return printable(text_at(self.data, target_at(self.data, place))) if place else ""
+        return printable_text(text_at(self.data, target_at(self.data, place))) if place else ""
 
     def texts(self, slot: int) -> Iterator[str]:
         """A vector of strings."""
-        return (printable(text_at(self.data, target_at(self.data, place))) for place in self.elements(slot, 4))
+        return (printable_text(text_at(self.data, target_at(self.data, place))) for place in self.elements(slot, 4))
 
     def table(self, slot: int) -> FlatTable | None:
         """A table; None: it is absent."""

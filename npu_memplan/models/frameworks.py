@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NpuMemplanError, describe_error
-from ..names import Names, printable
+from ..names import Names, printable_text
 from ..process.ending import raise_outside_cause
 from .flatbuffer import UnsupportedModelError, read_file
 
@@ -77,10 +77,10 @@ def _name_printably(graph: Any) -> None:
     names, shown = Names(), dict[str, str]()
 
     def printable_name(name: str) -> str:
-        return shown.get(name) or shown.setdefault(name, names.unique(printable(name)) if name else "")
+        return shown.get(name) or shown.setdefault(name, names.unique_name(printable_text(name)) if name else "")
 
     for node in graph.node:
-        node.name = printable(node.name)
+        node.name = printable_text(node.name)
         node.input[:] = map(printable_name, node.input)
         node.output[:] = map(printable_name, node.output)
     for value in (*graph.input, *graph.output, *graph.initializer, *graph.value_info):

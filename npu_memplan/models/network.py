@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..process.ending import raise_outside_cause
-from ..sizes import counted
+from ..sizes import count_text
 from .flatbuffer import NetworkError
 from .tensor import Tensor
 from .vela import NpuCall
@@ -119,7 +119,7 @@ class Network:
         names = ", ".join(sorted({o.name for o in self.cpu_operators}))
         return (
             f"{self.name} has no ethos-u operator: Vela compiled it, but left "
-            f"{counted(len(self.operators), 'operator')} to the CPU ({names}); nothing of it runs on an NPU"
+            f"{count_text(len(self.operators), 'operator')} to the CPU ({names}); nothing of it runs on an NPU"
         )
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..names import printable
-from ..sizes import counted
+from ..names import printable_text
+from ..sizes import count_text
 from .checks import DamagedError
 from .flatbuffer import UnsupportedModelError
 from .network import CpuOperator, Network
@@ -114,8 +114,8 @@ def _check_variable(operator: CpuOperator, handles: dict[int, Any]) -> None:
     wanted = (1, 1) if operator.name == "READ_VARIABLE" else (2, 0)
     if (len(operator.inputs), len(operator.outputs)) != wanted:
         raise DamagedError(
-            f"operator {operator.index} {operator.name} has {counted(len(operator.inputs), 'input')} and "
-            f"{counted(len(operator.outputs), 'output')}, not {wanted[0]} and {wanted[1]}"
+            f"operator {operator.index} {operator.name} has {count_text(len(operator.inputs), 'input')} and "
+            f"{count_text(len(operator.outputs), 'output')}, not {wanted[0]} and {wanted[1]}"
         )
     if operator.inputs[0] not in handles or -1 in operator.inputs:
         raise UnsupportedModelError(
@@ -163,7 +163,7 @@ def _state(network: Network, key: _Key, index: int, operators: Sequence[Any], in
     values += [initial] if initial is not None else []
     if not values:
         return network.tensors[index]  # it is not used
-    name, first = printable(key[1]), values[0]
+    name, first = printable_text(key[1]), values[0]
     for value in values:
         if (value.size_bytes, value.dtype) != (first.size_bytes, first.dtype):
             raise DamagedError(
@@ -297,7 +297,7 @@ def turns_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network
     numbers = (-1, -1) if options is None else (options.CondSubgraphIndex(), options.BodySubgraphIndex())
     if len(operator.inputs) != len(operator.outputs) or -1 in operator.inputs:
         raise UnsupportedModelError(
-            f"it has {counted(len(operator.inputs), 'input')} and {counted(len(operator.outputs), 'output')}"
+            f"it has {count_text(len(operator.inputs), 'input')} and {count_text(len(operator.outputs), 'output')}"
         )
     state = [network.tensors[i] for i in operator.inputs]
     kept = [network.tensors[i] for i in operator.outputs]

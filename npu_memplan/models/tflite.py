@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..names import printable
+from ..names import printable_text
 from .checks import DamagedError, check_network, check_tensor, with_index_ranges
 from .flatbuffer import FlatbufferError, NetworkError, verify_flatbuffer
 from .network import CpuOperator, Network
@@ -162,7 +162,7 @@ def _type_name(number: int) -> str:
 
 
 def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tensor:
-    label = printable(table.Name() or b"")
+    label = printable_text(table.Name() or b"")
     dtype = _dtypes().get(table.Type())
     if dtype is None:
         raise NetworkError(
@@ -236,7 +236,7 @@ def _operator(model: Any, table: Any, index: int, tensors: tuple[Tensor, ...], n
     inputs = _tensor_indices(table.InputsAsNumpy(), tensors, f"inputs of operator {index} of {name}")
     outputs = _tensor_indices(table.OutputsAsNumpy(), tensors, f"outputs of operator {index} of {name}")
     builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-    custom = printable(code.CustomCode() or b"")
+    custom = printable_text(code.CustomCode() or b"")
     if custom == "ethos-u":
         return npu_call(index, inputs, outputs, tensors, name)
     intermediates = table.IntermediatesAsNumpy() if table.IntermediatesLength() else ()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..ethosu.arch import Architecture
 from ..ethosu.stream.encode import Payload, parse_payload
 from ..ethosu.stream.fields import REGION_REGISTERS
-from ..sizes import counted
+from ..sizes import count_text
 from .flatbuffer import NetworkError
 from .tensor import Tensor
 
@@ -71,7 +71,7 @@ def npu_call(
     where = f"ethos-u operator {index} of {name}"
     if len(inputs) < 4 or -1 in inputs:
         raise NetworkError(
-            f"{where} has {counted(len(inputs), 'input')}; stream, constants and two scratch tensors are needed"
+            f"{where} has {count_text(len(inputs), 'input')}; stream, constants and two scratch tensors are needed"
         )
     stream, constants, scratch, fast = (tensors[i] for i in inputs[:4])
     if stream.data is None:

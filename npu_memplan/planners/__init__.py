@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..clock import left_of, now
+from ..clock import clock_s, left_of
 from ..errors import InternalError
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
 from ..verify import VerificationError, check, check_own, violations_of
@@ -91,7 +91,7 @@ def plan(
         raise PlannerUseError(f"a time limit of {time_limit_s!r} seconds is no limit; give a finite number >= 0")
     if node_budget is not None and (type(node_budget) is not int or node_budget < 0):
         raise PlannerUseError(f"a node budget of {node_budget!r} is no budget; give a whole number >= 0")
-    started = now()
+    started = clock_s()
     model = Model(problem)
     if incumbent is not None:
         check(problem, incumbent)
@@ -99,7 +99,7 @@ def plan(
     deadline = None
     if time_limit_s is not None:
         # to verify a plan takes about three times as long as to restate the problem
-        restating_s = now() - started
+        restating_s = clock_s() - started
         left_s = left_of(time_limit_s)
         deadline = started + left_s - min(3 * restating_s, left_s / 2)
         model.deadline = deadline - restating_s  # and what is interrupted then takes about as long to do quickly

@@ -14,10 +14,10 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from math import gcd
 
-from ..clock import now
+from ..clock import clock_s
 from ..errors import NpuMemplanError, RefusalError
 from ..problem import AllowedOverlap, Buffer, Placement, Problem, ProblemError, validate
-from ..problem.spans import merged
+from ..problem.spans import merge_spans
 
 
 class PlannerUseError(NpuMemplanError):
@@ -283,7 +283,7 @@ class Model:
             common = [p for p in common if p in pools_of(buffer)]
         if not common:
             raise ProblemError(f"alias group with {leader!r} has no pool that all of its members may live in")
-        spans = merged((life.first, life.last) for b, _ in parts for life in b.lifetimes)
+        spans = merge_spans((life.first, life.last) for b, _ in parts for life in b.lifetimes)
         origin = next(iter(fixed))[1] if fixed else None
         if origin is not None and (origin < 0 or (origin - residue) % modulus):
             raise ProblemError(f"alias group with {leader!r} is fixed where another member would be misplaced")
@@ -334,7 +334,7 @@ class Model:
 
     def late(self) -> bool:
         """Whether a time limit is over."""
-        return self.deadline is not None and now() >= self.deadline
+        return self.deadline is not None and clock_s() >= self.deadline
 
     def is_special(self, i: int, j: int) -> bool:
         """Whether the zones of a neighbouring pair may be more than those of two whole items."""

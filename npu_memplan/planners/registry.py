@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..clock import now
-from ..compiled import compiled
+from ..clock import clock_s
+from ..compiled import c_library
 from ..problem import Placement, Plan, Problem
 from ..process.incidents import Fallback, fall_back
 from .bounds import Peak, forced, load_peak
@@ -34,7 +34,7 @@ class Context:
     seed: int = 0
     nodes: int | None = None
     deadline: float | None = None  # of `clock.now`
-    started: float = field(default_factory=now)
+    started: float = field(default_factory=clock_s)
     stopped_early: bool = False
     cost_proven: bool = False  # a planner proved that no assignment to pools costs less
     incumbent: Plan | None = None  # a valid plan to start from
@@ -49,7 +49,7 @@ class Context:
 
     def exhausted(self) -> bool:
         """True once the budget is used up; remembered in the plan."""
-        if (self.nodes is not None and self.nodes <= 0) or (self.deadline is not None and now() >= self.deadline):
+        if (self.nodes is not None and self.nodes <= 0) or (self.deadline is not None and clock_s() >= self.deadline):
             self.stopped_early = True
             return True
         return False
@@ -61,7 +61,7 @@ class Context:
 
     def has_compiled(self) -> bool:
         """Whether the compiled searches can be called; where they cannot, the plan says why."""
-        missing = compiled().missing
+        missing = c_library().missing
         if missing:
             text = f"the compiled searches are not available: {missing}"
             self.note(text)
@@ -72,12 +72,12 @@ class Context:
         """A context with `part` of what is left of this one's budget; `spend` here what was spent there."""
         nodes = None if self.nodes is None else int(max(0, self.nodes) * part)
         left = self.remaining_s()
-        deadline = None if left is None else now() + left * part
+        deadline = None if left is None else clock_s() + left * part
         return Context(self.model, self.seed, nodes, deadline, self.started)
 
     def remaining_s(self) -> float | None:
         """Seconds left, None without a time limit."""
-        return None if self.deadline is None else max(0.0, self.deadline - now())
+        return None if self.deadline is None else max(0.0, self.deadline - clock_s())
 
 
 Planner = Callable[[Problem, Context], Iterable[Placement]]

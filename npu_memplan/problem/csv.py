@@ -49,24 +49,24 @@ class Row:
     windows: tuple[tuple[int, Buffer], ...] = ()
 
     @property
-    def group(self) -> AliasGroup | None:
+    def alias_group(self) -> AliasGroup | None:
         """What ties the windows to the buffer; None when there are none."""
         if not self.windows:
             return None
         return AliasGroup(self.whole.name, ((self.whole.name, 0), *((b.name, at) for at, b in self.windows)))
 
-    def spans(self) -> list[tuple[Lifetime, str]]:
+    def lifetime_spans(self) -> list[tuple[Lifetime, str]]:
         """Lifetimes in order of time, each with `""` or the `@c:d` of its window."""
         found = [(life, "") for life in self.whole.lifetimes]
         for at, window in self.windows:
             found += [(life, f"@{at}:{at + window.size_bytes}") for life in window.lifetimes]
         return sorted(found)
 
-    def gaps(self) -> str:
+    def gaps_text(self) -> str:
         """The column `gaps`: what the row's first and last point do not say of `spans`."""
         ranges = []
         until: int | None = None
-        for life, window in self.spans():
+        for life, window in self.lifetime_spans():
             if until is not None and life.first > until:
                 ranges.append(f"{until}-{life.first}")
             if window:
@@ -117,7 +117,7 @@ def problem_parts(rows: Iterable[Row]) -> tuple[tuple[Buffer, ...], tuple[AliasG
     """Buffers and alias groups of a problem that says what `rows` say."""
     rows = tuple(rows)
     buffers = tuple(b for row in rows for b in (row.whole, *(b for _, b in row.windows)))
-    return buffers, tuple(row.group for row in rows if row.group is not None)
+    return buffers, tuple(row.alias_group for row in rows if row.alias_group is not None)
 
 
 def rows_of(problem: Problem) -> list[Row]:
@@ -126,20 +126,20 @@ def rows_of(problem: Problem) -> list[Row]:
     windows = {}
     inner: set[str] = set()
     for group in problem.aliases:
-        row = _row(group, buffers)
+        row = _group_row(group, buffers)
         if row is not None:
             windows[group.name] = row
             inner.update(b.name for _, b in row.windows)
     return [windows.get(b.name, Row(b)) for b in problem.buffers if b.name not in inner]
 
 
-def _row(group: AliasGroup, buffers: dict[str, Buffer]) -> Row | None:
+def _group_row(group: AliasGroup, buffers: dict[str, Buffer]) -> Row | None:
     """The row that `group` was made from, or None."""
     if not group.members:
         return None
     whole = buffers[group.members[0][0]]
     row = Row(whole, tuple((at, buffers[name]) for name, at in group.members[1:]))
-    if row.group != group:
+    if row.alias_group != group:
         return None
     for at, window in row.windows:
         name = f"{whole.name}@{at}:{at + window.size_bytes}"
@@ -147,7 +147,7 @@ def _row(group: AliasGroup, buffers: dict[str, Buffer]) -> Row | None:
         same = replace(whole, name=name, size_bytes=window.size_bytes, lifetimes=lives, alignment=1, fixed=None)
         if window != same or at < 0 or not 0 < window.size_bytes <= whole.size_bytes - at:
             return None
-    spans = [life for life, _ in row.spans()]
+    spans = [life for life, _ in row.lifetime_spans()]
     return None if any(b.first < a.last for a, b in pairwise(spans)) else row
 
 
@@ -176,10 +176,10 @@ class ProblemFileError(ProblemError):
 def problem_from_csv(path: Path, text: str) -> Problem:
     """The problem in the text of `path`, with one pool."""
     rows = []
-    for where, row in _rows(path, text, NEEDED_COLUMNS, ALL_COLUMNS):
-        lower, upper = (_whole(where, c, row[c]) for c in ("lower", "upper"))
-        size = _whole(where, "size", row["size"])
-        alignment, offset, _ = (_optional(where, c, row) for c in ("alignment", "offset", "hint"))
+    for where, row in _checked_rows(path, text, NEEDED_COLUMNS, ALL_COLUMNS):
+        lower, upper = (_whole_number(where, c, row[c]) for c in ("lower", "upper"))
+        size = _whole_number(where, "size", row["size"])
+        alignment, offset, _ = (_optional_number(where, c, row) for c in ("alignment", "offset", "hint"))
         if row.get("pool"):
             raise ProblemFileError(f"{where}: a CSV problem has one pool; leave the column pool out, or write JSON")
         fixed = None if offset is None else (CSV_POOL, offset)
@@ -192,7 +192,9 @@ def problem_from_csv(path: Path, text: str) -> Problem:
     return Problem(buffers, (Pool(CSV_POOL),), aliases=aliases, name=path.stem)
 
 
-def _rows(path: Path, text: str, needed: Iterable[str], known: Iterable[str]) -> Iterable[tuple[str, dict[str, str]]]:
+def _checked_rows(
+    path: Path, text: str, needed: Iterable[str], known: Iterable[str]
+) -> Iterable[tuple[str, dict[str, str]]]:
     """("file:line", row) of every row, after the header was checked."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -217,23 +219,23 @@ def _rows(path: Path, text: str, needed: Iterable[str], known: Iterable[str]) ->
         raise ProblemFileError(f"{path}:{reader.line_num}: not CSV: {error}") from None
 
 
-def _whole(where: str, column: str, text: str) -> int:
+def _whole_number(where: str, column: str, text: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII):
         raise ProblemFileError(f"{where}: {column} is {text!r}; give a whole number")
     return int(text)
 
 
-def _optional(where: str, column: str, row: dict[str, str]) -> int | None:
+def _optional_number(where: str, column: str, row: dict[str, str]) -> int | None:
     """None where the column is not there, or empty."""
-    return _whole(where, column, row[column]) if row.get(column) else None
+    return _whole_number(where, column, row[column]) if row.get(column) else None
 
 
 def plan_from_csv(path: Path, text: str, problem: Problem) -> Plan:
     """The plan in the text of `path`: columns id, offset and, with several pools, pool."""
     placements = []
     default = problem.pools[0].name if problem.pools else CSV_POOL
-    for where, row in _rows(path, text, ("id", "offset"), ALL_COLUMNS):
-        offset = _whole(where, "offset", row["offset"])
+    for where, row in _checked_rows(path, text, ("id", "offset"), ALL_COLUMNS):
+        offset = _whole_number(where, "offset", row["offset"])
         placements.append(Placement(row["id"], row.get("pool") or default, offset))
     placements = list(with_windows(problem, placements))
     names = {b.name for b in problem.buffers}
@@ -247,7 +249,7 @@ def plan_csv(problem: Problem, plan: Plan) -> str:
     at = {p.buffer: p for p in plan.placements}
     rows: list[dict[str, object]] = []
     for row in rows_of(problem):
-        spans = [life for life, _ in row.spans()] or [Lifetime(0, 0)]
+        spans = [life for life, _ in row.lifetime_spans()] or [Lifetime(0, 0)]
         rows.append(
             {
                 "id": row.whole.name,
@@ -255,7 +257,7 @@ def plan_csv(problem: Problem, plan: Plan) -> str:
                 "upper": spans[-1].last,
                 "size": row.whole.size_bytes,
                 "alignment": row.whole.alignment,
-                "gaps": row.gaps(),
+                "gaps": row.gaps_text(),
                 "offset": at[row.whole.name].offset_bytes,
                 "pool": at[row.whole.name].pool,
             }

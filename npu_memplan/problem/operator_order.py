@@ -70,7 +70,7 @@ class OperatorGraph:
     storages: tuple[GraphStorage, ...]
 
     @cached_property
-    def users(self) -> tuple[tuple[int, ...], ...]:
+    def users_by_storage(self) -> tuple[tuple[int, ...], ...]:
         """Operators that touch each storage, in the given order."""
         found: list[list[int]] = [[] for _ in self.storages]
         for index, operator in enumerate(self.operators):
@@ -80,12 +80,12 @@ class OperatorGraph:
 
     def peak_bytes(self, order: Sequence[int]) -> int:
         """Most bytes alive at once when operators run in `order`."""
-        return max(self._levels(order)[1], default=self._levels(order)[0][0])
+        return max(self._live_levels(order)[1], default=self._live_levels(order)[0][0])
 
-    def _levels(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
+    def _live_levels(self, order: Sequence[int]) -> tuple[list[int], list[int]]:
         """Bytes alive before each operator and after the last one; the most while each one runs."""
-        left = [len(users) for users in self.users]
-        level = sum(s.size_bytes for s, users in zip(self.storages, self.users, strict=True)
+        left = [len(users) for users in self.users_by_storage]
+        level = sum(s.size_bytes for s, users in zip(self.storages, self.users_by_storage, strict=True)
                     if s.given and (users or s.kept))  # fmt: skip
         before, during = [], []
         for index in order:
@@ -93,7 +93,7 @@ class OperatorGraph:
             born, dying = set(), set()
             for name in dict.fromkeys(operator.storages):
                 storage = self.storages[name]
-                if left[name] == len(self.users[name]) and not storage.given:
+                if left[name] == len(self.users_by_storage[name]) and not storage.given:
                     born.add(name)
                 left[name] -= 1
                 if not left[name] and not storage.kept:
@@ -106,7 +106,7 @@ class OperatorGraph:
         return [*before, level], during
 
     @property
-    def _floor(self) -> int:
+    def _peak_floor(self) -> int:
         """No order has a lower peak: what each operator touches is alive with it."""
         needed = (
             sum(self.storages[name].size_bytes for name in set(o.storages))
@@ -119,15 +119,15 @@ class OperatorGraph:
     def best_order(self, steps: int = STEPS, beam: int = BEAM) -> OperatorOrder:
         """The order with the lowest peak; the given one where none is lower."""
         count = len(self.operators)
-        levels, during = self._levels(range(count))
+        levels, during = self._live_levels(range(count))
         given_peak = max(during, default=levels[0])
-        order, peak, optimal = list(range(count)), self._floor, True
-        parts = [(max(during[start:stop]), start, stop) for start, stop in self._parts()]
+        order, peak, optimal = list(range(count)), self._peak_floor, True
+        parts = [(max(during[start:stop]), start, stop) for start, stop in self._independent_parts()]
         for high, start, stop in sorted(parts, key=lambda part: (-part[0], part[1])):
             if high <= peak:
                 break  # what other parts need is no less
             search = _Search(self, start, stop, levels[start])
-            found, reached, proven, looked_at = search.best(peak, high, steps, beam)
+            found, reached, proven, looked_at = search.best_order(peak, high, steps, beam)
             steps -= looked_at
             order[start:stop] = found
             peak, optimal = max(peak, reached), optimal and (proven or reached <= peak)
@@ -135,7 +135,7 @@ class OperatorGraph:
             return OperatorOrder(tuple(range(count)), given_peak, given_peak, optimal)
         return OperatorOrder(tuple(order), self.peak_bytes(order), given_peak, optimal)
 
-    def _parts(self) -> Iterator[tuple[int, int]]:
+    def _independent_parts(self) -> Iterator[tuple[int, int]]:
         """Ranges of the given order that end where every operator before comes before, and every one after after."""
         count = len(self.operators)
         following, preceding = [count] * count, [-1] * count  # the first that comes after, the last that comes before
@@ -178,7 +178,7 @@ class _Search:
         for index, operator in enumerate(operators):
             for earlier in {i for i in operator.after if i >= start}:
                 self._opens[earlier - start].append(index)
-        users = {name: graph.users[name] for o in operators for name in o.storages}
+        users = {name: graph.users_by_storage[name] for o in operators for name in o.storages}
         given = {name: graph.storages[name].given or found[0] < start for name, found in users.items()}
         kept = {name: graph.storages[name].kept or found[-1] >= stop for name, found in users.items()}
         bits = {name: sum(1 << i - start for i in found if start <= i < stop) for name, found in users.items()}
@@ -196,22 +196,22 @@ class _Search:
             for o in operators
         ]
 
-    def best(self, floor: int, given_peak: int, steps: int, beam: int) -> tuple[list[int], int, bool, int]:
+    def best_order(self, floor: int, given_peak: int, steps: int, beam: int) -> tuple[list[int], int, bool, int]:
         """An order, its peak, whether none is lower but for what is below `floor`, and how many steps that took."""
-        found, looked_at = self._exact(floor, given_peak, steps)
+        found, looked_at = self._exact_search(floor, given_peak, steps)
         proven = found is not None or looked_at <= steps
         if not proven:
-            found = self._beam(floor, given_peak, beam)
+            found = self._beam_search(floor, given_peak, beam)
         if found is None:
             return list(range(self._start, self._start + self._count)), given_peak, proven, looked_at
         order, peak = found
         return [self._start + index for index in order], peak, proven, looked_at
 
-    def _first(self, floor: int) -> _State:
+    def _first_state(self, floor: int) -> _State:
         ready = sum(1 << index for index, needs in enumerate(self._needs) if not needs)
         return _State(floor, self._count, self._level, 0, ready)
 
-    def _following(self, state: _State) -> Iterator[tuple[int, _State]]:
+    def _next_states(self, state: _State) -> Iterator[tuple[int, _State]]:
         """The operators that may come next, and what is then; one only where it is a best one."""
         found = []
         rest = state.ready
@@ -244,9 +244,9 @@ class _Search:
             found.append((index, following))
         yield from found
 
-    def _exact(self, floor: int, given_peak: int, steps: int) -> tuple[tuple[list[int], int] | None, int]:
+    def _exact_search(self, floor: int, given_peak: int, steps: int) -> tuple[tuple[list[int], int] | None, int]:
         """The first complete state with a peak below the given one, and how many steps were looked at."""
-        first = self._first(floor)
+        first = self._first_state(floor)
         queue, closed, looked_at = [first], set[int](), 0
         before: dict[int, tuple[int, int, int]] = {0: (floor, -1, 0)}  # of a state: its peak, how it was reached
         while queue:
@@ -258,7 +258,7 @@ class _Search:
             closed.add(state.done)
             if looked_at > steps:
                 return None, looked_at
-            for index, following in self._following(state):
+            for index, following in self._next_states(state):
                 looked_at += 1
                 known = before.get(following.done)
                 if following.peak < given_peak and (known is None or following.peak < known[0]):
@@ -266,14 +266,14 @@ class _Search:
                     heapq.heappush(queue, following)
         return None, looked_at
 
-    def _beam(self, floor: int, given_peak: int, beam: int) -> tuple[list[int], int] | None:
+    def _beam_search(self, floor: int, given_peak: int, beam: int) -> tuple[list[int], int] | None:
         """The best order among the `beam` most promising states of every number of operators."""
-        front = [self._first(floor)]
+        front = [self._first_state(floor)]
         before: dict[int, tuple[int, int, int]] = {0: (floor, -1, 0)}
         for _ in range(self._count):
             reached: dict[int, _State] = {}
             for state in front:
-                for index, following in self._following(state):
+                for index, following in self._next_states(state):
                     known = reached.get(following.done)
                     if following.peak < given_peak and (known is None or following < known):
                         reached[following.done] = following

@@ -19,7 +19,7 @@ from .model import Buffer, Problem
 Spans = tuple[tuple[int, int], ...]
 
 
-def merged(pieces: Iterable[tuple[int, int]]) -> Spans:
+def merge_spans(pieces: Iterable[tuple[int, int]]) -> Spans:
     """The set of all `pieces`, which may be empty, unsorted and overlapping."""
     found: list[tuple[int, int]] = []
     for start, stop in sorted(pieces):
@@ -31,14 +31,14 @@ def merged(pieces: Iterable[tuple[int, int]]) -> Spans:
     return tuple(found)
 
 
-def union(a: Spans, b: Spans) -> Spans:
+def unite_spans(a: Spans, b: Spans) -> Spans:
     """What is in `a` or `b`."""
     if not a or a == b:
         return b
-    return merged((*a, *b)) if b else a
+    return merge_spans((*a, *b)) if b else a
 
 
-def subtract(a: Spans, b: Spans) -> Spans:
+def subtract_spans(a: Spans, b: Spans) -> Spans:
     """What is in `a` and not in `b`."""
     if a == b:
         return ()
@@ -61,7 +61,7 @@ def subtract(a: Spans, b: Spans) -> Spans:
     return tuple(rest)
 
 
-def covered(spans: Spans) -> int:
+def count_covered(spans: Spans) -> int:
     """How many integers there are."""
     return sum(stop - start for start, stop in spans)
 
@@ -102,7 +102,7 @@ def pressure_of(found: Problem) -> MemoryPressure:
         together.setdefault(group.get(buffer.name, buffer.name), []).append(buffer)
     for members in together.values():
         size = max(b.size_bytes for b in members)
-        for first, last in merged(life for b in members for life in b.lifetimes):
+        for first, last in merge_spans(life for b in members for life in b.lifetimes):
             change[first] += size
             change[last] -= size
     levels, level = [], 0

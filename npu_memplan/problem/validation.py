@@ -141,19 +141,19 @@ def _validate_buffer(buffer: Buffer, pools: Mapping[str, Pool]) -> None:
 
 
 def _validate_relations(problem: Problem, buffers: Mapping[str, Buffer]) -> None:
-    def known(name: str, where: str) -> None:
+    def require_known(name: str, where: str) -> None:
         if name not in buffers:
             raise ProblemError(f"{where} names buffer {name!r}, which the problem does not have")
 
     for first, second in problem.conflicts:
-        known(first, "a conflict")
-        known(second, "a conflict")
+        require_known(first, "a conflict")
+        require_known(second, "a conflict")
         if first == second:
             raise ProblemError(f"buffer {first!r} is said to conflict with itself")
     group_of: dict[str, str] = {}
     for group in problem.aliases:
         for name, inner in group.members:
-            known(name, f"alias group {group.name!r}")
+            require_known(name, f"alias group {group.name!r}")
             if name in group_of:
                 raise ProblemError(
                     f"buffer {name!r} is in alias groups {group_of[name]!r} and {group.name!r}; merge them into one"
@@ -165,8 +165,8 @@ def _validate_relations(problem: Problem, buffers: Mapping[str, Buffer]) -> None
                 )
     for overlap in problem.overlaps:
         where = f"an allowed overlap ({overlap.reason or 'no reason given'})"
-        known(overlap.first, where)
-        known(overlap.second, where)
+        require_known(overlap.first, where)
+        require_known(overlap.second, where)
         if overlap.first == overlap.second:
             raise ProblemError(f"{where} relates buffer {overlap.first!r} to itself")
         for bound in (overlap.lowest, overlap.highest):

@@ -79,7 +79,7 @@ def signals_as_exceptions() -> Iterator[None]:
         return
     _requested.clear()
     listening = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup means it
-    before = {number: signal.signal(number, _end) for number in (*listening, signal.SIGINT)}
+    before = {number: signal.signal(number, _end_process) for number in (*listening, signal.SIGINT)}
     hook, sys.unraisablehook = sys.unraisablehook, _tell_unraisable
     try:
         yield
@@ -90,7 +90,7 @@ def signals_as_exceptions() -> Iterator[None]:
         _requested.clear()
 
 
-def _end(number: int, frame: object) -> None:
+def _end_process(number: int, frame: object) -> None:
     signal.signal(number, signal.SIG_DFL)  # the second one does not wait
     _requested.append(number)
     if number != signal.SIGINT:

@@ -65,7 +65,7 @@ class Incidents:
 
 
 @contextmanager
-def gathering() -> Iterator[Incidents]:
+def gather_incidents() -> Iterator[Incidents]:
     """Lends what happens inside; an outer gathering gets it as well."""
     incidents = Incidents()
     before = _gathering.set((*_gathering.get(), incidents))
@@ -76,7 +76,7 @@ def gathering() -> Iterator[Incidents]:
 
 
 @contextmanager
-def strictly(strict: bool = True) -> Iterator[None]:
+def raise_faults(strict: bool = True) -> Iterator[None]:
     """Inside, with `strict`, every fault is raised."""
     before = _strict.set(strict or _strict.get())
     try:
@@ -91,7 +91,7 @@ def is_strict() -> bool:
 
 
 @contextmanager
-def contained(where: str) -> Iterator[None]:
+def contain_faults(where: str) -> Iterator[None]:
     """Inside, a fault ends the block alone, and is reported as one of `where`."""
     try:
         yield
@@ -108,7 +108,7 @@ class Attempts:
         self._failed: list[tuple[str, Exception]] = []
 
     @contextmanager
-    def of(self, who: str) -> Iterator[None]:
+    def attempt_by(self, who: str) -> Iterator[None]:
         """Inside, `who` tries."""
         try:
             yield
@@ -118,7 +118,7 @@ class Attempts:
             raise_outside_cause(error)
             self._failed.append((who, error))
 
-    def settle(
+    def settle_errors(
         self, done: bool, plain: tuple[type[Exception], ...] = (), least: tuple[type[Exception], ...] = ()
     ) -> None:
         """Where one has `done` it, report faults and user errors but `plain` ones; else raise the first error, one of
@@ -186,7 +186,7 @@ def report_phase(phase: str) -> None:
 
 
 @contextmanager
-def listening(listener: Callable[[str], None]) -> Iterator[None]:
+def listen_to_phases(listener: Callable[[str], None]) -> Iterator[None]:
     """Inside, `listener` is called with every phase that this context enters."""
     before = _listener.set(listener)
     try:

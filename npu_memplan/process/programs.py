@@ -72,7 +72,7 @@ def start_program(
         [str(part) for part in command],
         env={**os.environ, "TMPDIR": str(folder)},
         start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the other
-        preexec_fn=_preparation(cpu_s, memory_bytes),
+        preexec_fn=_process_limits(cpu_s, memory_bytes),
         **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
     )
 
@@ -90,7 +90,7 @@ def end_program(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def program(command: Sequence[str | Path], folder: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+def open_program(command: Sequence[str | Path], folder: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """`start_program`, ended on leaving."""
     process = start_program(command, folder, **options)
     try:
@@ -103,13 +103,13 @@ def run_program(
     command: Sequence[str | Path], folder: Path, timeout_s: float, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """What `command` prints, and its exit code. `subprocess.TimeoutExpired`, `OSError` as of `subprocess.run`."""
-    with program(command, folder, **options) as process:
+    with open_program(command, folder, **options) as process:
         output, errors = process.communicate(timeout=timeout_s)
     texts = ((text or b"").decode("utf-8", "replace") for text in (output, errors))
     return subprocess.CompletedProcess([str(part) for part in command], process.returncode, *texts)
 
 
-def _preparation(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] | None:
+def _process_limits(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] | None:
     """What a new process does to itself before it becomes the program."""
     if sys.platform == "win32":
         return None
@@ -120,14 +120,14 @@ def _preparation(cpu_s: float | None, memory_bytes: int) -> Callable[[], None] |
     if cpu_s is not None:
         limits.append((resource.RLIMIT_CPU, int(cpu_s), int(cpu_s) + _LATER_S))
 
-    def prepare() -> None:
+    def set_limits() -> None:
         if libc is not None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for kind, soft, hard in limits:
             with contextlib.suppress(ValueError, OSError):  # the caller's own limit is lower
                 resource.setrlimit(kind, (soft, hard))
 
-    return prepare
+    return set_limits
 
 
 def _machine_bytes() -> int:

@@ -12,7 +12,7 @@ import shlex
 _PACKAGES = {"tvm": "apache-tvm", "tvm_ffi": "apache-tvm-ffi", "ethosu": "ethos-u-vela", "elftools": "pyelftools"}
 
 
-def requirements(extra: str = "") -> dict[str, str]:
+def package_requirements(extra: str = "") -> dict[str, str]:
     """Package -> requirement, of everybody or of an extra; nothing where the package runs without being installed."""
     from importlib import metadata  # it takes longer to import than a command line to parse
 
@@ -38,7 +38,7 @@ def missing_package(error: ModuleNotFoundError) -> str:
     """What to say of a module that was not found: the package to install; "" if none of ours should have it."""
     root = (error.name or "").partition(".")[0]
     package = _PACKAGES.get(root, root)
-    listed = requirements()
+    listed = package_requirements()
     if package not in listed:
         return ""
     missing = [requirement for name, requirement in listed.items() if not _is_installed(name)]

@@ -70,7 +70,7 @@ class _Styled:
         return getattr(self._stream, name)
 
 
-def terminal(file: TextIO | None = None, **options: Any) -> Console:
+def terminal_console(file: TextIO | None = None, **options: Any) -> Console:
     """`file`, or stdout, for tables and colours: names in them are shown as `printable`, and are no markup."""
     from rich.console import Console
     from rich.segment import Segment

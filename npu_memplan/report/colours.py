@@ -38,16 +38,16 @@ def layer_colour(number: int) -> str:
 
 def ink_on(colour: str) -> str:
     """Black or white, whichever is easier to read on `colour` (#rrggbb): by WCAG's contrast, at least 4.58 to 1."""
-    return "#ffffff" if contrast(colour, "#ffffff") >= contrast(colour, "#000000") else "#000000"
+    return "#ffffff" if contrast_ratio(colour, "#ffffff") >= contrast_ratio(colour, "#000000") else "#000000"
 
 
-def contrast(first: str, second: str) -> float:
+def contrast_ratio(first: str, second: str) -> float:
     """WCAG 2's contrast of two colours (#rrggbb), 1 to 21."""
-    low, high = sorted((_luminance(first), _luminance(second)))
+    low, high = sorted((_relative_luminance(first), _relative_luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
-def _luminance(colour: str) -> float:
+def _relative_luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

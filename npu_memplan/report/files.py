@@ -28,11 +28,11 @@ from ..ethosu.time import lanes, named
 from ..files.csv_text import csv_text
 from ..files.paths import write_files
 from ..options import NO_NPU
-from ..sizes import both
+from ..sizes import bytes_and_kib
 from ..stages import Compiled
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
 from .facts.memory import PoolView, Rectangle, memory_view
-from .facts.npu_work import described, estimates
+from .facts.npu_work import call_estimates, describe_operations
 from .page.html import html_report
 from .text.memory_txt import memory_text
 
@@ -123,7 +123,9 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
         events.append(named("thread_name", f"{agent} calls", 1, tid))
         for call in artifact.calls:
             if call.agent.value == agent:
-                events.append(_slice(call.function, 1, tid, *call.points, {"reads": call.reads, "writes": call.writes}))
+                events.append(
+                    _trace_slice(call.function, 1, tid, *call.points, {"reads": call.reads, "writes": call.writes})
+                )
     kinds = {b.name: b for b in artifact.problem.buffers}
     for pid, pool in enumerate(view.pools, 2):
         events.append(named("process_name", f"pool {pool.pool.name}", pid))
@@ -132,7 +134,7 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": start, "args": {"bytes": live}})
         if live:
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": view.end, "args": {"bytes": 0}})
-        lanes = list(_lanes(pool))
+        lanes = list(_lane_rectangles(pool))
         for lane in sorted({lane for lane, _ in lanes}):
             events.append(named("thread_name", f"lane {lane + 1}", pid, lane + 1))
         for lane, r in lanes:
@@ -141,7 +143,7 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
                 "offset_bytes": r.low, "size_bytes": r.high - r.low, "kind": b.kind.value,
                 "made by": b.producer, "read by": list(b.consumers),
             }  # fmt: skip
-            events.append(_slice(r.buffer, pid, lane + 1, r.first, r.last, detail))
+            events.append(_trace_slice(r.buffer, pid, lane + 1, r.first, r.last, detail))
     events += _npu_lanes(artifact, streams, len(view.pools) + 2)
     lines = ",\n".join(json.dumps(e) for e in events)
     return '{"displayTimeUnit":"ns","traceEvents":[\n' + lines + "\n]}\n"
@@ -149,16 +151,16 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
 
 def _npu_lanes(artifact: Artifact, streams: Path | None, pid: int) -> Iterator[dict[str, Any]]:
     """Kernels, DMA and ports of all NPU calls, one after the other; what the host does between them takes no time."""
-    launches = [(time, described(call, time)) for call, time in estimates(artifact, streams)]
+    launches = [(time, describe_operations(call, time)) for call, time in call_estimates(artifact, streams)]
     if launches:
         yield from lanes("NPU, estimated: 1 us is one cycle", launches, pid)
 
 
-def _slice(name: str, pid: int, tid: int, first: int, last: int, detail: dict[str, Any]) -> dict[str, Any]:
+def _trace_slice(name: str, pid: int, tid: int, first: int, last: int, detail: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": first, "dur": last - first, "args": detail}
 
 
-def _lanes(pool: PoolView) -> Iterator[tuple[int, Rectangle]]:
+def _lane_rectangles(pool: PoolView) -> Iterator[tuple[int, Rectangle]]:
     """Rectangles with a lane each, so that no two slices of a lane overlap; low addresses get low lanes."""
     free: list[int] = []  # free[i]: point at which lane i is free again
     for r in sorted(pool.rectangles, key=lambda r: (r.first, r.low)):
@@ -210,7 +212,7 @@ class BoardFitError(RefusalError):
     """A compiled model does not fit the memories of its board."""
 
 
-def write(compiled: Compiled, folder: Path) -> Artifact:
+def write_artifact(compiled: Compiled, folder: Path) -> Artifact:
     """Write the files of the artifact into an empty directory; `BoardFitError` when its board has no room for it."""
     _check_fit(compiled.artifact)
     sources = folder / "src"
@@ -219,19 +221,19 @@ def write(compiled: Compiled, folder: Path) -> Artifact:
     files |= {"memory": "memory.txt", "module": "planned.tvmscript"}
     if compiled.artifact.layers or compiled.artifact.host_layers:
         files["layers"] = "layers.csv"
-        (folder / "layers.csv").write_text(_layers(compiled.artifact), encoding="utf-8")
+        (folder / "layers.csv").write_text(_layers_csv(compiled.artifact), encoding="utf-8")
     (folder / "planned.tvmscript").write_text(compiled.script, encoding="utf-8")
-    return record(replace(compiled.artifact, files=files), folder)
+    return record_artifact(replace(compiled.artifact, files=files), folder)
 
 
-def record(artifact: Artifact, folder: Path) -> Artifact:
+def record_artifact(artifact: Artifact, folder: Path) -> Artifact:
     """Write the description of the program in `folder`: memory.txt and plan.json."""
     (folder / "memory.txt").write_text(memory_text(artifact), encoding="utf-8")
     artifact.save(folder)
     return artifact
 
 
-def _layers(artifact: Artifact) -> str:
+def _layers_csv(artifact: Artifact) -> str:
     """The text of layers.csv; the host counts in its sums where requested."""
     npu, timing, host_hz = artifact.target.accelerator, artifact.timing, artifact.host_clock_hz
     clocks = timing.clock_hz / host_hz if timing and host_hz else 1.0
@@ -242,12 +244,13 @@ def _layers(artifact: Artifact) -> str:
 def _check_fit(artifact: Artifact) -> None:
     """Its pools are as large as the board's memories, so what is left to lack is room for constants."""
     fit = fit_of(artifact)
-    if fit is None or fit.short is None:
+    if fit is None or fit.shortest_memory is None:
         return
-    short, board = fit.short, fit.board
+    short, board = fit.shortest_memory, fit.board
     raise BoardFitError(
         f"{artifact.name} does not fit {short.memory.name} of board {board.name}: {', '.join(short.holds)} need "
-        f"{both(short.used_bytes)}, it has {both(short.memory.size_bytes)}, {both(-short.headroom_bytes)} "
+        f"{bytes_and_kib(short.used_bytes)}, it has {bytes_and_kib(short.memory.size_bytes)}, "
+        f"{bytes_and_kib(-short.headroom_bytes)} "
         "too few; choose another --memory-mode, or name another memory with --constant-pool; "
         "npu-memplan compile --all-boards says where it fits"
     )

@@ -23,7 +23,7 @@ from ..models.tflite import read_network
 from ..models.vela_file import OFFLINE_PLAN, offline_plan
 from ..planners import plan
 from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
-from ..sizes import both
+from ..sizes import bytes_and_kib
 from .files import ReportError
 
 _ALIGNMENT = 16  # of buffers in TFLite-Micro's arena
@@ -56,7 +56,7 @@ class TflmBridge:
 
     def to_text(self) -> str:
         return (
-            f"tflm     {self.path}  ({self.tensors} tensors in {both(self.arena_bytes)}, {self.status}; "
+            f"tflm     {self.path}  ({self.tensors} tensors in {bytes_and_kib(self.arena_bytes)}, {self.status}; "
             "TFLite-Micro adds its persistent part and kernel scratch)"
         )
 

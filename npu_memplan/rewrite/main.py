@@ -158,7 +158,7 @@ class Emitter:
 
     def run(self, wanted: str, function: Any, *arguments: Any) -> None:
         """Calls a PrimFunc of this package's own."""
-        name = self.kernels.names.unique(wanted)
+        name = self.kernels.names.unique_name(wanted)
         var = self.builder.add_func(function.with_attr("global_symbol", name), name)
         self.builder.emit(relax.Call(var, list(arguments)))
 
@@ -442,7 +442,7 @@ def _initialise(emitter: Emitter, name: str) -> str:
     if not any(p.constants for p in writable):
         return ""
     parameters = _pool_parameters(writable)
-    own = emitter.kernels.names.unique(f"{name}_initialise")
+    own = emitter.kernels.names.unique_name(f"{name}_initialise")
     with emitter.builder.function(own, parameters, pure=False):
         for pool, parameter in zip(writable, parameters, strict=True):
             emitter.initialise(pool, parameter)

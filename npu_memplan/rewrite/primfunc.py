@@ -371,7 +371,7 @@ class Kernels:
         key = keyed.free if anywhere else keyed.key
         if key not in self.made:
             placed = Placer(keyed.site, keyed.values, anywhere=anywhere, sites=self.sharers.get(key, ())).run()
-            name = self.names.unique(site.call.function)
+            name = self.names.unique_name(site.call.function)
             self.made[key] = name, placed.called(name)
         name, placed = self.made[key]
         return name, placed, placed.numbers(keyed.site, keyed.values)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..cache import code_digests, named_files, plain, resolved
+from ..cache import code_digests, named_files, plain_fields, resolve_options
 from ..errors import NpuMemplanError
 from ..files.paths import OutputError
 from ..options import CompileOptions
@@ -48,20 +48,20 @@ class Content:
     sha256: str
 
     @classmethod
-    def of(cls, path: Path | str) -> Content:
+    def from_file(cls, path: Path | str) -> Content:
         """The file at `path` as it is now."""
         place = Path(path)
-        return cls(place, hashlib.sha256(_read(place)).hexdigest())
+        return cls(place, hashlib.sha256(_read_model(place)).hexdigest())
 
     def data(self) -> bytes:
         """Its bytes; `SweepError` when they are not what they were."""
-        data = _read(self.path)
+        data = _read_model(self.path)
         if hashlib.sha256(data).hexdigest() != self.sha256:
             raise SweepError(f"{self.path} was changed while the sweep ran; run it again, it keeps what is done")
         return data
 
 
-def _read(path: Path) -> bytes:
+def _read_model(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -94,7 +94,9 @@ class Case:
     @cached_property
     def option_files(self) -> dict[str, Content]:
         """The files that options name, by field; one that is not there is left out: the compile says so."""
-        return {name: Content.of(path) for name, path in named_files(self.options).items() if Path(path).is_file()}
+        return {
+            name: Content.from_file(path) for name, path in named_files(self.options).items() if Path(path).is_file()
+        }
 
     @cached_property
     def key(self) -> str:
@@ -103,7 +105,7 @@ class Case:
         document = {
             "model": self.model.sha256,
             "format": self.model.path.suffix.lower(),
-            "options": plain(resolved(self.options)) | files,
+            "options": plain_fields(resolve_options(self.options)) | files,
             "code": code_digests(self.options),
             "run": [self.verification.runner, self.verification.seeds] if self.verification.runner else [],
             "plugins": [plugin.sha256 for plugin in self.plugins],
@@ -125,10 +127,10 @@ def cases(
     plugins: Iterable[Path | str] = (),
 ) -> list[Case]:
     """Every model on every target, model by model; the same target named twice is one."""
-    contents = [Content.of(path) for path in dict.fromkeys(map(Path, models))]
+    contents = [Content.from_file(path) for path in dict.fromkeys(map(Path, models))]
     distinct = {target_name(options): options for options in targets}
-    extra = tuple(Content.of(path) for path in plugins)
-    names = _names([content.path for content in contents])
+    extra = tuple(Content.from_file(path) for path in plugins)
+    names = _short_names([content.path for content in contents])
     return [
         Case(name, content, options, verification, extra)
         for name, content in zip(names, contents, strict=True)
@@ -136,7 +138,7 @@ def cases(
     ]
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
+def _short_names(paths: Sequence[Path]) -> list[str]:
     """The shortest ends of paths, without suffix, that tell them apart."""
     for parts in range(1, max((len(path.parts) for path in paths), default=0) + 1):
         names = ["/".join((*path.parts[-parts:-1], path.stem)) for path in paths]
@@ -235,7 +237,7 @@ class Result:
         """Whether something of ours failed, though there is a result."""
         return any(line.startswith(FAULT) for line in self.incidents)
 
-    def line(self) -> bytes:
+    def json_line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod
@@ -271,6 +273,6 @@ def append_result(path: Path, result: Result) -> None:
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
             whole = file.read(1) in (b"", b"\n")
-            file.write((b"" if whole else b"\n") + result.line())
+            file.write((b"" if whole else b"\n") + result.json_line())
     except OSError as error:
         raise OutputError(f"cannot write to {path}: {error.strerror}; the results before are kept") from None

@@ -23,8 +23,8 @@ from ..errors import NpuMemplanError
 from ..exactness import Exactness
 from ..files.folders import scratch_folder
 from ..planners import PlanningError
-from ..process.incidents import gathering
-from ..report.files import write
+from ..process.incidents import gather_incidents
+from ..report.files import write_artifact
 from ..versions import versions
 from .case import Cost, Outcome, Result, Runs, Shortage
 from .run import JOB, RESULT, CaseJob, SentFile, out_of_memory
@@ -40,19 +40,19 @@ def main(folder: str) -> None:
     """Compute the job in `folder`, and write its result there."""
     place = Path(folder)
     job: CaseJob = pickle.loads((place / JOB).read_bytes())
-    result = measure(job)
+    result = measure_case(job)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in used)
     cost = Cost(cpu_seconds=cpu_s, memory_bytes=1024 * max(usage.ru_maxrss for usage in used))
-    (place / RESULT).write_bytes(replace(result, cost=cost).line())
+    (place / RESULT).write_bytes(replace(result, cost=cost).json_line())
 
 
-def measure(job: CaseJob) -> Result:
+def measure_case(job: CaseJob) -> Result:
     """The result of `job`, whatever happens short of the end of this process."""
     here = versions(bool(job.verification.runner))
     if here != job.versions:
         return Result(job.key, Outcome.NOT_TRIED, _other_versions(dict(job.versions), dict(here)))
-    with scratch_folder("sweep") as folder, gathering() as incidents:
+    with scratch_folder("sweep") as folder, gather_incidents() as incidents:
         result = _result_of(job, folder)
         return replace(result, incidents=tuple(_without_place(line, folder) for line in incidents.lines))
 
@@ -85,21 +85,23 @@ def _measure_case(job: CaseJob, folder: Path) -> Result:
         changed: dict[str, Any] = {field: str(named)}
         options = replace(options, **changed)
     for plugin in job.plugins:
-        _import(plugin)
+        _import_plugin(plugin)
     compiled = plan_model(path, options)
     artifact, runs = compiled.artifact, None
     if job.verification.runner:
         output = folder / "artifact"
         output.mkdir()
-        artifact = write(compiled, output)
-        runs = _runs(job, path, output, artifact)
-    return _result(job.key, artifact, runs)
+        artifact = write_artifact(compiled, output)
+        runs = _compared_runs(job, path, output, artifact)
+    return _case_result(job.key, artifact, runs)
 
 
-def _result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
+def _case_result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
     fit = fit_of(artifact)
-    if fit is not None and fit.short is not None:  # constants too have to find room on a board
-        lacks = Shortage(fit.short.memory.name, fit.short.used_bytes, fit.short.memory.size_bytes)
+    if fit is not None and fit.shortest_memory is not None:  # constants too have to find room on a board
+        lacks = Shortage(
+            fit.shortest_memory.memory.name, fit.shortest_memory.used_bytes, fit.shortest_memory.memory.size_bytes
+        )
         return Result(key, Outcome.NO_ROOM, fit.verdict, shortage=lacks)
     claims = Counter(operator.claim.exactness for operator in artifact.operators)
     return Result(
@@ -122,14 +124,14 @@ def _result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
     )
 
 
-def _import(plugin: SentFile) -> None:
+def _import_plugin(plugin: SentFile) -> None:
     """Run a Python file in this process, as a module of its own."""
     module = types.ModuleType(f"npu_memplan_sweep_plugin_{plugin.sha256[:16]}")
     exec(compile(plugin.data, f"plug-in {plugin.sha256[:16]}", "exec"), module.__dict__)
     sys.modules[module.__name__] = module
 
 
-def _runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -> Runs:
+def _compared_runs(job: CaseJob, path: Path, output: Path, artifact: Artifact) -> Runs:
     """The artifact in `output` on its runner, against the reference of `path`, for each seed."""
     from fvp_runner import runner as runners
     from fvp_runner.base import RunCheckError, RunOptions, RunTimeoutError

@@ -82,7 +82,7 @@ class Swept:
     def table(self) -> Table:
         """A row a case, in their order."""
         made_with = versions.versions(any(case.verification.runner for case in self.cases))
-        return table_of([CaseLabel.of(case) for case in self.cases], self.results, dict(made_with))
+        return table_of([CaseLabel.from_case(case) for case in self.cases], self.results, dict(made_with))
 
 
 def run(
@@ -105,7 +105,7 @@ def run(
     results = {} if kept is None else read_results(kept, distinct, limits)
     todo = [case for key, case in distinct.items() if key not in results]
     with contextlib.nullcontext(executor) if executor is not None else local_executor() as works:
-        for result in _compute(todo, works, limits):
+        for result in _compute_cases(todo, works, limits):
             if kept is not None and result.outcome is not Outcome.NOT_TRIED:
                 append_result(kept, result)
             results[result.key] = result
@@ -132,26 +132,26 @@ def local_executor(jobs: int | None = None) -> Iterator[Executor]:
         executor.shutdown()
 
 
-def _compute(todo: Sequence[Case], executor: Executor, limits: CaseLimits) -> Iterable[Result]:
+def _compute_cases(todo: Sequence[Case], executor: Executor, limits: CaseLimits) -> Iterable[Result]:
     """Results in the order in which they come."""
     waiting, running = list(reversed(todo)), dict[Any, Case]()
     while waiting or running:
         while waiting and len(running) < _WAITING:
             case = waiting.pop()
             try:
-                running[executor.submit(solve, job_of(case, limits))] = case
+                running[executor.submit(solve_case, job_of(case, limits))] = case
             except RuntimeError as error:  # it broke, or was shut down
                 raise SweepError(
                     f"the executor takes no more cases: {describe_error(error)}; run the sweep again to go on"
                 ) from error
         finished = [future for future in running if future.done()]
         for future in finished:
-            yield _result(future, running.pop(future))
+            yield _case_result(future, running.pop(future))
         if not finished:
             time.sleep(_LOOK_S)
 
 
-def _result(future: Any, case: Case) -> Result:
+def _case_result(future: Any, case: Case) -> Result:
     """The result that came back, or that a worker was lost."""
     try:
         result: Result = future.result()
@@ -162,7 +162,7 @@ def _result(future: Any, case: Case) -> Result:
         )
 
 
-def solve(job: CaseJob) -> Result:
+def solve_case(job: CaseJob) -> Result:
     """The result of `job`, computed in a process of its own under its limits; what executors call."""
     limits, start = job.limits, time.monotonic()
     with scratch_folder("sweep") as folder:

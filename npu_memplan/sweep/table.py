@@ -25,7 +25,7 @@ from ..ethosu.arch import ACCELERATORS
 from ..files.csv_text import csv_text
 from ..files.schema import check_schema, json_values
 from ..report.page.tables import PageTable, Plot, tables_page
-from ..sizes import counted
+from ..sizes import count_text
 from .case import Outcome, Result, SweepError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class CaseLabel:
     key: str
 
     @classmethod
-    def of(cls, case: Case) -> CaseLabel:
+    def from_case(cls, case: Case) -> CaseLabel:
         return cls(case.network, case.target, case.options.accelerator, case.model.sha256, case.key)
 
 
@@ -88,12 +88,12 @@ class TableRow:
     @property
     def milliseconds(self) -> float | None:
         """The NPU's, estimated; None where it has nothing to do."""
-        return _milliseconds(self.result.cycles, self.result.clock_hz)
+        return _npu_milliseconds(self.result.cycles, self.result.clock_hz)
 
     @property
     def host_milliseconds(self) -> float | None:
         """The host's, roughly; in no sum and no question, as for `compile`. None: no calls, or an unknown clock."""
-        return _milliseconds(self.result.host_cycles, self.result.host_clock_hz)
+        return _npu_milliseconds(self.result.host_cycles, self.result.host_clock_hz)
 
     @property
     def inexact_operators(self) -> int:
@@ -142,7 +142,7 @@ class TableRow:
             "flash_bytes": self.flash_bytes,
             "vela_ram_bytes": result.vela_bytes or None,
             "npu_ms": self.milliseconds,
-            "npu_ms_most": _milliseconds(result.most_cycles, result.clock_hz),
+            "npu_ms_most": _npu_milliseconds(result.most_cycles, result.clock_hz),
             "host_ms_rough": self.host_milliseconds,
             "npu_cycles": result.cycles,
             "npu_operations": result.npu_operations if self.fits else None,
@@ -159,7 +159,7 @@ class TableRow:
         }
 
 
-def _milliseconds(cycles: int | None, clock_hz: float) -> float | None:
+def _npu_milliseconds(cycles: int | None, clock_hz: float) -> float | None:
     return round(1000 * cycles / clock_hz, 6) if cycles is not None and clock_hz else None
 
 
@@ -231,7 +231,7 @@ class FittingTarget:
     host_operations: int  # the most of any network; their time is in no sum
 
 
-def cheapest(table: Table, deadline_ms: float | None = None) -> list[FittingTarget]:
+def cheapest_targets(table: Table, deadline_ms: float | None = None) -> list[FittingTarget]:
     """The targets on which all networks fit, with a deadline those that are known to keep it; the cheapest first:
     fewest multipliers, then SRAM, then all RAM, then flash of all networks together, then time."""
     found = []
@@ -250,10 +250,10 @@ def cheapest(table: Table, deadline_ms: float | None = None) -> list[FittingTarg
             )
             if deadline_ms is None or (candidate.milliseconds is not None and candidate.milliseconds <= deadline_ms):
                 found.append(candidate)
-    return sorted(found, key=_price)
+    return sorted(found, key=_target_price)
 
 
-def _price(c: FittingTarget) -> tuple[float | str, ...]:
+def _target_price(c: FittingTarget) -> tuple[float | str, ...]:
     time = math.inf if c.milliseconds is None else c.milliseconds
     return c.multipliers, c.sram_bytes, c.ram_bytes, c.flash_bytes, time, c.target
 
@@ -280,7 +280,7 @@ def json_of(table: Table, changes: Sequence[Difference] | None = None, deadline_
         "networks": list(table.networks),
         "targets": list(table.targets),
         "fronts": {name: list(targets) for name, targets in table.fronts.items()},
-        "fits_all": [asdict(c) for c in cheapest(table, deadline_ms)],
+        "fits_all": [asdict(c) for c in cheapest_targets(table, deadline_ms)],
     }
     if changes is not None:
         document["against"] = [asdict(change) for change in changes]
@@ -333,11 +333,11 @@ def compare_rows(old: Iterable[Mapping[str, Any]], new: Table) -> list[Differenc
     for row in new.rows:
         was = before.get((row.label.network, row.label.target, row.label.model_sha256))
         if was is not None and Outcome.NOT_TRIED.value not in (was["outcome"], row.result.outcome.value):
-            found += _differences(was, row.values())
+            found += _row_differences(was, row.values())
     return sorted(found, key=lambda change: not change.worse)
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+def _row_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
     names = new["network"], new["target"]
     fits = Outcome.FITS.value
     if old["outcome"] != new["outcome"]:
@@ -361,7 +361,7 @@ def html_page(table: Table, changes: Sequence[Difference] | None = None, deadlin
         f"Targets that fit all networks{within}, the cheapest first",
         ("target", "multipliers", "SRAM bytes", "RAM bytes", "flash bytes", "slowest, ms", "host calls"),
         [(c.target, c.multipliers, c.sram_bytes, c.ram_bytes, c.flash_bytes, c.milliseconds, c.host_operations)
-         for c in cheapest(table, deadline_ms)],
+         for c in cheapest_targets(table, deadline_ms)],
     )  # fmt: skip
     results = PageTable(
         "Results",
@@ -385,7 +385,7 @@ def html_page(table: Table, changes: Sequence[Difference] | None = None, deadlin
         if row.fits and row.sram_bytes and row.milliseconds
     ]
     return tables_page(
-        title=f"Sweep: {counted(len(table.networks), 'network')}, {counted(len(table.targets), 'target')}",
+        title=f"Sweep: {count_text(len(table.networks), 'network')}, {count_text(len(table.targets), 'target')}",
         subtitle=", ".join(f"{name} {version}" for name, version in table.versions.items()),
         plots=[Plot("Memory and time", "SRAM bytes", "estimated NPU ms", marks)] if marks else [],
         tables=[*([against] if changes is not None else []), fits_all, results],

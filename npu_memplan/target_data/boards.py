@@ -182,16 +182,16 @@ class Board(BoardFile, frozen=True, kw_only=True):
         """The NPU to compile for when none is named: its largest."""
         return self.accelerators[-1]
 
-    def others(self) -> tuple[Board, ...]:
+    def other_boards(self) -> tuple[Board, ...]:
         """Those that describe the other NPUs of this chip; a file (.toml) is looked for next to this board's."""
         return tuple(load_board(self.path.parent / b if b.endswith(".toml") else b) for b in self.beside)
 
     @property
-    def runs(self) -> bool:
+    def can_run(self) -> bool:
         """Whether firmware can be linked for it; else it is there to fit and to time."""
         return bool(self.firmware.code)
 
-    def room(self, names: Iterable[str], size_bytes: int) -> BoardMemory:
+    def roomy_memory(self, names: Iterable[str], size_bytes: int) -> BoardMemory:
         """The first of the memories `names` that has `size_bytes`; the largest where none has."""
         found = [self.memory(name) for name in names]
         return next((m for m in found if m.size_bytes >= size_bytes), max(found, key=lambda m: m.size_bytes))
@@ -204,7 +204,7 @@ class Board(BoardFile, frozen=True, kw_only=True):
         known = ", ".join(m.name for m in self.memories)
         raise TargetDataError(f"board {self.name!r} has no memory {name!r}; it has: {known}")
 
-    def placement(self, memory_mode: str) -> MemoryPlacement:
+    def memory_placement(self, memory_mode: str) -> MemoryPlacement:
         """Where pools and constants go in `memory_mode`, or in the mode it is like."""
         like = load_memory_mode(memory_mode).like if memory_mode in memory_mode_names() else ""
         for name in (memory_mode, like):
@@ -230,7 +230,7 @@ def read_board(path: Path) -> Board:
         if memory.base < other.base + other.size_bytes and other.base < memory.base + memory.size_bytes:
             raise TargetDataError(f"{path}: memories {memory.name} and {other.name} overlap at {other.base:#010x}")
     board = Board(**msgspec.structs.asdict(row), path=path)
-    named = {board.firmware.code, board.firmware.data, board.firmware.io} if board.runs else set()
+    named = {board.firmware.code, board.firmware.data, board.firmware.io} if board.can_run else set()
     for placement in board.placements.values():
         named |= {*placement.constants, *(m for names in placement.pools.values() for m in names)}
     for name in sorted(named):
@@ -271,10 +271,10 @@ def load_board(name: str | Path) -> Board:
     if name in board_names():
         return read_board(targets_folder() / "boards" / f"{name}.toml")
     called = _boards_by_any_name()
-    if _plain(name) in called:
-        return called[_plain(name)]
-    begun = [key for key in called if key.startswith(_plain(name))]  # the variants of what was named
-    close = begun or difflib.get_close_matches(_plain(name), called, 3, 0.6)
+    if _plain_name(name) in called:
+        return called[_plain_name(name)]
+    begun = [key for key in called if key.startswith(_plain_name(name))]  # the variants of what was named
+    close = begun or difflib.get_close_matches(_plain_name(name), called, 3, 0.6)
     near = dict.fromkeys(called[key].name for key in close)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise TargetDataError(
@@ -285,9 +285,9 @@ def load_board(name: str | Path) -> Board:
 def _boards_by_any_name() -> dict[str, Board]:
     """The shipped boards by the plain form of their names and aliases."""
     boards = [read_board(targets_folder() / "boards" / f"{name}.toml") for name in board_names()]
-    return {_plain(name): board for board in boards for name in (board.name, *board.aliases)}
+    return {_plain_name(name): board for board in boards for name in (board.name, *board.aliases)}
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     """Small letters and digits of `name`: "EK-RA8P1" is "ekra8p1"."""
     return "".join(character for character in name.casefold() if character.isalnum())

@@ -96,7 +96,7 @@ def memory_mode_names() -> tuple[str, ...]:
 
 def load_memory_mode(name: str) -> MemoryMode:
     """A memory mode by name; `TargetDataError` lists the known ones."""
-    return _row("memory_modes.toml", "memory mode", {"name": name}, MemoryMode)
+    return _named_row("memory_modes.toml", "memory mode", {"name": name}, MemoryMode)
 
 
 def accelerator_names() -> tuple[str, ...]:
@@ -106,10 +106,10 @@ def accelerator_names() -> tuple[str, ...]:
 
 def accelerator_system(accelerator: str) -> AcceleratorSystem:
     """Default system configuration, memory mode and board of an accelerator."""
-    return _row("accelerators.toml", "accelerator", {"accelerator": accelerator}, AcceleratorSystem)
+    return _named_row("accelerators.toml", "accelerator", {"accelerator": accelerator}, AcceleratorSystem)
 
 
-def _row(file: str, what: str, named: Mapping[str, str], kind: type[T]) -> T:
+def _named_row(file: str, what: str, named: Mapping[str, str], kind: type[T]) -> T:
     """The table of a file that has the name in `named`, as a `kind`."""
     (name,) = named.values()
     tables = _own_tables(file)

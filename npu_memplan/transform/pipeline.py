@@ -131,17 +131,17 @@ def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any
     from ..codegen import CodegenError
     from ..codegen.interface import Interface, PoolSpec
     from ..codegen.sources import write_sources
-    from ..names import identifier
+    from ..names import c_identifier
     from ..vocabulary import CONSTANT_POOLS, POOLS, SYMBOLS
 
     planned = PlanMemory(**{**plan, "use_workspace_io": True})(module)
     attributes = planned["main"].attrs
     symbols = {str(n): int(b) for n, b in attributes.get(SYMBOLS, ())}
     for symbol in symbols:
-        if identifier(symbol) != symbol or symbol in ("pools", "status"):
+        if c_identifier(symbol) != symbol or symbol in ("pools", "status"):
             raise CodegenError(f"the shape symbol {symbol!r} is an argument of the C function; give it another name")
     interface = Interface(
-        identifier(name),
+        c_identifier(name),
         tuple(PoolSpec(str(n), int(b), region=i + 1) for i, (n, b) in enumerate(attributes[POOLS])),
         tuple(_slot(p, symbols) for p in map_inputs(planned).values()),
         tuple(_slot(p, symbols) for p in map_outputs(planned).values()),

@@ -187,7 +187,7 @@ def _extracted(
     requested = _request(name, chosen, called)
     if chosen.recompute:
         module = recompute.fit(module, requested)
-    return extract_problem(lower(Loaded.given(requested, module)), outlines)
+    return extract_problem(lower(Loaded.from_module(requested, module)), outlines)
 
 
 def _rewritten(laid: Laid, chosen: PlanOptions, kernels: Kernels) -> Any:

@@ -185,7 +185,7 @@ def fit(module: Any, requested: Request) -> Any:
     """
     sizes = [pool.size_bytes for pool in requested.pools]
     available = sum(size or 0 for size in sizes)
-    required = required_bytes(Loaded.given(requested, module), requested.options.planner)
+    required = required_bytes(Loaded.from_module(requested, module), requested.options.planner)
     if None in sizes or required <= available:
         return module
     tasks = CallTasks(module, requested.function, requested)
@@ -202,7 +202,7 @@ def fit(module: Any, requested: Request) -> Any:
             limit = (limit + above) // 2
         else:
             changed = tasks.scheduled(schedule.order)
-            used = required_bytes(Loaded.given(requested, changed), QUICK)
+            used = required_bytes(Loaded.from_module(requested, changed), QUICK)
             least = min(least, used)
             if used <= available:
                 below, best = limit, (changed, schedule)

@@ -491,7 +491,9 @@ class PrefetchCandidate:
                 constant, start = timed.constants[one.constant], call.first + max(0, one.before - one.unfinished)
                 life = Lifetime(start, call.first + constant.readers[-1] + 1)
                 kind = BufferKind.WEIGHTS
-                made.append(Buffer(names.unique("copy"), constant.size_bytes, (life,), pools=(pool.name,), kind=kind))
+                made.append(
+                    Buffer(names.unique_name("copy"), constant.size_bytes, (life,), pools=(pool.name,), kind=kind)
+                )
         whole = replace(
             problem,
             buffers=(*(replace(b, pools=()) for b in problem.buffers if b.name in inside), *made),

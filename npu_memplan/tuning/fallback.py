@@ -31,7 +31,7 @@ def read_by_one(
 
     Raises the first choice's error where no choice takes the model.
     """
-    if options.npu_compiler != AUTO or options.cut or options.accelerator == NO_NPU:
+    if options.npu_compiler != AUTO or options.is_cut or options.accelerator == NO_NPU:
         return read(model, request(options, beyond), known)
     vela, ours = (request(replace(options, npu_compiler=name), beyond) for name in ("vela", "tvm"))
     if is_onnx(model) or is_torch(model):

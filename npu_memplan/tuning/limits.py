@@ -69,7 +69,7 @@ class LimitSearch:
         """That in the fewest bytes that any program needs; None where one backend makes all, or other pools are too
         small.
         """
-        if not self.options.competes:
+        if not self.options.has_rivals:
             return None
         try:
             found = smallest(replace(self.options, objective="bytes", max_ms=None), self._models, extract_problem)
@@ -83,11 +83,11 @@ class LimitSearch:
         try:
             best = select_fastest(requested, self.memory_map, self.loaded)
         except PlanningError:
-            if not requested.competes:
+            if not requested.has_rivals:
                 raise
             return smallest(requested, self._models, extract_problem)
         verify.check_own(best.extracted.problem, best.plan)
-        return beside_vela(best, self._models) if requested.competes else best
+        return beside_vela(best, self._models) if requested.has_rivals else best
 
     def _winner(self, limit_bytes: int, planned: Planned) -> Winner:
         cycles, _ = Ranking(self.memory_map)(planned)

@@ -70,7 +70,7 @@ def explore(
 
     Raises the frontends' errors, and `ExploreError` when nothing fits.
     """
-    options = replace(options.resolved(), npu_compiler=AUTO, objective="auto")
+    options = replace(options.resolve_defaults(), npu_compiler=AUTO, objective="auto")
     memory_map = options.memory_map()
     if memory_map is None:
         raise ExploreError(f"{model.name}: without an NPU there is nothing to explore; name an --accelerator")

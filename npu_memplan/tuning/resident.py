@@ -90,7 +90,7 @@ def share_room(
     everything = sum(constant.size_bytes for program in programs for constant in program.constants)
     used = next(usage.used_bytes for usage in joint.usage if usage.pool == pool.name)
     room = everything if pool.size_bytes is None else pool.size_bytes - _rounded(used)
-    if (requested.automatic and pool.size_bytes is None) or (requested.whole and everything > room):
+    if (requested.is_automatic and pool.size_bytes is None) or (requested.whole and everything > room):
         return None
     most = min(room, everything if requested.most_bytes is None else requested.most_bytes)
     repeated = [weight for weight, calls in zip(weights, timed, strict=True) for _ in calls]
@@ -172,7 +172,7 @@ class _Search(_Network):
         super().__init__(planned, rank, fast)
         self.shares = shares
         self.requested = requested
-        if requested.automatic and self.pool.size_bytes is None:
+        if requested.is_automatic and self.pool.size_bytes is None:
             raise RefusalError(
                 f"--resident auto uses the room that pool {self.pool.name} leaves, but it has no size; give one with "
                 f"--pool {self.pool.name}=SIZE or --board, or say how much with --resident SIZE"

@@ -124,7 +124,7 @@ def select_fastest(
     theirs: Sequence[int] = ()  # of Vela's stream in its own arena, whether that fits here or not
     if options.npu_compiler != "tvm":
         requested = replace(options, npu_compiler="vela", stripes=False)
-        with attempts.of(VELA):
+        with attempts.attempt_by(VELA):
             loaded = _named(load(requested), VELA)
             theirs = loaded.comparable_cycles
             lifted = _with_original(_lifted(extract(loaded)), rank)
@@ -136,7 +136,7 @@ def select_fastest(
                 return _make_explained(_finished(searched, slack, rank), rank, options, bool(theirs))
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].extracted) if lifted else None
-        with attempts.of(OURS):
+        with attempts.attempt_by(OURS):
             native = replace(options, npu_compiler="tvm", stripes=False)
 
             def lower(wanted: CompileOptions) -> Extracted:
@@ -145,7 +145,7 @@ def select_fastest(
             for made in _ours(lower, native, rank, most, always_stripes, budget):
                 ours.append(made)  # they stay if a later one fails
     # programs that fit, and are read, are compared
-    attempts.settle(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
+    attempts.settle_errors(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
     found = _finished(search_programs([*lifted, *ours], rank, budget, theirs), slack, rank)
     if theirs and found.ratio > 1 and (more := further_budget(budget)) is not None:
         return select_fastest(options, memory_map, load, slack, extract, always_stripes, more)

@@ -43,14 +43,14 @@ def smallest(options: CompileOptions, models: ModelCache, extract: Callable[[Loa
     report_phase("searching the fewest bytes")
     attempts, found, missed = Attempts(), list[Planned](), list[PlanningError]()
     for backend, extracted in _programs(options, models, extract, attempts):
-        with attempts.of(backend):
+        with attempts.attempt_by(backend):
             try:
                 found.append(Planned(extracted, _plan(extracted)))
             except PlanningError as error:
                 missed.append(_with_height(error, extracted))
     if missed and not found:
         raise min(missed, key=lambda error: error.required_bytes)
-    attempts.settle(bool(found), (FormatError,), least=(FormatError,))
+    attempts.settle_errors(bool(found), (FormatError,), least=(FormatError,))
     memory_map = options.memory_map()
     assert memory_map is not None
     rank = Ranking(memory_map)
@@ -78,10 +78,10 @@ def _programs(
     """The program of each backend, and of a stream that copies constants the same without its copies."""
     for backend, changes in _WAYS:
         try:
-            wanted = replace(options, objective="bytes", max_ms=None, **changes).resolved()
+            wanted = replace(options, objective="bytes", max_ms=None, **changes).resolve_defaults()
         except OptionError:  # another option forbids this way
             continue
-        with attempts.of(backend):
+        with attempts.attempt_by(backend):
             extracted = extract(replace(models.loaded(wanted), backend=backend))
             yield backend, extracted
             if backend in (VELA, SMALL) and (without := read_in_place(extracted)) is not extracted:

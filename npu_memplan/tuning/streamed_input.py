@@ -131,7 +131,7 @@ class _Streaming:
         self.rows, width, channels = (int(extent) for extent in tensor.shape[1:])
         self.shape = self.rows, width, channels
         self.row_bytes = width * channels * _ELEMENTS[tensor.dtype]
-        self.outside = Names(b.name for b in program.buffers).unique(f"{given}_outside")  # where the caller has it
+        self.outside = Names(b.name for b in program.buffers).unique_name(f"{given}_outside")  # where the caller has it
 
     def made(self, options: StripeOptions) -> NpuProgram:
         """The program in the stripes that suit the memory best."""

@@ -32,7 +32,7 @@ def tune(
     `constants_near`: the best for constants that lie in the fastest memory. Raises `SpeedError` where none is as fast
     as was requested.
     """
-    options = options.resolved()
+    options = options.resolve_defaults()
     memory_map = _memories(options)
     if memory_map is not None and constants_near:
         memory_map = memory_map.with_constants_near()
@@ -53,24 +53,24 @@ def tune(
     from .ranking import ModelCache, beside_vela
 
     models = ModelCache(load, options.pools)
-    if options.competes and options.objective == "bytes":
+    if options.has_rivals and options.objective == "bytes":
         from .smallest import smallest
 
         return smallest(options, models, extract)
-    if options.stream_input or memory_map is None or not (options.competes or (options.stripes and options.sized)):
+    if options.stream_input or memory_map is None or not (options.has_rivals or (options.stripes and options.has_size)):
         return None
     from .selection import select_fastest
 
     try:
         best = select_fastest(options, memory_map, models.loaded, extract=extract)
     except PlanningError:
-        if not options.competes:
+        if not options.has_rivals:
             return None
         from .smallest import smallest
 
         return smallest(options, models, extract)
     verify.check_own(best.extracted.problem, best.plan)
-    return beside_vela(best, models) if options.competes else best
+    return beside_vela(best, models) if options.has_rivals else best
 
 
 def prefetch_weights(planned: Planned) -> Planned:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from operator import le
 
 from ..clock import is_over
-from ..compiled import compiled
+from ..compiled import c_library
 from ..errors import InternalError
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.constants import Slices, compact, in_place, loaded_early
 from ..ethosu.time import SEARCHED, MemoryMap, Traffic
 from ..problem import Pool
-from ..process.incidents import Fallback, contained, fall_back
+from ..process.incidents import Fallback, contain_faults, fall_back
 from ..stages import Extracted, Planned
 from .candidate import (
     BUDGETS,
@@ -63,7 +63,7 @@ def budget_of(planned: Planned) -> SearchBudget:
 
 def report_missing_search() -> None:
     """Say so where copies of constants could not be searched."""
-    if missing := compiled().missing:
+    if missing := c_library().missing:
         text = f"the compiled searches are not available, so no copies of constants were searched: {missing}"
         fall_back(Fallback.SEARCH, text)
 
@@ -142,7 +142,7 @@ def make_best(result: SearchResult, rank: Ranking) -> tuple[SearchResult, Planne
     its plan violates one.
     """
     for one in (result.best, *result.others):
-        with contained(f"{one.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
+        with contain_faults(f"{one.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
             made = one.made(rank)
             return (
                 result if one is result.best else replace(result, best=one, cycles=cycles_by_model(one, rank))

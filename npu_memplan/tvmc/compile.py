@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ..artifact.model import TensorSlot
-from ..codegen.description import slots
+from ..codegen.description import tensor_slots
 from ..codegen.header import ModuleInterface
 from ..codegen.interface import PoolSpec
 from ..codegen.mlf import Library, build_library
@@ -45,8 +45,8 @@ def library_of(options: TvmcOptions, made: Planned, date: datetime | None = None
     """The library of the program that `plan_program` made of the same options."""
     count = len(made.extracted.loaded.request.pools)
     module, problem = made.extracted.loaded.module, made.extracted.problem
-    planned = _with_regions(rewrite(module, problem, made.plan), _regions(options, problem, count))
-    interface, pools = _interface(options, module, planned, problem, made.plan, count)
+    planned = _with_regions(rewrite(module, problem, made.plan), _npu_regions(options, problem, count))
+    interface, pools = _module_interface(options, module, planned, problem, made.plan, count)
     source = module.script(show_meta=True)
     return build_library(planned, interface, pools, source, options.strings, date or datetime.now(timezone.utc))
 
@@ -61,8 +61,8 @@ def plan_program(options: TvmcOptions) -> Planned:
         )
     requested = _compile_options(options, pools)
 
-    def load(wanted: CompileOptions, names: Sequence[str]) -> Loaded:
-        loaded = read(options.model, _request(options, wanted, pools, names))
+    def load_program(wanted: CompileOptions, names: Sequence[str]) -> Loaded:
+        loaded = read(options.model, _stage_request(options, wanted, pools, names))
         _check_stateless(loaded.module, options)
         # Vela's arena has inputs and outputs
         return replace(lower(loaded), vela_arena_bytes=loaded.vela_arena_bytes if options.workspace_io else {})
@@ -76,11 +76,11 @@ def plan_program(options: TvmcOptions) -> Planned:
     names = [*known, *(f"workspace {number}" for number in range(len(known), len(pools)))]
     tuned = None
     if not options.striping:
-        tuned = tune(requested, lambda wanted: load(wanted, names), options.model.name, extract)
+        tuned = tune(requested, lambda wanted: load_program(wanted, names), options.model.name, extract)
     if tuned is not None:
         return _with_pool_names(tuned, dict(zip(names, given, strict=False)))
     alone = replace(requested, npu_compiler="tvm") if requested.npu_compiler == AUTO else requested
-    return prefetch_weights(plan(extract(load(alone, given))))
+    return prefetch_weights(plan(extract(load_program(alone, given))))
 
 
 def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOptions:
@@ -101,10 +101,12 @@ def _compile_options(options: TvmcOptions, pools: Sequence[Pool]) -> CompileOpti
         effort="normal" if compared or sized else "quick",
     )
     size = pools[0].size_bytes
-    return replace(made, pools={} if size is None else {made.planned_pools()[0].name: size}).resolved()
+    return replace(made, pools={} if size is None else {made.planned_pools()[0].name: size}).resolve_defaults()
 
 
-def _request(options: TvmcOptions, wanted: CompileOptions, pools: Sequence[Pool], names: Sequence[str]) -> Request:
+def _stage_request(
+    options: TvmcOptions, wanted: CompileOptions, pools: Sequence[Pool], names: Sequence[str]
+) -> Request:
     """What these options ask of the stages: the first pool as large as `wanted` has it, pools by other `names`."""
     stripes = None
     if options.striping:
@@ -114,25 +116,25 @@ def _request(options: TvmcOptions, wanted: CompileOptions, pools: Sequence[Pool]
     named = tuple(
         replace(pool, name=name, size_bytes=size) for pool, name, size in zip(pools, names, sizes, strict=False)
     )
-    return Request(wanted.resolved(), named, options.constant_pools, stripes, options.model_format)
+    return Request(wanted.resolve_defaults(), named, options.constant_pools, stripes, options.model_format)
 
 
 def _with_pool_names(planned: Planned, names: Mapping[str, str]) -> Planned:
     """The same with pools by other names."""
 
-    def name(pool: str) -> str:
+    def pool_name(pool: str) -> str:
         return names.get(pool, pool)
 
     problem, made = planned.extracted.problem, planned.plan
     problem = replace(
         problem,
-        pools=tuple(replace(pool, name=name(pool.name)) for pool in problem.pools),
-        buffers=tuple(replace(buffer, pools=tuple(map(name, buffer.pools))) for buffer in problem.buffers),
+        pools=tuple(replace(pool, name=pool_name(pool.name)) for pool in problem.pools),
+        buffers=tuple(replace(buffer, pools=tuple(map(pool_name, buffer.pools))) for buffer in problem.buffers),
     )
     made = replace(
         made,
-        placements=tuple(replace(one, pool=name(one.pool)) for one in made.placements),
-        usage=tuple(replace(one, pool=name(one.pool)) for one in made.usage),
+        placements=tuple(replace(one, pool=pool_name(one.pool)) for one in made.placements),
+        usage=tuple(replace(one, pool=pool_name(one.pool)) for one in made.usage),
     )
     check_own(problem, made)
     return Planned(replace(planned.extracted, problem=problem), made)
@@ -163,7 +165,7 @@ def _own_io_pools(problem: Problem, count: int) -> Problem:
     return replace(problem, buffers=tuple(buffers), pools=(*problem.pools, *ordered))
 
 
-def _regions(options: TvmcOptions, problem: Problem, count: int) -> list[int]:
+def _npu_regions(options: TvmcOptions, problem: Problem, count: int) -> list[int]:
     """NPU region of each pool; `TvmcError` when there are more tensors than base addresses."""
     regions = [*_WORKSPACE_REGIONS[:count], *(0 for pool in problem.pools if pool.read_only)]
     kinds = {f"io.{b.name}": b.kind for b in problem.buffers}
@@ -190,31 +192,31 @@ def _with_regions(module: Any, regions: Sequence[int]) -> Any:
     return module
 
 
-def _interface(
+def _module_interface(
     options: TvmcOptions, module: Any, planned: Any, problem: Problem, plan: Plan, count: int
 ) -> tuple[ModuleInterface, list[PoolSpec]]:
     heights = used_bytes(problem, plan.placements)
     main = planned["main"]
     passed = [pool for pool in problem.pools if not pool.read_only]
 
-    def tensors(attribute: str, kind: str) -> tuple[TensorSlot, ...]:
+    def placed_tensors(attribute: str, kind: str) -> tuple[TensorSlot, ...]:
         entries = main.attrs[attribute]
-        found = zip(entries, slots(entries, quantised_tensors(module["main"], kind)), strict=True)
+        found = zip(entries, tensor_slots(entries, quantised_tensors(module["main"], kind)), strict=True)
         return tuple(slot if slot.name else replace(slot, name=str(entry["name"])) for entry, slot in found)
 
-    def specs(pools: Sequence[Pool]) -> tuple[PoolSpec, ...]:
+    def pool_specs(pools: Sequence[Pool]) -> tuple[PoolSpec, ...]:
         least = options.workspace_alignment
         return tuple(PoolSpec(p.name, heights[p.name], max(p.alignment, least)) for p in pools)
 
     npu = any(is_npu(f) for f in planned.functions.values())
     interface = ModuleInterface(
         options.module_name,
-        tensors(PLACED_INPUTS, "input"),
-        tensors(PLACED_OUTPUTS, "output"),
-        specs(problem.pools[:count]),
+        placed_tensors(PLACED_INPUTS, "input"),
+        placed_tensors(PLACED_OUTPUTS, "output"),
+        pool_specs(problem.pools[:count]),
         not options.pools,
         ("ethos_u",) if npu else (),
         options.workspace_io,
-        specs(options.constant_pools),
+        pool_specs(options.constant_pools),
     )
     return interface, [PoolSpec(p.name, heights[p.name], p.alignment) for p in passed]

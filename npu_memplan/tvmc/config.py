@@ -67,7 +67,7 @@ def parse_targets(text: str, attributes: Sequence[tuple[str, str]]) -> Targets:
             host.setdefault(kind, {})[attribute] = value
         else:
             raise TvmcError(f"--target-{name}: target {kind} has no attribute {attribute!r} here")
-    accelerator, cascader, striping = _npu(npu, NPU in kinds)
+    accelerator, cascader, striping = _npu_attributes(npu, NPU in kinds)
     notes: tuple[str, ...] = ()
     if "cmsis-nn" in kinds:
         notes = ("cmsis-nn is taken as the host: its operators become plain C, CMSIS-NN's kernels are not called",)
@@ -77,7 +77,7 @@ def parse_targets(text: str, attributes: Sequence[tuple[str, str]]) -> Targets:
     return Targets(kinds, accelerator, cascader, striping, (" ".join(arguments),), notes)
 
 
-def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bool]:
+def _npu_attributes(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bool]:
     if not wanted:
         return None, False, False
     accelerator = attributes.pop("accelerator_config", "ethos-u55-256")
@@ -86,12 +86,12 @@ def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bo
             f"--target-ethos-u-accelerator_config={accelerator} is unknown; known: {', '.join(ACCELERATORS)}"
         )
 
-    def requested(name: str, usual: str) -> bool:
-        return switch(f"--target-ethos-u-{name}", attributes.pop(name, usual))
+    def is_requested(name: str, usual: str) -> bool:
+        return switch_value(f"--target-ethos-u-{name}", attributes.pop(name, usual))
 
-    cascader, striping = requested("enable_cascader", "0"), requested("enable_striping", "0")
+    cascader, striping = is_requested("enable_cascader", "0"), is_requested("enable_striping", "0")
     # weights are read where they are, never copied to the workspace: both values describe that truthfully
-    requested("disable_copying_constants", "1")
+    is_requested("disable_copying_constants", "1")
     for name in attributes:
         if name.startswith("dev_"):
             raise TvmcError(f"--target-ethos-u-{name} {_DEVELOPER}")
@@ -99,7 +99,7 @@ def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bo
     return accelerator, cascader, striping
 
 
-def switch(option: str, value: str) -> bool:
+def switch_value(option: str, value: str) -> bool:
     """The value of an option that is on or off."""
     values = {"0": False, "1": True, "false": False, "true": True}
     if value.lower() not in values:
@@ -146,11 +146,11 @@ def parse_pools(
     known = tuple(targets)
     for suffix, values in attributes.items():
         for text in values:
-            _apply(pools, f"--{kind}", suffix, text, known)
-    return [_pool(options, read_only=kind == CONSTANT) for options in pools.values()]
+            _apply_option(pools, f"--{kind}", suffix, text, known)
+    return [_known_pool(options, read_only=kind == CONSTANT) for options in pools.values()]
 
 
-def _apply(pools: dict[str, PoolOptions], base: str, suffix: str, text: str, known: tuple[str, ...]) -> None:
+def _apply_option(pools: dict[str, PoolOptions], base: str, suffix: str, text: str, known: tuple[str, ...]) -> None:
     option = f"{base}-{suffix}"
     current: PoolOptions | None = None
     for part in filter(None, (p.strip() for p in text.split(","))):
@@ -174,12 +174,12 @@ def _apply(pools: dict[str, PoolOptions], base: str, suffix: str, text: str, kno
             target, colon, size = value.partition(":")
             if not colon or target not in known:
                 raise TvmcError(f"{option}={text}: {part!r} is no POOL:TARGET:BYTES with a target of {','.join(known)}")
-            current.bursts[target] = _number(option, text, size)
+            current.bursts[target] = _number_value(option, text, size)
         else:
-            current.numbers[suffix] = _number(option, text, value)
+            current.numbers[suffix] = _number_value(option, text, value)
 
 
-def _number(option: str, text: str, value: str) -> int:
+def _number_value(option: str, text: str, value: str) -> int:
     try:
         number = int(value, 0)
     except ValueError:
@@ -189,7 +189,7 @@ def _number(option: str, text: str, value: str) -> int:
     return number
 
 
-def _pool(options: PoolOptions, *, read_only: bool) -> Pool:
+def _known_pool(options: PoolOptions, *, read_only: bool) -> Pool:
     agents = {Agent.NPU if t == NPU_TARGET else Agent.HOST for t in options.targets} or {Agent.HOST, Agent.NPU}
     given = {suffix.replace("-", "_"): number for suffix, number in options.numbers.items()}
     size, clock = given.pop("size_hint_bytes", -1), given.pop("clock_frequency_hz", 0)
@@ -226,10 +226,10 @@ def read_config(name: str) -> list[str]:
     for key in content:
         if key not in _KEYS:
             raise TvmcError(f"--config {name} has an unknown key {key!r}; known: {', '.join(_KEYS)}")
-    return _options(name, content)
+    return _config_options(name, content)
 
 
-def _options(name: str, content: dict[str, Any]) -> list[str]:
+def _config_options(name: str, content: dict[str, Any]) -> list[str]:
     options = []
     targets = content.get("targets", [])
     if targets:
@@ -283,7 +283,7 @@ def parse_pass_config(settings: Iterable[str]) -> tuple[str, bool]:
     planner, workspace_io = "auto", False
     for name, value in values.items():
         if name in _ALWAYS:
-            if not switch(f"--pass-config {name}", value):
+            if not switch_value(f"--pass-config {name}", value):
                 raise TvmcError(f"{name}=0 is not available: {_ALWAYS[name]}; leave it out")
         elif name == "tir.usmp.algorithm":
             if value not in _ALGORITHMS:
@@ -292,7 +292,7 @@ def parse_pass_config(settings: Iterable[str]) -> tuple[str, bool]:
         elif name == "tir.usmp.custom_algorithm":
             planner = value
         elif name == "tir.usmp.use_workspace_io":
-            workspace_io = switch(f"--pass-config {name}", value)
+            workspace_io = switch_value(f"--pass-config {name}", value)
         elif name.startswith("relay.ext.ethos-u.options"):
             raise TvmcError(f"{name}: give the NPU's options as --target-ethos-u-NAME=VALUE")
         elif name.startswith("relay."):

@@ -93,32 +93,40 @@ _FIXED: dict[str, tuple[str | None, tuple[str | None, ...], str]] = {
 _SHORT = {"--output-format": "-f", "--opt-level": "-O"}
 
 
-def _command() -> click.Command:
+def _tvmc_command() -> click.Command:
     options: list[click.Parameter] = [click.Argument(["file"], type=click.Path(path_type=Path), metavar="FILE")]
 
-    def add(*names: str, **how: Any) -> None:
+    def add_option(*names: str, **how: Any) -> None:
         options.append(click.Option(names, **how))
 
-    add("-o", "--output", default=DEFAULT_OUTPUT, type=click.Path(path_type=Path), show_default=True, help="The tar.")
-    add("--config", metavar="FILE|BOARD", help="Options of a board: a JSON file, or a board that ships with this.")
-    add("--target", default="ethos-u,c", show_default=True, help="Who runs what; the host comes last.")
-    add("--target-KIND-ATTRIBUTE", "unused", metavar="VALUE", help="An attribute of one target; docs/tvmc.md has all.")
-    add("--npu-compiler", type=click.Choice(["tvm", "vela"]), help="The backend; without it the better of both.")
-    add("--module-name", default="default", show_default=True, help="Name of the module in C.")
-    add("--pass-config", multiple=True, metavar="NAME=VALUE", help="tir.usmp.* and a few more; docs/tvmc.md has all.")
+    add_option(
+        "-o", "--output", default=DEFAULT_OUTPUT, type=click.Path(path_type=Path), show_default=True, help="The tar."
+    )
+    add_option(
+        "--config", metavar="FILE|BOARD", help="Options of a board: a JSON file, or a board that ships with this."
+    )
+    add_option("--target", default="ethos-u,c", show_default=True, help="Who runs what; the host comes last.")
+    add_option(
+        "--target-KIND-ATTRIBUTE", "unused", metavar="VALUE", help="An attribute of one target; docs/tvmc.md has all."
+    )
+    add_option("--npu-compiler", type=click.Choice(["tvm", "vela"]), help="The backend; without it the better of both.")
+    add_option("--module-name", default="default", show_default=True, help="Name of the module in C.")
+    add_option(
+        "--pass-config", multiple=True, metavar="NAME=VALUE", help="tir.usmp.* and a few more; docs/tvmc.md has all."
+    )
     for kind in (WORKSPACE, CONSTANT):
-        add(f"--{kind}", multiple=True, metavar="NAME,...", help="Pools in order of preference.")
+        add_option(f"--{kind}", multiple=True, metavar="NAME,...", help="Pools in order of preference.")
         for suffix, value in ATTRIBUTES.items():
-            add(f"--{kind}-{suffix}", multiple=True, metavar="POOL:VALUE", help=f"The {value} of each pool.")
+            add_option(f"--{kind}-{suffix}", multiple=True, metavar="POOL:VALUE", help=f"The {value} of each pool.")
     for name, (default, legal, _) in _FIXED.items():
         values = " or ".join(v for v in legal if v)
-        add(
+        add_option(
             *filter(None, [_SHORT.get(name), name]),
             default=default,
             metavar="VALUE",
             help=f"Taken where it is {values}.",
         )
-    add("-v", "--verbose", count=True, help="Taken; there is nothing more to say.")
+    add_option("-v", "--verbose", count=True, help="Taken; there is nothing more to say.")
     epilog = "Options of tvmc that have no meaning here are refused with a sentence that says what to use instead."
     rare = {*_FIXED, *(f"--{kind}-{suffix}" for kind in (WORKSPACE, CONSTANT) for suffix in ATTRIBUTES)}
     return GroupedCommand(
@@ -127,13 +135,13 @@ def _command() -> click.Command:
     )  # fmt: skip
 
 
-COMMAND = _command()
+COMMAND = _tvmc_command()
 """The options as click has them, for `--help` and for reading them."""
 
 
 def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     """The options of `tvmc compile ARGUMENTS`; `TvmcError` for what has no meaning here."""
-    fixed, attributes = _split(arguments)
+    fixed, attributes = _split_arguments(arguments)
     try:
         parsed = COMMAND.make_context("compile", fixed).params
     except click.NoSuchOption as error:
@@ -155,8 +163,8 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
             "--target-ethos-u-enable_striping=1 is part of Vela's cascader: give enable_cascader=1 too, or leave "
             "--npu-compiler=vela out"
         )
-    pools = _pools(parsed, WORKSPACE, targets)
-    constant_pools = _pools(parsed, CONSTANT, targets)
+    pools = _requested_pools(parsed, WORKSPACE, targets)
+    constant_pools = _requested_pools(parsed, CONSTANT, targets)
     clash = next((p.name for p in constant_pools if p.name in {w.name for w in pools}), None)
     if clash is not None:
         raise TvmcError(f"--constant-pools={clash} is a workspace pool too; give constants a pool of their own")
@@ -188,23 +196,23 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     )
 
 
-def _pools(parsed: Mapping[str, Any], kind: str, targets: Targets) -> tuple[Pool, ...]:
-    attributes = {suffix: parsed[_key(f"{kind}-{suffix}")] for suffix in ATTRIBUTES}
-    return tuple(parse_pools(kind, parsed[_key(kind)], attributes, targets.kinds))
+def _requested_pools(parsed: Mapping[str, Any], kind: str, targets: Targets) -> tuple[Pool, ...]:
+    attributes = {suffix: parsed[_click_key(f"{kind}-{suffix}")] for suffix in ATTRIBUTES}
+    return tuple(parse_pools(kind, parsed[_click_key(kind)], attributes, targets.kinds))
 
 
 def _check_fixed(parsed: Mapping[str, Any]) -> None:
     for option, (_, legal, why) in _FIXED.items():
-        if (value := parsed[_key(option)]) not in legal:
+        if (value := parsed[_click_key(option)]) not in legal:
             raise TvmcError(f"{option}={value} is not available: {why}")
 
 
-def _key(option: str) -> str:
+def _click_key(option: str) -> str:
     """What click calls the value of an option."""
     return option.lstrip("-").replace("-", "_")
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+def _split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """tvmc's fixed options, and the (`KIND-ATTRIBUTE`, value) pairs of `--target-KIND-ATTRIBUTE`; those of the first
     --config come before those of the command line."""
     fixed: list[str] = []
@@ -223,5 +231,5 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
             configs.append(value)
         else:
             attributes.append((option.removeprefix("--target-"), value))
-    first = _split(read_config(configs[0])) if configs else ([], [])
+    first = _split_arguments(read_config(configs[0])) if configs else ([], [])
     return [*first[0], *fixed], [*first[1], *attributes]

@@ -24,7 +24,7 @@ from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import Architecture, accelerator
 from ..files.folders import scratch_folder
 from ..files.paths import read_text
-from ..names import printable
+from ..names import printable_text
 from ..process.programs import end_program, python_child, start_program, wait_for_end
 
 _LEAST_S, _MIB_S = 40.0, 60.0  # of CPU time: a small network takes less than 2 s, the largest public ones a minute
@@ -218,7 +218,7 @@ def reason_in(printed: Sequence[str]) -> str:
     """What a program printed last, without the trace of a fault: of that its last line alone."""
     traces = [number for number, line in enumerate(printed) if line.startswith("Traceback (most recent call last)")]
     lines = [*printed[: traces[0]], printed[-1]] if traces else printed
-    return " / ".join(printable(" ".join(line.split())) for line in lines[-4:])
+    return " / ".join(printable_text(" ".join(line.split())) for line in lines[-4:])
 
 
 def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:

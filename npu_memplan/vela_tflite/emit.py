@@ -58,7 +58,7 @@ from ..report.text.compile_result import result_lines
 from ..request import Loaded, request
 from ..rewrite import rewrite
 from ..rewrite.pools import pools_of
-from ..sizes import counted
+from ..sizes import count_text
 from ..stages import Extracted, Planned
 from ..tuning.ranking import Ranking
 from ..tuning.selection import COMPILERS, SMALL
@@ -215,7 +215,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     data = read_source(model, options.io)
     if options.npu_compiler == AUTO and not options.stripes and read_network(data, model.name).npu_calls:
         options = replace(options, npu_compiler="vela")  # there is nothing left to lower
-    options = options.resolved()
+    options = options.resolve_defaults()
     _check(options, model)
     if (subgraphs := len(read_network(data, model.name).subgraphs)) > 1:
         raise EmitError(f"{model.name} has {subgraphs} subgraphs; --emit vela-tflite writes files of one")
@@ -545,7 +545,7 @@ def _needs(made: Mapping[str, Emitted]) -> dict[str, Any]:
 def format_needs(needs: Mapping[str, Any], output: Path) -> str:
     """What `write_files` gave, for people."""
     lines = [
-        f"{output.name}: {counted(len(needs['networks']), 'network')}; one arena, "
+        f"{output.name}: {count_text(len(needs['networks']), 'network')}; one arena, "
         f"{needs['planned_bytes']:,} bytes planned ({needs['apart_bytes']:,} apart)",
         "           TFLite Micro adds its own structures of every interpreter, and the scratch of its kernels",
         *(

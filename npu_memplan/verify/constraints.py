@@ -97,7 +97,7 @@ def verify(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
 def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
     """`verify` for a problem that is known to be valid: of a million buffers, that takes seconds to find out."""
     placed: dict[str, Placement] = {}
-    found = [*_placements(problem, plan, placed)]
+    found = [*_invalid_placements(problem, plan, placed)]
     pools = {pool.name: pool for pool in problem.pools}
     for buffer in problem.buffers:
         if buffer.name not in placed:
@@ -106,19 +106,20 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
             at = placed[buffer.name]
             where = (buffer.name, "", at.pool, at.offset_bytes, at.offset_bytes + buffer.size_bytes)
             found += [
-                Violation(constraint, text, *where) for constraint, text in _alone(problem, buffer, at, pools[at.pool])
+                Violation(constraint, text, *where)
+                for constraint, text in _buffer_violations(problem, buffer, at, pools[at.pool])
             ]
-    found.extend(_written(problem))
-    found.extend(_streams(problem))
-    found.extend(_groups(problem, placed))
-    found.extend(_Overlaps(problem, placed).violations())
+    found.extend(_resident_violations(problem))
+    found.extend(_stream_violations(problem))
+    found.extend(_group_violations(problem, placed))
+    found.extend(_Overlaps(problem, placed).find_violations())
     if not found:
-        found.extend(_stale(problem, placed))
-        found.extend(_usage(problem, plan))
+        found.extend(_stale_violations(problem, placed))
+        found.extend(_usage_violations(problem, plan))
     return tuple(found)
 
 
-def _placements(problem: Problem, plan: Plan, placed: dict[str, Placement]) -> Iterator[Violation]:
+def _invalid_placements(problem: Problem, plan: Plan, placed: dict[str, Placement]) -> Iterator[Violation]:
     """Those that can be none of the problem's; the others are put into `placed`, by buffer."""
     buffers, pools = ({item.name for item in items} for items in (problem.buffers, problem.pools))
     for at in plan.placements:
@@ -135,7 +136,7 @@ def _placements(problem: Problem, plan: Plan, placed: dict[str, Placement]) -> I
             placed[name] = at
 
 
-def _alone(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Iterator[tuple[Constraint, str]]:
+def _buffer_violations(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Iterator[tuple[Constraint, str]]:
     """The broken constraints that concern one buffer and its pool, each in words."""
     name, start, stop = buffer.name, at.offset_bytes, at.offset_bytes + buffer.size_bytes
     if start < 0 or (pool.size_bytes is not None and stop > pool.size_bytes):
@@ -159,7 +160,7 @@ def _alone(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Itera
         yield Constraint.UNREACHABLE, f"{name!r} (used by {agents}) may not live in pool {pool.name!r}"
 
 
-def _written(problem: Problem) -> Iterator[Violation]:
+def _resident_violations(problem: Problem) -> Iterator[Violation]:
     """Nothing writes resident constants: the next run needs them."""
     resident = {buffer.name for buffer in problem.buffers if buffer.kind is BufferKind.RESIDENT}
     for known in problem.accesses:
@@ -169,7 +170,7 @@ def _written(problem: Problem) -> Iterator[Violation]:
             yield Violation(Constraint.RESIDENT, text, known.buffer, point=point)
 
 
-def _streams(problem: Problem) -> Iterator[Violation]:
+def _stream_violations(problem: Problem) -> Iterator[Violation]:
     """Rows of a streamed input that are read are in its buffer."""
     for stream in problem.streams:
         for point, fault in stream_faults(problem, stream):
@@ -177,7 +178,7 @@ def _streams(problem: Problem) -> Iterator[Violation]:
             yield Violation(Constraint.STREAM, text, stream.buffer, point=point)
 
 
-def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:
+def _group_violations(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:
     """Members of an alias group share one pool and one origin."""
     for group in problem.aliases:
         members = [(name, inner) for name, inner in group.members if name in placed]
@@ -195,7 +196,7 @@ def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violatio
                 yield Violation(Constraint.ALIAS, text, name, leader, at.pool, at.offset_bytes, at.offset_bytes)
 
 
-def _stale(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:
+def _stale_violations(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:
     """Every byte that is read was written by its buffer, and by no other since then."""
     for read in stale_reads(problem, placed):
         start, stop, pool = read.start_bytes, read.stop_bytes, placed[read.buffer].pool
@@ -213,7 +214,7 @@ def _buffers_at(problem: Problem, point: int) -> str:
     return f"at point {point}" + (f" ({problem.points[point]})" if named else "")
 
 
-def _usage(problem: Problem, plan: Plan) -> Iterator[Violation]:
+def _usage_violations(problem: Problem, plan: Plan) -> Iterator[Violation]:
     """The heights that the plan states are those of its placements."""
     heights = used_bytes(problem, plan.placements)
     stated = {u.pool: u.used_bytes for u in plan.usage}
@@ -236,14 +237,14 @@ class _Overlaps:
             self.allowed.setdefault((overlap.first, overlap.second), []).append(overlap)
         self.reported: set[tuple[str, str]] = set()
 
-    def violations(self) -> Iterator[Violation]:
+    def find_violations(self) -> Iterator[Violation]:
         for pool in self.problem.pools:
-            yield from self._sweep([n for n, at in self.placed.items() if at.pool == pool.name])
+            yield from self._sweep_time([n for n, at in self.placed.items() if at.pool == pool.name])
         for first, second in self.problem.conflicts:
             if first in self.placed and second in self.placed:
-                yield from self._pair(first, second, None)
+                yield from self._pair_violation(first, second, None)
 
-    def _sweep(self, names: Iterable[str]) -> Iterator[Violation]:
+    def _sweep_time(self, names: Iterable[str]) -> Iterator[Violation]:
         """Go through time with the live buffers, sorted by offset, in layers of disjoint byte ranges."""
         events: list[tuple[int, bool, str]] = []
         for name in names:
@@ -269,7 +270,7 @@ class _Overlaps:
                     low -= 1
                 high = low
                 while high < len(layer) and layer[high][0] < entry[1]:
-                    yield from self._pair(layer[high][2], name, point)
+                    yield from self._pair_violation(layer[high][2], name, point)
                     high += 1
                 if high == low and free < 0:
                     free = index
@@ -279,7 +280,7 @@ class _Overlaps:
             insort(layers[free], entry)
             layer_of[name] = free
 
-    def _pair(self, first: str, second: str, point: int | None) -> Iterator[Violation]:
+    def _pair_violation(self, first: str, second: str, point: int | None) -> Iterator[Violation]:
         """The violation of two conflicting buffers, if they share bytes and nothing permits it."""
         at, bt = self.placed[first], self.placed[second]
         start = max(at.offset_bytes, bt.offset_bytes)

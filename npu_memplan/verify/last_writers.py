@@ -57,9 +57,9 @@ class LastWriters:
         start, size, pieces, stride = run
         stop = start + stride * (pieces - 1) + size
         if pieces == 1:
-            self._replace(start, stop, writer)
+            self._replace_piece(start, stop, writer)
             return
-        mosaic = self._mosaic(start, stop)
+        mosaic = self._new_mosaic(start, stop)
         at = start - mosaic.base
         column = array(mosaic.writers.typecode, (writer,)) * pieces
         for byte in range(at, at + size):
@@ -69,18 +69,18 @@ class LastWriters:
         """The first bytes of `run` that `own` did not write last, and what did; None: there are none."""
         start, size, pieces, stride = run
         if pieces == 1:
-            return self._missing(start, start + size, own)
-        found = self._gathered(start, start + stride * (pieces - 1) + size)
+            return self._first_missing(start, start + size, own)
+        found = self._writers_between(start, start + stride * (pieces - 1) + size)
         column = array(found.typecode, (own,)) * pieces
         if all(found[byte : byte + stride * (pieces - 1) + 1 : stride] == column for byte in range(size)):
             return None
         spans = ((start + k * stride, start + k * stride + size) for k in range(pieces))
-        return next(filter(None, (self._missing(low, high, own) for low, high in spans)))
+        return next(filter(None, (self._first_missing(low, high, own) for low, high in spans)))
 
-    def common(self, other: LastWriters) -> LastWriters:
+    def common_writers(self, other: LastWriters) -> LastWriters:
         """What is the same in both."""
         found: list[_Piece] = []
-        mine, theirs = list(self._plain()), list(other._plain())
+        mine, theirs = list(self._plain_pieces()), list(other._plain_pieces())
         a = b = 0
         while a < len(mine) and b < len(theirs):
             (start, stop, owner), (low, high, writer) = mine[a], theirs[b]
@@ -91,25 +91,25 @@ class LastWriters:
 
     def copy(self) -> LastWriters:
         """One that changes by itself."""
-        return LastWriters(self.count, self._plain())
+        return LastWriters(self.count, self._plain_pieces())
 
-    def _missing(self, start: int, stop: int, own: int) -> tuple[int, int, int] | None:
-        for begin, end, owner in self.pieces[slice(*self._window(start, stop))]:
+    def _first_missing(self, start: int, stop: int, own: int) -> tuple[int, int, int] | None:
+        for begin, end, owner in self.pieces[slice(*self._piece_range(start, stop))]:
             if begin > start:
                 return start, begin, _NOTHING
             end = min(end, stop)
             if isinstance(owner, _Mosaic):
                 writers = owner.writers[start - owner.base : end - owner.base]
                 if writers != array(writers.typecode, (own,)) * len(writers):
-                    return next(piece for piece in _pieces(writers, start) if piece[2] != own)
+                    return next(piece for piece in _writer_pieces(writers, start) if piece[2] != own)
             elif owner != own:
                 return start, end, owner
             start = end
         return (start, stop, _NOTHING) if start < stop else None
 
-    def _replace(self, start: int, stop: int, owner: int | _Mosaic) -> None:
+    def _replace_piece(self, start: int, stop: int, owner: int | _Mosaic) -> None:
         """Bytes [start, stop) are one piece; joined with neighbours of the same writer."""
-        low, high = self._window(start - 1, stop + 1)
+        low, high = self._piece_range(start - 1, stop + 1)
         before: list[_Piece] = []
         after: list[_Piece] = []
         first, last = start, stop
@@ -123,22 +123,22 @@ class LastWriters:
                 after.append((max(begin, stop), end, writer))
         self.pieces[low:high] = [*before, (first, last, owner), *after]
 
-    def _mosaic(self, start: int, stop: int) -> _Mosaic:
+    def _new_mosaic(self, start: int, stop: int) -> _Mosaic:
         """The bytes [start, stop) as a part of a mosaic."""
-        low, high = self._window(start, stop)
+        low, high = self._piece_range(start, stop)
         if high == low + 1:
             begin, end, owner = self.pieces[low]
             if isinstance(owner, _Mosaic) and begin <= start and stop <= end:
                 return owner
-        made = _Mosaic(start, self._gathered(start, stop))
-        self._replace(start, stop, made)
+        made = _Mosaic(start, self._writers_between(start, stop))
+        self._replace_piece(start, stop, made)
         return made
 
-    def _gathered(self, start: int, stop: int) -> array[int]:
+    def _writers_between(self, start: int, stop: int) -> array[int]:
         """The writers of bytes [start, stop), one by one."""
         code = "H" if self.count < 1 << 16 else "L"
         found = array(code, (_NOTHING,)) * (stop - start)
-        for begin, end, owner in self.pieces[slice(*self._window(start, stop))]:
+        for begin, end, owner in self.pieces[slice(*self._piece_range(start, stop))]:
             begin, end = max(begin, start), min(end, stop)
             if isinstance(owner, _Mosaic):
                 found[begin - start : end - start] = owner.writers[begin - owner.base : end - owner.base]
@@ -146,21 +146,21 @@ class LastWriters:
                 found[begin - start : end - start] = array(code, (owner,)) * (end - begin)
         return found
 
-    def _window(self, start: int, stop: int) -> tuple[int, int]:
+    def _piece_range(self, start: int, stop: int) -> tuple[int, int]:
         """The pieces that reach into `[start, stop)`: their first place, and the place after the last."""
         low, high = bisect_left(self.pieces, (start,)), bisect_left(self.pieces, (stop,))
         return low - bool(low and self.pieces[low - 1][1] > start), high
 
-    def _plain(self) -> Iterator[tuple[int, int, int]]:
+    def _plain_pieces(self) -> Iterator[tuple[int, int, int]]:
         """All pieces, those inside of mosaics one by one."""
         for start, stop, owner in self.pieces:
             if isinstance(owner, _Mosaic):
-                yield from _pieces(owner.writers[start - owner.base : stop - owner.base], start)
+                yield from _writer_pieces(owner.writers[start - owner.base : stop - owner.base], start)
             else:
                 yield start, stop, owner
 
 
-def _pieces(writers: Iterable[int], start: int) -> Iterator[tuple[int, int, int]]:
+def _writer_pieces(writers: Iterable[int], start: int) -> Iterator[tuple[int, int, int]]:
     """The pieces of bytes from `start` on that have these `writers`."""
     for writer, same in groupby(writers):
         stop = start + sum(1 for _ in same)
@@ -194,45 +194,45 @@ class _Walk:
         state = {pool.name: LastWriters(len(self.sizes)) for pool in problem.pools}
         for buffer in problem.buffers:
             if buffer.kind in _GIVEN:
-                self._write(state, buffer.name, BufferAccess(0))
-        self._follow(state, 0, len(self.steps), list(reversed(problem.branches)))
+                self._record_write(state, buffer.name, BufferAccess(0))
+        self._follow_steps(state, 0, len(self.steps), list(reversed(problem.branches)))
 
-    def _follow(self, state: dict[str, LastWriters], at: int, end: int, waiting: list[BranchPoints]) -> None:
+    def _follow_steps(self, state: dict[str, LastWriters], at: int, end: int, waiting: list[BranchPoints]) -> None:
         """Executes the steps from place `at` to place `end` upon `state`; `waiting` has branches, the next one last."""
         while at < end:
             if waiting and waiting[-1].first <= self.points[at]:
                 branch = waiting.pop()
                 middle, after = (bisect_left(self.points, point) for point in (branch.middle, branch.last))
                 other = {pool: writers.copy() for pool, writers in state.items()}
-                self._follow(state, at, middle, waiting)
-                self._follow(other, middle, after, waiting)
+                self._follow_steps(state, at, middle, waiting)
+                self._follow_steps(other, middle, after, waiting)
                 for pool, writers in other.items():
-                    state[pool] = state[pool].common(writers)
+                    state[pool] = state[pool].common_writers(writers)
                 at = max(at, after)
                 continue
             point, (reads, writes) = self.steps[at]
             for name, access in reads:
                 if name not in self.found:
-                    self._read(state, name, access, point)
+                    self._check_read(state, name, access, point)
             for name, access in writes:
-                self._write(state, name, access)
+                self._record_write(state, name, access)
             at += 1
 
-    def _read(self, state: dict[str, LastWriters], name: str, access: BufferAccess, point: int) -> None:
+    def _check_read(self, state: dict[str, LastWriters], name: str, access: BufferAccess, point: int) -> None:
         writers = state[self.placed[name].pool]
-        for run in self._runs(name, access):
+        for run in self._access_runs(name, access):
             missing = writers.missing(run, self.number[name])
             if missing is not None:
                 start, stop, writer = missing
                 self.found[name] = StaleRead(name, self.names[writer], start, stop, point)
                 return
 
-    def _write(self, state: dict[str, LastWriters], name: str, access: BufferAccess) -> None:
+    def _record_write(self, state: dict[str, LastWriters], name: str, access: BufferAccess) -> None:
         writers = state[self.placed[name].pool]
-        for run in self._runs(name, access):
+        for run in self._access_runs(name, access):
             writers.write(run, self.number[name])
 
-    def _runs(self, name: str, access: BufferAccess) -> Sequence[ByteRun]:
+    def _access_runs(self, name: str, access: BufferAccess) -> Sequence[ByteRun]:
         offset = self.placed[name].offset_bytes
         if access.runs:
             return [ByteRun(start + offset, *rest) for start, *rest in access.runs]

@@ -32,11 +32,13 @@ def stream_faults(problem: Problem, stream: RowStream) -> Iterator[StreamFault]:
                 yield access.point, f"{start} the caller has written {there} of its {stream.rows}"
             elif first < there - kept:
                 yield access.point, f"{start} it holds the rows [{there - kept}, {there})"
-            elif not _places(access, stream.row_bytes, buffer.size_bytes) <= {row % kept for row in range(first, stop)}:
+            elif not _touched_rows(access, stream.row_bytes, buffer.size_bytes) <= {
+                row % kept for row in range(first, stop)
+            }:
                 yield access.point, f"{start} the bytes that are read are of other rows"
 
 
-def _places(access: BufferAccess, row_bytes: int, size_bytes: int) -> set[int]:
+def _touched_rows(access: BufferAccess, row_bytes: int, size_bytes: int) -> set[int]:
     """The rows of the buffer in which an access has bytes."""
     if not access.runs:
         return set(range(size_bytes // row_bytes))

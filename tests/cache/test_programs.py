@@ -204,11 +204,11 @@ def test_only_checks_that_found_nothing_wrong_are_kept(shared_model: Callable[[s
     options = CompileOptions("ethos-u55-128", objective="bytes", effort="quick")
     artifact = plan_model(shared_model("hello_world_int8"), options).artifact
     wrong, right = CheckResult(CheckVerdict.DIFFERS), CheckResult(CheckVerdict.EQUAL, runner="local", elements=3)
-    assert cache.checked(artifact, ("auto", 1), lambda: wrong) is wrong
-    assert cache.checked(artifact, ("auto", 1), lambda: right) is right
-    assert cache.checked(artifact, ("auto", 1), lambda: wrong) == right
-    assert cache.checked(artifact, ("always", 1), lambda: wrong) is wrong
-    assert cache.checked(replace(artifact, notes=("x",)), ("auto", 1), lambda: wrong) is wrong
+    assert cache.get_check(artifact, ("auto", 1), lambda: wrong) is wrong
+    assert cache.get_check(artifact, ("auto", 1), lambda: right) is right
+    assert cache.get_check(artifact, ("auto", 1), lambda: wrong) == right
+    assert cache.get_check(artifact, ("always", 1), lambda: wrong) is wrong
+    assert cache.get_check(replace(artifact, notes=("x",)), ("auto", 1), lambda: wrong) is wrong
 
 
 def test_the_store_keeps_to_its_size(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckResult, CheckVerdict, FirstDifference, Operator
 from npu_memplan.checking import claims
 from npu_memplan.checking import claims as checking
-from npu_memplan.checking.judge import CheckMode, CheckModeError, check_mode, suspects, with_result, work_of
+from npu_memplan.checking.judge import CheckMode, CheckModeError, check_mode, likely_kinds, with_result, work_of
 from npu_memplan.cli import cli
 from npu_memplan.ethosu import weight_codec
 from npu_memplan.exactness import Claim, Exactness
@@ -23,7 +23,7 @@ from npu_memplan.frontend.tflite import description
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
 from npu_memplan.process.incidents import STRICT
-from npu_memplan.report.text.compile_result import results
+from npu_memplan.report.text.compile_result import result_texts
 from tests.exactness.test_doubts import select_of_reshaped
 from tests.support.real_data import REPOSITORY
 from tests.support.sliced_batch import split_then
@@ -56,7 +56,7 @@ def test_a_right_program_is_checked_on_two_inputs(tmp_path: Path) -> None:
     assert (check.elements, check.mismatches, check.given_up) == (24, 0, ())
     assert check.reference == "tflite-micro"
     assert check.reference_version
-    assert results(made)[0].endswith("checked on 2 inputs (NPU model and host C)")
+    assert result_texts(made)[0].endswith("checked on 2 inputs (NPU model and host C)")
     assert Artifact.load(tmp_path / "out") == made
 
 
@@ -206,7 +206,7 @@ def test_vela_is_no_alternative_where_an_input_is_streamed(tmp_path: Path) -> No
     first = FirstDifference("random:0", operator=0, kind="CONV_2D", name="y")
     wrong = CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", first=first)
     first_tried = claims.CheckedProgram(None, made.target, "tvm", made.operators, wrong)
-    found = claims.Alternatives(options, first_tried).next()
+    found = claims.Alternatives(options, first_tried).next_options()
     assert found is not None
     assert (found.npu_compiler, found.host_ops) == ("tvm", ("CONV_2D",))
 
@@ -215,15 +215,15 @@ def test_an_operation_that_the_npu_model_refuses_goes_to_the_host(tmp_path: Path
     """Vela's clamp of uint8 has a least value above its greatest: the operation, and so the operator, is known."""
     first = FirstDifference("random:0", stopped="operation 3 (POOL ...): ...", operator=0, kind="RELU", name="y")
     made = nm.compile(_relu(tmp_path), tmp_path / "out", npu_compiler="vela")
-    assert suspects(made.operators, first) == ("RELU",)
-    assert suspects(made.operators, replace(first, operator=-1)) == ("RELU",)
+    assert likely_kinds(made.operators, first) == ("RELU",)
+    assert likely_kinds(made.operators, replace(first, operator=-1)) == ("RELU",)
     told = with_result(made, CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", first=first))
     assert told.operators[0].claim.exactness is Exactness.DIFFERS
-    assert "NOT exact: the run on input random:0 was stopped: operation 3" in results(told)[0]
+    assert "NOT exact: the run on input random:0 was stopped: operation 3" in result_texts(told)[0]
 
 
 def test_no_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npu_memplan.checking.judge.run", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr("npu_memplan.checking.judge.run_in_worker", lambda *_: pytest.fail("it was run"))
     done = CliRunner().invoke(cli, ["compile", str(KWS), "-o", str(tmp_path / "out"), "--no-check"])
     assert done.exit_code == 0, done.output
     text = " ".join(done.stdout.split())
@@ -235,7 +235,7 @@ def test_no_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def _reason(tmp_path: Path, model: Path, **options: Any) -> str:
     made = nm.compile(model, tmp_path / "not_checked", check=True, **options)
     assert made.check.verdict is CheckVerdict.NOT_CHECKED
-    assert made.check.reason in results(made)[0]
+    assert made.check.reason in result_texts(made)[0]
     return made.check.reason
 
 
@@ -257,7 +257,7 @@ def test_a_reference_that_is_not_installed_is_reported(tmp_path: Path, monkeypat
 
 @pytest.mark.usefixtures("lenient")
 def test_c_that_ends_its_process_does_not_end_the_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = checking.write
+    write = checking.write_artifact
 
     def crashing(compiled: Any, folder: Path) -> Artifact:
         made = write(compiled, folder)
@@ -267,7 +267,7 @@ def test_c_that_ends_its_process_does_not_end_the_compile(tmp_path: Path, monkey
         source.write_text("#include <stdlib.h>\n" + text[:body] + " abort();" + text[body:])
         return made
 
-    monkeypatch.setattr(checking, "write", crashing)
+    monkeypatch.setattr(checking, "write_artifact", crashing)
     with pytest.raises(nm.InternalError, match="was stopped: the compiled C ended with SIGABRT; nothing is written"):
         nm.compile(_relu(tmp_path), tmp_path / "out", check=True, accelerator="none")
 
@@ -285,8 +285,8 @@ def test_much_work_is_not_done_unasked(tmp_path: Path) -> None:
     made = nm.compile(KWS, tmp_path / "out")
     work = work_of(made)
     assert work.too_much(2) == ""
-    found = work.units(2)
-    assert work.units(1) < found
+    found = work.units_of_work(2)
+    assert work.units_of_work(1) < found
     assert f"{found:,} work units" in work.too_much(2, limit=found - 1)
     unasked = checking.check_results(tmp_path / "out", made, KWS, CheckMode.AUTO, limit=1)
     assert unasked.verdict is CheckVerdict.NOT_CHECKED

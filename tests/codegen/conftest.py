@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.c_compiler import compiler
+from npu_memplan.c_compiler import compiler_command
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -20,7 +20,7 @@ def shared_object(tmp_path: Path) -> Callable[..., Path]:
     """`shared_object([files], flags)` -> the path of a shared object made by the system's compiler."""
 
     def build(sources: list[Path], *flags: str) -> Path:
-        command = compiler()
+        command = compiler_command()
         assert command is not None
         target = tmp_path / f"lib{len(list(tmp_path.glob('*.so')))}.so"
         line = [*command, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", *flags]

@@ -52,7 +52,7 @@ def compile_with(compiler: str, language: str, source: str, header: str, folder:
 @pytest.mark.parametrize("name", ["image", "int", "class", "2nd input", "a/b;c/x_1:0", "DIGITS_INPUT_0_POOL"])
 def test_firmware_has_tensors_by_their_names(artifact: Path, name: str, language: str, tmp_path: Path) -> None:
     made = Artifact.load(artifact)
-    text = print_model_header(Interface.of(replace(made, inputs=(replace(made.inputs[0], name=name),))), ())
+    text = print_model_header(Interface.from_artifact(replace(made, inputs=(replace(made.inputs[0], name=name),))), ())
     field = text.partition("struct digits_inputs {\n  int8_t *")[2].partition(";")[0]
     source = FIRMWARE.replace("NAME_OF_INPUT", field)
     for compiler in strict_compilers():
@@ -62,7 +62,7 @@ def test_firmware_has_tensors_by_their_names(artifact: Path, name: str, language
 
 def test_two_inputs_of_one_name_are_two_members(artifact: Path) -> None:
     made = Artifact.load(artifact)
-    text = print_model_header(Interface.of(replace(made, inputs=(made.inputs[0], made.inputs[0]))), ())
+    text = print_model_header(Interface.from_artifact(replace(made, inputs=(made.inputs[0], made.inputs[0]))), ())
     assert "  int8_t *image;\n  int8_t *image_1;\n" in text
 
 

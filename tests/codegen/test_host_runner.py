@@ -25,7 +25,7 @@ from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build
 from npu_memplan.problem import Placement, used_bytes
-from npu_memplan.report.files import write
+from npu_memplan.report.files import write_artifact
 from npu_memplan.stages import Planned
 from npu_memplan.verify import verify
 from tests.support.inputs import load_inputs
@@ -118,7 +118,7 @@ def test_a_broken_plan_makes_the_run_fail(example, tmp_path, staged):
         assert verify(extracted.problem, broken), "the plan was meant to be wrong"
         target = tmp_path / f"broken{number}"
         target.mkdir()
-        write(build(Planned(extracted, broken)), target)
+        write_artifact(build(Planned(extracted, broken)), target)
         try:
             got = host.LocalRunner(target, runner.RunOptions(verify=False)).run(inputs).outputs
             seen.append("wrong" if any((g != w).any() for g, w in zip(got, want, strict=True)) else "unnoticed")

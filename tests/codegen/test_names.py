@@ -18,12 +18,12 @@ from rich.text import Text
 
 from npu_memplan.artifact.files import read_problem
 from npu_memplan.cli import main
-from npu_memplan.codegen.c_text import comment, member
+from npu_memplan.codegen.c_text import comment_text, member_name
 from npu_memplan.compiler import compile_model
-from npu_memplan.names import identifier, printable, printable_lines
+from npu_memplan.names import c_identifier, printable_lines, printable_text
 from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.problem import ProblemError
-from npu_memplan.process.setup import only_printable, terminal
+from npu_memplan.process.setup import only_printable, terminal_console
 from npu_memplan.target_data import TargetDataError, load_board, targets_folder
 from npu_memplan.tvmc import TvmcError
 from npu_memplan.tvmc.options import parse_compile
@@ -101,7 +101,7 @@ def test_what_is_written_of_a_model(name: str, tmp_path: Path) -> None:
     path, folder = tmp_path / "m.tflite", tmp_path / "out"
     path.write_bytes(hostile_model(name))
     artifact = compile_model(path, OPTIONS, folder)
-    assert artifact.inputs[0].name == printable(name)
+    assert artifact.inputs[0].name == printable_text(name)
     check_artifact(folder, artifact)
     check_texts(folder)
 
@@ -111,7 +111,7 @@ def test_what_is_written_of_an_onnx_model(name: str, tmp_path: Path) -> None:
     path, folder = tmp_path / "m.onnx", tmp_path / "out"
     onnx_model(path, name)
     artifact = compile_model(path, OPTIONS, folder)
-    assert printable(artifact.inputs[0].name) == printable(name)
+    assert printable_text(artifact.inputs[0].name) == printable_text(name)
     check_artifact(folder, artifact)
     check_texts(folder)
 
@@ -220,7 +220,7 @@ def test_a_terminal_has_our_colours_and_nobody_elses(monkeypatch):
         assert sys.stdout.write(hostile) == len(hostile)
         table = Table("name", box=None, show_header=False, padding=0)
         table.add_row(Text(hostile, style="bold"))
-        terminal(width=200).print(table, hostile)
+        terminal_console(width=200).print(table, hostile)
     text = kept.getvalue().decode()
     assert text.startswith(shown)
     assert text.count("\\x1b[2K") == 3
@@ -252,17 +252,24 @@ def test_an_argument_is_one_line(name, monkeypatch, capfd):
 
 
 def test_c_of_names():
-    assert comment("/*/ */ ??/ ???=\n") == "/ * / * / ? ?/ ? ? ?=\\n"
-    assert [member(n) for n in ("int", "class", "1x", "a.b", "", "x")] == ["int_", "class_", "_1x", "a_b", "_", "x"]
-    assert identifier("r\u00e9seau/x") == "r_seau_x"
+    assert comment_text("/*/ */ ??/ ???=\n") == "/ * / * / ? ?/ ? ? ?=\\n"
+    assert [member_name(n) for n in ("int", "class", "1x", "a.b", "", "x")] == [
+        "int_",
+        "class_",
+        "_1x",
+        "a_b",
+        "_",
+        "x",
+    ]
+    assert c_identifier("r\u00e9seau/x") == "r_seau_x"
 
 
 def test_printable_is_printable():
     every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x11000)]))
-    assert printable(every).isprintable()
-    assert printable(b"a\xff\x00") == "a\ufffd\\x00"
+    assert printable_text(every).isprintable()
+    assert printable_text(b"a\xff\x00") == "a\ufffd\\x00"
     assert printable_lines("a\tb\nc\x00\r") == "a\tb\nc\\x00\\r"
-    assert printable("plain r\u00e9seau") == "plain r\u00e9seau"
+    assert printable_text("plain r\u00e9seau") == "plain r\u00e9seau"
 
 
 def test_no_compiler_lets_a_warning_pass(tmp_path):

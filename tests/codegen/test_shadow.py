@@ -18,7 +18,7 @@ from npu_memplan.frontend.tflite import lifted
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, extract_problem, lower, plan, read
 from npu_memplan.problem import BufferKind
-from npu_memplan.report.files import write
+from npu_memplan.report.files import write_artifact
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
@@ -69,7 +69,7 @@ def test_bytes_that_another_buffer_took_are_noticed(moved, upon, message, tmp_pa
     broken = on_top(problem, planned.plan, made[upon], made[moved])
     for name, answer in (("right", planned.plan), ("broken", broken)):
         (tmp_path / name).mkdir()
-        write(build(replace(planned, plan=answer)), tmp_path / name)
+        write_artifact(build(replace(planned, plan=answer)), tmp_path / name)
     run(tmp_path / "right")
     with pytest.raises(UnwrittenInputError, match=message):
         run(tmp_path / "broken")

@@ -20,7 +20,7 @@ from npu_memplan.codegen.sources import print_sources, write_sources
 from npu_memplan.ethosu.stream.decode import Operation, decode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
-from npu_memplan.names import identifier
+from npu_memplan.names import c_identifier
 from npu_memplan.planners import plan
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite import rewrite
@@ -229,7 +229,7 @@ def test_a_tensor_in_an_unknown_pool_is_refused():
     ("name", "expected"), [("kws", "kws"), ("3d-net.v2", "_3d_net_v2"), ("", "_"), ("größe", "gr__e")]
 )
 def test_identifier(name, expected):
-    assert identifier(name) == expected
+    assert c_identifier(name) == expected
 
 
 def test_scalars_that_stay_in_registers_are_not_planned():

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from npu_memplan.cli import COMMANDS, cli
 from npu_memplan.command_line import GroupedCommand
 from npu_memplan.ethosu.arch import ACCELERATORS
-from npu_memplan.process.incidents import listening, report_phase
+from npu_memplan.process.incidents import listen_to_phases, report_phase
 from npu_memplan.target_data import board_names
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -48,7 +48,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
         lines = [line for line in text.splitlines() if re.match(rf" +(-\w, )?{option.opts[-1]}\b(?!-)", line)]
         assert len(lines) == 1, option.opts
     headings = [line.rstrip(":") for line in text.splitlines() if re.fullmatch(r"\S.*:", line)]
-    assert headings == [*dict.fromkeys(p.group for p in options), "Options"]
+    assert headings == [*dict.fromkeys(p.alias_group for p in options), "Options"]
     assert text.rstrip().splitlines()[-1].split() == ["-h,", "--help", "Show", "this", "message", "and", "exit."]
 
 
@@ -170,7 +170,7 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(tmp_path: Path) -> None:
 def test_phases_are_heard_only_inside() -> None:
     told: list[str] = []
     report_phase("before")
-    with listening(told.append):
+    with listen_to_phases(told.append):
         report_phase("inside")
     report_phase("after")
     assert told == ["inside"]

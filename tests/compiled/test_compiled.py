@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.c_compiler import compiler
+from npu_memplan.c_compiler import compiler_command
 from npu_memplan.compiled import library
-from npu_memplan.compiled.arrays import address, structure
+from npu_memplan.compiled.arrays import array_address, header_structure
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ HARD = """
 import json, sys
 from random import Random
 from npu_memplan.planners import plan
-from npu_memplan.compiled import compiled
+from npu_memplan.compiled import c_library
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 random = Random(3)
 lives = [(at := random.randint(0, 30), at + random.randint(1, 15)) for _ in range(60)]
@@ -98,7 +98,7 @@ def test_a_cache_that_is_no_use_is_done_without(tmp_path: Path, state: str) -> N
         cache = Path("/proc/none")  # cannot be made, whoever asks
     else:
         cache.mkdir()
-        (cache / f"searches-{library._key(compiler() or [])}.so").write_bytes(b"no library")
+        (cache / f"searches-{library._library_key(compiler_command() or [])}.so").write_bytes(b"no library")
     assert read_answer(started(cache)) == ["optimal", 1.0, "", []]
 
 
@@ -109,7 +109,7 @@ def test_a_library_that_others_may_have_written_is_not_loaded(
     """It is built anew: loading what lies there would run it."""
     cache = tmp_path / "cache"
     monkeypatch.setenv("NPU_MEMPLAN_CACHE", str(cache))
-    library._library()
+    library._open_library()
     digest, kept = sorted(cache.iterdir())
     assert library._is_whole(kept)
     if wrong == "content":
@@ -124,9 +124,11 @@ def test_a_library_that_others_may_have_written_is_not_loaded(
     else:
         cache.chmod(0o777)
     built: list[Path] = []
-    build = library._build
-    monkeypatch.setattr(library, "_build", lambda command, target: (built.append(target), build(command, target)))
-    library._library()
+    build = library._build_library
+    monkeypatch.setattr(
+        library, "_build_library", lambda command, target: (built.append(target), build(command, target))
+    )
+    library._open_library()
     assert len(built) == 1
     assert (built[0].parent.parent == cache) == (wrong != "folder")
     assert digest.is_file()
@@ -156,10 +158,10 @@ def counted(step):
         return step(*values, **named)
     return method
 
-library._build = build
+library._build_library = build
 for name in ("write_text", "chmod", "replace"):
     setattr(Path, name, counted(getattr(Path, name)))
-loaded = library._library()
+loaded = library._open_library()
 assert loaded.npu_memplan_stack and loaded.npu_memplan_prefetch
 print("loaded")
 """
@@ -168,7 +170,7 @@ print("loaded")
 @pytest.fixture(scope="module")
 def whole_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("whole") / "searches.so"
-    library._build(compiler() or [], target)
+    library._build_library(compiler_command() or [], target)
     return target
 
 
@@ -239,7 +241,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path) -> None:
 
 
 def test_every_source_is_c_that_compilers_have_nothing_to_say_about(tmp_path: Path) -> None:
-    command = compiler()
+    command = compiler_command()
     if command is None:
         pytest.skip("needs a C compiler")
     sources = library.sources()
@@ -253,25 +255,25 @@ def test_every_source_is_c_that_compilers_have_nothing_to_say_about(tmp_path: Pa
 
 def test_another_compiler_or_source_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable]
-    key = library._key(command)
-    assert library._key(command) == key
-    assert library._key([*command, "-g"]) != key
+    key = library._library_key(command)
+    assert library._library_key(command) == key
+    assert library._library_key([*command, "-g"]) != key
     changed = tmp_path / "fill.c"
     shutil.copy(next(path for path in library.sources() if path.name == "fill.c"), changed)
     changed.write_text(changed.read_text() + "\n")
     others = [path for path in library.sources() if path.name != "fill.c"]
     monkeypatch.setattr(library, "sources", lambda: sorted([*others, changed]))
-    assert library._key(command) != key
+    assert library._library_key(command) != key
 
 
 def test_c_gets_what_it_expects_or_nothing() -> None:
     with pytest.raises(TypeError, match="C expects elements of type 'q', not 'i'"):
-        address(array("i", [1]), "q")
-    assert address(array("q"), "q") is None
+        array_address(array("i", [1]), "q")
+    assert array_address(array("q"), "q") is None
 
 
 def test_a_structure_is_what_its_header_says() -> None:
-    assert structure("planners/general/distances.h", "Task").members == {
+    assert header_structure("planners/general/distances.h", "Task").members == {
         "ceiling": "q",
         "nodes": "q",
         "trust": "d",
@@ -280,7 +282,12 @@ def test_a_structure_is_what_its_header_says() -> None:
         "origin": "q*",
         "spent": "q",
     }
-    assert list(structure("planners/exact/fill.h", "Graph").members)[:4] == ["items", "sections", "size", "align"]
+    assert list(header_structure("planners/exact/fill.h", "Graph").members)[:4] == [
+        "items",
+        "sections",
+        "size",
+        "align",
+    ]
 
 
 def test_each_step_of_a_search_fits_a_screen() -> None:

@@ -32,8 +32,8 @@ def test_every_accelerator_has_a_system_that_exists() -> None:
 def test_boards_place_every_pool_where_the_npu_reaches_it(name: str) -> None:
     board = load_board(name)
     assert board.name == name
-    for mode in memory_mode_names() if board.runs else (board.memory_mode, *board.placements):
-        placement = board.placement(mode)
+    for mode in memory_mode_names() if board.can_run else (board.memory_mode, *board.placements):
+        placement = board.memory_placement(mode)
         for pool in load_memory_mode(mode).pools:
             for memory in placement.pools[pool]:
                 assert board.memory(memory).agents == {Agent.HOST, Agent.NPU}
@@ -66,16 +66,16 @@ def test_only_those_that_emulators_have_run_are_marked_as_run() -> None:
     for board in map(load_board, board_names()):
         assert board.state == ("emulated" if board.name in run else "described")
         assert board.name in run or "never run" in board.description
-        assert board.runs or board.fvp is board.qemu is None
+        assert board.can_run or board.fvp is board.qemu is None
 
 
 def test_a_board_without_firmware_is_not_linked_for(tmp_path: Path) -> None:
     """It is there to fit and to time; half of what a linker needs is an error."""
     board = load_board("renesas-ra8p1")
-    assert not board.runs
-    assert board.room(("MRAM", "SRAM"), 1 << 20).name == "MRAM"
-    assert board.room(("MRAM", "SRAM"), (1 << 20) + 1).name == "SRAM"
-    assert board.room(("MRAM", "SRAM"), 1 << 30).name == "SRAM"
+    assert not board.can_run
+    assert board.roomy_memory(("MRAM", "SRAM"), 1 << 20).name == "MRAM"
+    assert board.roomy_memory(("MRAM", "SRAM"), (1 << 20) + 1).name == "SRAM"
+    assert board.roomy_memory(("MRAM", "SRAM"), 1 << 30).name == "SRAM"
     with pytest.raises(TargetDataError, match=r"mine\.toml lacks \[uart\]: to run firmware a board needs"):
         load_board(own_board(tmp_path, (r"\[uart\]\nbase.*\nbaud_divisor.*\n", "")))
 
@@ -160,7 +160,7 @@ def test_a_wrong_board_file_is_reported_exactly(tmp_path: Path, pattern: str, ne
 )
 def test_a_product_is_a_board(said: str, meant: str) -> None:
     assert load_board(said).name == meant
-    assert CompileOptions(usual_accelerator(said), board=said).resolved().board == meant
+    assert CompileOptions(usual_accelerator(said), board=said).resolve_defaults().board == meant
 
 
 def test_no_two_boards_share_a_name() -> None:
@@ -192,4 +192,4 @@ def test_unknown_names_list_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(TargetDataError, match=r"unknown accelerator 'x'; known: ethos-u55-32"):
         accelerator_system("x")
     with pytest.raises(TargetDataError, match=r"does not say where pools go in memory mode 'Odd'.*placement\.Odd"):
-        load_board("corstone-300-u55").placement("Odd")
+        load_board("corstone-300-u55").memory_placement("Odd")

@@ -21,7 +21,7 @@ from npu_memplan.compiler import compile_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, extract_problem, lower, read
 from npu_memplan.problem import BufferKind, used_bytes
-from npu_memplan.report.files import write
+from npu_memplan.report.files import write_artifact
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.verify import verify
@@ -132,7 +132,7 @@ def test_a_broken_plan_gives_wrong_results_as_firmware_too(model_file: Any, tmp_
     broken = replace(plan, placements=placements, usage=usage)
     assert verify(problem, broken), "the plan was meant to be wrong"
     (tmp_path / "kws").mkdir()
-    artifact = write(build(Planned(extracted, broken)), tmp_path / "kws")
+    artifact = write_artifact(build(Planned(extracted, broken)), tmp_path / "kws")
     inputs = load_inputs(artifact, ["random:11"])
     (expected,) = Reference(model_file("kws").read_bytes()).run(inputs)
     with pytest.raises(FirmwareError, match=r"(?s)npu 7 .*NPU model: .*writes its OFM over its own IFM"):

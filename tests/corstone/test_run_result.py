@@ -20,7 +20,7 @@ from fvp_runner.runner import RUNNERS
 from npu_memplan.artifact.model import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.commands import doctor
-from npu_memplan.process.incidents import gathering
+from npu_memplan.process.incidents import gather_incidents
 from tests.support.plain_artifacts import plain_artifact, write
 
 A = np.array([[1, -2, 3]], np.int8)
@@ -170,7 +170,7 @@ def test_the_best_runner_is_chosen_in_a_fixed_order(monkeypatch: pytest.MonkeyPa
     able: set[str] = set(RUNNERS)
     monkeypatch.setattr(runner, "missing", lambda name, options=None: None if name in able else f"no {name}")
     for name in ("fvp", "qemu", "unicorn", "local"):
-        with gathering() as told:
+        with gather_incidents() as told:
             assert runner.choose_runner() == name
         passed = ", ".join(runner.RUNNERS[: runner.RUNNERS.index(name)])
         line = f"runner {name} was taken: {passed} cannot run here (npu-memplan doctor says why)"
@@ -184,7 +184,7 @@ def test_the_local_runner_is_chosen_where_the_board_is_too_small(tmp_path: Path)
     slot = TensorSlot("in", "int8", (1, 4), "sram", 0, 4, 1.0, 0)
     code = "#include <stdint.h>\nint32_t large_step(uint8_t *const pools[]) { return pools == 0; }\n"
     write(plain_artifact("large", "ethos-u55-256", 64 << 20, (slot,), (slot,)), tmp_path / "large", code)
-    with gathering() as told:
+    with gather_incidents() as told:
         assert runner.create("auto", tmp_path / "large").name == "local"
     assert "runner local, which has no board, runs it instead of" in told.fallbacks[-1]
     assert "needs 64.00 MiB" in told.fallbacks[-1]

@@ -23,7 +23,7 @@ CASES = [(name, mode) for name in board_names() for mode in load_board(name).pla
 
 
 def on(board: str, **options: str) -> CompileOptions:
-    return CompileOptions(usual_accelerator(board), board=board, **options).resolved()
+    return CompileOptions(usual_accelerator(board), board=board, **options).resolve_defaults()
 
 
 def cycles(model: bytes, vela: VelaOptions, options: CompileOptions) -> int:

@@ -123,7 +123,7 @@ NETWORKS = sorted(
 @pytest.mark.parametrize("npu", ["u55-128", "u65-512", "u85-256"])
 @pytest.mark.parametrize("model", NETWORKS, ids=lambda path: path.stem)
 def test_networks_of_vela_keep_the_rate_of_memories(model: Path, npu: str) -> None:
-    options = CompileOptions(accelerator=f"ethos-{npu}").resolved()
+    options = CompileOptions(accelerator=f"ethos-{npu}").resolve_defaults()
     memory_map = options.memory_map()
     assert memory_map is not None
     try:
@@ -139,7 +139,7 @@ def test_networks_of_vela_keep_the_rate_of_memories(model: Path, npu: str) -> No
 @pytest.mark.parametrize("model", NETWORKS[:12], ids=lambda path: path.stem)
 def test_default_programs_keep_the_rate_of_memories(model: Path) -> None:
     """The search looks for copies that cost nothing."""
-    options = CompileOptions(accelerator="ethos-u55-256", effort="quick").resolved()
+    options = CompileOptions(accelerator="ethos-u55-256", effort="quick").resolve_defaults()
     memory_map = options.memory_map()
     assert memory_map is not None
     for launch in compiler.plan_model(model, options).sources.launches.values():

@@ -16,7 +16,7 @@ from npu_memplan.ethosu.arch import AcceleratorError, accelerator
 from npu_memplan.ethosu.weight_codec import WeightCodecError, decode_weights, encode_scales, encode_weights
 from npu_memplan.models.flatbuffer import NetworkError
 from npu_memplan.models.tflite import read_network
-from npu_memplan.process.incidents import gathering
+from npu_memplan.process.incidents import gather_incidents
 from npu_memplan.process.programs import wait_for_end
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
 from tests.support.tflite_builder import ModelBuilder
@@ -162,7 +162,7 @@ def test_a_sound_model_that_the_compiled_core_refuses_goes_to_the_legacy_core(mo
         raise VelaError("it cannot parse the model")
 
     monkeypatch.setattr(vela, "run_regor", refuse)
-    with gathering() as told:
+    with gather_incidents() as told:
         result = compile_tflite(EXAMPLE.read_bytes(), name="digits")
     assert result.core == "legacy"
     assert told.fallbacks == [

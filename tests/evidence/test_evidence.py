@@ -18,8 +18,8 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.evidence import gather as gather_module
 from npu_memplan.evidence import gather as networks_module
-from npu_memplan.evidence.gather import NETWORKS, PROGRAMS, gather, networks
-from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, page, read_record
+from npu_memplan.evidence.gather import NETWORKS, PROGRAMS, gather_record, listed_networks
+from npu_memplan.evidence.record import FVP, MODEL, EvidenceError, read_record, record_page
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.tflite import read_network
 from tests.support.evidence_records import table
@@ -47,7 +47,7 @@ def on_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_set_is_whole_and_small() -> None:
-    found = list(networks())
+    found = list(listed_networks())
     assert [network.name for network in found] == list(NETWORKS)
     assert sum(network.path.stat().st_size for network in found) < 300_000
     shipped = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
@@ -58,12 +58,12 @@ def test_the_set_is_whole_and_small() -> None:
 
 def test_other_files_are_not_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EvidenceError, match="the set has no network 'vww'; it has: hello_world_int8, digits"):
-        list(networks(["vww"]))
+        list(listed_networks(["vww"]))
     other = tmp_path / "x.tflite"
     other.write_bytes(b"other")
-    monkeypatch.setattr(networks_module, "_file", lambda name: other)
+    monkeypatch.setattr(networks_module, "_network_file", lambda name: other)
     with pytest.raises(EvidenceError, match="is not the digits of the set"):
-        list(networks(["digits"]))
+        list(listed_networks(["digits"]))
 
 
 def test_a_record_has_results_counters_hazards_versions_and_digests(on_host: Path) -> None:
@@ -86,11 +86,11 @@ def test_a_record_has_results_counters_hazards_versions_and_digests(on_host: Pat
 def test_the_page_says_what_the_record_has(on_host: Path) -> None:
     record = read_record(on_host / "evidence.json")
     text = (on_host / "evidence.html").read_text(encoding="utf-8")
-    assert text == page(record)
+    assert text == record_page(record)
     assert record.sha256 in text
     assert text.count('"bit-exact"') == len(PROGRAMS)
     evil = replace(record, machine="<script>alert(1)</script>")
-    assert "<script>alert" not in page(evil)
+    assert "<script>alert" not in record_page(evil)
 
 
 @pytest.mark.parametrize("old, new, message", [
@@ -112,7 +112,7 @@ def test_a_changed_record_is_refused(on_host: Path, tmp_path: Path, old: str, ne
 @needs_unicorn
 def test_counters_come_from_the_firmware(tmp_path: Path) -> None:
     """The firmware programs the PMU and prints it; on an emulator the device counts what the model estimates."""
-    record = gather("unicorn", "ethos-u55-128", RunOptions(), [SMALL])
+    record = gather_record("unicorn", "ethos-u55-128", RunOptions(), [SMALL])
     for run in record.runs:
         assert run.exact is True
         assert run.counted == run.estimated
@@ -160,9 +160,9 @@ def test_a_log_of_the_fvps_form_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     only_lifted = {"lifted": PROGRAMS["lifted"]}
     with monkeypatch.context() as patch:
         patch.setattr(gather_module, "PROGRAMS", only_lifted)
-        (recorded,) = gather("unicorn", "ethos-u55-128", RunOptions(), [SMALL]).runs
+        (recorded,) = gather_record("unicorn", "ethos-u55-128", RunOptions(), [SMALL]).runs
     # the record has no outputs' bytes: the one element of this network comes from its reference
-    (network,) = networks([SMALL])
+    (network,) = listed_networks([SMALL])
     parsed = read_network(network.path.read_bytes(), SMALL)
     inputs = read_inputs(SMALL, [parsed.tensors[i] for i in parsed.inputs], ["random:7"])
     (expected,) = TFLiteReference(network.path.read_bytes(), SMALL).run(inputs)
@@ -177,14 +177,16 @@ def test_a_log_of_the_fvps_form_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     sample = SAMPLE.read_text(encoding="utf-8")
     assert sample.startswith("# A FORMAT SAMPLE")
     log = sample.partition("\n")[2].replace("{uart}", uart)
-    record = gather("fvp", "ethos-u55-128", RunOptions(fvp_path=stand_in(tmp_path, log)), [SMALL])
+    record = gather_record("fvp", "ethos-u55-128", RunOptions(fvp_path=stand_in(tmp_path, log)), [SMALL])
     assert record.counted_by == FVP
     assert record.adapters_set
     assert not record.remarks
     other = stand_in(tmp_path, log.replace("ADAPTERS 2 set=2", "ADAPTERS 2 set=1"))
     with monkeypatch.context() as patch:
         patch.setattr(gather_module, "PROGRAMS", only_lifted)
-        assert "timing adapters" in gather("fvp", "ethos-u55-128", RunOptions(fvp_path=other), [SMALL]).remarks[0]
+        assert (
+            "timing adapters" in gather_record("fvp", "ethos-u55-128", RunOptions(fvp_path=other), [SMALL]).remarks[0]
+        )
     stand_in(tmp_path, log)
     for run in record.runs:
         assert run.error == ""
@@ -197,8 +199,8 @@ def test_a_log_of_the_fvps_form_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     ratio = 13 / (record.runs[0].estimated.axi1_read or 1)
     assert f"| {ratio:.3f} to " in table([record])
     broken = stand_in(tmp_path, log.replace("NPU_MEMPLAN PASS", "NPU_MEMPLAN FAIL"))
-    failed = gather("fvp", "ethos-u55-128", RunOptions(fvp_path=broken), [SMALL])
-    assert failed.verdict().startswith("0 of 4 programs bit-exact on fvp, 4 without a result")
+    failed = gather_record("fvp", "ethos-u55-128", RunOptions(fvp_path=broken), [SMALL])
+    assert failed.verdict_text().startswith("0 of 4 programs bit-exact on fvp, 4 without a result")
 
 
 def test_the_hosted_workflow_does_just_that() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.references.kernels import TFLiteReference
-from npu_memplan.exactness import EXACT, EXACT_AS_A_WHOLE, LIBRARY, MICRO, Code, Exactness, claim, reference_of
+from npu_memplan.exactness import EXACT, EXACT_AS_A_WHOLE, LIBRARY, MICRO, Code, Exactness, operator_claim, reference_of
 from npu_memplan.frontend.host_ops import supported_names
 from npu_memplan.frontend.tflite.lifted import import_tflite
 from npu_memplan.models.flatbuffer import UnsupportedModelError
@@ -126,7 +126,7 @@ def test_every_host_operator_is_claimed_for_some_type() -> None:
 
 
 def test_a_function_of_the_c_library_is_named() -> None:
-    found = claim(Code.HOST, "LOGISTIC", "float32")
+    found = operator_claim(Code.HOST, "LOGISTIC", "float32")
     assert (found.exactness, found.reference) == (Exactness.ULPS, MICRO)
     assert found.reason == "expf of the C library: equal with the local runner's; newlib's is equal where measured"
-    assert claim(Code.HOST, "TANH", "float32").reason.endswith("newlib's is within 2 ulp")
+    assert operator_claim(Code.HOST, "TANH", "float32").reason.endswith("newlib's is within 2 ulp")

@@ -13,7 +13,7 @@ from fvp_runner import runner
 from fvp_runner.npu_model.network import NetworkModel
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.compiler import compile_model
-from npu_memplan.exactness import EXACT, MICRO, NOT_BY_VELA, STEP, Code, Exactness, claim, reference_of
+from npu_memplan.exactness import EXACT, MICRO, NOT_BY_VELA, STEP, Code, Exactness, operator_claim, reference_of
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent
@@ -177,5 +177,5 @@ def test_nothing_is_exact_twice_and_the_rest_is_unproven() -> None:
     for code, kind, dtype in STEP:
         assert kind not in EXACT[code][dtype]
     assert all(kind in KINDS for table in EXACT.values() for kinds in table.values() for kind in kinds)
-    assert claim(Code.LIFTED, "GATHER_ND", "int8").exactness is Exactness.UNPROVEN
-    assert claim(Code.TVM, "FLOOR", "int8").exactness is Exactness.UNPROVEN
+    assert operator_claim(Code.LIFTED, "GATHER_ND", "int8").exactness is Exactness.UNPROVEN
+    assert operator_claim(Code.TVM, "FLOOR", "int8").exactness is Exactness.UNPROVEN

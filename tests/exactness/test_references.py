@@ -20,7 +20,7 @@ from fvp_runner.references.kernels import (
 )
 from npu_memplan.cli import cli
 from npu_memplan.models.tflite import read_network
-from npu_memplan.sizes import counted
+from npu_memplan.sizes import count_text
 from tests.support.real_data import real_model
 from tests.support.tflite_builder import ModelBuilder
 
@@ -124,4 +124,4 @@ def test_commands_take_the_same_reference(tmp_path: Path) -> None:
         found = json.loads(text)
         assert (code, found["bit_exact"], found["reference"]) == (0, True, BOTH)
         assert "disagree on FULLY_CONNECTED 0" in found["references_disagree"]
-    assert counted(3, "operator") in invoke("run", folder, "--on", "local", "--reference", str(path), "--layers")[1]
+    assert count_text(3, "operator") in invoke("run", folder, "--on", "local", "--reference", str(path), "--layers")[1]

@@ -20,7 +20,7 @@ from tests.support.real_data import REPOSITORY
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
 DIGITS = REPOSITORY / "examples" / "digits" / "digits.tflite"
-RUNNABLE = [name for name in board_names() if load_board(name).runs]
+RUNNABLE = [name for name in board_names() if load_board(name).can_run]
 U55, U65 = (next(n for n in RUNNABLE if n.endswith(f"300-{npu}")) for npu in ("u55", "u65"))
 
 

@@ -23,7 +23,7 @@ from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.frontend.tflite.main_builder import MainBuilder
 from npu_memplan.models.flatbuffer import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
-from npu_memplan.names import Names, legal
+from npu_memplan.names import Names, legal_name
 from npu_memplan.vela.compiler import VelaOptions, compile_tflite
 from npu_memplan.vela.worker import VelaError
 from npu_memplan.vocabulary import is_npu
@@ -296,7 +296,7 @@ def test_velas_reasons_are_found_in_what_it_prints() -> None:
 def test_names_are_legal_and_unique() -> None:
     table = Names()
     wanted = ["a/b;model/dense/BiasAdd", "serving_default_x:0", "9lives", "", "lambda", "model/dense/BiasAdd", "ü"]
-    assert [table.unique(legal(w)) for w in wanted] == [
+    assert [table.unique_name(legal_name(w)) for w in wanted] == [
         "model_dense_BiasAdd", "serving_default_x_0", "lives", "tensor", "tensor_1",
         "model_dense_BiasAdd_1", "tensor_2",
     ]  # fmt: skip

@@ -59,7 +59,9 @@ class Compiled:
         lowered = lower_operator(network, network.operators[0])  # type: ignore[arg-type]
         module = module_of(network, lowered)
         pools = (Pool("sram", None, agents=frozenset((Agent.HOST,))),)
-        extracted = extract_problem(Loaded.given(Request(CompileOptions(NO_NPU, objective="bytes"), pools), module))
+        extracted = extract_problem(
+            Loaded.from_module(Request(CompileOptions(NO_NPU, objective="bytes"), pools), module)
+        )
         problem = extracted.problem
         placed = plan(problem)
         check(problem, placed)

@@ -22,7 +22,7 @@ from fvp_runner.base import RunOptions
 from fvp_runner.emulators import qemu, unicorn
 from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact import Artifact
-from npu_memplan.c_compiler import compiler
+from npu_memplan.c_compiler import compiler_command
 from npu_memplan.cmsis_nn import CmsisNNError, open_cmsis_nn
 from npu_memplan.compiler import compile_model
 from npu_memplan.models.tflite import read_network
@@ -119,8 +119,10 @@ def test_the_artifact_has_the_calls_and_what_they_need(tmp_path: Path, two_funct
     assert "#define arm_softmax_s8 rows_arm_softmax_s8\n" in header
     assert "#define arm_nn_helper rows_arm_nn_helper\n" in header
     unit = [str(source / "rows_cmsis_nn.c"), "-I", str(source), "-c", "-o", str(tmp_path / "unit.o")]
-    subprocess.run([*compiler(), "-Wall", "-Wextra", "-Werror", *unit], check=True)  # type: ignore[misc]
-    once = subprocess.run([*compiler(), "-DCMSIS_NN_USE_SINGLE_ROUNDING", *unit], capture_output=True, text=True)  # type: ignore[misc]
+    subprocess.run([*compiler_command(), "-Wall", "-Wextra", "-Werror", *unit], check=True)  # type: ignore[misc]
+    once = subprocess.run(
+        [*compiler_command(), "-DCMSIS_NN_USE_SINGLE_ROUNDING", *unit], capture_output=True, text=True
+    )  # type: ignore[misc]
     assert "double rounding only" in once.stderr
     assert "rows_cmsis_nn.c" in (source / "rows.cmake").read_text()
 
@@ -210,7 +212,7 @@ def cases() -> Iterator[bytes]:
 
 @needs_source
 def test_results_are_the_references(tmp_path: Path) -> None:
-    models, option = list(cases()), open_cmsis_nn(f"cmsis-nn={FOLDER}").option
+    models, option = list(cases()), open_cmsis_nn(f"cmsis-nn={FOLDER}").option_text
     networks = [replace(read_network(model), host_kernels=option) for model in models]
     inputs = [[R.integers(-128, 128, n.tensors[i].shape).astype(np.int8) for i in n.inputs] for n in networks]
     found = run_together(networks, inputs, tmp_path)

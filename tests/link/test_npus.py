@@ -185,5 +185,5 @@ def test_npus_with_pools_in_different_memories_are_refused(tmp_path: Path) -> No
 
 def test_boards_beside_each_other_name_each_other() -> None:
     for name in board_names():
-        for other in load_board(name).others():
+        for other in load_board(name).other_boards():
             assert name in other.beside

@@ -58,13 +58,13 @@ def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Callable[[str
 
 
 def test_a_pool_moves_to_the_place_that_has_room() -> None:
-    options = CompileOptions(board="alif-e7-hp").resolved()
+    options = CompileOptions(board="alif-e7-hp").resolve_defaults()
     few, many = (options.memory_map(needs=Needs({"sram": size}, 0)) for size in (1000, 5 << 20))
     assert few is not None
     assert many is not None
     assert few.regions[1].name == "SRAM0"
     assert many.regions[1].name == "SRAM0"  # none is large enough: the largest, which is then said to be short
-    imx = CompileOptions("ethos-u65-256", board="nxp-imx93").resolved().memory_map()
+    imx = CompileOptions("ethos-u65-256", board="nxp-imx93").resolve_defaults().memory_map()
     assert imx is not None
     assert [(region, memory.name, memory.port) for region, memory in sorted(imx.regions.items())] == [
         (0, "DRAM", 1),
@@ -93,7 +93,11 @@ def test_what_does_not_fit_is_reported_before_anything_is_written(
 
 
 def test_constants_go_where_there_is_room_or_where_they_are_asked_to_be(cli, tmp_path: Path) -> None:
-    many = CompileOptions("ethos-u55-256", board="nuvoton-m55m1").resolved().memory_map(needs=Needs(constants=3 << 20))
+    many = (
+        CompileOptions("ethos-u55-256", board="nuvoton-m55m1")
+        .resolve_defaults()
+        .memory_map(needs=Needs(constants=3 << 20))
+    )
     assert many is not None
     assert many.regions[0].name == "HYPERRAM"
     made = cli("compile", HELLO, "--board", "Ensemble E7", "--constant-pool", "OSPI", "-o", tmp_path / "out")
@@ -134,7 +138,7 @@ def test_a_row_has_the_objective_of_a_compile(shared_model: Callable[[str], Path
     quick = CompileOptions(effort="quick")
     (fast,) = on_boards(model, quick, ("himax-we2",), cache=cache)
     (small,) = on_boards(model, replace(quick, objective="bytes"), ("himax-we2",), cache=cache)
-    made = cache.compiled(
+    made = cache.get_program(
         model, CompileOptions("ethos-u55-64", board="himax-we2", effort="quick"), "", pytest.fail
     ).artifact
     assert made.timing is not None
@@ -204,7 +208,7 @@ def test_a_board_has_its_own_npus_only() -> None:
     with pytest.raises(
         OptionError, match="board himax-we2 has ethos-u55-64, not ethos-u55-256; leave --accelerator out"
     ):
-        CompileOptions(board="himax-we2").resolved()
+        CompileOptions(board="himax-we2").resolve_defaults()
 
 
 def test_a_compile_without_output_says_so(cli) -> None:

@@ -17,7 +17,7 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, extract_problem, lower, plan, read
 from npu_memplan.problem import Buffer, Plan, Problem
-from npu_memplan.report.files import write
+from npu_memplan.report.files import write_artifact
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
 from npu_memplan.verify import VerificationError, check, verify
@@ -53,7 +53,7 @@ def clashing_pairs(problem: Problem) -> list[tuple[Buffer, Buffer]]:
 def notices(planned: Planned, folder: Path) -> bool:
     """Whether a run of the plan gives other outputs than the reference, or its checks complain."""
     folder.mkdir()
-    write(build(planned), folder)
+    write_artifact(build(planned), folder)
     runner = host.create(folder, RunOptions(verify=False))
     reference = Reference(MODEL.read_bytes())
     samples = np.load(MODEL.parent / "samples.npz")["images"]

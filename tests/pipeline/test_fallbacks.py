@@ -38,10 +38,10 @@ def test_the_list_of_the_reference_is_that_of_the_code() -> None:
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(library, "compiler", lambda: None)
-    library.compiled.cache_clear()
+    monkeypatch.setattr(library, "compiler_command", lambda: None)
+    library.c_library.cache_clear()
     yield
-    library.compiled.cache_clear()
+    library.c_library.cache_clear()
 
 
 def test_searches_in_python_are_reported(no_compiler: None, cli: Callable[..., Any], tmp_path: Path) -> None:

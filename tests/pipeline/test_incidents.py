@@ -11,7 +11,7 @@ import pytest
 import npu_memplan
 from npu_memplan.errors import InternalError, NpuMemplanError
 from npu_memplan.problem import Placement
-from npu_memplan.process.incidents import STRICT, Attempts, contained, gathering, strictly
+from npu_memplan.process.incidents import STRICT, Attempts, contain_faults, gather_incidents, raise_faults
 from npu_memplan.tuning import candidate, selection
 from npu_memplan.vela import worker as vela_worker
 
@@ -112,25 +112,25 @@ def test_what_nobody_expects_ends_a_command_with_its_own_code(
 
 
 def test_without_somebody_who_gathers_a_fault_is_raised(lenient: None) -> None:
-    with pytest.raises(InternalError, match=r"^here: KeyError: 'x'"), contained("here"):
+    with pytest.raises(InternalError, match=r"^here: KeyError: 'x'"), contain_faults("here"):
         raise KeyError("x")
-    with gathering() as outer, gathering() as inner, contained("here"):
+    with gather_incidents() as outer, gather_incidents() as inner, contain_faults("here"):
         raise KeyError("x")
     assert outer.faults == inner.faults == ["here: KeyError: 'x'"]
-    with pytest.raises(InternalError), gathering(), strictly(), contained("here"):
+    with pytest.raises(InternalError), gather_incidents(), raise_faults(), contain_faults("here"):
         raise KeyError("x")
-    with pytest.raises(NpuMemplanError), gathering(), contained("here"):
+    with pytest.raises(NpuMemplanError), gather_incidents(), contain_faults("here"):
         raise NpuMemplanError("of the user's")
 
 
 def test_of_several_who_fail_a_fault_is_raised_first(lenient: None) -> None:
     attempts = Attempts()
     for error in (vela_worker.VelaError("no"), KeyError("x")):
-        with attempts.of(type(error).__name__):
+        with attempts.attempt_by(type(error).__name__):
             raise error
     with pytest.raises(InternalError, match="KeyError: KeyError: 'x'"):
-        attempts.settle(done=False)
-    with gathering() as told:
-        attempts.settle(done=True)
+        attempts.settle_errors(done=False)
+    with gather_incidents() as told:
+        attempts.settle_errors(done=True)
     assert told.faults == ["KeyError: KeyError: 'x'"]
     assert told.fallbacks == ["VelaError was not taken, it was refused: no"]

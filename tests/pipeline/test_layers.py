@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.timing import utilisation
+from npu_memplan.artifact.timing import utilisation_percent
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.ethosu.stream.decode import decode
@@ -45,7 +45,7 @@ def test_every_operator_has_its_time_under_its_name(
         more = layer.macs - _macs(source, operator)  # zeros where columns are read together, rows that are not there
         assert more >= 0 if by_rows else 0 <= more <= layer.macs // 2 if few else more == 0
     peak = ACCELERATORS["ethos-u55-256"].macs
-    assert all(0 <= utilisation(layer, peak) <= 100 for layer in artifact.layers)
+    assert all(0 <= utilisation_percent(layer, peak) <= 100 for layer in artifact.layers)
     computed = [o.index for o in source.operators if isinstance(o, CpuOperator) and o.name in COMPUTED]
     assert [layer.operator for layer in artifact.layers] == computed
     assert sum(layer.cycles for layer in artifact.layers) == artifact.estimated_cycles

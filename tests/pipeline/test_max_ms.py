@@ -82,10 +82,10 @@ def test_what_cannot_be_asked_together_is_reported(
 
 def test_more_memory_is_never_slower() -> None:
     """Of limit_search one after the other: what won in less memory is in every later one."""
-    options = CompileOptions(objective="bytes").resolved()
+    options = CompileOptions(objective="bytes").resolve_defaults()
     memory_map = options.memory_map()
     assert memory_map is not None
-    auto = CompileOptions(pools={"sram": 1}).resolved()
+    auto = CompileOptions(pools={"sram": 1}).resolve_defaults()
     limits = LimitSearch(auto, memory_map, lambda requested: pipeline.lower(pipeline.read(DIGITS, request(requested))))
     found = [limits.at(size) for size in (2048, 3584, 4400, 5000, 1 << 20)]
     assert found[0] is None

@@ -14,7 +14,7 @@ import pytest
 
 from npu_memplan.files import folders
 from npu_memplan.files.folders import OutputError, TakenError, scratch_folder, staged_directory
-from npu_memplan.files.paths import lock, write_whole
+from npu_memplan.files.paths import lock_file, write_whole
 
 
 def make(target: Path, text: str = "a", force: bool = False) -> None:
@@ -347,7 +347,7 @@ def test_what_a_killed_writer_left_of_a_file_goes_with_the_next_write(tmp_path: 
     for path in (old, living, others):
         os.utime(path, (1e9, 1e9))
     with living.open("rb") as file:
-        assert lock(file.fileno())
+        assert lock_file(file.fileno())
         write_whole(tmp_path / "a.json", b"{}")
     assert not old.exists()
     assert young.exists()

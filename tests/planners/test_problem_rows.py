@@ -123,7 +123,7 @@ def test_windows_equal_brute_force_and_round_trip(tmp_path: Path) -> None:
         assert verify(problem, answer) == ()
         assert len(rows_of(problem)) == len(rows)
         write_plan(tmp_path / "plan.csv", problem, answer)
-        if all(row.spans() for row in rows_of(problem)):
+        if all(row.lifetime_spans() for row in rows_of(problem)):
             back = read_problem(tmp_path / "plan.csv")  # every row fixed where the plan has it
             assert replace(back, name="x", buffers=tuple(replace(b, fixed=None) for b in back.buffers)) == problem
             assert verify(back, answer) == ()
@@ -154,4 +154,4 @@ def test_other_alias_groups_are_no_rows(tmp_path: Path) -> None:
 def test_touching_lifetimes_are_no_gap() -> None:
     row = row_from("a", 0, 4, 8, 1, "")
     parted = replace(row, whole=replace(row.whole, lifetimes=(Lifetime(0, 2), Lifetime(2, 4))))
-    assert parted.gaps() == ""
+    assert parted.gaps_text() == ""

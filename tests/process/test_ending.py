@@ -17,7 +17,7 @@ from npu_memplan.files.folders import scratch_folder, staged_directory
 from npu_memplan.files.paths import write_whole
 from npu_memplan.frontend.errors import run_importer
 from npu_memplan.process.ending import lacks_memory, raise_outside_cause, requested_end, signals_as_exceptions
-from npu_memplan.process.incidents import Attempts, contained, gathering, report_phase
+from npu_memplan.process.incidents import Attempts, contain_faults, gather_incidents, report_phase
 
 CODES = {signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -41,17 +41,17 @@ def test_tvm_makes_a_runtime_error_of_it(number: int) -> None:
 
 
 def contains(number: int) -> None:
-    with contained("a candidate"):
+    with contain_faults("a candidate"):
         lose_signal(number)
 
 
 def attempts(number: int) -> None:
     tried = Attempts()
-    with tried.of("one"):
+    with tried.attempt_by("one"):
         lose_signal(number)
-    with tried.of("another"):
+    with tried.attempt_by("another"):
         pass
-    tried.settle(done=True)
+    tried.settle_errors(done=True)
 
 
 def imports(number: int) -> None:
@@ -68,14 +68,14 @@ def goes_on(number: int) -> None:
 @pytest.mark.parametrize("number", CODES)
 @pytest.mark.parametrize("loses", [contains, attempts, imports, goes_on])
 def test_it_ends_the_command_all_the_same(loses: Callable[[int], None], number: signal.Signals) -> None:
-    with signals_as_exceptions(), gathering() as incidents, pytest.raises(SystemExit) as ended:
+    with signals_as_exceptions(), gather_incidents() as incidents, pytest.raises(SystemExit) as ended:
         loses(number)
     assert ended.value.code == CODES[number]
     assert incidents.lines == ()
 
 
 def test_ctrl_c_is_a_keyboard_interrupt() -> None:
-    with signals_as_exceptions(), gathering(), pytest.raises(KeyboardInterrupt):
+    with signals_as_exceptions(), gather_incidents(), pytest.raises(KeyboardInterrupt):
         contains(signal.SIGINT)
 
 
@@ -118,7 +118,7 @@ def test_no_file_is_replaced_after_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["std::bad_alloc", "can't start new thread", "Cannot allocate memory"])
 def test_a_lack_of_memory_is_no_fault(text: str) -> None:
-    with pytest.raises(MemoryError), gathering(), contained("a candidate"):
+    with pytest.raises(MemoryError), gather_incidents(), contain_faults("a candidate"):
         raise RuntimeError(text)
     assert not lacks_memory(RefusalError(text))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.process.programs import program, run_program
+from npu_memplan.process.programs import open_program, run_program
 from npu_memplan.vela import worker
 from npu_memplan.vela.worker import VelaError, VelaOptions, run_regor
 from tests.support.tflite_builder import ModelBuilder
@@ -38,7 +38,7 @@ def test_memory_ends_it(tmp_path: Path) -> None:
 
 def test_the_clock_ends_it_with_what_it_started(tmp_path: Path) -> None:
     code = "import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True); import time; time.sleep(600)"
-    with program(python(code), tmp_path) as process:
+    with open_program(python(code), tmp_path) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         with pytest.raises(subprocess.TimeoutExpired):

@@ -17,7 +17,7 @@ from fvp_runner.references.kernels import TFLiteReference
 from npu_memplan.artifact import Artifact
 from npu_memplan.compiler import compile_model
 from npu_memplan.ethosu.lowering import LoweringTarget
-from npu_memplan.exactness import Claim, summary
+from npu_memplan.exactness import Claim, claim_lines
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.frontend.tflite.lowered import build_module
@@ -165,7 +165,7 @@ def test_operators_without_exact_code_run_in_float_and_the_artifact_says_so(tmp_
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "out")
     (operator,) = artifact.operators
     assert operator.claim == Claim(reason="TVM's float form, as a rule within a step of TFLite")
-    assert summary([(operator.kind, operator.claim)]) == [
+    assert claim_lines([(operator.kind, operator.claim)]) == [
         "Results: 1 operator, none exact",
         "  unproven: SQUARED_DIFFERENCE (TVM's float form, as a rule within a step of TFLite)",
     ]

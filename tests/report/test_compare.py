@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
-from npu_memplan.report.facts.npu_work import NpuWork, busy, by_kind, npu_work, work_changes
+from npu_memplan.report.facts.npu_work import NpuWork, by_kind, multiplier_use, npu_work, work_changes
 from npu_memplan.report.page.compare import compare_page
-from npu_memplan.report.text.diff import diff
+from npu_memplan.report.text.diff import compare_plans
 
 Compiled = Callable[..., tuple[Artifact, Path]]
 MODEL = "kws_ref_model"
@@ -33,7 +33,7 @@ def test_work_adds_up_to_the_artifact(both: Any) -> None:
         assert sum(w.count for w in work) == artifact.npu_operations
         assert sum(w.macs for w in work) == artifact.npu_macs
         assert sum(w.cycles for w in work) >= artifact.estimated_cycles, "kernels and transfers overlap"
-        assert 0 < (busy(artifact) or 0) < 1
+        assert 0 < (multiplier_use(artifact) or 0) < 1
     assert npu_work(both[0][0], None) == ()
 
 
@@ -52,7 +52,7 @@ def test_changes_stand_side_by_side() -> None:
     before = (NpuWork("convolution", "4x4x8", 2, 200, 9), NpuWork("DMA", "", 1, 50))
     after = (NpuWork("convolution", "4x4x8", 1, 120, 9), NpuWork("convolution", "2x2x8", 1, 30, 3))
     changes = work_changes(before, after)
-    assert [(c.kind, c.output, c.by) for c in changes] == [
+    assert [(c.kind, c.output, c.cycle_change) for c in changes] == [
         ("convolution", "4x4x8", -80),
         ("DMA", "", -50),
         ("convolution", "2x2x8", 30),
@@ -66,30 +66,30 @@ def test_changes_stand_side_by_side() -> None:
 
 def test_the_text_has_both_figures(both: Any, golden: Callable[[str, str], None]) -> None:
     (vela, first), (tvm, second) = both
-    changes = diff(vela, tvm, (first, second))
+    changes = compare_plans(vela, tvm, (first, second))
     text = changes.to_text().replace(str(first), "build/vela").replace(str(second), "build/tvm")
     golden("report/diff_producers.txt", text)
-    assert diff(vela, vela, (first, first)).same
+    assert compare_plans(vela, vela, (first, first)).is_same
 
 
 def test_a_kept_plan_without_its_streams_is_still_the_same(both: Any, tmp_path: Path) -> None:
     vela, first = both[0]
     vela.save(tmp_path)
-    assert diff(Artifact.load(tmp_path), vela, (tmp_path, first)).same
+    assert compare_plans(Artifact.load(tmp_path), vela, (tmp_path, first)).is_same
 
 
 def test_models_with_different_names_are_named(small: Artifact, tmp_path: Path) -> None:
     other = dataclasses.replace(small, name="larger")
-    assert diff(small, other, (Path("a"), Path("b"))).names == ("a (small)", "b (larger)")
-    assert diff(small, small, (Path("a"), Path("b"))).names == ("a", "b")
+    assert compare_plans(small, other, (Path("a"), Path("b"))).names == ("a (small)", "b (larger)")
+    assert compare_plans(small, small, (Path("a"), Path("b"))).names == ("a", "b")
 
 
 def test_a_program_without_npu_has_no_estimate(small: Artifact) -> None:
     host = dataclasses.replace(small.target, accelerator="none")
     small = dataclasses.replace(small, calls=small.calls[1:], target=host)
     assert small.estimated_cycles is None
-    assert busy(small) is None
-    page = compare_page(small, small, diff(small, small))
+    assert multiplier_use(small) is None
+    page = compare_page(small, small, compare_plans(small, small))
     assert "cycles are estimates" in page
     assert 'id="work"' not in page
     assert "small (1)" in page
@@ -98,7 +98,7 @@ def test_a_program_without_npu_has_no_estimate(small: Artifact) -> None:
 
 def test_names_cannot_leave_their_element(small: Artifact) -> None:
     evil = dataclasses.replace(small, name="<script>alert(1)</script>&")
-    assert "<script>alert" not in compare_page(evil, small, diff(evil, small))
+    assert "<script>alert" not in compare_page(evil, small, compare_plans(evil, small))
 
 
 def test_page_of_both_producers(both: Any, tmp_path: Path) -> None:

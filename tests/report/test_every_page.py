@@ -13,7 +13,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
 from npu_memplan.report.page.tables import Page, front_page
-from npu_memplan.report.text.diff import diff
+from npu_memplan.report.text.diff import compare_plans
 from npu_memplan.tuning.pareto import ParetoFront, ParetoPoint
 from tests.support.looks import DESK, PHONE, faults, open_page
 
@@ -66,7 +66,7 @@ def test_cycles_of_seven_digits_fit_their_card(browser: Any, compiled: Any, tmp_
 @VIEWS
 def test_the_comparison(browser: Any, small: Artifact, tmp_path: Path, size: tuple[int, int], dark: bool) -> None:
     larger = dataclasses.replace(small, constants_bytes=5000, stream_bytes=100, name="larger")
-    open_page(browser, tmp_path / "compare.html", compare_page(small, larger, diff(small, larger)), size, dark)
+    open_page(browser, tmp_path / "compare.html", compare_page(small, larger, compare_plans(small, larger)), size, dark)
     assert faults(browser) == []
 
 
@@ -94,7 +94,7 @@ def test_faults_are_found(browser: Any, tmp_path: Path) -> None:
         '<text x="190" y="40">outside it</text>'
         '<text x="10" y="20">first</text><text x="12" y="22">second</text></svg>'
     )
-    open_page(browser, tmp_path / "page.html", Page("t", "t", "t", body, "").html(), DESK, False)
+    open_page(browser, tmp_path / "page.html", Page("t", "t", "t", body, "").html_text(), DESK, False)
     found = faults(browser)
     for start in ("the page is", "cut off: cut off here", "outside: outside it", "over each other: first and second"):
         assert any(fault.startswith(start) for fault in found), (start, found)

@@ -16,7 +16,7 @@ from npu_memplan.artifact.timing import Timing
 from npu_memplan.compiler import plan_model
 from npu_memplan.options import CompileOptions
 from npu_memplan.report.text.compile_result import verdict
-from npu_memplan.report.text.first_screen import LINES, WIDTH, first_screen, objective
+from npu_memplan.report.text.first_screen import LINES, WIDTH, first_screen, objective_text
 
 PLACE = Path("build/small")
 
@@ -118,4 +118,4 @@ def test_the_same_and_what_vela_does_not_say(small: Artifact) -> None:
     ],
 )
 def test_the_objective_is_the_one_that_was_asked_for(options: CompileOptions, said: str) -> None:
-    assert objective(options) == said
+    assert objective_text(options) == said

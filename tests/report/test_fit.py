@@ -16,16 +16,16 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import Operator
 from npu_memplan.errors import InternalError, NpuMemplanError, RefusalError
 from npu_memplan.fit import FitError, FitResult, fit
-from npu_memplan.knobs import ALL, knobs, trials
+from npu_memplan.knobs import ALL, fit_trials, useful_knobs
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent, PlanStatus
-from npu_memplan.process.incidents import STRICT, contained
+from npu_memplan.process.incidents import STRICT, contain_faults
 from npu_memplan.report.text.compile_result import does_not_fit
 from npu_memplan.report.text.explain import explain_peak
 
-U55 = CompileOptions(npu_compiler="vela").resolved()
-U65 = CompileOptions("ethos-u65-256", npu_compiler="vela", memory_mode="Shared_Sram").resolved()
+U55 = CompileOptions(npu_compiler="vela").resolve_defaults()
+U65 = CompileOptions("ethos-u65-256", npu_compiler="vela", memory_mode="Shared_Sram").resolve_defaults()
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ def test_a_fault_in_one_trial_is_reported_and_ends_no_other(lenient: None) -> No
     result, chosen = fitted(made, 64)
     assert chosen.optimise == "Size"
     fault = "internal fault: --npu-compiler tvm --pool sram=64: KeyError: 'no such view'"
-    assert fault in result.faults
-    assert any("--stripes: NpuMemplanError: no such error" in text for text in result.faults)
+    assert fault in result.trial_faults
+    assert any("--stripes: NpuMemplanError: no such error" in text for text in result.trial_faults)
     assert f"\n  {fault}\n" in result.to_text()
     told = [trial["faults"] for trial in result.to_dict()["trials"] if "tvm" in trial["flags"]]
     assert [bool(faults) for faults in told] == [True, True]
@@ -195,7 +195,7 @@ def test_a_fault_in_the_first_trial_is_reported_and_ends_no_other(lenient: None)
 
     result, chosen = fitted(made, 64)
     assert chosen.optimise == "Size"
-    assert result.faults == ("internal fault: --npu-compiler vela --pool sram=64: KeyError: 'no such view'",)
+    assert result.trial_faults == ("internal fault: --npu-compiler vela --pool sram=64: KeyError: 'no such view'",)
 
 
 def test_a_fault_in_every_trial_is_raised_as_one(lenient: None) -> None:
@@ -208,7 +208,7 @@ def test_a_fault_in_every_trial_is_raised_as_one(lenient: None) -> None:
 
 def test_a_fault_inside_a_trial_is_reported_in_its_row(lenient: None) -> None:
     def made(o: CompileOptions) -> Made:
-        with contained("one candidate"):
+        with contain_faults("one candidate"):
             raise KeyError("no such view")
         return sizes(o)
 
@@ -222,13 +222,13 @@ def test_a_fault_inside_a_trial_is_reported_in_its_row(lenient: None) -> None:
         (U55, "m.tflite", 8),
         (dataclasses.replace(U55, npu_compiler="tvm"), "m.tflite", 6),  # Vela's ways, too
         (dataclasses.replace(U55, npu_compiler="tvm"), "m.onnx", 3),
-        (CompileOptions("none").resolved(), "m.tflite", 1),
+        (CompileOptions("none").resolve_defaults(), "m.tflite", 1),
     ],
 )
 def test_both_producers_and_the_host_are_tried(options: CompileOptions, source: str, count: int) -> None:
-    found = list(trials(options, 4096, source))
+    found = list(fit_trials(options, 4096, source))
     assert len(found) == count
-    assert all(o == o.resolved() for o in found)
+    assert all(o == o.resolve_defaults() for o in found)
     if options.accelerator != "none":
         kinds = {(o.accelerator == "none", o.npu_compiler, o.stripes) for o in found}
         vela = {(False, "vela", False)} if source.endswith("tflite") else set()
@@ -237,8 +237,8 @@ def test_both_producers_and_the_host_are_tried(options: CompileOptions, source: 
 
 def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
     budget = 12288
-    able = knobs(small.target, budget, "small.tflite", searched=False)
-    named = [knob.flags(small.target, budget) for knob in able]
+    able = useful_knobs(small.target, budget, "small.tflite", searched=False)
+    named = [knob.flag_text(small.target, budget) for knob in able]
     assert named == [
         "--planner optimal",
         "--arena-cache-size 12288",
@@ -261,7 +261,7 @@ def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
 def test_every_lever_says_what_it_does_in_one_line() -> None:
     assert all(0 < len(knob.does) < 60 for knob in ALL)
     strict = dataclasses.replace(U55, overlaps=False, reuse_inputs=False)
-    assert [knob.flags(strict, 64) for knob in knobs(strict, 64, "m.tflite", searched=True)][:2] == [
+    assert [knob.flag_text(strict, 64) for knob in useful_knobs(strict, 64, "m.tflite", searched=True)][:2] == [
         "(without --no-overlap)",
         "(without --keep-inputs)",
     ]

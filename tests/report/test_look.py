@@ -11,11 +11,11 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.problem import Pool
-from npu_memplan.report.colours import AGENT_COLOURS, KIND_COLOURS, contrast, ink_on, layer_colour
+from npu_memplan.report.colours import AGENT_COLOURS, KIND_COLOURS, contrast_ratio, ink_on, layer_colour
 from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.page.html import html_report
 from npu_memplan.report.text.compile_result import host_calls
-from npu_memplan.report.text.diff import diff
+from npu_memplan.report.text.diff import compare_plans
 from tests.support.contrast import AA, faint_texts
 
 PHONE, DESK = (390, 844), (1280, 900)
@@ -37,10 +37,10 @@ def with_layers(small: Artifact) -> Artifact:
 
 def test_ink_can_be_read_on_every_colour() -> None:
     colours = [*KIND_COLOURS.values(), *AGENT_COLOURS.values(), *map(layer_colour, range(200))]
-    assert min(contrast(colour, ink_on(colour)) for colour in colours) >= AA
+    assert min(contrast_ratio(colour, ink_on(colour)) for colour in colours) >= AA
     assert (ink_on("#ffffff"), ink_on("#000000")) == ("#000000", "#ffffff")
-    assert contrast("#ffffff", "#000000") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01), "WCAG's own example of just too faint"
+    assert contrast_ratio("#ffffff", "#000000") == pytest.approx(21)
+    assert contrast_ratio("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01), "WCAG's own example of just too faint"
 
 
 def test_neighbours_in_program_order_look_different() -> None:
@@ -65,7 +65,7 @@ def test_every_text_of_the_report_can_be_read(
         assert faint_texts(page) == []
         written = page.run("npuMemplan.written()")
         assert {text for text, _, _ in written} >= {"net"}
-        assert min(contrast(ink, ground) for _, ink, ground in written) >= AA
+        assert min(contrast_ratio(ink, ground) for _, ink, ground in written) >= AA
     page.run("npuMemplan.pick('conv')")
     page.frame()
     assert faint_texts(page) == []
@@ -76,7 +76,7 @@ def test_every_text_of_the_report_can_be_read(
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_text_of_the_comparison_can_be_read(browser: Any, small: Artifact, tmp_path: Path, dark: bool) -> None:
     larger = dataclasses.replace(small, constants_bytes=5000, stream_bytes=100, name="larger")
-    page = shown(browser, tmp_path, compare_page(small, larger, diff(small, larger)))
+    page = shown(browser, tmp_path, compare_page(small, larger, compare_plans(small, larger)))
     if dark != (page.run("document.documentElement.dataset.theme") == "dark"):
         page.run("document.getElementById('theme').click()")
     assert faint_texts(page) == []
@@ -166,7 +166,7 @@ def test_a_phone_shows_all_of_it(browser: Any, small: Artifact, tmp_path: Path) 
         assert len(set(cards)) == 1, "one below the other"
         low = page.run("Math.min(...[...document.querySelectorAll('.bar button')].map((b) => b.offsetHeight))")
         assert low >= 32
-        page = shown(browser, tmp_path, compare_page(small, small, diff(small, small)))
+        page = shown(browser, tmp_path, compare_page(small, small, compare_plans(small, small)))
         assert page.run("document.documentElement.scrollWidth") == PHONE[0]
     finally:
         browser.size(*DESK)

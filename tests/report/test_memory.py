@@ -14,7 +14,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.report.facts.memory import kinds_of_bytes, memory_view, placed_at
-from npu_memplan.report.text.compile_result import gain
+from npu_memplan.report.text.compile_result import possible_gain
 
 
 def live_by_painting(artifact_problem: Problem, placed: dict[str, tuple[str, int]], pool: str, point: int) -> int:
@@ -32,8 +32,8 @@ def test_live_bytes_count_each_address_once(small: Artifact) -> None:
     placed = {p.buffer: (p.pool, p.offset_bytes) for p in small.plan.placements}
     for pool in ("sram", "dram"):
         for point in range(view.end):
-            assert view.pool(pool).curve.at(point) == live_by_painting(small.problem, placed, pool, point)
-    assert [view.pool("sram").curve.at(t) for t in range(7)] == [5120, 13312, 8192, 9216, 10240, 2560, 2570]
+            assert view.pool(pool).curve.bytes_at(point) == live_by_painting(small.problem, placed, pool, point)
+    assert [view.pool("sram").curve.bytes_at(t) for t in range(7)] == [5120, 13312, 8192, 9216, 10240, 2560, 2570]
 
 
 def test_peak_and_rectangles_of_the_small_plan(small: Artifact) -> None:
@@ -73,7 +73,7 @@ def test_curve_equals_painting_for_any_plan(rows: list[tuple[int, int, int]]) ->
     placed = {p.buffer: (p.pool, p.offset_bytes) for p in answer.placements}
     view = memory_view(problem, answer)
     for point in range(view.end + 1):
-        assert view.pools[0].curve.at(point) == live_by_painting(problem, placed, "sram", point)
+        assert view.pools[0].curve.bytes_at(point) == live_by_painting(problem, placed, "sram", point)
 
 
 @pytest.mark.parametrize("name, bound", [("vww_96_int8", 55296), ("kws_ref_model", 16000)])
@@ -93,7 +93,7 @@ def test_no_buffer_at_all_gives_an_empty_curve() -> None:
     problem = Problem((), (Pool("sram"),))
     view = memory_view(problem, plan(problem))
     assert view.pools[0].curve.peak == (0, 0)
-    assert view.pools[0].curve.at(3) == 0
+    assert view.pools[0].curve.bytes_at(3) == 0
 
 
 @settings(max_examples=40, deadline=None)
@@ -110,4 +110,4 @@ def test_gain_is_what_the_rest_of_the_program_leaves(rows: list[tuple[int, int, 
         sum(n - smaller.get(f"b{i}", 0) for i, (t, d, n) in enumerate(rows) if t <= point < t + d)
         for point in range(15)
     )
-    assert gain(view, smaller) == (max(0, view.used_bytes - left) if smaller else 0)
+    assert possible_gain(view, smaller) == (max(0, view.used_bytes - left) if smaller else 0)

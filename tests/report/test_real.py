@@ -21,7 +21,7 @@ from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent
 from npu_memplan.report.facts.memory import memory_view
 from npu_memplan.report.facts.npu_work import npu_findings, npu_labels, stream_operations
-from npu_memplan.report.files import write
+from npu_memplan.report.files import write_artifact
 from npu_memplan.report.text.explain import explain_peak
 from npu_memplan.report.text.memory_txt import memory_text
 
@@ -173,7 +173,7 @@ def test_fit_for_a_pool_that_is_not_there(shared_model: Callable[[str], Path], t
             CompileOptions(objective="bytes", effort="quick"),
             tmp_path / "fit",
             "tcm=8KiB",
-            write,
+            write_artifact,
         )
 
 
@@ -185,7 +185,7 @@ def test_fit_gives_up_in_words(shared_model: Callable[[str], Path], tmp_path: Pa
             CompileOptions(objective="bytes", effort="quick"),
             tmp_path / "fit",
             "sram=4KiB",
-            write,
+            write_artifact,
         )
     assert "the least is " in str(error.value)
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.problem import Placement, PoolUsage
 from npu_memplan.report.facts.memory import memory_view
-from npu_memplan.report.text.diff import diff
+from npu_memplan.report.text.diff import compare_plans
 from npu_memplan.report.text.explain import ExplainError, explain_name, explain_peak
 from npu_memplan.report.text.memory_txt import ascii_map, memory_text, print_memory
 
@@ -113,7 +113,7 @@ def test_operators_answer_to_kind_and_number_and_to_a_part(small: Artifact) -> N
 
 
 def test_diff(small: Artifact, golden: Golden) -> None:
-    assert diff(small, small).to_text() == "small -> small\nThe plans are the same.\n"
+    assert compare_plans(small, small).to_text() == "small -> small\nThe plans are the same.\n"
     buffers = tuple(
         dataclasses.replace(b, size_bytes=4096) if b.name == "conv" else b
         for b in small.problem.buffers
@@ -136,8 +136,8 @@ def test_diff(small: Artifact, golden: Golden) -> None:
         ),
         stream_bytes=700,
     )
-    golden("report/diff.txt", diff(small, other).to_text())
-    assert not diff(small, other).same
+    golden("report/diff.txt", compare_plans(small, other).to_text())
+    assert not compare_plans(small, other).is_same
 
 
 def test_commands_print_the_same_as_json(built: Path, small: Artifact) -> None:

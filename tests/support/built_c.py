@@ -15,7 +15,7 @@ import numpy as np
 
 from fvp_runner.host.instrumented import instrument_sources
 from fvp_runner.host.sanitizer import Sanitizer
-from npu_memplan.c_compiler import compiler
+from npu_memplan.c_compiler import compiler_command
 from npu_memplan.codegen.description import calls_of
 from npu_memplan.problem import Plan
 from npu_memplan.stages import Extracted
@@ -34,7 +34,7 @@ class Program:
         sources = [folder / f"{name}.c", folder / f"{name}_host.c"]
         check_warnings(sources)
         sources += folder.glob(f"{name}_cmsis_nn.c")  # not our own: what compilers say of it is not asked
-        command = compiler()
+        command = compiler_command()
         assert command is not None
         made = instrument_sources(command, name, sources, folder, PLAIN)
         lines = [*made.lines, [*command, *PLAIN, "-shared", *map(str, made.inputs), "-o", f"{folder / name}.so", "-lm"]]

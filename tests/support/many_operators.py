@@ -75,7 +75,7 @@ class Together:
         module = module_of_all(networks)
         agents = frozenset((Agent.HOST,))
         request = Request(CompileOptions(NO_NPU, objective="bytes"), (Pool("sram", None, agents=agents),))
-        self.extracted = extract_problem(Loaded.given(request, module))
+        self.extracted = extract_problem(Loaded.from_module(request, module))
         self.plan = plan(self.extracted.problem, "first-fit")
         check(self.extracted.problem, self.plan)
         planned = rewrite(module, self.extracted.problem, self.plan)

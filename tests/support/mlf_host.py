@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.c_compiler import compiler
+from npu_memplan.c_compiler import compiler_command
 from npu_memplan.codegen.mlf import ETHOSU, Library
 from npu_memplan.ethosu.stream.encode import parse_payload
 
@@ -65,7 +65,15 @@ class Application:
             includes += [tree / "codegen/host/include", tree / ETHOSU, tree / "runtime/include"]
         shared = folder / "application.so"
         flags = ["-std=gnu99", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-        command = [*compiler(), *flags, *(f"-I{i}" for i in includes), *map(str, sources), "-lm", "-o", str(shared)]
+        command = [
+            *compiler_command(),
+            *flags,
+            *(f"-I{i}" for i in includes),
+            *map(str, sources),
+            "-lm",
+            "-o",
+            str(shared),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         self.library = ctypes.CDLL(str(shared))

@@ -97,7 +97,7 @@ def write(artifact: Artifact, directory: Path, step_text: str, *, on_host: bool 
     folder.mkdir(parents=True)
     artifact.save(directory)
     name = artifact.name
-    interface = Interface.of(artifact)
+    interface = Interface.from_artifact(artifact)
     steps = [FunctionCall("step", SimpleNamespace(attrs=None), (), f"{name}_step")]  # whose C is written by hand
     (folder / RUNTIME_HEADER).write_text(RUNTIME_TEXT)
     (folder / f"{name}.h").write_text(print_model_header(interface, steps))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.c_compiler import compiler
+from npu_memplan.c_compiler import compiler_command
 from npu_memplan.ethosu.stream.encode import parse_payload
 
 _JOB = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64))
@@ -31,7 +31,7 @@ _TENSOR = "_ZN6tflite5micro25MicroContextGetEvalTensorEPKNS0_13TfLiteContextEi"
 
 @functools.cache
 def _library() -> Any:
-    command = compiler()
+    command = compiler_command()
     assert command is not None
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "libtflm_npu.so"

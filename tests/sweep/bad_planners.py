@@ -5,7 +5,7 @@ import time
 
 from npu_memplan.planners import register
 from npu_memplan.planners.registry import find
-from npu_memplan.process.incidents import Fallback, contained, fall_back
+from npu_memplan.process.incidents import Fallback, contain_faults, fall_back
 
 
 @register("crash")
@@ -36,7 +36,7 @@ def defect(problem, context):
 @register("half")
 def half(problem, context):
     """Another planner, after a fault of its own."""
-    with contained("the better half"):
+    with contain_faults("the better half"):
         raise KeyError("a defect")
     fall_back(Fallback.SEARCH, "the other half stands in, in sweep")
     return find("first-fit")(problem, context)

@@ -21,15 +21,15 @@ from .conftest import BAD, DIGITS
 
 
 def case(**options: object) -> Case:
-    return Case("net", Content.of(DIGITS), CompileOptions(**options))  # type: ignore[arg-type]
+    return Case("net", Content.from_file(DIGITS), CompileOptions(**options))  # type: ignore[arg-type]
 
 
 def test_a_key_is_of_the_content_not_of_names(tmp_path: Path) -> None:
     copy = tmp_path / "other.tflite"
     shutil.copy(DIGITS, copy)
-    assert replace(case(), network="other", model=Content.of(copy)).key == case().key
+    assert replace(case(), network="other", model=Content.from_file(copy)).key == case().key
     copy.write_bytes(DIGITS.read_bytes() + b"\0")
-    assert replace(case(), model=Content.of(copy)).key != case().key
+    assert replace(case(), model=Content.from_file(copy)).key != case().key
     assert case(memory_mode="Shared_Sram").key == case().key, "the accelerator's own"
 
 
@@ -53,7 +53,7 @@ def test_everything_that_can_change_a_result_changes_the_key(monkeypatch: pytest
         found.add(case(**{field.name: changed}).key)
     assert len(found) == len(fields(CompileOptions)) + 1
     found |= {replace(case(), verification=Verification("local", seeds)).key for seeds in (1, 2)}
-    found |= {replace(case(), plugins=(Content.of(BAD),)).key}
+    found |= {replace(case(), plugins=(Content.from_file(BAD),)).key}
     assert len(found) == len(fields(CompileOptions)) + 4
     monkeypatch.setattr("npu_memplan.sweep.case.versions", lambda run: (("npu_memplan", "2"),))
     assert case().key not in found
@@ -158,7 +158,7 @@ def test_what_is_no_option_of_a_target_is_reported(words: str, said: str) -> Non
 def test_a_model_that_changes_meanwhile_is_not_sent(tmp_path: Path) -> None:
     model = tmp_path / "net.tflite"
     model.write_bytes(b"1")
-    content = Content.of(model)
+    content = Content.from_file(model)
     model.write_bytes(b"2")
     with pytest.raises(SweepError, match=r"net\.tflite was changed while the sweep ran"):
         content.data()

@@ -19,7 +19,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, local_executor, run
 from npu_memplan.sweep.case import Cost, Shortage, append_result, read_results
-from npu_memplan.sweep.run import job_of, solve
+from npu_memplan.sweep.run import job_of, solve_case
 from npu_memplan.sweep.table import csv_of, json_of
 from npu_memplan.target_data import targets_folder
 
@@ -268,7 +268,7 @@ def test_an_interrupted_sweep_ends_what_runs() -> None:
     started = time.monotonic()
 
     with local_executor(1) as executor:
-        executor.submit(solve, job_of(hang, CaseLimits()))
+        executor.submit(solve_case, job_of(hang, CaseLimits()))
         while not children(os.getpid()):
             time.sleep(0.02)
     assert children(os.getpid()) == []
@@ -279,8 +279,8 @@ def test_a_line_reads_back() -> None:
     full = result(4096, 100, runs=2, operators={"exact": 3}, cost=Cost(1.5, 1.25, 9, "x\nü"))
     short = Result("k", Outcome.NO_ROOM, "why", shortage=Shortage("sram", 9, 8))
     for one in (full, short):
-        assert Result.of_line(one.line()) == one
-        assert one.line().count(b"\n") == 1
+        assert Result.of_line(one.json_line()) == one
+        assert one.json_line().count(b"\n") == 1
 
 
 def test_half_a_line_is_no_result(tmp_path: Path) -> None:
@@ -290,8 +290,8 @@ def test_half_a_line_is_no_result(tmp_path: Path) -> None:
         Result("b", Outcome.CRASHED, 'said "} {"'),
         Result("c", Outcome.FITS),
     )
-    whole, path = first.line() + second.line(), tmp_path / "r"
-    for cut in range(len(first.line()), len(whole)):
+    whole, path = first.json_line() + second.json_line(), tmp_path / "r"
+    for cut in range(len(first.json_line()), len(whole)):
         path.write_bytes(whole[:cut])
         read = {"a": first} if cut < len(whole) - 1 else {"a": first, "b": second}
         assert read_results(path, "abc", CaseLimits()) == read

@@ -16,7 +16,7 @@ import pytest
 from npu_memplan.commands.sweep import report_text
 from npu_memplan.sweep import Outcome, Result, Swept
 from npu_memplan.sweep.case import Runs, Shortage
-from npu_memplan.sweep.table import Table, cheapest, compare_rows, csv_of, front, html_page, json_of
+from npu_memplan.sweep.table import Table, cheapest_targets, compare_rows, csv_of, front, html_page, json_of
 
 from .conftest import result
 
@@ -64,13 +64,13 @@ def test_a_front_is_that_of_all_pairs(made_table: Make) -> None:
 
 
 def test_the_cheapest_fits_all_and_keeps_the_deadline(table: Table) -> None:
-    assert [c.target for c in cheapest(table)] == [HOST, SMALL, LARGE]
-    assert [c.target for c in cheapest(table, 2.0)] == [SMALL, LARGE], (
+    assert [c.target for c in cheapest_targets(table)] == [HOST, SMALL, LARGE]
+    assert [c.target for c in cheapest_targets(table, 2.0)] == [SMALL, LARGE], (
         "of the host alone there is no time to hold to it"
     )
-    assert [c.target for c in cheapest(table, 1.9)] == [LARGE]
-    assert cheapest(table, 0.5) == []
-    first = cheapest(table)[1]
+    assert [c.target for c in cheapest_targets(table, 1.9)] == [LARGE]
+    assert cheapest_targets(table, 0.5) == []
+    first = cheapest_targets(table)[1]
     assert (first.multipliers, first.sram_bytes, first.flash_bytes, first.milliseconds) == (128, 5000, 2048, 2.0)
 
 

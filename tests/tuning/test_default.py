@@ -72,4 +72,4 @@ def test_the_quickest_search_makes_stripes_where_nothing_else_fits(npu: str) -> 
 def test_an_effort_has_a_name() -> None:
     assert set(BUDGETS) == {"quick", "normal", "max"}
     with pytest.raises(OptionError, match="--effort 'huge' is unknown; choose one of: quick, normal, max"):
-        replace(CompileOptions(), effort="huge").resolved()
+        replace(CompileOptions(), effort="huge").resolve_defaults()

@@ -22,7 +22,7 @@ NETWORKS = [("micro_speech_quantized", "tvm", 7_000), ("kws_ref_model", "vela", 
 
 @lru_cache(4)
 def stated(name: str, compiler: str, limit_bytes: int) -> tuple[TimedProgram, FreeCapacity]:
-    options = CompileOptions(npu_compiler=compiler, objective="cycles").resolved()
+    options = CompileOptions(npu_compiler=compiler, objective="cycles").resolve_defaults()
     (found,) = programs(planned_in_place(MODELS / f"{name}.tflite", options), limit_bytes)
     return found
 

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from npu_memplan.c_compiler import compiler
+from npu_memplan.c_compiler import compiler_command
 from npu_memplan.compiled import CFunctions, compiled, library
 from npu_memplan.ethosu.arch import Architecture, Channel, accelerator
 from npu_memplan.ethosu.program.access import Role
@@ -248,7 +248,7 @@ MUTANTS = {
 @pytest.mark.parametrize("file", MUTANTS)
 def test_a_change_of_one_of_them_is_noticed(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(searching.__file__).parent
-    command = compiler()
+    command = compiler_command()
     assert command is not None
     line = [*command, *library.FLAGS, f"-I{Path(library.__file__).parent}", f"-I{folder}"]
     files = [path for path in sorted(folder.glob("*.c")) if path.name != file]
@@ -263,7 +263,7 @@ def test_a_change_of_one_of_them_is_noticed(file: str, tmp_path: Path, monkeypat
         subprocess.run([*line, str(tmp_path / file), *rest, "-o", str(built)], check=True)
         mutant = ctypes.CDLL(str(built))
         mutant.npu_memplan_prefetch.restype = ctypes.c_int64
-        monkeypatch.setattr(searching, "compiled", lambda functions=mutant: CFunctions(functions))
+        monkeypatch.setattr(searching, "c_library", lambda functions=mutant: CFunctions(functions))
         assert any(differs(seed, npu) for seed in range(DRAWN) for npu in NPUS), f"{file}: {old} -> {new}"
 
 
@@ -271,7 +271,7 @@ def test_where_c_cannot_be_built_no_copies_are_searched(monkeypatch: pytest.Monk
     programs = (drawn(seed, "u55")[:2] for seed in range(DRAWN))
     timed, space = next(both for both in programs if CopySearch(*both).best.copies)
     assert NativeSearch.usable(timed)
-    monkeypatch.setattr(searching, "compiled", lambda: CFunctions(None, "no compiler"))
+    monkeypatch.setattr(searching, "c_library", lambda: CFunctions(None, "no compiler"))
     assert not NativeSearch.usable(timed)
     search = CopySearch(timed, space)
     search.further(1000)

@@ -127,7 +127,7 @@ def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
     """Native lowering leaves one more operator of this network to the host than Vela does."""
     requested = CompileOptions(
         "ethos-u55-256", npu_compiler="auto", memory_mode="Shared_Sram", pools={"sram": 20_000}
-    ).resolved()
+    ).resolve_defaults()
     memory_map = requested.memory_map()
     lowered: list[str] = []
     assert memory_map is not None
@@ -143,7 +143,7 @@ def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
 def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[[Planned], Any]) -> None:
     """Vela's for Size would fit; this one is for its Performance's arena."""
     requested = CompileOptions("ethos-u65-512", npu_compiler="vela", memory_mode="Shared_Sram", objective="bytes")
-    small, large = (replace(requested, pools={"sram": size}).resolved() for size in (5968, 7120))
+    small, large = (replace(requested, pools={"sram": size}).resolve_defaults() for size in (5968, 7120))
     memory_map = small.memory_map()
     assert memory_map is not None
 
@@ -165,7 +165,7 @@ def test_memories_keep_their_rate_beside_copies(
 ) -> None:
     """The search looks for copies that cost nothing: it finds what the clock forgets to count."""
     hastened = prefetched(name, npu_compiler, pool_bytes)
-    memory_map = hastened.extracted.loaded.request.options.resolved().memory_map()
+    memory_map = hastened.extracted.loaded.request.options.resolve_defaults().memory_map()
     timed = timeline(stream(hastened).commands, accelerator("ethos-u55-256"), memory_map)
     assert any(slot.resource_use.is_transfer for slot in timed.slots)
     assert excess_cycles(timed.slots) < 1e-6

@@ -17,7 +17,7 @@ from fvp_runner.base import RunOptions
 from fvp_runner.emulators import qemu
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import TensorSlot
-from npu_memplan.codegen.c_text import member
+from npu_memplan.codegen.c_text import member_name
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT
 from npu_memplan.codegen.header import print_model_header
 from npu_memplan.codegen.interface import Interface
@@ -149,7 +149,7 @@ def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> 
                 slots.append(
                     TensorSlot(tensor.name, tensor.dtype, tensor.shape, "sram", offset, tensor.size_bytes, 1.0, 0)
                 )
-                members.append(f".{member(tensor.name)} = pools[0] + {offset}")
+                members.append(f".{member_name(tensor.name)} = pools[0] + {offset}")
             arguments.append(f"struct tvmgen_{name}_{kind} {name}_{kind} = {{{', '.join(members)}}};")
         arguments += [
             f"struct tvmgen_{name}_workspace_pools {name}_pools = {{.sram = pools[0] + {workspace}}};",
@@ -174,7 +174,7 @@ def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> 
     artifact = Artifact(
         "legacy", "legacy", "0" * 64, target, problem, plan, (1,), tuple(inputs), tuple(outputs), npu_operations=1
     )
-    (source / "legacy.h").write_text(print_model_header(Interface.of(artifact), ()))
+    (source / "legacy.h").write_text(print_model_header(Interface.from_artifact(artifact), ()))
     artifact.save(folder)
     return folder
 

@@ -241,7 +241,7 @@ def _addition() -> bytes:
 
 def test_the_program_is_that_of_a_compile_by_default() -> None:
     made = compile_to_mlf(parse_compile([*WORKSPACE_IO, str(EXAMPLE)]), DATE)
-    plan = plan_model(EXAMPLE, CompileOptions().resolved()).artifact.plan
+    plan = plan_model(EXAMPLE, CompileOptions().resolve_defaults()).artifact.plan
     assert metadata_main(made)["workspace_size_bytes"] == plan.usage[0].used_bytes
 
 
@@ -249,7 +249,7 @@ def test_the_program_is_that_of_a_compile_by_default() -> None:
 def test_pools_without_a_size_keep_their_names_and_velas_bytes(pools: tuple[str, ...]) -> None:
     made = compile_to_mlf(parse_compile([*WORKSPACE_IO, *pools, str(EXAMPLE)]), DATE)
     header = made.files["codegen/host/include/tvmgen_default.h"].decode()
-    loaded = read(EXAMPLE, request(CompileOptions(npu_compiler="vela").resolved()))
+    loaded = read(EXAMPLE, request(CompileOptions(npu_compiler="vela").resolve_defaults()))
     size = metadata_main(made)["workspace_size_bytes"]
     assert 0 < size <= loaded.vela_arena_bytes["sram"]
     if pools:

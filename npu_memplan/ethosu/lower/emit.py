@@ -94,7 +94,7 @@ class Builder:
         self, name: str, size_bytes: int, role: BufferRole, shape: tuple[int, ...] = (), dtype: str = "uint8"
     ) -> str:
         """A new buffer; the name becomes an identifier and gets a number when it is taken."""
-        unique = self._names.unique(re.sub(r"\W", "_", name))
+        unique = self._names.unique_name(re.sub(r"\W", "_", name))
         region = self._fast_region if role is BufferRole.FEATURE_MAP else -1
         self._buffers[unique] = NpuBuffer(unique, size_bytes, role, original_region=region, shape=shape, dtype=dtype)
         return unique

@@ -26,7 +26,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
 from ...errors import NpuMemplanError
-from ...problem.spans import Spans, covered
+from ...problem.spans import Spans, count_covered
 from ..arch import Architecture
 from ..arch.architecture import Language
 from ..stream.decode import Operation
@@ -275,7 +275,7 @@ class NpuProgram:
         for index in range(len(self.operations)):
             for name, spans, writes in self._find_accesses(index):
                 read, written = moved.get(name, (0, 0))
-                amount = covered(spans)
+                amount = count_covered(spans)
                 moved[name] = (read, written + amount) if writes else (read + amount, written)
         return moved
 

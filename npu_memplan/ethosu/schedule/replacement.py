@@ -96,7 +96,7 @@ def replaced(program: NpuProgram, away: tuple[Absence, ...], slow_region: int) -
     in_front: dict[int, list[tuple[Absence, str, str]]] = {}
     for absence in away:
         old = absence.buffer
-        slow, again = (names.unique(f"{old.name}_{word}") for word in ("away", "again"))
+        slow, again = (names.unique_name(f"{old.name}_{word}") for word in ("away", "again"))
         buffers += [replace(old, name=slow, original_region=slow_region), replace(old, name=again)]
         behind.setdefault(chains[absence.after][1], []).append((absence, slow))
         in_front.setdefault(chains[absence.before - _EARLIER][0], []).append((absence, slow, again))

@@ -26,14 +26,14 @@ class Needs:
 
 def homes(board: Board, memory_mode: str, pools: Iterable[str], needs: Needs) -> dict[str, BoardMemory]:
     """The memory that each of `pools` is in: the first of its places that is large enough, or the largest."""
-    placement = board.placement(memory_mode)
-    return {p: board.room(placement.pools[p], needs.pools.get(p, 0)) for p in pools if p in placement.pools}
+    placement = board.memory_placement(memory_mode)
+    return {p: board.roomy_memory(placement.pools[p], needs.pools.get(p, 0)) for p in pools if p in placement.pools}
 
 
 def constants_home(board: Board, memory_mode: str, needs: Needs, constant_pools: Iterable[str] = ()) -> BoardMemory:
     """The memory of constants and command streams; a read-only pool with a memory's name says so itself."""
     named = [memory for name in constant_pools for memory in board.memories if memory.name == name]
-    return named[0] if named else board.room(board.placement(memory_mode).constants, needs.constants)
+    return named[0] if named else board.roomy_memory(board.memory_placement(memory_mode).constants, needs.constants)
 
 
 def board_map(

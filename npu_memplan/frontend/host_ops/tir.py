@@ -56,7 +56,7 @@ class Function:
     def buffer(self, name: str, shape: Sequence[int], dtype: str, scope: str = "global") -> Buffer:
         """A buffer without an allocation (a parameter)."""
         shape = [int(extent) for extent in shape] or [1]
-        return tirx.decl_buffer(shape, dtype, name=self._names.unique(name), scope=scope, layout=None)
+        return tirx.decl_buffer(shape, dtype, name=self._names.unique_name(name), scope=scope, layout=None)
 
     def scratch(self, name: str, shape: Sequence[int], dtype: str) -> Buffer:
         """A planned allocation of this PrimFunc."""
@@ -101,7 +101,7 @@ class Function:
             if int(extent) == 1:
                 variables.append(int_constant(0))
                 continue
-            variable = tirx.Var(self._names.unique(name), "int32")
+            variable = tirx.Var(self._names.unique_name(name), "int32")
             self._blocks.append([])
             variables.append(variable)
             opened.append((variable, int(extent)))

@@ -33,8 +33,8 @@ from ...exactness import (
     Claim,
     Code,
     Exactness,
-    claim,
     hybrid_claim,
+    operator_claim,
 )
 from ...fixed_point import LIMITS, divide_scales, multiply_by_quantised, quantise_multiplier
 from ...models.flatbuffer import UnsupportedModelError
@@ -43,7 +43,7 @@ from ...models.subgraphs import DONE_BEFORE, OF_VARIABLES, subgraphs_of
 from ...models.tensor import FLOATS, Tensor
 from ...models.tflite import read_network
 from ...models.vela import NpuCall
-from ...sizes import counted
+from ...sizes import count_text
 from ...vela.worker import VelaError
 from ...vocabulary import TFLITE_RESHAPING
 from ..attributes import Quantised, SourceOperator, check_known, main_attributes
@@ -79,7 +79,7 @@ def check_on_host(network: Network, reasons: Mapping[int, str], file: bytes) -> 
         return
     count = sum(map(len, groups.values()))
     error = UnsupportedModelError(
-        f"{network.name} has {counted(count, 'operator')} that neither the NPU nor the host can run:\n"
+        f"{network.name} has {count_text(count, 'operator')} that neither the NPU nor the host can run:\n"
         + "\n".join(_group_text(members) for members in groups.values())
         + "\nreplace them in the model, or quantise them in a way that one side supports; or leave them to C "
         f"functions of your own: {_external(network, reasons)}"
@@ -494,7 +494,7 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
         return Claim(reason=reason)
     dtype = activation_type(network, operator)
     hybrid = code is Code.HOST and operator.name in (*HYBRID, HYBRID_LSTM) and is_hybrid(network, operator)
-    found = hybrid_claim(operator.name) if hybrid else claim(code, operator.name, dtype)
+    found = hybrid_claim(operator.name) if hybrid else operator_claim(code, operator.name, dtype)
     made = [network.tensors[i].dtype for i in operator.outputs if i >= 0]
     if operator.name == "QUANTIZE" and found.reference and made == ["uint8"] and dtype != "int8":
         found = replace(found, reference=LITERT)  # tflite-micro makes uint8 of int8 alone
@@ -701,5 +701,5 @@ def _need(network: Network, kind: str, dtype: str, members: list[CpuOperator], f
     refused = next((reason for o in members if (reason := host_reason(network, o)) is not None), "")
     unknown = Claim()
     on_npu = not any(operator.index in floats for operator in members)
-    lifted, lowered = (claim(code, kind, dtype) if on_npu else unknown for code in (Code.LIFTED, Code.LOWERED))
-    return Need(kind, dtype, len(members), lifted, lowered, claim(Code.HOST, kind, dtype), refused)
+    lifted, lowered = (operator_claim(code, kind, dtype) if on_npu else unknown for code in (Code.LIFTED, Code.LOWERED))
+    return Need(kind, dtype, len(members), lifted, lowered, operator_claim(Code.HOST, kind, dtype), refused)

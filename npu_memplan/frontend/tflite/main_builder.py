@@ -21,7 +21,7 @@ from ...models.flatbuffer import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.subgraphs import DONE_BEFORE, branches_of, may_look
 from ...models.vela import NpuCall
-from ...names import Names, legal
+from ...names import Names, legal_name
 from ...vocabulary import LAYER, RELAX_VIEWS, TFLITE_RESHAPING
 
 
@@ -106,7 +106,9 @@ class MainBuilder:
             return
         for index in (*network.inputs, *network.states):
             if index not in self.values:
-                self.values[index] = relax.Var(self._names.unique(legal(self._label(index))), self.type_of(index))
+                self.values[index] = relax.Var(
+                    self._names.unique_name(legal_name(self._label(index))), self.type_of(index)
+                )
         self._parameters = list(self.values.values())
 
     @property
@@ -160,13 +162,13 @@ class MainBuilder:
 
     def bind(self, index: int, expression: Any) -> Any:
         """Let `expression` be tensor `index`; its variable."""
-        name = self._names.unique(legal(self._label(index)))
+        name = self._names.unique_name(legal_name(self._label(index)))
         self.values[index] = self.block_builder.emit(expression, name_hint=name)
         return self.values[index]
 
     def function_name(self, wanted: str) -> str:
         """A free name for a function, `wanted` when it is free."""
-        return self._functions.unique(legal(wanted))
+        return self._functions.unique_name(legal_name(wanted))
 
     def call(
         self,

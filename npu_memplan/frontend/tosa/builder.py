@@ -119,7 +119,7 @@ class GraphBuilder:
     def declare(self, index: int, zero: int, data: Any = None) -> str:
         """A name for a tensor with this zero point, from now on."""
         tensor = self.graph.tensor(index)
-        name = self._names.unique(tensor.name or f"tensor{index}")
+        name = self._names.unique_name(tensor.name or f"tensor{index}")
         data = data if data is None else data.reshape(stored_shape(tensor.shape))
         self.tensors[name] = LayerTensor(name, stored_shape(tensor.shape), tensor.dtype, 1.0, zero, data)
         self._known[index, zero] = name
@@ -173,7 +173,7 @@ class GraphBuilder:
         self._append_layer(operator, Concat(f"concat:{made.name}", tuple(images), made.name, -MOST))
 
     def _image(self, whole: LayerTensor, index: int, data: NDArray[Any] | None) -> str:
-        name = self._names.unique(f"{whole.name}_{index}")
+        name = self._names.unique_name(f"{whole.name}_{index}")
         values = None if data is None else data[index : index + 1]
         self.tensors[name] = replace(whole, name=name, shape=(1, *whole.shape[1:]), data=values)
         return name
@@ -192,7 +192,7 @@ class GraphBuilder:
         """The name of a tensor of its own of the type of tensor `index`, in its shape or another, with these values."""
         tensor = self.graph.tensor(index)
         shape, dtype = shape or stored_shape(tensor.shape), tensor.dtype if tensor.dtype in STORED else "int8"
-        name = self._names.unique(f"{tensor.name or f'tensor{index}'}_{dtype}")
+        name = self._names.unique_name(f"{tensor.name or f'tensor{index}'}_{dtype}")
         data = None if values is None else values.astype(dtype).reshape(shape)
         self.tensors[name] = LayerTensor(name, shape, dtype, 1.0, zero, data)
         return name
@@ -202,7 +202,7 @@ class GraphBuilder:
         tensor = self.tensors[name]
         if tensor.shape == shape:
             return name
-        view = self._names.unique(f"{name}_reshaped")
+        view = self._names.unique_name(f"{name}_reshaped")
         self.tensors[view] = replace(tensor, name=view, shape=shape, data=None)
         self.layers.append(Reshape(f"reshape:{view}", (name,), view))
         return view
@@ -225,7 +225,7 @@ class GraphBuilder:
 
     def beside(self, operator: TosaOperator, layer: Layer, name: str, shape: tuple[int, ...]) -> str:
         """Append `layer`, whose output is as the tensor `name` but for its shape; the name of that."""
-        made = self._names.unique(f"{name}_moved")
+        made = self._names.unique_name(f"{name}_moved")
         self.tensors[made] = replace(self.tensors[name], name=made, shape=shape, data=None)
         self._append_layer(operator, replace(layer, name=f"{layer.name}:{made}", output=made))
         return made

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError
 from ...ethosu.stream.encode import Payload, parse_payload
-from ...sizes import counted
+from ...sizes import count_text
 from ..flatbuffer import NetworkError, read_file
 from ..network import Network
 from ..tensor import Tensor
@@ -263,7 +263,7 @@ def _call(
     if len(arguments) != len(slots):
         raise NetworkError(
             f"{where} gives delegate {instruction.delegate} {len(arguments)} tensors, its blocks list "
-            f"{counted(len(blocks.inputs), 'input')} and {counted(len(blocks.outputs), 'output')}"
+            f"{count_text(len(blocks.inputs), 'input')} and {count_text(len(blocks.outputs), 'output')}"
         )
     tensors = []
     for number, (index, slot) in enumerate(zip(arguments, slots, strict=True)):

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import NpuMemplanError
-from ...sizes import counted
+from ...sizes import count_text
 from ..network import CpuOperator, Network
 from ..tensor import Tensor
 from ..vela import NpuCall
@@ -375,7 +375,7 @@ def _validate_places(form: OperatorForm, tensors: Sequence[Tensor | None], resul
         least, most = (required[-1] + 1 if required else 0), _most(operands)
         if not least <= len(given) <= most:
             wanted = f"{least} or more" if most == math.inf else f"{least}" if least == most else f"{least} to {most:g}"
-            raise ShapeError(f"has {counted(len(given), what)}; it takes {wanted}")
+            raise ShapeError(f"has {count_text(len(given), what)}; it takes {wanted}")
         for place, tensor in enumerate(given):
             if tensor is None and operands[min(place, len(operands) - 1)].most == 1 and place in required:
                 raise ShapeError(f"has no {what} {place}, which it cannot be without")

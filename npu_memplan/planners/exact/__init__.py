@@ -38,8 +38,19 @@ from math import gcd, lcm, log
 from random import Random
 from typing import Any
 
-from ...clock import now
-from ...compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
+from ...clock import clock_s
+from ...compiled import (
+    FOUND,
+    INFEASIBLE,
+    Struct,
+    c_library,
+    check_verdict,
+    float_array,
+    header_structure,
+    int32s,
+    int64s,
+    random_state,
+)
 from ..model import Item, Model, events
 from ..registry import Context, irreducible
 
@@ -209,8 +220,8 @@ MEMO_BITS = 19
 FOLLOW_SPREAD = 4.0  # scores from top to bottom of the best placement; chance is added to them
 
 
-_Graph = structure("planners/exact/fill.h", "Graph")
-_Call = structure("planners/exact/fill.h", "Call")
+_Graph = header_structure("planners/exact/fill.h", "Graph")
+_Call = header_structure("planners/exact/fill.h", "Call")
 
 
 @dataclass
@@ -255,9 +266,9 @@ class Search:
         """One call of the compiled search; takes over what it found or proved."""
         if order.follow:
             step = -FOLLOW_SPREAD / (self.best or 1)
-            score = floats(at * step for at in self.offsets)
+            score = float_array(at * step for at in self.offsets)
         else:
-            score = floats(order.duration * duration + order.size * size for duration, size in self._logs)
+            score = float_array(order.duration * duration + order.size * size for duration, size in self._logs)
         offset = int64s([0]) * len(self.sections.sizes)
         call = _Call(
             ceiling=ceiling,
@@ -267,12 +278,12 @@ class Search:
             memo_mask=(1 << MEMO_BITS) - 1,
             noise=noise,
             score=score,
-            weight=floats([1.0]) * len(self.sections.members),
-            chance=chances(seed),
+            weight=float_array([1.0]) * len(self.sections.members),
+            chance=random_state(seed),
             memo=self._memo,
             offset=offset,
         )
-        result = verdict(compiled().functions.npu_memplan_fill(ctypes.byref(self.graph), ctypes.byref(call)))
+        result = check_verdict(c_library().functions.npu_memplan_fill(ctypes.byref(self.graph), ctypes.byref(call)))
         self.nodes += call.choices
         self.reached = call.most_placed / max(1, len(self.sections.sizes))
         if result == FOUND:
@@ -405,7 +416,7 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
     `ceiling` is a height that must be met for a placement to be of any use (a hard pool).
     """
     complete = Complete(search, context.seed, enough)
-    started, before = now(), search.nodes
+    started, before = clock_s(), search.nodes
     while not context.exhausted():
         if search.best is not None and (search.best <= search.low or (enough is not None and search.best <= enough)):
             return
@@ -418,6 +429,6 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
         most = 1 << 40 if context.nodes is None else max(1, context.nodes)
         if context.deadline is not None and spent:
             # a call looks at no clock: keep each to a fraction of a second
-            most = min(most, max(200, int(spent / max(now() - started, 1e-3) * SLICE_S)))
+            most = min(most, max(200, int(spent / max(clock_s() - started, 1e-3) * SLICE_S)))
         complete.call(top, most)
         context.spend(max(1, search.nodes - before - spent))

@@ -33,8 +33,19 @@ from functools import cached_property
 from itertools import accumulate, chain, islice
 from random import Random
 
-from ...clock import now
-from ...compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
+from ...clock import clock_s
+from ...compiled import (
+    FOUND,
+    INFEASIBLE,
+    Struct,
+    c_library,
+    check_verdict,
+    float_array,
+    header_structure,
+    int32s,
+    int64s,
+    random_state,
+)
 from ..bounds import live_peak
 from ..first_fit import first_fit, fixed_first
 from ..model import Item, Model, Zones
@@ -42,7 +53,7 @@ from ..registry import Context, irreducible
 
 LARGEST_END = 1 << 59  # bytes; C counts in 64 bits
 
-_Network = structure("planners/general/distances.h", "Network")
+_Network = header_structure("planners/general/distances.h", "Network")
 
 
 def fits_c(items: Sequence[Item], end: int) -> bool:
@@ -71,7 +82,7 @@ def network_of(items: Sequence[Item], pairs: Sequence[tuple[int, int, Zones]]) -
         size=int64s(item.size for item in items),
         home=int64s(item.home for item in items),
         fixed=array("b", [item.fixed is not None for item in items]),
-        weight=floats([1.0]) * len(pairs),
+        weight=float_array([1.0]) * len(pairs),
     )
 
 
@@ -83,7 +94,7 @@ FULL_NODES = 500
 PAIRS_A_UNIT = 1000  # a choice looks at every pair: that many cost a unit of work
 
 
-_SearchTask = structure("planners/general/distances.h", "Task")
+_SearchTask = header_structure("planners/general/distances.h", "Task")
 
 
 @dataclass
@@ -132,8 +143,12 @@ class General:
         for k in free or ():
             is_free[k] = True
         origin = int64s(self.origins)
-        task = _SearchTask(ceiling=ceiling, nodes=nodes, trust=trust, free=is_free, chance=chances(seed), origin=origin)
-        result = verdict(compiled().functions.npu_memplan_distances(ctypes.byref(self.network), ctypes.byref(task)))
+        task = _SearchTask(
+            ceiling=ceiling, nodes=nodes, trust=trust, free=is_free, chance=random_state(seed), origin=origin
+        )
+        result = check_verdict(
+            c_library().functions.npu_memplan_distances(ctypes.byref(self.network), ctypes.byref(task))
+        )
         self.nodes += task.spent
         if result == FOUND:
             self.origins = list(origin)
@@ -186,7 +201,7 @@ class General:
 def run(search: General, context: Context, enough: int | None = None) -> None:
     """Narrow `search` until bound and best meet, `best <= enough`, or the budget is spent."""
     random = Random(context.seed)
-    started = now()
+    started = clock_s()
     price = 1 + len(search.pairs) // PAIRS_A_UNIT
     attempt = 0
     while not context.exhausted():
@@ -197,7 +212,7 @@ def run(search: General, context: Context, enough: int | None = None) -> None:
         nodes = FULL_NODES * (1 + attempt // 64) if full else LOCAL_NODES
         if full and attempt // 8 % 4 == 3:
             nodes *= 8
-        elapsed = now() - started
+        elapsed = clock_s() - started
         if context.deadline is not None and search.nodes:
             # a call looks at no clock: keep each to a fraction of a second
             nodes = min(nodes, max(50, int(search.nodes / max(elapsed, 1e-3) * SLICE_S)))
@@ -244,7 +259,7 @@ def infeasible_subset(search: General, model: Model, ceiling: int, context: Cont
     return irreducible(range(len(search.items)), infeasible, context.exhausted)
 
 
-_SmallTask = structure("planners/general/distances.h", "SmallTask")
+_SmallTask = header_structure("planners/general/distances.h", "SmallTask")
 
 
 @dataclass(slots=True)
@@ -271,13 +286,13 @@ class SmallSearch:
         """
         if any(item.home + item.size > ceiling for item in self.items):
             return False
-        functions = compiled().functions
+        functions = c_library().functions
         if functions is None or not fits_c(self.items, ceiling):
             return None
         origin = int64s([0]) * len(self.items)
         task = _SmallTask(ceiling=ceiling, nodes=self.nodes, work=self.work, origin=origin)
         network = network_of(self.items, self.pairs)
-        answer = verdict(functions.npu_memplan_small(ctypes.byref(network), ctypes.byref(task)))
+        answer = check_verdict(functions.npu_memplan_small(ctypes.byref(network), ctypes.byref(task)))
         self.nodes, self.work = task.nodes, task.work
         if answer == FOUND:
             self.origins = list(origin)

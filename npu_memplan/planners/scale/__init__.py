@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from ...compiled import Struct, compiled, structure, verdict
+from ...compiled import Struct, c_library, check_verdict, header_structure
 from .. import exact
 from ..bounds import load_peak
 from ..first_fit import Layout
@@ -92,13 +92,13 @@ def place_large(context: Context) -> Layout | None:
     return layout
 
 
-_Items = structure("planners/scale/scale.h", "Items")
+_Items = header_structure("planners/scale/scale.h", "Items")
 
 
 def _call(name: str, items: Struct, *arguments: Any) -> int:
     """What a compiled function answers about `items`; numpy's arrays and whole numbers are handed on."""
     handed = [ctypes.c_int64(a) if isinstance(a, int) else ctypes.c_void_p(a.ctypes.data) for a in arguments]
-    return verdict(getattr(compiled().functions, f"npu_memplan_{name}")(ctypes.byref(items), *handed))
+    return check_verdict(getattr(c_library().functions, f"npu_memplan_{name}")(ctypes.byref(items), *handed))
 
 
 class _Pool:

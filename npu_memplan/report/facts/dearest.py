@@ -14,8 +14,8 @@ from ...artifact import Artifact
 from ...artifact.timing import HostLayer, Layer
 from ...names import Names
 from ...problem import Agent
-from ...sizes import percent
-from ...text_table import align
+from ...sizes import percent_text
+from ...text_table import align_rows
 
 DEAREST_HEADING = "What takes the time (estimated)"
 DEAREST = 10  # operators that texts list
@@ -52,12 +52,12 @@ def operator_times(artifact: Artifact) -> tuple[OperatorTime, ...]:
         OperatorTime(
             row.operator,
             row.kind,
-            _name(names, row),
+            _operator_name(names, row),
             agent,
             row.cycles,
             time / total,
             bound,
-            _reason(artifact, row.operator),
+            _reason_on_cpu(artifact, row.operator),
         )
         for row, agent, bound, time in rows
         if row.cycles
@@ -68,14 +68,14 @@ def operator_times(artifact: Artifact) -> tuple[OperatorTime, ...]:
 def short_names(artifact: Artifact) -> list[str]:
     """A name for each operator of kind and number: `conv_2d_3` is the fourth CONV_2D."""
     names = Names()
-    return [names.unique(operator.kind.lower()) for operator in artifact.operators]
+    return [names.unique_name(operator.kind.lower()) for operator in artifact.operators]
 
 
-def _name(names: Sequence[str], row: Layer | HostLayer) -> str:
+def _operator_name(names: Sequence[str], row: Layer | HostLayer) -> str:
     return names[row.operator] if 0 <= row.operator < len(names) else getattr(row, "function", row.name)
 
 
-def _reason(artifact: Artifact, operator: int) -> str:
+def _reason_on_cpu(artifact: Artifact, operator: int) -> str:
     return artifact.operators[operator].reason if 0 <= operator < len(artifact.operators) else ""
 
 
@@ -88,8 +88,8 @@ def dearest_lines(artifact: Artifact) -> list[str]:
     for row in times[:DEAREST]:
         where = "NPU" if row.agent is Agent.NPU else "CPU"
         why = row.bound or shorten(row.reason, REASON, placeholder="...")
-        rows.append((row.name, where, f"{row.cycles:,}", percent(row.share, 1), why))
+        rows.append((row.name, where, f"{row.cycles:,}", percent_text(row.share, 1), why))
     rest = times[DEAREST:]
     if rest:
-        rows.append((f"{len(rest)} more", "", "", percent(sum(row.share for row in rest), 1), ""))
-    return align(rows, right={2, 3})
+        rows.append((f"{len(rest)} more", "", "", percent_text(sum(row.share for row in rest), 1), ""))
+    return align_rows(rows, right={2, 3})

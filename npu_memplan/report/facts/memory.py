@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from ...artifact import Artifact
 from ...problem import Buffer, BufferKind, Placement, Plan, Pool, Problem
-from ...problem.spans import covered, merged
+from ...problem.spans import count_covered, merge_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Curve:
     starts: tuple[int, ...]
     live: tuple[int, ...]
 
-    def at(self, point: int) -> int:
+    def bytes_at(self, point: int) -> int:
         """Live bytes at `point`; 0 before the first start."""
         i = bisect_right(self.starts, point) - 1
         return self.live[i] if i >= 0 else 0
@@ -103,7 +103,7 @@ def memory_view(problem: Problem, plan: Plan) -> MemoryView:
                 pool=pool,
                 used_bytes=usage[pool.name].used_bytes,
                 lower_bound_bytes=usage[pool.name].lower_bound_bytes,
-                rectangles=tuple(_rectangles(buffers, placed)),
+                rectangles=tuple(_placed_rectangles(buffers, placed)),
                 curve=live_curve(buffers, placed, sharing),
             )
         )
@@ -154,14 +154,14 @@ def live_curve(buffers: Iterable[Buffer], placed: dict[str, Placement], sharing:
             else:
                 alone += buffer.size_bytes
         spans = ((placed[b.name].offset_bytes, placed[b.name].offset_bytes + b.size_bytes) for b in together.values())
-        total = alone + covered(merged(spans))
+        total = alone + count_covered(merge_spans(spans))
         if not live or live[-1] != total:
             starts.append(point)
             live.append(total)
     return Curve(tuple(starts), tuple(live))
 
 
-def _rectangles(buffers: Iterable[Buffer], placed: dict[str, Placement]) -> Iterable[Rectangle]:
+def _placed_rectangles(buffers: Iterable[Buffer], placed: dict[str, Placement]) -> Iterable[Rectangle]:
     for buffer in buffers:
         low = placed[buffer.name].offset_bytes
         for t in buffer.lifetimes:

@@ -44,9 +44,9 @@ from ...ethosu.time import (
     served_in_turn,
 )
 from ...files.paths import read_c
-from ...names import identifier
+from ...names import c_identifier
 from ...problem import Agent, Buffer, BufferKind, Plan
-from ...sizes import counted
+from ...sizes import count_text
 from ...target_data import load_board
 
 _STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")
@@ -91,12 +91,12 @@ def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
     copies: list[ByteMove] = list(_host_extras(artifact, where))
     for point, operation in stream_operations(artifact, directory) if directory is not None else ():
         if operation.op is Op.DMA_START:
-            copies.extend(_dma(where, point, operation))
+            copies.extend(_dma_moves(where, point, operation))
             continue
         view = FeatureMap.ofm(operation)
-        name = where.buffer(view.region, view.bases[0], point)
+        name = where.find_buffer(view.region, view.bases[0], point)
         if view.brick and name is not None:
-            found = _padding(where, name, view)
+            found = _brick_padding(where, name, view)
             if found is not None and found.channels > getattr(paddings.get(name), "channels", 0):
                 paddings[name] = found
         if name is not None and _only_moves(operation):
@@ -117,7 +117,7 @@ def command_streams(artifact: Artifact, directory: Path) -> Iterator[tuple[Call,
     for path in sorted((directory / "src").glob("*_npu.c")):
         streams |= dict(_STREAM.findall(read_c(path)))
     for call in artifact.calls:
-        text = streams.get(f"{artifact.name}_{identifier(call.function)}")
+        text = streams.get(f"{artifact.name}_{c_identifier(call.function)}")
         if call.agent is Agent.NPU and text is not None:
             words = text.replace(",", " ").split()
             wrong = next((word for word in words if not _WORD.fullmatch(word)), None)
@@ -146,18 +146,18 @@ def describe_operation(operation: Operation) -> str:
     return f"{kind_of(operation)} to {view.height}x{view.width}x{view.depth}"
 
 
-def _mode(operation: Operation) -> str:
+def _operation_mode(operation: Operation) -> str:
     return MODES[operation.op](operation.parameter).name.lower()
 
 
 def kind_of(operation: Operation) -> str:
     """What an operation does, e.g. `depthwise convolution`, `average pool`, `element-wise add`, `DMA`."""
     if operation.op is Op.POOL:
-        return f"{_mode(operation)} pool".replace("_", " ")
+        return f"{_operation_mode(operation)} pool".replace("_", " ")
     if operation.op is Op.ELEMENTWISE:
-        return f"element-wise {_mode(operation)}"
+        return f"element-wise {_operation_mode(operation)}"
     if operation.op is Op.RESIZE:
-        return f"resize {_mode(operation)}"
+        return f"resize {_operation_mode(operation)}"
     return _NAMES[operation.op]
 
 
@@ -173,7 +173,7 @@ class _Where:
         for b in artifact.problem.buffers:
             self._by_region.setdefault(region[placed[b.name].pool], []).append(b)
 
-    def buffer(self, region: int, address: int, point: int) -> str | None:
+    def find_buffer(self, region: int, address: int, point: int) -> str | None:
         """The youngest buffer that holds `address` at `point` (the written one, where two overlap on purpose)."""
         found = [
             (life.first, b.name)
@@ -185,7 +185,7 @@ class _Where:
         return max(found, key=lambda born: born[0])[1] if found else None
 
 
-def _padding(where: _Where, name: str, view: FeatureMap) -> BrickPadding | None:
+def _brick_padding(where: _Where, name: str, view: FeatureMap) -> BrickPadding | None:
     """Padding of the buffer as far as this operation shows it (it may write a slice of the channels)."""
     if view.stride_y <= 0 or view.stride_c <= 0 or not view.depth:
         return None
@@ -212,11 +212,11 @@ def _host_extras(artifact: Artifact, where: _Where) -> Iterator[ByteMove]:
                 yield ByteMove(call.points[0], f"host call {name}", buffer, known.size_bytes if known else 0)
 
 
-def _dma(where: _Where, point: int, operation: Operation) -> Iterator[ByteMove]:
+def _dma_moves(where: _Where, point: int, operation: Operation) -> Iterator[ByteMove]:
     source, target = operation.get(Register.DMA0_SRC_REGION), operation.get(Register.DMA0_DST_REGION)
     if target & _INTERNAL:
         return  # a lookup table for the NPU's own memory: no pool is touched
-    name = where.buffer(target, operation[Register.DMA0_DST], point)
+    name = where.find_buffer(target, operation[Register.DMA0_DST], point)
     if name is None:
         return
     weights = where.buffers[name].kind is BufferKind.WEIGHTS or source == 0
@@ -251,21 +251,23 @@ class NpuWork:
 
 def operations_text(artifact: Artifact) -> str:
     """`"5 NPU operations, 1 host call"`."""
-    return f"{counted(artifact.npu_operations, 'NPU operation')}, {counted(artifact.host_operations, 'host call')}"
+    return (
+        f"{count_text(artifact.npu_operations, 'NPU operation')}, {count_text(artifact.host_operations, 'host call')}"
+    )
 
 
 def npu_work(artifact: Artifact, directory: Path | None) -> tuple[NpuWork, ...]:
     """The NPU's work in the order in which each kind and size begins; nothing without `directory`."""
-    shares = [share for _, time in estimates(artifact, directory) for share in time.shares]
+    shares = [share for _, time in call_estimates(artifact, directory) for share in time.shares]
     found: dict[tuple[str, str], list[Share]] = {}
-    for share, output in _outputs(shares):
+    for share, output in _output_shares(shares):
         found.setdefault((kind_of(share.operation), output), []).append(share)
     return tuple(
         NpuWork(*key, len(same), sum(s.cycles for s in same), sum(s.macs for s in same)) for key, same in found.items()
     )
 
 
-def estimates(artifact: Artifact, directory: Path | None) -> Iterator[tuple[Call, Estimate]]:
+def call_estimates(artifact: Artifact, directory: Path | None) -> Iterator[tuple[Call, Estimate]]:
     """The NPU's calls in program order, each with the estimate of its stream; nothing without `directory`."""
     npu, memory_map = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
     if directory is not None and npu is not None and memory_map is not None:
@@ -273,12 +275,12 @@ def estimates(artifact: Artifact, directory: Path | None) -> Iterator[tuple[Call
             yield call, estimate(commands, npu, memory_map)
 
 
-def described(call: Call, time: Estimate) -> Described:
+def describe_operations(call: Call, time: Estimate) -> Described:
     """What a trace says of each operation of a call."""
     return [(describe_operation(s.operation), {"call": call.function, "macs": s.macs}) for s in time.shares]
 
 
-def _outputs(stream: Sequence[Share]) -> Iterator[tuple[Share, str]]:
+def _output_shares(stream: Sequence[Share]) -> Iterator[tuple[Share, str]]:
     """Every operation with the size of the output it writes, or helps to write; transfers have none."""
     parts: list[tuple[Share, FeatureMap]] = []
     for share in stream:
@@ -311,7 +313,7 @@ def _group_shares(parts: Sequence[tuple[Share, FeatureMap]]) -> Iterator[tuple[S
     return ((share, f"{view.height}x{view.width}x{depth}") for share, view in parts)
 
 
-def busy(artifact: Artifact) -> float | None:
+def multiplier_use(artifact: Artifact) -> float | None:
     """Share of the NPU's multiply-accumulates that the inference uses in its estimated time; None when unknown."""
     npu = ACCELERATORS.get(artifact.target.accelerator)
     if npu is None or not artifact.estimated_cycles or artifact.npu_macs is None:
@@ -329,7 +331,7 @@ class WorkChange:
     after: NpuWork
 
     @property
-    def by(self) -> int:
+    def cycle_change(self) -> int:
         """Estimated cycles that `after` needs more."""
         return self.after.cycles - self.before.cycles
 
@@ -347,13 +349,13 @@ def by_kind(changes: tuple[WorkChange, ...]) -> tuple[WorkChange, ...]:
     for change in changes:
         kinds.setdefault(change.kind, []).append(change)
     sums = (
-        WorkChange(kind, "", _sum(kind, [c.before for c in same]), _sum(kind, [c.after for c in same]))
+        WorkChange(kind, "", _sum_work(kind, [c.before for c in same]), _sum_work(kind, [c.after for c in same]))
         for kind, same in kinds.items()
     )
     return tuple(sorted(sums, key=lambda c: -max(c.before.cycles, c.after.cycles)))
 
 
-def _sum(kind: str, parts: list[NpuWork]) -> NpuWork:
+def _sum_work(kind: str, parts: list[NpuWork]) -> NpuWork:
     return NpuWork(kind, "", sum(w.count for w in parts), sum(w.cycles for w in parts), sum(w.macs for w in parts))
 
 
@@ -370,7 +372,7 @@ class WrittenNetwork:
         return accelerator(self.artifact.target.accelerator)
 
 
-def contention(
+def network_contention(
     networks: Mapping[str, WrittenNetwork], joint: Plan, together: Collection[tuple[str, str]]
 ) -> dict[str, Contention]:
     """Of networks that may run together with one of another NPU."""
@@ -387,11 +389,11 @@ def contention(
         pairs = [{*pair} for pair in together if name in pair]
         partners = [n for n in maps if {name, n} in pairs and networks[n].npu != networks[name].npu]
         if partners:
-            made[name] = _beside(name, partners, networks, maps)
+            made[name] = _contention_beside(name, partners, networks, maps)
     return made
 
 
-def _beside(
+def _contention_beside(
     name: str, others: Iterable[str], networks: Mapping[str, WrittenNetwork], maps: Mapping[str, MemoryMap]
 ) -> Contention:
     own, own_map = networks[name], maps[name]
@@ -400,7 +402,7 @@ def _beside(
         for memory in {m.name: m for m in (*maps[other].regions.values(), maps[other].stream)}.values():
             there = Requester(networks[other].architecture, maps[other].clock_hz, memory)
             for mine in {m.name for m in (*own_map.regions.values(), own_map.stream)}:
-                if _base(networks[other], memory.name) == _base(own, mine):
+                if _memory_base(networks[other], memory.name) == _memory_base(own, mine):
                     users.setdefault(mine, {})[networks[other].npu] = there
     slower = {
         m.name: served_in_turn(Requester(own.architecture, own_map.clock_hz, m), list(users[m.name].values()))
@@ -417,6 +419,6 @@ def _beside(
     return Contention(min(alone), max(*alone, *most), own_map.clock_hz, tuple(others), tuple(sorted(users)))
 
 
-def _base(network: WrittenNetwork, memory: str) -> int:
+def _memory_base(network: WrittenNetwork, memory: str) -> int:
     """The first byte of a memory, by which boards of one chip know it."""
     return load_board(network.artifact.target.board).memory(memory).base

@@ -21,7 +21,15 @@ def compare_page(before: Artifact, after: Artifact, changes: PlanDiff) -> str:
     """The text of compare.html; `changes` is the `diff` of the two."""
     first, second = _short_names(changes.names)
     numbers = [
-        (c.what, c.unit, c.before, c.after, c.by, 100 * c.by / c.before if c.before else None) for c in changes.sizes
+        (
+            c.what,
+            c.unit,
+            c.before,
+            c.after,
+            c.difference_bytes,
+            100 * c.difference_bytes / c.before if c.before else None,
+        )
+        for c in changes.sizes
     ]
     heads = ("operation", "output", f"{first}: count", "cycles", f"{second}: count", "cycles", "change")
     by_size = [_work_row(change) for change in changes.work if change.output]
@@ -57,4 +65,4 @@ def _short_names(names: tuple[str, str]) -> tuple[str, str]:
 
 def _work_row(change: WorkChange) -> tuple[Cell, ...]:
     sides = [(w.count, w.cycles) if w.count else (None, None) for w in (change.before, change.after)]
-    return (change.kind, change.output, *sides[0], *sides[1], change.by)
+    return (change.kind, change.output, *sides[0], *sides[1], change.cycle_change)

@@ -20,16 +20,16 @@ from typing import Any
 from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import Call
-from ...artifact.timing import utilisation
+from ...artifact.timing import utilisation_percent
 from ...ethosu.arch import ACCELERATORS
 from ...ethosu.time import Cause, Estimate, lanes
 from ...options import NO_NPU
 from ...problem import BufferKind
 from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_on, layer_colour
 from ..facts.memory import PoolView, memory_view, on_purpose
-from ..facts.npu_work import busy, described, estimates, npu_labels
+from ..facts.npu_work import call_estimates, describe_operations, multiplier_use, npu_labels
 from ..text.compile_result import host_calls
-from .tables import Page, asset
+from .tables import Page, asset_text
 
 CAUSE_COLOURS = {  # of what bounds an operation
     Cause.MULTIPLY: "#2f9e6e",
@@ -58,7 +58,7 @@ def time_data(artifact: Artifact, directory: Path | None, labels: Callable[[str]
         first, last = call.points
         if call.function in times:
             time = times[call.function]
-            slices += _slices(call, time, now, labels)
+            slices += _launch_slices(call, time, now, labels)
             for point, share in enumerate(time.shares, first):
                 ends[point] = (ends[point - 1] if point > first else now) + share.cycles
             now += time.total
@@ -85,17 +85,17 @@ def time_data(artifact: Artifact, directory: Path | None, labels: Callable[[str]
 
 
 def _by_function(artifact: Artifact, directory: Path | None) -> tuple[list[str], list[Estimate]]:
-    pairs = list(estimates(artifact, directory))
+    pairs = list(call_estimates(artifact, directory))
     return [call.function for call, _ in pairs], [time for _, time in pairs]
 
 
-def _slices(
+def _launch_slices(
     call: Call, time: Estimate, now: int, labels: Callable[[str], int]
 ) -> Sequence[tuple[int, int, int, int, int, int]]:
     """One launch: its operations in order, then what each moves over a port."""
     causes = {cause: i for i, cause in enumerate(Cause)}
     rows, number = [], 0
-    for event in lanes("", [(time, described(call, time))], 0):
+    for event in lanes("", [(time, describe_operations(call, time))], 0):
         if event["ph"] != "X":
             continue
         cause = -1
@@ -145,13 +145,13 @@ def html_report(artifact: Artifact, directory: Path | None = None) -> str:
         title=f"{artifact.name} - memory plan",
         heading=escape(artifact.name),
         subtitle=escape(" · ".join(filter(None, (artifact.source, on, target.memory_mode, optimise)))),
-        body=asset("report.html"),
+        body=asset_text("report.html"),
         footer=f"From {escape(artifact.source)} (SHA-256 {artifact.source_sha256[:16]}…). Sizes are bytes; cycles are "
         "estimates.",
         sections=_SECTIONS,
         scripts=SCRIPTS,
         data=report_data(artifact, directory),
-    ).html()
+    ).html_text()
 
 
 def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
     def labels(text: str) -> int:
         return numbers.setdefault(text, len(numbers))
 
-    made = _layers(artifact)
+    made = _layer_labels(artifact)
     buffers = _buffer_columns(artifact, labels, made)
     calls = [
         {
@@ -180,7 +180,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         }
         for i, call in enumerate(artifact.calls)
     ]
-    times = _times(artifact)
+    times = _layer_times(artifact)
     does = npu_labels(artifact, directory)
     points = [labels(f"{p}: {does[t]}" if t in does else p) for t, p in enumerate(problem.points)]
     return {
@@ -188,16 +188,16 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         **{name: getattr(plan, name) for name in ("planner", "budget", "stopped_early")},
         **{name: getattr(artifact, name) for name in ("npu_operations", "host_operations", "estimated_cycles")},
         "time": time_data(artifact, directory, labels),
-        "vela": _vela(artifact),
-        "busy": busy(artifact),
+        "vela": _vela_facts(artifact),
+        "busy": multiplier_use(artifact),
         "constants_bytes": artifact.constants_bytes,
         "stream_bytes": artifact.stream_bytes,
         "end": view.end,
-        "kinds": [{"name": k.value, **_look(KIND_LABELS[k], KIND_COLOURS[k])} for k in kinds],
-        "agents": {name: _look(AGENT_LABELS[name], c) for name, c in AGENT_COLOURS.items()},
-        "layers": [_look(label, layer_colour(i)) for i, label in enumerate(made)],
-        "fit": _fit(artifact),
-        "pools": [_pool(p) for p in view.pools],
+        "kinds": [{"name": k.value, **_legend_entry(KIND_LABELS[k], KIND_COLOURS[k])} for k in kinds],
+        "agents": {name: _legend_entry(AGENT_LABELS[name], c) for name, c in AGENT_COLOURS.items()},
+        "layers": [_legend_entry(label, layer_colour(i)) for i, label in enumerate(made)],
+        "fit": _fit_facts(artifact),
+        "pools": [_pool_facts(p) for p in view.pools],
         "buffers": buffers,
         "points": points,
         "operator_of": _operator_of(artifact),
@@ -205,7 +205,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "shares": sorted([buffer_index[a], buffer_index[b]] for a, b in on_purpose(problem)),
         "calls": calls,
         "clock_hz": artifact.timing.clock_hz if artifact.timing else None,
-        "bounds": artifact.timing.causes() if artifact.timing else "",
+        "bounds": artifact.timing.main_causes() if artifact.timing else "",
         "operators": [
             {"index": i, "name": o.name, "kind": o.kind, "agent": o.agent.value, "reason": o.reason, **times.get(i, {})}
             for i, o in enumerate(artifact.operators)
@@ -214,20 +214,20 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
     }
 
 
-def _vela(artifact: Artifact) -> dict[str, Any]:
+def _vela_facts(artifact: Artifact) -> dict[str, Any]:
     """What Vela's own placement and stream of the same model take, in bytes by pool and in our model's cycles."""
     bounds = artifact.timing.vela_stream_bounds if artifact.timing else {}
     return {"bytes": dict(artifact.vela_arena_bytes), "cycles": sum(bounds.values())}
 
 
-def _times(artifact: Artifact) -> dict[int, dict[str, Any]]:
+def _layer_times(artifact: Artifact) -> dict[int, dict[str, Any]]:
     """By operator: what its layer's row of the table says."""
     npu = ACCELERATORS.get(artifact.target.accelerator)
     rows: dict[int, dict[str, Any]] = {
         layer.operator: {
             "cycles": layer.cycles,
             "macs": layer.macs,
-            "busy": utilisation(layer, npu.macs) / 100 if npu else 0.0,
+            "busy": utilisation_percent(layer, npu.macs) / 100 if npu else 0.0,
             "bytes": dict(layer.bytes),
             "bound": layer.bound,
         }
@@ -238,7 +238,7 @@ def _times(artifact: Artifact) -> dict[int, dict[str, Any]]:
     return rows
 
 
-def _look(label: str, colour: str) -> dict[str, str]:
+def _legend_entry(label: str, colour: str) -> dict[str, str]:
     """An entry of a legend; `ink` is what can be read on its colour."""
     return {"label": label, "colour": colour, "ink": ink_on(colour)}
 
@@ -260,7 +260,7 @@ def _layer_of(artifact: Artifact) -> dict[str, str]:
     return {point: labels[index] for point, index in pairs if index >= 0}
 
 
-def _layers(artifact: Artifact) -> list[str]:
+def _layer_labels(artifact: Artifact) -> list[str]:
     """Labels of the layers that make a buffer, in program order."""
     layer_of = _layer_of(artifact)
     points = {point: number for number, point in enumerate(artifact.problem.points)}
@@ -268,7 +268,7 @@ def _layers(artifact: Artifact) -> list[str]:
     return list(dict.fromkeys(layer_of[point] for point in sorted(producers, key=lambda p: points[p])))
 
 
-def _fit(artifact: Artifact) -> dict[str, Any]:
+def _fit_facts(artifact: Artifact) -> dict[str, Any]:
     """What the first card says: whether it fits what it was compiled for, and how long the NPU takes."""
     fit = fit_of(artifact)
     milliseconds, most = None, None
@@ -277,7 +277,7 @@ def _fit(artifact: Artifact) -> dict[str, Any]:
         milliseconds, most = (artifact.timing.milliseconds(cycles) for cycles in (every[0], max(every)))
     if fit is not None:
         rows = [(use.memory.name, use.used_bytes, use.memory.size_bytes) for use in fit.uses]
-        where, fits = fit.board.name, fit.short is None
+        where, fits = fit.board.name, fit.shortest_memory is None
     else:
         sizes = [(p.name, artifact.pool_bytes(p.name), p.size_bytes) for p in artifact.problem.pools]
         rows = [(name, used, size) for name, used, size in sizes if size is not None]
@@ -320,7 +320,7 @@ def _buffer_columns(artifact: Artifact, labels: Callable[[str], int], layers: li
     }
 
 
-def _pool(view: PoolView) -> dict[str, Any]:
+def _pool_facts(view: PoolView) -> dict[str, Any]:
     point, peak = view.curve.peak
     return {
         "name": view.pool.name,

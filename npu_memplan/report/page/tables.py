@@ -43,21 +43,21 @@ class Page:
     scripts: tuple[str, ...] = ()  # assets that read `data`
     data: Mapping[str, Any] = field(default_factory=dict)
 
-    def html(self) -> str:
+    def html_text(self) -> str:
         """The text of the page."""
         links = "".join(f'<a href="#{name}" id="to-{name}">{label}</a>' for name, label in self.sections)
         parts = {
             "@TITLE@": escape(self.title),
-            "@STYLE@": "\n".join(map(asset, ("style.css", *self.styles))),
+            "@STYLE@": "\n".join(map(asset_text, ("style.css", *self.styles))),
             "@HEADING@": self.heading,
             "@SUBTITLE@": self.subtitle,
             "@NAVIGATION@": links,
             "@BODY@": self.body,
             "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. {self.footer}",
             "@DATA@": data_text(self.data),
-            "@SCRIPT@": "\n".join(map(asset, ("theme.js", *self.scripts))),
+            "@SCRIPT@": "\n".join(map(asset_text, ("theme.js", *self.scripts))),
         }
-        return re.sub("|".join(parts), lambda found: parts[found[0]], asset("page.html"))
+        return re.sub("|".join(parts), lambda found: parts[found[0]], asset_text("page.html"))
 
 
 def data_text(data: Mapping[str, Any]) -> str:
@@ -65,7 +65,7 @@ def data_text(data: Mapping[str, Any]) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def asset(name: str) -> str:
+def asset_text(name: str) -> str:
     """The text of a file that the pages are made of."""
     return resources.files(__package__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")
 
@@ -127,7 +127,7 @@ def tables_page(
                 for t, kinds in zip(tables, numeric, strict=True)
             ],
         },
-    ).html()
+    ).html_text()
 
 
 def _is_numeric(table: PageTable, column: int) -> bool:

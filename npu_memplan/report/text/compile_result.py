@@ -29,13 +29,13 @@ from dataclasses import dataclass, replace
 from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import CheckResult, CheckVerdict, FirstDifference, GivenUp, Operator
-from ...exactness import summary
-from ...knobs import SEARCH, SECOND_MEMORY, SIZE, TuningKnob, knobs
+from ...exactness import claim_lines
+from ...knobs import SEARCH, SECOND_MEMORY, SIZE, TuningKnob, useful_knobs
 from ...options import CompileOptions
 from ...planners.model import PlanningError
 from ...problem import Buffer, BufferKind, Problem
-from ...sizes import both, counted, kib
-from ...text_table import align
+from ...sizes import bytes_and_kib, count_text, kib_text
+from ...text_table import align_rows
 from ..facts.memory import PoolView
 from ..facts.npu_work import NpuFindings
 
@@ -61,8 +61,8 @@ def advice(
     sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
     there = {r.buffer for r in view.rectangles}
 
-    def by(knob: TuningKnob) -> str:
-        flags = knob.flags(artifact.target, view.used_bytes)
+    def options_of(knob: TuningKnob) -> str:
+        flags = knob.flag_text(artifact.target, view.used_bytes)
         return f" ({flags})" if flags else ""
 
     edge = {b.name: b.size_bytes for b in idle if b.kind in BOUNDARY}
@@ -73,9 +73,9 @@ def advice(
     where = "that wait at the peak without being used"
     smaller = {f"a smaller {top.name}, the largest buffer there": {top.name: top.size_bytes} for top in live[:1]}
     smaller |= {
-        f"graph inputs, outputs or states {where} ({_some(edge)}): memory of their own": edge,
-        f"tensors {where} ({_some(inner)}): a second pool to spill to{by(SECOND_MEMORY)}": inner,
-        f"weights that are copied to RAM ahead of use{by(SIZE)}": copied,
+        f"graph inputs, outputs or states {where} ({_some_names(edge)}): memory of their own": edge,
+        f"tensors {where} ({_some_names(inner)}): a second pool to spill to{options_of(SECOND_MEMORY)}": inner,
+        f"weights that are copied to RAM ahead of use{options_of(SIZE)}": copied,
         "less scratch in the host operator there": scratch,
         "channel counts that are multiples of 16: NHCWB16 bricks are padded up to them": lost,
     }
@@ -86,13 +86,13 @@ def advice(
             "(proven only for element-wise operations and rows that are already consumed)"
         )
         smaller[text] = {pair[1]: min(sizes[name] for name in pair)}
-    better = f"a better placement of the same buffers{by(SEARCH)}, or a larger --time-limit"
+    better = f"a better placement of the same buffers{options_of(SEARCH)}, or a larger --time-limit"
     found = [Advice(better, view.used_bytes - view.lower_bound_bytes)]
-    found += [Advice(text, gain(view, by_bytes)) for text, by_bytes in smaller.items()]
+    found += [Advice(text, possible_gain(view, by_bytes)) for text, by_bytes in smaller.items()]
     return tuple(sorted((a for a in found if a.at_most_bytes > 0), key=lambda a: -a.at_most_bytes))
 
 
-def gain(view: PoolView, smaller_by: Mapping[str, int]) -> int:
+def possible_gain(view: PoolView, smaller_by: Mapping[str, int]) -> int:
     """Bytes that the pool could lose at most if these buffers lost these bytes: its height less what
     the fullest point would still have live."""
     if not smaller_by:
@@ -111,7 +111,7 @@ def gain(view: PoolView, smaller_by: Mapping[str, int]) -> int:
     return max(0, view.used_bytes - most)
 
 
-def _some(names: Mapping[str, int]) -> str:
+def _some_names(names: Mapping[str, int]) -> str:
     first = list(names)[:3]
     return ", ".join(first) + (f" and {len(names) - len(first)} more" if len(names) > len(first) else "")
 
@@ -134,10 +134,10 @@ def verdict(artifact: Artifact) -> str:
     fit = fit_of(artifact)
     bounded = any(pool.size_bytes is not None for pool in artifact.problem.pools)
     fits = fit.verdict if fit is not None else "fits" if bounded else ""
-    where = f"{fits} on {fit.board.name}" if fit is not None and fit.short is None else fits
-    parts = [where, f"{_pools(artifact)}, {artifact.plan.status.value}"]
+    where = f"{fits} on {fit.board.name}" if fit is not None and fit.shortest_memory is None else fits
+    parts = [where, f"{_pools_text(artifact)}, {artifact.plan.status.value}"]
     if artifact.timing is not None and artifact.estimated_cycles:
-        parts.append(f"NPU about {artifact.timing.between(artifact.estimated_cycles)} (estimated)")
+        parts.append(f"NPU about {artifact.timing.range_text(artifact.estimated_cycles)} (estimated)")
     parts.append(host_calls(artifact))
     return f"{artifact.name}: " + "; ".join(part for part in parts if part)
 
@@ -147,7 +147,7 @@ def host_calls(artifact: Artifact) -> str:
     count, cycles, clock = artifact.host_operations, artifact.host_cycles, artifact.host_clock_hz
     if not count:
         return ""
-    calls = counted(count, "host call")
+    calls = count_text(count, "host call")
     alone = artifact.host_operations == len(artifact.calls)
     if cycles and clock:
         calls += f", roughly {1000 * cycles / clock:.2g} ms{'' if alone else ' more'}"
@@ -156,7 +156,7 @@ def host_calls(artifact: Artifact) -> str:
     return f"nothing runs on the NPU; {calls}" if alone and artifact.target.accelerator != "none" else calls
 
 
-def _pools(artifact: Artifact) -> str:
+def _pools_text(artifact: Artifact) -> str:
     sizes = []
     for pool in artifact.problem.pools:
         used = artifact.pool_bytes(pool.name)
@@ -165,7 +165,7 @@ def _pools(artifact: Artifact) -> str:
     return f"{', '.join(sizes)} bytes"
 
 
-def results(artifact: Artifact) -> list[str]:
+def result_texts(artifact: Artifact) -> list[str]:
     """`result_lines` of an artifact."""
     return result_lines(artifact.operators, artifact.check)
 
@@ -173,7 +173,7 @@ def results(artifact: Artifact) -> list[str]:
 def result_lines(operators: Iterable[Operator], check: CheckResult) -> list[str]:
     """Lines: the count of claims with what a check found, and what is not exact."""
     ran = check.verdict is not CheckVerdict.NOT_CHECKED
-    lines = summary(((operator.kind, operator.claim) for operator in operators), ran)
+    lines = claim_lines(((operator.kind, operator.claim) for operator in operators), ran)
     if not lines:
         return []
     if not ran:
@@ -181,11 +181,11 @@ def result_lines(operators: Iterable[Operator], check: CheckResult) -> list[str]
     elif check.verdict is CheckVerdict.DIFFERS:
         lines[0] = f"Results: {difference_text(check)}; by rule {lines[0].removeprefix('Results: ')}"
     else:
-        lines[0] = f"{lines[0]}; {outcome(check)}"
+        lines[0] = f"{lines[0]}; {check_outcome(check)}"
     return [*lines, f"  {check.references_disagree}"] if check.references_disagree else lines
 
 
-def outcome(check: CheckResult) -> str:
+def check_outcome(check: CheckResult) -> str:
     """What a check found, in one clause."""
     if check.verdict is CheckVerdict.NOT_CHECKED:
         return f"expected exact (not run): {check.reason}"
@@ -194,7 +194,7 @@ def outcome(check: CheckResult) -> str:
     count = len(check.inputs)
     text = f"checked on {count} input{'s' if count > 1 else ''} ({check.runner})"
     if check.verdict is CheckVerdict.AS_CLAIMED:
-        text += f": {_apart(check.elements, check.mismatches, check.max_abs_diff, check.unit)}, as claimed"
+        text += f": {_distance_text(check.elements, check.mismatches, check.max_abs_diff, check.unit)}, as claimed"
     return text
 
 
@@ -204,14 +204,14 @@ def difference_text(check: CheckResult) -> str:
     assert first is not None
     if first.stopped:
         return f"NOT exact: the run on input {first.input} was stopped: {first.stopped}"
-    outputs = _apart(check.elements, check.mismatches, check.max_abs_diff, check.unit)
-    place = f", first in {_operator(first)}: {how_much(first)}" if first.operator >= 0 else ""
+    outputs = _distance_text(check.elements, check.mismatches, check.max_abs_diff, check.unit)
+    place = f", first in {_operator_text(first)}: {how_much(first)}" if first.operator >= 0 else ""
     return f"NOT exact: {outputs}, against {check.reference} on input {first.input}{place}"
 
 
 def how_much(first: FirstDifference) -> str:
     """`118 of 126 elements differ, by up to 25 LSB`."""
-    return _apart(first.elements, first.mismatches, first.max_abs_diff, first.unit)
+    return _distance_text(first.elements, first.mismatches, first.max_abs_diff, first.unit)
 
 
 def why_given_up(gone: GivenUp, taken: Sequence[str]) -> str:
@@ -220,17 +220,17 @@ def why_given_up(gone: GivenUp, taken: Sequence[str]) -> str:
     text = f"{shlex.join(taken)} was taken: in the program of {shlex.join(gone.flags)} "
     if first.stopped:
         return f"{text}the run on input {first.input} was stopped: {first.stopped}"
-    what = _operator(first) if first.operator >= 0 else "an output"
+    what = _operator_text(first) if first.operator >= 0 else "an output"
     return f"{text}{what} differs from {gone.reference} on input {first.input}: {how_much(first)}"
 
 
-def _operator(first: FirstDifference) -> str:
+def _operator_text(first: FirstDifference) -> str:
     before = ", ".join(map(str, first.hidden))
     unseen = f" (operators {before} before it were not seen)" if before else ""
     return f"operator {first.operator} {first.kind} {first.name!r}{unseen}"
 
 
-def _apart(elements: int, mismatches: int, most: float | None, unit: str) -> str:
+def _distance_text(elements: int, mismatches: int, most: float | None, unit: str) -> str:
     far = "some are not a number" if most is None else f"by up to {most:g}{f' {unit}' if unit else ''}"
     return f"{mismatches:,} of {elements:,} elements differ, {far}"
 
@@ -248,9 +248,9 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
     certainty = "" if error.proven else f" ({error.source}; a smaller plan is not excluded)"
     lines = [
         f"{problem.name} does not fit pool {error.pool}:",
-        f"  required   {both(error.required_bytes)}{certainty}",
-        f"  available  {both(error.available_bytes)}",
-        f"  excess     {both(error.excess_bytes)}",
+        f"  required   {bytes_and_kib(error.required_bytes)}{certainty}",
+        f"  available  {bytes_and_kib(error.available_bytes)}",
+        f"  excess     {bytes_and_kib(error.excess_bytes)}",
     ]
     if error.point is not None:
         where = f", {error.point_label}" if error.point_label else ""
@@ -263,8 +263,8 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
         known = buffers.get(buffer)
         kind = known.kind.value if known else ""
         producer = f"made by {known.producer or 'the caller'}" if known else ""
-        rows.append((buffer, kind, f"{size:,} bytes", f"({kib(size)})", producer))
-    lines += align(rows, right={2, 3})
+        rows.append((buffer, kind, f"{size:,} bytes", f"({kib_text(size)})", producer))
+    lines += align_rows(rows, right={2, 3})
     lines.append("what to try:")
     if any(pool.name == error.pool and pool.read_only for pool in problem.pools):
         lines.append(f"  --constant-pool {error.pool}={error.required_bytes}, if the memory is there")
@@ -274,11 +274,13 @@ def does_not_fit_text(error: PlanningError, problem: Problem, source: str, optio
     options = replace(options, pools={name: size for name, size in options.pools.items() if name != error.pool})
     given = options.to_cli_options()
     command = shlex.join(["npu-memplan", "compile", source, *(w for option in given for w in option)])
-    able = knobs(options, budget, source, searched=error.proven)
+    able = useful_knobs(options, budget, source, searched=error.proven)
     if able:
         lines.append(f"  {command} --fit {error.pool}={budget} -o DIR")
         lines.append("    tries all of these, says what each needs, and takes the cheapest that fits:")
-    lines += ["  " + row for row in align([(knob.flags(options, budget), knob.does) for knob in able], right=set())]
+    lines += [
+        "  " + row for row in align_rows([(knob.flag_text(options, budget), knob.does) for knob in able], right=set())
+    ]
     if not error.proven:
         lines.append("  --time-limit SECONDS, for a longer search")
     lines.append(f"  --pool {error.pool}={error.required_bytes}, if the memory is there")

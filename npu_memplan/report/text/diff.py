@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
-from ...sizes import kib, percent
-from ...text_table import align
+from ...sizes import kib_text, percent_text
+from ...text_table import align_rows
 from ..facts.npu_work import WorkChange, by_kind, npu_work, work_changes
 
 SHOWN = 12  # buffers listed one by one
@@ -30,7 +30,7 @@ class Change:
     unit: str = "bytes"  # or "cycles", or "" for a count
 
     @property
-    def by(self) -> int:
+    def difference_bytes(self) -> int:
         """`after - before`, a missing side counting as 0."""
         return (self.after or 0) - (self.before or 0)
 
@@ -56,52 +56,65 @@ class PlanDiff:
     work: tuple[WorkChange, ...] = ()  # by kind and output size; empty without command streams
 
     @property
-    def same(self) -> bool:
+    def is_same(self) -> bool:
         """True when no option, size, buffer or operation differs."""
-        numbers_differ = any(c.by for c in self.sizes) or any(w.before != w.after for w in self.work)
+        numbers_differ = any(c.difference_bytes for c in self.sizes) or any(w.before != w.after for w in self.work)
         return not (self.options or self.buffers or numbers_differ)
 
     @property
-    def kinds(self) -> Mapping[str, int]:
+    def counts_by_kind(self) -> Mapping[str, int]:
         """How many buffers are added, removed and so on."""
         return Counter(b.what for b in self.buffers)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"same": self.same, **asdict(self)}
+        return {"same": self.is_same, **asdict(self)}
 
     def to_text(self) -> str:
         lines = [f"{self.names[0]} -> {self.names[1]}"]
-        if self.same:
+        if self.is_same:
             return lines[0] + "\nThe plans are the same.\n"
         lines += [f"  {option}: {before} -> {after}" for option, before, after in self.options]
         rows = [("", "before", "after", "change", "KiB", "")]
         for c in self.sizes:
             old, new = (("-" if v is None else f"{v:,}") for v in (c.before, c.after))
-            share = percent(c.by, c.before) if c.before and c.by else ""
-            rows.append((c.what, old, new, signed(c.by), kib(c.by)[:-4] if c.by and c.unit == "bytes" else "", share))
-        lines += ["", *align(rows, right={1, 2, 3, 4, 5})]
+            share = percent_text(c.difference_bytes, c.before) if c.before and c.difference_bytes else ""
+            rows.append(
+                (
+                    c.what,
+                    old,
+                    new,
+                    signed_text(c.difference_bytes),
+                    kib_text(c.difference_bytes)[:-4] if c.difference_bytes and c.unit == "bytes" else "",
+                    share,
+                )
+            )
+        lines += ["", *align_rows(rows, right={1, 2, 3, 4, 5})]
         lines += _work_lines(self.work)
         if self.buffers:
-            lines += ["", "Buffers: " + ", ".join(f"{n} {what}" for what, n in self.kinds.items())]
+            lines += ["", "Buffers: " + ", ".join(f"{n} {what}" for what, n in self.counts_by_kind.items())]
             largest = sorted(self.buffers, key=lambda b: (-abs(b.size_change_bytes), b.buffer))[:SHOWN]
-            lines += align([(b.what, b.buffer, b.detail) for b in largest], right=set())
+            lines += align_rows([(b.what, b.buffer, b.detail) for b in largest], right=set())
             if len(self.buffers) > SHOWN:
                 lines.append(f"  and {len(self.buffers) - SHOWN} more")
         return "\n".join(lines) + "\n"
 
 
-def diff(before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None] = (None, None)) -> PlanDiff:
+def compare_plans(
+    before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None] = (None, None)
+) -> PlanDiff:
     """What it takes to go from `before` to `after`; `directories` are where their command streams are."""
     return PlanDiff(
-        _names(before, after, directories),
-        tuple(_options(before, after)),
-        tuple(_sizes(before, after)),
-        tuple(_buffers(before, after)),
-        _work((before, after), directories),
+        _shown_names(before, after, directories),
+        tuple(_option_changes(before, after)),
+        tuple(_size_changes(before, after)),
+        tuple(_buffer_changes(before, after)),
+        _work_changes((before, after), directories),
     )
 
 
-def _work(both: tuple[Artifact, Artifact], directories: tuple[Path | None, Path | None]) -> tuple[WorkChange, ...]:
+def _work_changes(
+    both: tuple[Artifact, Artifact], directories: tuple[Path | None, Path | None]
+) -> tuple[WorkChange, ...]:
     """Nothing unless the streams of both are there: a plan.json may have been kept alone."""
     found = [npu_work(artifact, directory) for artifact, directory in zip(both, directories, strict=True)]
     counts = [sum(w.count for w in work) for work in found]
@@ -109,7 +122,7 @@ def _work(both: tuple[Artifact, Artifact], directories: tuple[Path | None, Path 
     return work_changes(*found) if complete else ()
 
 
-def _names(before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None]) -> tuple[str, str]:
+def _shown_names(before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None]) -> tuple[str, str]:
     """Where each is, with the model's name where the two have different ones."""
     first, second = (
         a.name if d is None else str(d) if before.name == after.name else f"{d} ({a.name})"
@@ -130,11 +143,11 @@ def _work_lines(work: tuple[WorkChange, ...]) -> list[str]:
         rest = sum(w.before.cycles for w in kinds if w.before == w.after)
         rows.append((f"{len(kinds) - len(differing)} more kinds", "", f"{rest:,}", "", f"{rest:,}", "same"))
     lines = ["", "Estimated NPU cycles by which operations make the inference longer:"]
-    lines += align(rows, right={1, 2, 3, 4, 5})
-    changed = sorted((w for w in work if w.by and w.output), key=lambda w: -abs(w.by))
+    lines += align_rows(rows, right={1, 2, 3, 4, 5})
+    changed = sorted((w for w in work if w.cycle_change and w.output), key=lambda w: -abs(w.cycle_change))
     if changed:
         rows = [head, *(_work_row(w, f"{w.kind} to {w.output}") for w in changed[:SHOWN])]
-        lines += ["", "By size of the output, largest change first:", *align(rows, right={1, 2, 3, 4, 5})]
+        lines += ["", "By size of the output, largest change first:", *align_rows(rows, right={1, 2, 3, 4, 5})]
         if len(changed) > SHOWN:
             lines.append(f"  and {len(changed) - SHOWN} more")
     return lines
@@ -142,15 +155,15 @@ def _work_lines(work: tuple[WorkChange, ...]) -> list[str]:
 
 def _work_row(w: WorkChange, name: str) -> tuple[str, ...]:
     sides = [(f"{s.count:,}", f"{s.cycles:,}") if s.count else ("-", "-") for s in (w.before, w.after)]
-    return (name, *sides[0], *sides[1], signed(w.by))
+    return (name, *sides[0], *sides[1], signed_text(w.cycle_change))
 
 
-def signed(change: int) -> str:
+def signed_text(change: int) -> str:
     """A change with its sign, or `same`."""
     return f"{change:+,}" if change else "same"
 
 
-def _options(before: Artifact, after: Artifact) -> list[tuple[str, str, str]]:
+def _option_changes(before: Artifact, after: Artifact) -> list[tuple[str, str, str]]:
     old, new = ({**asdict(a.target), "planner": a.plan.planner, "status": a.plan.status.value} for a in (before, after))
     return [(k, _format_option(old[k]), _format_option(new[k])) for k in old if old[k] != new[k]]
 
@@ -162,7 +175,7 @@ def _format_option(value: object) -> str:
     return ",".join(map(str, value)) or "-" if isinstance(value, tuple) else "-" if value in (None, "") else str(value)
 
 
-def _sizes(before: Artifact, after: Artifact) -> list[Change]:
+def _size_changes(before: Artifact, after: Artifact) -> list[Change]:
     rows = []
     for what, figure in (("pool", "used_bytes"), ("bound of", "lower_bound_bytes")):
         old, new = ({u.pool: getattr(u, figure) for u in a.plan.usage} for a in (before, after))
@@ -178,7 +191,7 @@ def _sizes(before: Artifact, after: Artifact) -> list[Change]:
     return rows
 
 
-def _buffers(before: Artifact, after: Artifact) -> list[BufferChange]:
+def _buffer_changes(before: Artifact, after: Artifact) -> list[BufferChange]:
     old, new = ({b.name: b for b in a.problem.buffers} for a in (before, after))
     was, now = ({p.buffer: p for p in a.plan.placements} for a in (before, after))
     changes = []

@@ -22,10 +22,10 @@ from typing import Any
 from ...artifact import Artifact
 from ...artifact.model import Call, Operator
 from ...errors import NpuMemplanError
-from ...knobs import knobs
+from ...knobs import useful_knobs
 from ...problem import Agent, Buffer, Lifetime, Placement
-from ...sizes import both, kib, percent
-from ...text_table import align
+from ...sizes import bytes_and_kib, kib_text, percent_text
+from ...text_table import align_rows
 from ..colours import KIND_LABELS
 from ..facts.dearest import DEAREST_HEADING, OperatorTime, dearest_lines, operator_times, short_names
 from ..facts.memory import ByteKind, PoolView, kinds_of_bytes, memory_view, placed_at, point_label
@@ -111,7 +111,7 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
     )
     agents = (call.agent for call in artifact.calls if call.points[0] <= point < call.points[1])
     return PoolPeak(
-        knobs=_knobs(artifact, view),
+        knobs=_knob_lines(artifact, view),
         pool=view.pool.name,
         used_bytes=view.used_bytes,
         lower_bound_bytes=view.lower_bound_bytes,
@@ -126,57 +126,57 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
     )
 
 
-def _knobs(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
+def _knob_lines(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
     """Options for another compile of the model; nothing where there is no model."""
     if not artifact.operators:
         return ()
     budget = view.pool.size_bytes or view.used_bytes * 3 // 4
     proven = view.used_bytes == view.lower_bound_bytes
-    able = knobs(artifact.target, budget, artifact.source, searched=proven)
-    return tuple((knob.flags(artifact.target, budget), knob.does) for knob in able)
+    able = useful_knobs(artifact.target, budget, artifact.source, searched=proven)
+    return tuple((knob.flag_text(artifact.target, budget), knob.does) for knob in able)
 
 
 def _pool_text(name: str, peak: PoolPeak) -> str:
     capacity = ""
     if peak.capacity_bytes is not None:
         left = peak.capacity_bytes - peak.used_bytes
-        capacity = f" of {both(peak.capacity_bytes)}, {left:,} free"
+        capacity = f" of {bytes_and_kib(peak.capacity_bytes)}, {left:,} free"
     agent = (f" ({peak.does})" if peak.does else "") + (f" on the {peak.agent}" if peak.agent else "")
-    lines = textwrap.wrap(f"{name}: pool {peak.pool} is {both(peak.used_bytes)} high{capacity}.", WIDTH)
-    sentence = f"Its peak is at point {peak.point}, {peak.operation}{agent}: {both(peak.live_bytes)} are live."
+    lines = textwrap.wrap(f"{name}: pool {peak.pool} is {bytes_and_kib(peak.used_bytes)} high{capacity}.", WIDTH)
+    sentence = f"Its peak is at point {peak.point}, {peak.operation}{agent}: {bytes_and_kib(peak.live_bytes)} are live."
     lines += textwrap.wrap(sentence, WIDTH, break_on_hyphens=False)
     if peak.used_bytes == peak.lower_bound_bytes:
         lines.append("No placement is smaller: the height equals the proven bound.")
     else:
         gap = peak.used_bytes - peak.lower_bound_bytes
-        over = f"{gap:,} bytes ({percent(gap, peak.lower_bound_bytes)})"
-        lines.append(f"The proven bound is {both(peak.lower_bound_bytes)}: the plan is {over} above it.")
+        over = f"{gap:,} bytes ({percent_text(gap, peak.lower_bound_bytes)})"
+        lines.append(f"The proven bound is {bytes_and_kib(peak.lower_bound_bytes)}: the plan is {over} above it.")
     lines += ["", "Live there:"]
     shown = peak.contributors[:LARGEST]
-    rows = [(c.buffer, c.kind, f"{c.size_bytes:,}", kib(c.size_bytes), percent(c.size_bytes, peak.live_bytes),
+    rows = [(c.buffer, c.kind, f"{c.size_bytes:,}", kib_text(c.size_bytes), percent_text(c.size_bytes, peak.live_bytes),
              "waits" if c.idle else "in use", c.made_by or "the caller") for c in shown]  # fmt: skip
-    lines += align([("buffer", "kind", "bytes", "KiB", "share", "there", "made by"), *rows], right={2, 3, 4})
+    lines += align_rows([("buffer", "kind", "bytes", "KiB", "share", "there", "made by"), *rows], right={2, 3, 4})
     if len(peak.contributors) > LARGEST:
         rest = peak.contributors[LARGEST:]
-        lines.append(f"  and {len(rest)} smaller ones, {both(sum(c.size_bytes for c in rest))}")
+        lines.append(f"  and {len(rest)} smaller ones, {bytes_and_kib(sum(c.size_bytes for c in rest))}")
     lines += ["", "What would lower it (at most so much each):"]
     if not peak.advice:
         lines.append("  nothing that this plan holds")
     for a in peak.advice:
-        text = f"{both(a.at_most_bytes)}: {a.text}"
+        text = f"{bytes_and_kib(a.at_most_bytes)}: {a.text}"
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     if peak.knobs:
         lines += ["", f"Options for another compile (--fit {peak.pool}=SIZE tries all of it):"]
-        lines += align(peak.knobs, right=set())
+        lines += align_rows(peak.knobs, right=set())
     return "\n".join(lines) + "\n"
 
 
 def _kinds_text(kinds: tuple[ByteKind, ...]) -> str:
     rows = [("kind", "memory", "bytes", "KiB", "note")]
     for k in kinds:
-        sizes = ("-", "-") if k.size_bytes is None else (f"{k.size_bytes:,}", kib(k.size_bytes))
+        sizes = ("-", "-") if k.size_bytes is None else (f"{k.size_bytes:,}", kib_text(k.size_bytes))
         rows.append((k.label, k.memory, *sizes, k.meaning))
-    return "\n".join(["Kinds of bytes:", *align(rows, right={2, 3})]) + "\n"
+    return "\n".join(["Kinds of bytes:", *align_rows(rows, right={2, 3})]) + "\n"
 
 
 def findings_text(findings: NpuFindings) -> str:
@@ -184,19 +184,19 @@ def findings_text(findings: NpuFindings) -> str:
     lines: list[str] = []
     if findings.paddings:
         total = sum(p.lost_bytes for p in findings.paddings)
-        lines.append(f"Lost to 16-channel bricks: {both(total)} in {len(findings.paddings)} buffers.")
+        lines.append(f"Lost to 16-channel bricks: {bytes_and_kib(total)} in {len(findings.paddings)} buffers.")
         padded = []
         for p in findings.paddings[:LARGEST]:
             stored = f"{p.channels} channel{'s' * (p.channels > 1)} stored as {p.stored_channels}"
             padded.append((p.buffer, stored, f"{p.lost_bytes:,}", f"of {p.size_bytes:,}"))
-        lines += [*align(padded, right={2}), ""]
+        lines += [*align_rows(padded, right={2}), ""]
     kinds: dict[str, list[int]] = {}
     for copy in findings.copies:
         kinds.setdefault(copy.what, []).append(copy.size_bytes)
     if kinds:
         lines.append("Copies that the model did not ask for:")
         rows = [(f"{len(sizes)} x", what, f"{sum(sizes):,} bytes") for what, sizes in sorted(kinds.items())]
-        lines += [*align(rows, right={0, 2}), ""]
+        lines += [*align_rows(rows, right={0, 2}), ""]
     return "\n".join(lines)
 
 
@@ -241,7 +241,7 @@ def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -
             return _explain_buffer(artifact, buffer, directory)
     numbered = list(zip(artifact.operators, short_names(artifact), strict=True))
     for operator, short in numbered:
-        if name == operator.name or _plain(name) == _plain(short):
+        if name == operator.name or _plain_name(name) == _plain_name(short):
             return _explain_operator(artifact, operator, short)
     for index, call in enumerate(artifact.calls):
         if name in (call.function, f"{index}:{call.function}"):
@@ -259,7 +259,7 @@ def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -
     )
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     """Letters and digits only: `conv2d_7` and `CONV_2D_7` are the same."""
     return "".join(c for c in name.lower() if c.isalnum())
 
@@ -274,17 +274,17 @@ def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) 
     low, high = spans[buffer.name]
     does = {point_label(problem, point): text for point, text in npu_labels(artifact, directory).items()}
     why = [_why_pool(artifact, buffer, place), *_why_offset(artifact, buffer, others, spans)]
-    reuse = _reuse(buffer, others, spans)
+    reuse = _reuse_lines(buffer, others, spans)
     point, live_bytes = memory_view(problem, plan).pool(place.pool).curve.peak
     at_peak = buffer.lives_at(point)
-    share = f"{percent(buffer.size_bytes, live_bytes)} of the {kib(live_bytes)} live at point {point}"
+    share = f"{percent_text(buffer.size_bytes, live_bytes)} of the {kib_text(live_bytes)} live at point {point}"
     rows = [
-        (buffer.name, f"{KIND_LABELS[buffer.kind]}, {both(buffer.size_bytes)}"),
+        (buffer.name, f"{KIND_LABELS[buffer.kind]}, {bytes_and_kib(buffer.size_bytes)}"),
         ("where", f"pool {place.pool}, bytes {low:,} to {high:,}, aligned to {buffer.alignment}"),
-        *(("when", _when(artifact, life)) for life in buffer.lifetimes),
+        *(("when", _lifetime_text(artifact, life)) for life in buffer.lifetimes),
         ("made by", _label_with_work(does, buffer.producer) or "the caller"),
         ("read by", ", ".join(_label_with_work(does, label) for label in buffer.consumers) or "the caller"),
-        ("touched by", " and ".join(_agent(a) for a in sorted(buffer.agents, key=lambda a: a.value))),
+        ("touched by", " and ".join(_agent_text(a) for a in sorted(buffer.agents, key=lambda a: a.value))),
         *(("why there", text) for text in why),
         *(("its bytes", text) for text in reuse),
         ("at the peak", share if at_peak else f"not live (point {point}, {point_label(problem, point)})"),
@@ -292,7 +292,7 @@ def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) 
     padding = next((p for p in npu_findings(artifact, directory).paddings if p.buffer == buffer.name), None)
     if padding:
         stored = f"{padding.channels} channels are stored in bricks of 16 as {padding.stored_channels}"
-        rows.append(("padding", f"{both(padding.lost_bytes)}: {stored}"))
+        rows.append(("padding", f"{bytes_and_kib(padding.lost_bytes)}: {stored}"))
     facts = {
         "kind": buffer.kind.value,
         "size_bytes": buffer.size_bytes,
@@ -316,7 +316,7 @@ def _label_with_work(does: dict[str, str], label: str) -> str:
     return f"{label} ({does[label]})" if label in does else label
 
 
-def _when(artifact: Artifact, life: Lifetime) -> str:
+def _lifetime_text(artifact: Artifact, life: Lifetime) -> str:
     first, last = life.first, life.last - 1
     if first == last:
         return f"point {first} ({point_label(artifact.problem, first)})"
@@ -324,7 +324,7 @@ def _when(artifact: Artifact, life: Lifetime) -> str:
     return f"points {first} to {last} ({begin} to {end})"
 
 
-def _agent(agent: Agent) -> str:
+def _agent_text(agent: Agent) -> str:
     return "the NPU" if agent is Agent.NPU else "the host"
 
 
@@ -383,7 +383,7 @@ def _common_time(a: Buffer, b: Buffer) -> str:
     return "which lives with it at " + (f"point {first}" if first == last else f"points {first} to {last}")
 
 
-def _reuse(buffer: Buffer, others: list[Buffer], spans: Spans) -> list[str]:
+def _reuse_lines(buffer: Buffer, others: list[Buffer], spans: Spans) -> list[str]:
     """Who has the same bytes before and after."""
     low, high = spans[buffer.name]
     same = [b for b in others if spans[b.name][0] < high and low < spans[b.name][1] and not b.meets(buffer)]
@@ -402,13 +402,13 @@ def _explain_operator(artifact: Artifact, operator: Operator, short: str) -> Nam
     rows = [
         (short, f"operator {operator.kind} of {artifact.source}"),
         ("makes", operator.name),
-        ("runs on", _agent(operator.agent) + (f": {operator.reason}" if operator.reason else "")),
+        ("runs on", _agent_text(operator.agent) + (f": {operator.reason}" if operator.reason else "")),
     ]
     facts: dict[str, Any] = {"kind": operator.kind, "agent": operator.agent.value, "reason": operator.reason}
     index = next(i for i, one in enumerate(artifact.operators) if one is operator)
     for time in (row for row in operator_times(artifact) if row.operator == index):
         bound = f", most of them {time.bound}" if time.bound else ""
-        text = f"about {time.cycles:,} cycles{bound}; {percent(time.share, 1)} of the inference (estimated)"
+        text = f"about {time.cycles:,} cycles{bound}; {percent_text(time.share, 1)} of the inference (estimated)"
         rows.append(("takes", text))
         facts |= {"cycles": time.cycles, "share": time.share, "bound": time.bound}
     if operator.agent is Agent.NPU:
@@ -434,23 +434,23 @@ def _explain_call(artifact: Artifact, index: int, call: Call) -> NameExplanation
     placed = {p.buffer: p for p in artifact.plan.placements}
     first, last = call.points
     rows = [
-        (call.function, f"call {index} of main, on {_agent(call.agent)}"),
+        (call.function, f"call {index} of main, on {_agent_text(call.agent)}"),
         ("when", f"points {first} to {last - 1}" if last - first > 1 else f"point {first}"),
     ]
     for word, names in (("reads", call.reads), ("writes", call.writes)):
         for name in names:
             at = placed.get(name)
             where = f", {at.pool} at {at.offset_bytes:,}" if at else ", the caller's"
-            rows.append((word, f"{name}: {both(sizes[name]) if name in sizes else 'unplanned'}{where}"))
+            rows.append((word, f"{name}: {bytes_and_kib(sizes[name]) if name in sizes else 'unplanned'}{where}"))
     inside = [b for b in artifact.problem.buffers if first <= b.lifetimes[0].first and b.lifetimes[-1].last <= last]
-    total = both(sum(b.size_bytes for b in inside))
+    total = bytes_and_kib(sum(b.size_bytes for b in inside))
     rows.append(("inside it", f"{len(inside)} buffers, {total} if all were kept apart"))
     peaks = {}
     for pool in memory_view(artifact.problem, artifact.plan).pools:
         starts = [first, *(s for s in pool.curve.starts if first < s < last)]
-        most, at_point = max(((pool.curve.at(s), -s) for s in starts), default=(0, 0))
+        most, at_point = max(((pool.curve.bytes_at(s), -s) for s in starts), default=(0, 0))
         peaks[pool.pool.name] = most
-        rows.append(("most live", f"{pool.pool.name}: {both(most)} at point {-at_point}"))
+        rows.append(("most live", f"{pool.pool.name}: {bytes_and_kib(most)} at point {-at_point}"))
     facts = {
         "index": index, "agent": call.agent.value, "points": list(call.points), "reads": list(call.reads),
         "writes": list(call.writes), "inside": [b.name for b in inside], "most_live_bytes": peaks,

@@ -14,9 +14,9 @@ from ...artifact import Artifact
 from ...artifact.board_fit import fit_of
 from ...artifact.model import CheckVerdict
 from ...options import NO_NPU, CompileOptions
-from ...sizes import difference, percent
-from ..facts.npu_work import busy, operations_text
-from .compile_result import results, verdict
+from ...sizes import difference_text, percent_text
+from ..facts.npu_work import multiplier_use, operations_text
+from .compile_result import result_texts, verdict
 from .memory_txt import host_time
 
 LINES = 8
@@ -28,7 +28,7 @@ def first_screen(artifact: Artifact, output: Path, with_verdict: bool = True) ->
     """Lines of at most `WIDTH` columns, but for paths and names that are longer; `output`: where the artifact is."""
     last = [f"written to {output}; npu-memplan explain {output} has the memory map"]
     first = _wrap_text(verdict(artifact)) if with_verdict else []
-    facts = [_wrap_text(text) for text in _facts(artifact)]
+    facts = [_wrap_text(text) for text in _fact_sentences(artifact)]
     notes = [_wrap_text(f"note: {note}") for note in artifact.notes if not note.startswith(_TAKEN)]
     room = LINES - len(first) - len(last)
     lines, left = list(first), 0
@@ -43,9 +43,9 @@ def first_screen(artifact: Artifact, output: Path, with_verdict: bool = True) ->
     return [*lines, *last]
 
 
-def _facts(artifact: Artifact) -> Iterator[str]:
+def _fact_sentences(artifact: Artifact) -> Iterator[str]:
     """Sentences, the most important first."""
-    claims = results(artifact)
+    claims = result_texts(artifact)
     if artifact.check.verdict is CheckVerdict.DIFFERS:
         yield from claims
     yield from _beside_vela(artifact)
@@ -59,10 +59,10 @@ def _facts(artifact: Artifact) -> Iterator[str]:
     chosen = _selected_program(artifact)
     if chosen and artifact.npu_operations:
         yield f"selected: {chosen}"
-        yield f"objective: {objective(target)}"
+        yield f"objective: {objective_text(target)}"
     where = "host only" if target.accelerator == NO_NPU else f"{target.accelerator}, {target.memory_mode}"
-    share = busy(artifact)
-    used = "" if share is None else f", {percent(share, 1)} of the NPU's peak"
+    share = multiplier_use(artifact)
+    used = "" if share is None else f", {percent_text(share, 1)} of the NPU's peak"
     yield f"{where}: {operations_text(artifact)}{used}"
     if artifact.plan.stopped_early:
         yield f"the search was stopped by its budget ({artifact.plan.budget})"
@@ -85,18 +85,18 @@ def _beside_vela(artifact: Artifact) -> Iterator[str]:
     parts = []
     for pool, theirs in artifact.vela_arena_bytes.items():
         ours = artifact.pool_bytes(pool)
-        parts.append(f"{pool} {ours:,} bytes, Vela {theirs:,} ({difference(ours, theirs)})")
+        parts.append(f"{pool} {ours:,} bytes, Vela {theirs:,} ({difference_text(ours, theirs)})")
     timing = artifact.timing
     theirs = sum(timing.vela_stream_bounds.values()) if timing is not None else 0
     if timing is not None and theirs and artifact.estimated_cycles:
         ours = artifact.estimated_cycles
         times = [f"{timing.milliseconds(cycles):.3f} ms" for cycles in (ours, theirs)]
-        parts.append(f"NPU {times[0]}, Vela {times[1]} ({difference(ours, theirs)})")
+        parts.append(f"NPU {times[0]}, Vela {times[1]} ({difference_text(ours, theirs)})")
     if parts:
         yield f"beside Vela: {'; '.join(parts)}"
 
 
-def objective(target: CompileOptions) -> str:
+def objective_text(target: CompileOptions) -> str:
     """What the options ask for."""
     if target.max_ms is not None:
         return f"the fewest bytes in which the NPU takes at most {target.max_ms:g} ms (--max-ms)"

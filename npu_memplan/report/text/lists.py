@@ -15,17 +15,17 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Column
 
-from ...exactness import EXACT, EXACT_AS_A_WHOLE, LIBRARY, LITERT, STEP, Code, Exactness, claim
-from ...process.setup import terminal
+from ...exactness import EXACT, EXACT_AS_A_WHOLE, LIBRARY, LITERT, STEP, Code, Exactness, operator_claim
+from ...process.setup import terminal_console
 from ...target_data import Board, BoardMemory
 from .memory_txt import table_of
 
 
 def print_boards(boards: Sequence[Board]) -> None:
-    console = terminal()
+    console = terminal_console()
     table = table_of("board", "NPU", Column("MHz", justify="right"), "memories that the NPU reaches", "state")
     for board in boards:
-        reached = ", ".join(f"{m.name} {_size(m)}" for m in board.memories if m.speed or m.like)
+        reached = ", ".join(f"{m.name} {_size_text(m)}" for m in board.memories if m.speed or m.like)
         clock = f"{board.clock.npu_hz / 1e6:,.0f}" if board.clock.npu_hz else "-"
         table.add_row(board.name, board.accelerator.removeprefix("ethos-"), clock, reached, board.state)
     console.print(table)
@@ -46,8 +46,8 @@ def board_text(board: Board) -> Iterator[str]:
     for memory in board.memories:
         reach = [*sorted(agent.value for agent in memory.agents), *(["DMA"] if memory.dma else [])]
         kind = "read only, " if memory.read_only else ""
-        where = f"{memory.name:8} {memory.base:#010x} {_size(memory):>9}"
-        yield f"  {where}  {kind}reached by {', '.join(reach)}{_speed(memory)}"
+        where = f"{memory.name:8} {memory.base:#010x} {_size_text(memory):>9}"
+        yield f"  {where}  {kind}reached by {', '.join(reach)}{_speed_text(memory)}"
     for mode, placement in board.placements.items():
         pools = "; ".join(f"pool {pool}: {', '.join(names)}" for pool, names in placement.pools.items())
         yield f"  {mode}: {pools}; constants: {', '.join(placement.constants)}"
@@ -55,7 +55,7 @@ def board_text(board: Board) -> Iterator[str]:
     yield from (f"not known: {text}" for text in board.unknown)
 
 
-def _speed(memory: BoardMemory) -> str:
+def _speed_text(memory: BoardMemory) -> str:
     if memory.speed is not None:
         scale, latency = f"{100 * memory.speed.clock_scale:.1f} %", memory.speed.read_latency
         source = memory.speed.source
@@ -63,7 +63,7 @@ def _speed(memory: BoardMemory) -> str:
     return f"; taken as {memory.like} of the system configuration" if memory.like else ""
 
 
-def _size(memory: BoardMemory) -> str:
+def _size_text(memory: BoardMemory) -> str:
     size = memory.size_bytes
     return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size >> 10} KiB"
 
@@ -77,7 +77,7 @@ LEGEND = (
 )
 
 
-def kinds() -> tuple[str, ...]:
+def operator_kinds() -> tuple[str, ...]:
     """Operators with code of some kind, by name, those of TFLite first."""
     claimed = {kind for table in EXACT.values() for found in table.values() for kind in found}
     return tuple(sorted(claimed | {kind for _, kind, _ in STEP} | EXACT_AS_A_WHOLE | set(LIBRARY)))
@@ -89,24 +89,24 @@ def without_code() -> tuple[str, ...]:
 
     names = {n for n, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int) and not n.startswith("_")}
     names -= {"CUSTOM", "PLACEHOLDER_FOR_GREATER_OP_CODES"}
-    return tuple(sorted(names - set(kinds())))
+    return tuple(sorted(names - set(operator_kinds())))
 
 
-def cell(code: Code, kind: str) -> str:
+def cell_text(code: Code, kind: str) -> str:
     """The types for which `code` has the operator, each with its mark; empty without any."""
     if code is Code.HOST and kind in EXACT_AS_A_WHOLE:
         return "all"
-    return " ".join(_types(code, kind))
+    return " ".join(_type_marks(code, kind))
 
 
-def _types(code: Code, kind: str) -> Iterator[str]:
+def _type_marks(code: Code, kind: str) -> Iterator[str]:
     for dtype in _ORDER:
-        known = claim(code, kind, dtype)
+        known = operator_claim(code, kind, dtype)
         if known.exactness is not Exactness.UNPROVEN:
             yield dtype + MARKS[known.exactness] + ("L" if known.reference == LITERT else "")
 
 
-def table() -> Iterator[tuple[str, str, str, str]]:
+def operator_rows() -> Iterator[tuple[str, str, str, str]]:
     """(operator, NPU lifted, NPU lowered, host) for each operator with code."""
-    for kind in kinds():
-        yield kind, cell(Code.LIFTED, kind), cell(Code.LOWERED, kind), cell(Code.HOST, kind)
+    for kind in operator_kinds():
+        yield kind, cell_text(Code.LIFTED, kind), cell_text(Code.LOWERED, kind), cell_text(Code.HOST, kind)

@@ -29,13 +29,13 @@ from ...artifact.board_fit import BoardFit, fit_of
 from ...artifact.timing import Timing
 from ...ethosu.time import models_text
 from ...problem import BufferKind, Problem
-from ...process.setup import terminal
-from ...sizes import kib, percent
+from ...process.setup import terminal_console
+from ...sizes import kib_text, percent_text
 from ..colours import KIND_COLOURS, KIND_LETTERS
 from ..facts.dearest import DEAREST_HEADING, dearest_lines
 from ..facts.memory import MemoryView, PoolView, kinds_of_bytes, memory_view, placed_at, point_label
-from ..facts.npu_work import busy, operations_text
-from .compile_result import results, verdict
+from ..facts.npu_work import multiplier_use, operations_text
+from .compile_result import result_texts, verdict
 
 FREE = "."
 MARGIN = 14  # columns of the address scale
@@ -46,11 +46,11 @@ def ascii_map(problem: Problem, view: MemoryView, pool: PoolView, width: int = 8
     room = width - MARGIN - 1
     end = max(view.end, 1)
     columns = end * (room // end) if room >= end else room  # every point equally wide, where that is possible
-    cells = _cells(problem, view, pool, columns, rows)
+    cells = _cell_letters(problem, view, pool, columns, rows)
     lines = []
     for row in range(rows - 1, -1, -1):
         top = pool.used_bytes * (row + 1) / rows
-        scale = f"{kib(top):>{MARGIN - 2}} |" if (rows - 1 - row) % 4 == 0 else " " * (MARGIN - 2) + " |"
+        scale = f"{kib_text(top):>{MARGIN - 2}} |" if (rows - 1 - row) % 4 == 0 else " " * (MARGIN - 2) + " |"
         lines.append(scale + "".join(cells[row]))
     lines.append(f"{'0':>{MARGIN - 2}} +" + "-" * columns)
     peak, _ = pool.curve.peak
@@ -61,14 +61,14 @@ def ascii_map(problem: Problem, view: MemoryView, pool: PoolView, width: int = 8
     return lines
 
 
-def legend(problem: Problem) -> str:
+def legend_text(problem: Problem) -> str:
     """`I input  n npu_internal ...` for the kinds that occur."""
     present = {b.kind for b in problem.buffers}
     kinds = [f"{letter} {kind.value.replace('_', ' ')}" for kind, letter in KIND_LETTERS.items() if kind in present]
     return "  ".join([*kinds, f"{FREE} free"])
 
 
-def _cells(problem: Problem, view: MemoryView, pool: PoolView, columns: int, rows: int) -> list[list[str]]:
+def _cell_letters(problem: Problem, view: MemoryView, pool: PoolView, columns: int, rows: int) -> list[list[str]]:
     """For each cell the letter of the kind that covers most of it; `FREE` when less than half is covered."""
     kinds = {b.name: b.kind for b in problem.buffers}
     per_column, per_row = max(view.end, 1) / columns, max(pool.used_bytes, 1) / rows
@@ -97,41 +97,41 @@ LARGEST = 8  # rows of the table of buffers at the peak
 def memory_text(artifact: Artifact) -> str:
     """The text of memory.txt, at most 80 columns wide."""
     sink = io.StringIO()
-    print_memory(artifact, terminal(sink, width=WIDTH, no_color=True, force_terminal=False))
+    print_memory(artifact, terminal_console(sink, width=WIDTH, no_color=True, force_terminal=False))
     return "".join(line.rstrip() + "\n" for line in sink.getvalue().splitlines())
 
 
 def print_memory(artifact: Artifact, console: Console | None = None) -> None:
     """Print the whole table to `console` (default: stdout), after its verdict; colour is its business (NO_COLOR)."""
-    console = console or terminal()
+    console = console or terminal_console()
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target
     fit = fit_of(artifact)
     console.print(Text("\n".join(textwrap.wrap(verdict(artifact), WIDTH)), style="bold"))
     if fit is not None:
         console.print()
-        _block(console, f"Memories of {fit.board.name}", _fit_table(fit))
+        _print_block(console, f"Memories of {fit.board.name}", _fit_table(fit))
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
     console.print(
         f"{artifact.source}: {where}; {operations_text(artifact)}",
         soft_wrap=True,
     )
-    share = busy(artifact)
+    share = multiplier_use(artifact)
     if share is not None:
         console.print(
             f"NPU: about {artifact.estimated_cycles:,} cycles for {artifact.npu_macs:,} MACs, "
-            f"{percent(share, 1)} of its peak",
+            f"{percent_text(share, 1)} of its peak",
         )
         if artifact.timing is not None and artifact.estimated_cycles:
-            console.print(_time(artifact.timing, artifact.estimated_cycles))
+            console.print(_time_text(artifact.timing, artifact.estimated_cycles))
     if artifact.host_layers:
         console.print(textwrap.fill(host_time(artifact), WIDTH))
-    console.print(_status(artifact, view))
+    console.print(_status_text(artifact, view))
     if plan.stopped_early:
         console.print(f"The search was stopped by its budget ({plan.budget}).")
     console.print()
-    _block(console, "Pools", _pool_table(view))
-    _block(console, "Kinds of bytes", _kind_table(artifact))
+    _print_block(console, "Pools", _pool_table(view))
+    _print_block(console, "Kinds of bytes", _kind_table(artifact))
     times = dearest_lines(artifact)
     if times:
         console.print(Text(DEAREST_HEADING, style="bold"))
@@ -141,11 +141,11 @@ def print_memory(artifact: Artifact, console: Console | None = None) -> None:
         if pool.rectangles:
             point, peak = pool.curve.peak
             what = point_label(artifact.problem, point)
-            heading = f"Peak of {pool.pool.name}: {peak:,} bytes ({kib(peak)}) live at point {point}: {what}"
-            _block(console, heading, _peak_table(artifact, pool))
+            heading = f"Peak of {pool.pool.name}: {peak:,} bytes ({kib_text(peak)}) live at point {point}: {what}"
+            _print_block(console, heading, _peak_table(artifact, pool))
             _print_map(artifact, view, pool, console)
-    console.print(legend(artifact.problem), soft_wrap=True)
-    for line in results(artifact):
+    console.print(legend_text(artifact.problem), soft_wrap=True)
+    for line in result_texts(artifact):
         console.print(textwrap.fill(line, WIDTH, subsequent_indent="  "))
     for note in artifact.notes:
         console.print(f"note: {note}")
@@ -153,13 +153,13 @@ def print_memory(artifact: Artifact, console: Console | None = None) -> None:
 
 def print_maps(artifact: Artifact) -> None:
     """Print the map of each pool in use: bytes upwards, operations to the right."""
-    console = terminal()
+    console = terminal_console()
     view = memory_view(artifact.problem, artifact.plan)
     for pool in view.pools:
         if pool.rectangles:
             console.print(Text(f"Map of {pool.pool.name}", style="bold"))
             _print_map(artifact, view, pool, console)
-    console.print(legend(artifact.problem), soft_wrap=True)
+    console.print(legend_text(artifact.problem), soft_wrap=True)
 
 
 def _print_map(artifact: Artifact, view: MemoryView, pool: PoolView, console: Console) -> None:
@@ -168,10 +168,10 @@ def _print_map(artifact: Artifact, view: MemoryView, pool: PoolView, console: Co
     console.print()
 
 
-def _time(timing: Timing, cycles: int) -> str:
+def _time_text(timing: Timing, cycles: int) -> str:
     """Milliseconds, what they are spent with and depend on, and Vela's own estimate."""
     clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
-    lines = [f"{timing.between(cycles)} {clock}; {timing.causes()}"]
+    lines = [f"{timing.range_text(cycles)} {clock}; {timing.main_causes()}"]
     if timing.by_model:
         lines.append(f"by timing model: {models_text(timing.by_model)} cycles")
     lines.append(timing.beside_vela())
@@ -182,7 +182,7 @@ def host_time(artifact: Artifact) -> str:
     """The host's rough cycles; with the NPU's where sums are to have them."""
     cycles, clock = artifact.host_cycles or 0, artifact.host_clock_hz
     dearest = sorted(artifact.host_layers, key=lambda row: (-row.cycles, row.operator))[:HOST_SHOWN]
-    shares = ", ".join(f"{percent(row.cycles, cycles)} {row.function}" for row in dearest)
+    shares = ", ".join(f"{percent_text(row.cycles, cycles)} {row.function}" for row in dearest)
     text = f"host: roughly {cycles:,} cycles ({shares})"
     if not artifact.target.host_time:
         return f"{text}; no other figure counts them (--host-time)"
@@ -197,12 +197,12 @@ def host_time(artifact: Artifact) -> str:
 def _fit_table(fit: BoardFit) -> Table:
     table = plain_table(("memory", "holds"), ("bytes", "of", "headroom"))
     for use in fit.uses:
-        share = percent(use.headroom_bytes, use.memory.size_bytes)
+        share = percent_text(use.headroom_bytes, use.memory.size_bytes)
         table.add_row(use.memory.name, ", ".join(use.holds), f"{use.used_bytes:,}", f"{use.memory.size_bytes:,}", share)
     return table
 
 
-def _block(console: Console, heading: str, table: Table) -> None:
+def _print_block(console: Console, heading: str, table: Table) -> None:
     console.print(Text(heading, style="bold"))
     for column in table.columns[1:]:  # long names give way, figures never
         column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
@@ -210,13 +210,13 @@ def _block(console: Console, heading: str, table: Table) -> None:
     console.print()
 
 
-def _status(artifact: Artifact, view: MemoryView) -> str:
+def _status_text(artifact: Artifact, view: MemoryView) -> str:
     plan = artifact.plan
     if plan.status.value == "optimal":
         return f"Plan: optimal, made by {plan.planner}; no placement of these buffers is smaller."
     gaps = "; ".join(
         f"{p.pool.name} is {p.used_bytes - p.lower_bound_bytes:,} bytes "
-        f"({percent(p.used_bytes - p.lower_bound_bytes, p.lower_bound_bytes)}) above its bound"
+        f"({percent_text(p.used_bytes - p.lower_bound_bytes, p.lower_bound_bytes)}) above its bound"
         for p in view.pools
         if p.used_bytes > p.lower_bound_bytes
     )
@@ -242,7 +242,7 @@ def _pool_table(view: MemoryView) -> Table:
     for p in view.pools:
         capacity = "-" if p.pool.size_bytes is None else f"{p.pool.size_bytes:,}"
         free = "-" if p.free_bytes is None else f"{p.free_bytes:,}"
-        used = (f"{p.used_bytes:,}", kib(p.used_bytes)[:-4])
+        used = (f"{p.used_bytes:,}", kib_text(p.used_bytes)[:-4])
         table.add_row(p.pool.name, *used, f"{p.lower_bound_bytes:,}", capacity, free)
     return table
 
@@ -250,7 +250,7 @@ def _pool_table(view: MemoryView) -> Table:
 def _kind_table(artifact: Artifact) -> Table:
     table = plain_table(("kind", "memory"), ("bytes", "KiB"))
     for row in kinds_of_bytes(artifact):
-        sizes = ("-", "-") if row.size_bytes is None else (f"{row.size_bytes:,}", kib(row.size_bytes)[:-4])
+        sizes = ("-", "-") if row.size_bytes is None else (f"{row.size_bytes:,}", kib_text(row.size_bytes)[:-4])
         table.add_row(row.label, row.memory, *sizes)
     return table
 
@@ -261,10 +261,10 @@ def _peak_table(artifact: Artifact, pool: PoolView) -> Table:
     live = placed_at(artifact.problem, artifact.plan, pool.pool.name, point)
     for b in live[:LARGEST]:
         offset = artifact.plan.placement(b.name).offset_bytes
-        table.add_row(b.name, b.kind.value, f"{b.size_bytes:,}", kib(b.size_bytes)[:-4], f"{offset:,}")
+        table.add_row(b.name, b.kind.value, f"{b.size_bytes:,}", kib_text(b.size_bytes)[:-4], f"{offset:,}")
     if len(live) > LARGEST:
         rest = sum(b.size_bytes for b in live[LARGEST:])
-        table.add_row(f"{len(live) - LARGEST} more", "", f"{rest:,}", kib(rest)[:-4], "")
+        table.add_row(f"{len(live) - LARGEST} more", "", f"{rest:,}", kib_text(rest)[:-4], "")
     return table
 
 

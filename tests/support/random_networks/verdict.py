@@ -28,7 +28,7 @@ from fvp_runner.result import OutputComparison, compare_output, compare_outputs
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.model import CheckResult, CheckVerdict
 from npu_memplan.checking.claims import compile_checked
-from npu_memplan.checking.judge import CheckMode, judge
+from npu_memplan.checking.judge import CheckMode, judge_run
 from npu_memplan.ethosu.arch.configurations import ETHOS_U85
 from npu_memplan.exactness import MICRO, Claim, Exactness
 from npu_memplan.frontend.attributes import HostOpsError
@@ -39,7 +39,7 @@ from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
-from npu_memplan.process.incidents import strictly
+from npu_memplan.process.incidents import raise_faults
 from npu_memplan.report.text.compile_result import difference_text
 from npu_memplan.vela.lift import LiftError
 from npu_memplan.vela.worker import VelaError
@@ -157,7 +157,7 @@ class Trial:
             path.write_bytes(self.model)
             report_phase("compile")
             try:
-                with strictly(strict):
+                with raise_faults(strict):
                     artifact = compile_checked(path, options, folder, mode=check)
             except REFUSALS as error:
                 return Outcome(Verdict.REFUSED, f"{type(error).__name__}: {error}")
@@ -221,7 +221,7 @@ class Trial:
             rows = compare_operators(runner, reference, values) if any(o.mismatches for o in outputs) else ()
             runs.append(InputFacts(f"input {number}", outputs, operators=rows))
         hidden = max(sum(row.verdict is RowVerdict.HIDDEN for row in run.operators) for run in runs)
-        return judge(artifact, RunFacts(reference=reference.what, runs=tuple(runs))), hidden
+        return judge_run(artifact, RunFacts(reference=reference.what, runs=tuple(runs))), hidden
 
     def _differing(self, found: list[Sequence[Any]], expected: list[Sequence[Any]]) -> dict[int, OutputComparison]:
         """Tensor -> comparison, of the outputs that differ for one of the inputs."""

@@ -111,7 +111,7 @@ def insert(
     chains = chain_bounds(program.operations)
     for copy in copies:
         constant = timed.constants[copy.constant]
-        name = names.unique(f"weights{len(copied)}")
+        name = names.unique_name(f"weights{len(copied)}")
         copied[copy.constant] = name, 0
         places[name] = copy.at
         buffers.append(NpuBuffer(name, constant.size_bytes, BufferRole.WEIGHTS, original_region=region))

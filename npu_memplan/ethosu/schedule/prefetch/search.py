@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, chain, islice
 from random import Random
 
-from ....compiled import Struct, chances, compiled, floats, int32s, int64s, structure, verdict
+from ....compiled import Struct, c_library, check_verdict, float_array, header_structure, int32s, int64s, random_state
 from ...arch import Channel
 from ...program.program import NpuProgram
 from ...stream.isa import Register
@@ -32,7 +32,7 @@ assert len(_CHANNELS) <= CHANNELS
 
 _HEADER = "ethosu/schedule/prefetch/prefetch.h"
 _Program, _Free, _Wish, _Sent, _Search = (
-    structure(_HEADER, name) for name in ("Line", "Free", "Wish", "Sent", "Search")
+    header_structure(_HEADER, name) for name in ("Line", "Free", "Wish", "Sent", "Search")
 )
 
 
@@ -61,7 +61,7 @@ class NativeSearch:
         for one in (timed, *goal.others):
             if one.arrays is None:
                 one.arrays = _timed(one)
-        self.timed, self._timed, self._chance, self._goal = timed, timed.arrays, chances(seed), goal
+        self.timed, self._timed, self._chance, self._goal = timed, timed.arrays, random_state(seed), goal
         self._others = (ctypes.c_void_p * _MODELS)(*(ctypes.addressof(one.arrays) for one in goal.others))
         limit, held = space.limit_bytes, space.held
         self._free = _Free(
@@ -71,7 +71,7 @@ class NativeSearch:
     @staticmethod
     def usable(timed: TimedProgram) -> bool:
         """Whether C can be called, and models so many memories."""
-        return not (len(_memories(timed)) > MEMORIES or compiled().missing)
+        return not (len(_memories(timed)) > MEMORIES or c_library().missing)
 
     def schedule(self, choice: Choice) -> DmaSchedule:
         """What the greedy rule makes of a choice."""
@@ -91,7 +91,7 @@ class NativeSearch:
         stays = array("b", [constant in choice.kept for constant in range(count)])
         max_lead = int32s(choice.max_lead.get(constant, -1) for constant in range(count))
         wish = _Wish(fifo=choice.fifo, from_top=choice.from_top, stays=stays, max_lead=max_lead)
-        reference = floats(self._goal.references)
+        reference = float_array(self._goal.references)
         search = _Search(
             cost=found.cost, left=operations, models=len(reference), reference=reference, chance=self._chance
         )
@@ -101,8 +101,10 @@ class NativeSearch:
             cycles=found.best.cycles, count=-1, constant=constant, before=before, unfinished=unfinished, at=at,
             others=others,
         )  # fmt: skip
-        call = compiled().functions.npu_memplan_prefetch
-        verdict(call(ctypes.byref(self._timed), self._others, *map(ctypes.byref, (self._free, search, wish, sent))))
+        call = c_library().functions.npu_memplan_prefetch
+        check_verdict(
+            call(ctypes.byref(self._timed), self._others, *map(ctypes.byref, (self._free, search, wish, sent)))
+        )
         best = found.best
         if sent.count >= 0:
             copies = zip(constant, before, at, unfinished, strict=True)
@@ -145,7 +147,7 @@ def _timed(timed: TimedProgram) -> Struct:
         transfer_start=assumptions.transfer_start,
         sharing=2 * assumptions.contention - 1,
         copy_fetch=clock.fetching(COPY_WORDS),
-        fetch=floats(clock.fetching(step.words) for step in steps),
+        fetch=float_array(clock.fetching(step.words) for step in steps),
         words=int32s(step.words for step in steps),
         reads=int32s(timed.reads.get(index, -1) for index in range(len(timed))),
         slow=int32s([needs.index(step.slow) for step in steps]),
@@ -157,8 +159,8 @@ def _timed(timed: TimedProgram) -> Struct:
         last=int32s(constant.readers[-1] for constant in timed.constants),
         readers=int32s(len(constant.readers) for constant in timed.constants),
         **_lists("span", [[needs.index(need) for need in some] for some in spans]),
-        least=floats(_least(timed, *both) for both in zip(timed.constants, spans, strict=True)),
-        work=floats(least_work(timed)),
+        least=float_array(_least(timed, *both) for both in zip(timed.constants, spans, strict=True)),
+        work=float_array(least_work(timed)),
         **needs.tables(names),
     )
 
@@ -189,10 +191,10 @@ class _Needs:
         requested = [[(latency, asking) for _, latency, asking in p.requested] for p in traffics]
         return {
             "transfers": array("b", [needs.is_transfer for needs in self._all]),
-            **{name: floats(getattr(needs, name) for needs in self._all)
+            **{name: float_array(getattr(needs, name) for needs in self._all)
                for name in ("output", "blocks", "jobs", "depends")},
-            "multipliers": floats(needs.multiplying for needs in self._all),
-            **{name: floats(getattr(traffic, name) for traffic in traffics)
+            "multipliers": float_array(needs.multiplying for needs in self._all),
+            **{name: float_array(getattr(traffic, name) for traffic in traffics)
                for name in ("input_latency", "input_asking", "output_latency", "output_cycles")},
             **_pairs("input", [traffic.inputs for traffic in traffics]),
             **_pairs("weight", [traffic.weights for traffic in traffics]),
@@ -212,7 +214,7 @@ def _lists(name: str, lists: Sequence[Sequence[int]]) -> dict[str, object]:
 
 
 def _pairs(name: str, lists: Sequence[Sequence[Iterable[float]]]) -> dict[str, object]:
-    return {f"{name}_at": _starts(lists), name: floats(chain.from_iterable(chain.from_iterable(lists)))}
+    return {f"{name}_at": _starts(lists), name: float_array(chain.from_iterable(chain.from_iterable(lists)))}
 
 
 WORK = 60_000  # units of work of a long search

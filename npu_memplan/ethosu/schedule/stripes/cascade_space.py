@@ -577,7 +577,7 @@ def _whole_without_room(
 def copy_names(program: NpuProgram, groups: Sequence[Group]) -> dict[int, str]:
     """Names of the buffers in which groups keep weights, by operation of `program`."""
     names = Names(b.name for b in program.buffers)
-    return {index: names.unique(f"{program.name}_weights") for group in groups for index in group.kept}
+    return {index: names.unique_name(f"{program.name}_weights") for group in groups for index in group.kept}
 
 
 def apply(
