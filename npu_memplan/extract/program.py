@@ -193,10 +193,10 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
-    "FloorDiv": lambda a, b: _divided(a, b)[0],
-    "FloorMod": lambda a, b: _divided(a, b)[1],
-    "Div": lambda a, b: _truncated(a, b)[0],
-    "Mod": lambda a, b: _truncated(a, b)[1],
+    "FloorDiv": lambda a, b: _divide_down(a, b)[0],
+    "FloorMod": lambda a, b: _divide_down(a, b)[1],
+    "Div": lambda a, b: _divide_toward_zero(a, b)[0],
+    "Mod": lambda a, b: _divide_toward_zero(a, b)[1],
     "Min": lambda a, b: np.minimum(a, b) if _arrays(a, b) else min(a, b),
     "Max": lambda a, b: np.maximum(a, b) if _arrays(a, b) else max(a, b),
     "EQ": operator.eq,
@@ -235,16 +235,16 @@ def value(expr: Any, known: Mapping[Any, Any]) -> Any:
     raise Unknown(kind)
 
 
-def _divided(a: Any, b: Any) -> tuple[Any, Any]:
+def _divide_down(a: Any, b: Any) -> tuple[Any, Any]:
     """Quotient, rounded down, and remainder."""
     if np.any(np.equal(b, 0)):
         raise Unknown("a division by 0")
     return a // b, a % b
 
 
-def _truncated(a: Any, b: Any) -> tuple[Any, Any]:
+def _divide_toward_zero(a: Any, b: Any) -> tuple[Any, Any]:
     """Quotient, rounded towards 0, and remainder, which has the sign of `a`."""
-    size, _ = _divided(abs(a), abs(b))
+    size, _ = _divide_down(abs(a), abs(b))
     quotient = size * (np.sign(a) * np.sign(b)) if _arrays(a, b) else size if (a < 0) == (b < 0) else -size
     return quotient, a - quotient * b
 

@@ -109,7 +109,7 @@ def highest_distance(statement: Any, inputs: Sequence[Any], output: Any, compact
     writes = [a for a in found if a.writes and a.buffer.same_as(output)]
     if not reads or not writes:
         return None
-    loops = _shared(reads + writes)
+    loops = _common_loops(reads + writes)
     # In one step of the shared loops everything is read before anything is written.
     strict = all(a.loops == loops for a in writes) and max(a.order for a in reads) <= min(a.order for a in writes)
     linear = _linear(reads, writes, loops, strict=strict)
@@ -228,7 +228,7 @@ class _Collector:
         return tvm_ffi.structural_map(expr, (ir.TensorLoad, value))
 
 
-def _shared(accesses: Sequence[_Access]) -> tuple[_Loop, ...]:
+def _common_loops(accesses: Sequence[_Access]) -> tuple[_Loop, ...]:
     """Loops around all of `accesses`."""
     shared = accesses[0].loops
     for access in accesses[1:]:
@@ -551,7 +551,7 @@ class Outline:
         read_from, written_to = [n.source for n in loads], [n.buffer for n in stores]
         plain, used = Counter(read_from + written_to), Counter(uses)
         opaque = {v for v in used if v in self.roots and used[v] > plain[v]}
-        opaque.update(b for b in _addressed(stmt) if b in self.roots)
+        opaque.update(b for b in _addressed_buffers(stmt) if b in self.roots)
         read = {i for b in read_from for i in self.roots.get(b, ())}
         written = {i for b in written_to for i in self.roots.get(b, ())}
         for v in opaque:
@@ -619,7 +619,7 @@ def _declares(stmt: Any) -> bool:
     return bool(nodes_of(stmt, tirx.AllocBuffer, tirx.DeclBuffer))
 
 
-def _addressed(stmt: Any) -> list[Any]:
+def _addressed_buffers(stmt: Any) -> list[Any]:
     """Buffers whose element address is taken: the pointer may reach any of their bytes."""
     return [call.args[0].source for call in nodes_of(stmt, ir.Call) if operator_of(call) == "tirx.address_of"]
 

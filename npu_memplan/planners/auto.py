@@ -62,13 +62,13 @@ def improve_pool(context: Context, layout: Layout, pool: int) -> Layout:
         context.spend(search.nodes)
         context.stopped_early |= part.stopped_early
         low = max(low, search.low)
-        layout = _with(layout, pool, inside, search.offsets)
+        layout = _replace_origins(layout, pool, inside, search.offsets)
     if len(inside) <= exact.MOST_ITEMS and layout.heights[pool] > low and not context.exhausted():
         rest = General.over(model, inside, low, [layout.origins[item.index] for item in inside])
         if rest is not None:
             general.run(rest, context)
             low = rest.low
-            layout = _with(layout, pool, inside, rest.origins)
+            layout = _replace_origins(layout, pool, inside, rest.origins)
     context.bounds[pool] = min(low, layout.heights[pool])
     return layout
 
@@ -91,7 +91,7 @@ def _improve_small(context: Context, layout: Layout, pool: int, inside: list[Ite
         found = small.below(ceiling)
         context.spend(max(1, before - small.nodes))
         if found:
-            layout = _with(layout, pool, inside, small.origins)
+            layout = _replace_origins(layout, pool, inside, small.origins)
         elif found is False:
             low = ceiling + 1
         elif small.nodes < 0 or small.work < 0:
@@ -106,7 +106,7 @@ def _countable(inside: list[Item]) -> bool:
     return len(inside) <= exact.MOST_ITEMS and len(inside) * len(points) <= EXACT_ENTRIES
 
 
-def _with(layout: Layout, pool: int, inside: list[Item], origins: list[int]) -> Layout:
+def _replace_origins(layout: Layout, pool: int, inside: list[Item], origins: list[int]) -> Layout:
     """`layout` with other origins for the items of one pool."""
     moved, heights = list(layout.origins), list(layout.heights)
     for item, at in zip(inside, origins, strict=True):
@@ -137,7 +137,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
         found = small.below(capacity)
         context.spend(SMALL_NODES - small.nodes)
         if found:
-            return _with(zero, 0, inside, small.origins)
+            return _replace_origins(zero, 0, inside, small.origins)
         if found is False:
             raise proven(context, capacity + 1, small_subset(context, inside, capacity, SMALL_NODES))
     search = exact.search_for(model, inside, low)
@@ -147,7 +147,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
         exact.run(search, context, capacity, capacity)
     if search.best is not None:
         context.bounds[0] = search.low
-        return _with(zero, 0, inside, search.offsets)
+        return _replace_origins(zero, 0, inside, search.offsets)
     if search.low > capacity:
         kept = [inside[k] for k in exact.infeasible_subset(search, capacity, context)]
         raise proven(context, search.low, kept)
@@ -169,7 +169,7 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
     if search.best > capacity:
         context.least_found = search.best
         return None
-    return _with(zero, 0, inside, search.origins)
+    return _replace_origins(zero, 0, inside, search.origins)
 
 
 def _auto(context: Context, enough: bool) -> Layout:

@@ -47,7 +47,7 @@ def run_ahead(problem: Problem, plan: Plan) -> Plan:
     copies = _copies(problem)
     if not copies:
         return plan
-    held = _held(problem, plan)
+    held = _fix_pools(problem, plan)
     copies = _affordable(held, copies)
     sizes = {buffer.name: buffer.size_bytes for buffer in problem.buffers}
     while copies:
@@ -70,7 +70,7 @@ def _copies(problem: Problem) -> set[str]:
     }
 
 
-def _held(problem: Problem, plan: Plan) -> Problem:
+def _fix_pools(problem: Problem, plan: Plan) -> Problem:
     """`problem` with every buffer in its pool and every pool as high as `plan` makes it."""
     pool_of = {placement.buffer: placement.pool for placement in plan.placements}
     heights = {usage.pool: usage.used_bytes for usage in plan.usage}

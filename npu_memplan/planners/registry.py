@@ -189,7 +189,7 @@ def does_not_fit(context: Context, item: int, place: Place) -> PlanningError:
     `place` gives heights of the pools when these are their limits, and how they were reached; None when that found no
     place either. It is only computed where nothing is proven.
     """
-    proof = _overfilled(context.model)
+    proof = _overfilled_pool_error(context.model)
     if proof is not None:
         return proof
     model = context.model
@@ -224,10 +224,12 @@ def proven(context: Context, least: int, items: Iterable[Item]) -> PlanningError
     """The error of a problem with one pool that provably needs `least` bytes; `items` already do."""
     model = context.model
     subset = sorted(buffer.name for item in items for buffer, _ in item.parts)
-    return _overfilled(model, subset) or _error(model, 0, load_peak(model, 0), NeededHeight(least), [], subset)
+    return _overfilled_pool_error(model, subset) or _error(
+        model, 0, load_peak(model, 0), NeededHeight(least), [], subset
+    )
 
 
-def _overfilled(model: Model, subset: Sequence[str] = ()) -> PlanningError | None:
+def _overfilled_pool_error(model: Model, subset: Sequence[str] = ()) -> PlanningError | None:
     """The error of the pool that is furthest overfilled by buffers with no other choice, which is proof."""
     only = forced(model)
     bounded = [(pool, size) for pool, size in enumerate(model.capacity) if size is not None]

@@ -77,7 +77,7 @@ class Assigner:
 
     def pack(self, pool: int, pools: Sequence[int]) -> list[int] | None:
         """Origins of the items of `pool` (in item order) within its size, or None when none were found."""
-        key = (pool, _inside(pools, pool))
+        key = (pool, _items_in_pool(pools, pool))
         if key not in self.packed:
             self.packed[key] = self._pack(*key)
         return self.packed[key]
@@ -145,7 +145,9 @@ class Assigner:
 
     def settled(self, pools: Sequence[int]) -> bool:
         """Whether it is known of every pool that it packs or that it can not; to be read after `layout`."""
-        return not any((pool, _inside(pools, pool)) in self.undecided for pool in range(len(self.model.capacity)))
+        return not any(
+            (pool, _items_in_pool(pools, pool)) in self.undecided for pool in range(len(self.model.capacity))
+        )
 
     def layout(self, pools: Sequence[int]) -> Layout | None:
         """The layout of an assignment, or None when a pool does not pack."""
@@ -156,7 +158,7 @@ class Assigner:
             packed = self.pack(pool, pools)
             if packed is None:
                 return None
-            for i, at in zip(_inside(pools, pool), packed, strict=True):
+            for i, at in zip(_items_in_pool(pools, pool), packed, strict=True):
                 origins[i] = at
                 heights[pool] = max(heights[pool], at + model.items[i].size)
         return Layout(list(pools), origins, heights, model.cost_of(pools))
@@ -176,7 +178,7 @@ class Assigner:
         return capacity is None or all(loads[pool][k] + size <= capacity for k in self.ranks[i])
 
 
-def _inside(pools: Sequence[int], pool: int) -> tuple[int, ...]:
+def _items_in_pool(pools: Sequence[int], pool: int) -> tuple[int, ...]:
     """The items that are in `pool`."""
     return tuple(i for i, p in enumerate(pools) if p == pool)
 

@@ -95,7 +95,7 @@ class Emitter:
         self.functions: dict[str, Any] = {}  # name of a kernel -> what is called
         self.objects: dict[RelaxTensor, Any] = {}  # tensors outside the pools
         self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
-        self.same = dict(_merged(program.statements))  # value of a branch -> what the `if` gives back
+        self.same = dict(_merged_names(program.statements))  # value of a branch -> what the `if` gives back
         self.described: list[list[Any]] = []  # `CALLS`
 
     # -- storage -----------------------------------------------------------------------------
@@ -325,13 +325,13 @@ _EMIT: dict[type, Callable[[Emitter, Any], None]] = {
 }
 
 
-def _merged(statements: Sequence[Statement]) -> Iterator[tuple[str, str]]:
+def _merged_names(statements: Sequence[Statement]) -> Iterator[tuple[str, str]]:
     """(name of a branch's value, name of what its `if` gives back)."""
     for statement in statements:
         if isinstance(statement, Choose):
             for merged, *sources in statement.branch.merges:
                 yield from ((source.name, merged.name) for source in sources if source is not merged)
-            yield from _merged((*statement.then, *statement.other))
+            yield from _merged_names((*statement.then, *statement.other))
 
 
 _CONSTANTS = (BufferKind.CONSTANT, BufferKind.RESIDENT)
@@ -399,7 +399,7 @@ def rewrite_program(
     planned = builder.finalize()
     # A planned function writes into pools, and says so.
     attributes = {key: value for key, value in function.attrs.items() if key != "relax.force_pure"}
-    attributes |= {**_described(program, pools, slots, boundary=io_in_pools), CALLS: emitter.described}
+    attributes |= {**_place_attributes(program, pools, slots, boundary=io_in_pools), CALLS: emitter.described}
     if definitions:
         attributes[FORMULAS] = [[v.name, formula(e, choices=True)] for level in definitions for v, e in level]
     if kept:
@@ -496,7 +496,7 @@ def _plain(size: Any) -> Any:
     return extent if extent is not None else formula(size, choices=True)
 
 
-def _described(
+def _place_attributes(
     program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], *, boundary: bool
 ) -> dict[str, Any]:
     """The attributes that say what lies where; inputs, outputs and states where they are in the pools."""

@@ -455,7 +455,7 @@ _MEANING: dict[type, Callable[[int, int], int]] = {
 }
 
 
-def _truncated(a: int, b: int) -> int:
+def _divide_toward_zero(a: int, b: int) -> int:
     """The quotient, rounded towards 0."""
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
@@ -463,8 +463,8 @@ def _truncated(a: int, b: int) -> int:
 _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
-    "truncated": _truncated,
-    "remainder": lambda a, b: a - _truncated(a, b) * b,
+    "truncated": _divide_toward_zero,
+    "remainder": lambda a, b: a - _divide_toward_zero(a, b) * b,
 }
 
 

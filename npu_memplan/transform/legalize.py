@@ -51,7 +51,7 @@ def writes_in_place(function: Any) -> bool:
     return any(operator_of(call) in IN_PLACE for call in nodes_of(function.body, ir.Call))
 
 
-def _changed(call: Any) -> set[Any]:
+def _changed_variables(call: Any) -> set[Any]:
     """The variables whose bytes a call in place changes, and whose they stay."""
     arguments = call.args[1].fields if operator_of(call) == IN_PLACE[0] else call.args[1:]
     given = (arguments[int(i)] for i in call.attrs.inplace_indices if int(i) >= 0)
@@ -71,7 +71,7 @@ def reshapes_need_copies(function: Any) -> bool:
         uses.append(used)
         operator = operator_of(value)
         if isinstance(value, ir.Call) and operator not in RELAX_VIEWS:
-            used = _changed(value) if operator in IN_PLACE else set()  # otherwise a tensor of its own
+            used = _changed_variables(value) if operator in IN_PLACE else set()  # otherwise a tensor of its own
         seen.join(binding.var, used)
         if operator not in _RESHAPING:
             same.join(binding.var, used)
@@ -82,7 +82,7 @@ def reshapes_need_copies(function: Any) -> bool:
             continue
         # what is seen after the change is what was meant to be seen
         later = set().union(*uses[index + 1 :]).difference(b.var for b in bindings[index:])
-        for var in _changed(binding.value):
+        for var in _changed_variables(binding.value):
             if any(seen.of(w) == seen.of(var) and same.of(w) != same.of(var) for w in later):
                 return True
     return False

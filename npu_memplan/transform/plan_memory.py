@@ -120,10 +120,12 @@ class PlanMemory(TypedPass):
         check_symbols(chosen.bounds, (symbol.name for f in functions for symbol in entry_symbols(f)))
         module = legalize(module)
         names = _open_functions(module)
-        called = _called(module)
+        called = _called_functions(module)
         outlines: dict[Any, Any] = {}  # of kernels that several functions call
-        laid = [lay(_extracted(_part(module, name), name, chosen, called, outlines)) for name in names]
-        replaced = {call.function for one in laid for call in one.extracted.program.calls} - _used(module, names)
+        laid = [lay(_extract_function(_part(module, name), name, chosen, called, outlines)) for name in names]
+        replaced = {call.function for one in laid for call in one.extracted.program.calls} - _used_functions(
+            module, names
+        )
         kernels = Kernels({gv.name_hint for gv in module.functions} - replaced)
         for one in laid:
             kernels.share(one.extracted.program, one.pools, one.slots, one.apart)
@@ -137,7 +139,7 @@ def _open_functions(module: Any) -> list[str]:
     return [gv.name_hint for gv, f in functions if isinstance(f, relax.Function) and POOLS not in f.attrs]
 
 
-def _used(module: Any, planned: Collection[str]) -> set[str]:
+def _used_functions(module: Any, planned: Collection[str]) -> set[str]:
     """Names of functions that are used other than by calls in those functions that are `planned`."""
     found: set[str] = set()
     for gv, function in module.functions.items():
@@ -177,7 +179,7 @@ class Laid:
     apart: Apart
 
 
-def _extracted(
+def _extract_function(
     module: Any, name: str, chosen: PlanOptions, called: Collection[str], outlines: dict[Any, Any]
 ) -> Extracted:
     """The planning problem of the Relax function called `name` in `module` (in legal form)."""
@@ -249,7 +251,7 @@ def lay(extracted: Extracted) -> Laid:
     return laid
 
 
-def _called(module: Any) -> set[str]:
+def _called_functions(module: Any) -> set[str]:
     """Names of the Relax functions that Relax functions call, or use as values."""
     functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
     return {gv.name_hint for function in functions for gv in nodes_of(function.body, tvm.ir.GlobalVar)}

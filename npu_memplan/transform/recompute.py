@@ -221,10 +221,10 @@ def fit(module: Any, requested: Request) -> Any:
             required_bytes=least,
             available_bytes=available,
         )
-    return _described(*best, requested.function, sum(task.cost for task in graph.tasks))
+    return _describe_schedule(*best, requested.function, sum(task.cost for task in graph.tasks))
 
 
-def _described(module: Any, schedule: TaskSchedule, name: str, cost: float) -> Any:
+def _describe_schedule(module: Any, schedule: TaskSchedule, name: str, cost: float) -> Any:
     """The module with what runs again in an attribute of its function."""
     gv = module.get_global_var(name)
     extra = len(schedule.order) - len(set(schedule.order))

@@ -363,7 +363,7 @@ class PrefetchCandidate:
 
     def search(self, work: int) -> None:
         """Lower the optimistic cycles, until `work` operations of the timing model are spent."""
-        _further(self._searches, work)
+        _continue_searches(self._searches, work)
 
     def under(self, assumptions: Assumptions) -> PrefetchCandidate:
         """The same on the clock of another model of time, with the copies that were found."""
@@ -429,7 +429,7 @@ class PrefetchCandidate:
         for part in _LESS:
             if isinstance(together, int) and together < self._limit // _EXCESS:
                 less += max(together, self._limit // part)
-                fewer = _further(self._begun(FreeCapacity, self._limit - less), work)
+                fewer = _continue_searches(self._begun(FreeCapacity, self._limit - less), work)
                 together = self._together([search.best.copies for search in fewer], self._limit, nodes)
         if not isinstance(together, int):
             yield from self._with(*together)
@@ -451,7 +451,7 @@ class PrefetchCandidate:
         searches = self._begun(FreeRanges, self._limit, plain)
         for search, known in zip(searches, self._searches, strict=True):
             search.try_out(known.choice)
-        yield from self._with(plain, [search.best.copies for search in _further(searches, work)])
+        yield from self._with(plain, [search.best.copies for search in _continue_searches(searches, work)])
 
     def _used(self, plain: Planned) -> int:
         """Bytes of the pool that maps take."""
@@ -519,7 +519,7 @@ class PrefetchCandidate:
         ]
 
 
-def _further(searches: list[CopySearch], work: int) -> list[CopySearch]:
+def _continue_searches(searches: list[CopySearch], work: int) -> list[CopySearch]:
     """`work`: of all calls together."""
     operations = sum(len(search.timed) for search in searches)
     for search in searches:
@@ -569,11 +569,11 @@ def reblocked(candidate: ProgramCandidate, rank: Ranking, reference: Sequence[in
     """
     own = cycles_by_model(candidate, rank)
     worst = max(range(len(MODELS)), key=lambda index: own[index] / max(1, reference[index]))
-    made = _reblocked(candidate, rank, rank.under(MODELS[worst]))
+    made = _choose_blocks(candidate, rank, rank.under(MODELS[worst]))
     return made if made is not None and made.cycles != own and not any(map(gt, made.cycles, own)) else None
 
 
-def _reblocked(candidate: ProgramCandidate, rank: Ranking, clock: Ranking) -> ProgramCandidate | None:
+def _choose_blocks(candidate: ProgramCandidate, rank: Ranking, clock: Ranking) -> ProgramCandidate | None:
     """The program by one clock; None where no blocks change."""
     plain, known = candidate.plain, {moved.call.first: moved for moved in candidate.moved}
     old = [known.get(call.first, Moved(call, call.program, {})) for call in called_once(plain.extracted)]

@@ -191,7 +191,7 @@ def _directed(groups: CascadeSpace, chosen: Sequence[Group], node_budget: int | 
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
     made = _planned(groups, problem, node_budget)
     placed = {p.buffer: p for p in made.placements}
-    directed = tuple(min(pair, key=lambda group: _refused(group, placed, groups.sizes)) for pair in both)
+    directed = tuple(min(pair, key=lambda group: _count_refused_pairs(group, placed, groups.sizes)) for pair in both)
     if any(group.upwards for group in directed):
         problem = _problem(groups, directed, [group.overlaps for group in directed])
         made = _planned(groups, problem, node_budget)
@@ -235,7 +235,7 @@ def cycles_of(groups: CascadeSpace, chosen: Sequence[Group]) -> int:
     return cycles + sum(groups.whole_cycles(i) for i in range(len(groups.program.operations)) if i not in inside)
 
 
-def _refused(group: Group, placed: dict[str, Placement], sizes: dict[str, int]) -> int:
+def _count_refused_pairs(group: Group, placed: dict[str, Placement], sizes: dict[str, int]) -> int:
     """How many pairs share bytes in a plan at distances that `group` does not allow."""
     distances = [(o, placed[o.second].offset_bytes - placed[o.first].offset_bytes) for o in group.overlaps]
     return sum(-sizes[o.second] < d < sizes[o.first] and not o.permits(d) for o, d in distances)

@@ -197,7 +197,7 @@ def tune_within_vela(
             best = select_fastest(sized, memory_map, models.loaded, slack, extract, always_stripes=False)
         except PlanningError:
             return None
-        return _compacted(best, _stream_cycles(models, options), slack, rank) if rank(best)[0] else None
+        return _take_fewest_bytes(best, _stream_cycles(models, options), slack, rank) if rank(best)[0] else None
 
     best = found(limits)
     if best is not None and rank(best)[1] > sum(theirs.values()):
@@ -238,7 +238,7 @@ def _stream_cycles(models: ModelCache, options: CompileOptions) -> Sequence[int]
         return ()
 
 
-def _compacted(planned: Planned, theirs: Sequence[int], slack: float, rank: Ranking) -> Planned:
+def _take_fewest_bytes(planned: Planned, theirs: Sequence[int], slack: float, rank: Ranking) -> Planned:
     """The same program in the fewest bytes, where that takes at most `slack` times its cycles by each timing model, and
     does not rise above `theirs`.
     """

@@ -113,7 +113,7 @@ def explore(
     if usual is not None:
         keep(usual)
         default = _point(usual, pool, 0, memory_map)
-    return ParetoFront(model.name, pool, _kept(found), tuple(vela), default)
+    return ParetoFront(model.name, pool, _undominated_points(found), tuple(vela), default)
 
 
 def _point(planned: Planned, pool: str, limit_bytes: int, memory_map: MemoryMap) -> ParetoPoint:
@@ -127,7 +127,7 @@ def _point(planned: Planned, pool: str, limit_bytes: int, memory_map: MemoryMap)
     return ParetoPoint(limit_bytes, used, cycles, *times, loaded.backend, port_bound(planned, memory_map), flags)
 
 
-def _kept(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:
+def _undominated_points(found: list[ParetoPoint]) -> tuple[ParetoPoint, ...]:
     """Those that no other beats in bytes and cycles."""
     kept: list[ParetoPoint] = []
     for point in sorted(found, key=lambda p: (p.bytes, p.cycles)):

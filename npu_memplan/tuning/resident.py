@@ -41,12 +41,12 @@ def make_resident(planned: Planned, select_near: Callable[[], Planned | None]) -
     report_phase("choosing resident constants")
     fast = fast_pool(planned.extracted.problem.pools, memory_map)
     if fast is None:
-        return _noted(planned, "no constants are resident: no pool is read faster than they are")
+        return _add_note(planned, "no constants are resident: no pool is read faster than they are")
     rank = Ranking(memory_map)
     near = select_near()
     searches = [_Search(planned, rank, fast, requested, shares=_SHARES[: 1 if near else None])]
     if near is not None:
-        near = _sized(_noted_as(near, planned), fast, searches[0].pool.size_bytes)
+        near = _resize_fast_pool(_noted_as(near, planned), fast, searches[0].pool.size_bytes)
         searches.append(_Search(near, rank, fast, requested, searches[0].used(planned)))
     best = _best(planned, searches)
     verify.check_own(best.extracted.problem, best.plan)
@@ -60,7 +60,7 @@ def _best(planned: Planned, searches: Sequence[_Search]) -> Planned:
     if made or not first.requested.whole:
         best = min(made if first.requested.whole else (planned, *made), key=first.rank)
         if best is planned:
-            return _noted(best, "no constants are resident: none of them saves cycles in the room that there is")
+            return _add_note(best, "no constants are resident: none of them saves cycles in the room that there is")
         return best
     raise RefusalError(
         f"--resident all needs {first.all_bytes:,} bytes of pool {first.pool.name} for constants beside the "
@@ -89,7 +89,7 @@ def share_room(
     programs = [program for calls in timed for _, program in calls]
     everything = sum(constant.size_bytes for program in programs for constant in program.constants)
     used = next(usage.used_bytes for usage in joint.usage if usage.pool == pool.name)
-    room = everything if pool.size_bytes is None else pool.size_bytes - _rounded(used)
+    room = everything if pool.size_bytes is None else pool.size_bytes - _round_size(used)
     if (requested.is_automatic and pool.size_bytes is None) or (requested.whole and everything > room):
         return None
     most = min(room, everything if requested.most_bytes is None else requested.most_bytes)
@@ -111,7 +111,7 @@ class _Network:
         self.pool = planned.extracted.problem.pools[fast]
 
     def on_top(self, extracted: Extracted) -> Planned:
-        plan, at = self.planned.plan, _rounded(self.used(self.planned))
+        plan, at = self.planned.plan, _round_size(self.used(self.planned))
         known = {p.buffer: p for p in plan.placements}
         placements = []
         for buffer in extracted.problem.buffers:
@@ -119,7 +119,7 @@ class _Network:
                 placements.append(known[buffer.name])
             else:
                 placements.append(Placement(buffer.name, self.pool.name, at))
-                at += _rounded(buffer.size_bytes)
+                at += _round_size(buffer.size_bytes)
         made = Plan(tuple(placements), (), PlanStatus.FEASIBLE, plan.planner, plan.seed)
         return Planned(extracted, with_bounds(extracted.problem, made))
 
@@ -134,7 +134,7 @@ class _Network:
                 assert old is not None
                 data = old.value.numpy().tobytes()
                 program, added[name] = with_resident(timed, which, data, self.fast + 1, reblocked)
-                changed[name], rest = _compacted(program, data)
+                changed[name], rest = _drop_unread_constants(program, data)
                 constants.append((old, rest))
             yield rebuild_problem(plain.extracted, changed, constants, added)
 
@@ -184,7 +184,7 @@ class _Search(_Network):
         self.most = most + -most % GRAIN
         self.limit = self.pool.size_bytes
         if self.limit is None:
-            self.limit = _rounded(self.used(planned) if used_bytes is None else used_bytes) + self.most
+            self.limit = _round_size(self.used(planned) if used_bytes is None else used_bytes) + self.most
         # without its copies, in all of the memory
         self.plain = planned_again(planned, plain, fast, self.limit)
 
@@ -198,10 +198,10 @@ class _Search(_Network):
         """Resident constants beside the copies that the program makes, and with copies made anew of the others."""
         assert self.limit is not None
         if not self.requested.whole:
-            yield self._beside(min(self.most, self.limit - _rounded(self.used(self.planned))))
+            yield self._beside(min(self.most, self.limit - _round_size(self.used(self.planned))))
         if self.plain is None:
             return
-        most = min(self.most, self.limit - _rounded(self.used(self.plain)))
+        most = min(self.most, self.limit - _round_size(self.used(self.plain)))
         for share in self.shares[:1] if most >= self.all_bytes else self.shares:
             if is_ended():
                 return
@@ -226,8 +226,8 @@ class _Search(_Network):
         best = min(found, key=self.rank)
         if all(not _blocks(call) for call in called_once(best.extracted)):
             return best
-        searched = search_prefetching(_sized(best, self.fast, self.limit), self.rank)
-        return _sized(searched, self.fast, self.pool.size_bytes)
+        searched = search_prefetching(_resize_fast_pool(best, self.fast, self.limit), self.rank)
+        return _resize_fast_pool(searched, self.fast, self.pool.size_bytes)
 
     def _chosen(self, plain: Planned, most_bytes: int) -> list[tuple[PlacedCall, TimedProgram, Chosen]]:
         timed = self.timed(plain)
@@ -239,7 +239,7 @@ def _blocks(call: PlacedCall) -> tuple[ConstantBlock, ...]:
     return constant_blocks(call.program)
 
 
-def _compacted(program: NpuProgram, data: bytes) -> tuple[NpuProgram, bytes]:
+def _drop_unread_constants(program: NpuProgram, data: bytes) -> tuple[NpuProgram, bytes]:
     """`program` and its constants without what is read from elsewhere; constants are never empty."""
     program, rest = compact(program, data)
     if rest:
@@ -254,7 +254,7 @@ def _resident_bytes(planned: Planned) -> int:
     return sum(b.size_bytes for b in planned.extracted.problem.buffers if b.kind is BufferKind.RESIDENT)
 
 
-def _sized(planned: Planned, fast: int, size_bytes: int | None) -> Planned:
+def _resize_fast_pool(planned: Planned, fast: int, size_bytes: int | None) -> Planned:
     """`planned` with another size of its fast pool."""
     extracted = planned.extracted
     pools = tuple(
@@ -264,7 +264,7 @@ def _sized(planned: Planned, fast: int, size_bytes: int | None) -> Planned:
     return replace(planned, extracted=replace(extracted, problem=replace(extracted.problem, pools=pools)))
 
 
-def _rounded(size_bytes: int) -> int:
+def _round_size(size_bytes: int) -> int:
     return size_bytes + -size_bytes % GRAIN
 
 
@@ -276,6 +276,6 @@ def _noted_as(near: Planned, planned: Planned) -> Planned:
     return replace(near, extracted=replace(near.extracted, loaded=loaded))
 
 
-def _noted(planned: Planned, note: str) -> Planned:
+def _add_note(planned: Planned, note: str) -> Planned:
     loaded = planned.extracted.loaded
     return replace(planned, extracted=replace(planned.extracted, loaded=replace(loaded, notes=(*loaded.notes, note))))

@@ -95,7 +95,7 @@ def in_place(program: NpuProgram) -> NpuProgram:
                 copied.setdefault(target, []).insert(0, (to, stop, source, at))
                 skipped.add(target)
                 continue
-        moved = _moved(operation, copied, _ends(program, index, copied))
+        moved = _read_from_source(operation, copied, _ends(program, index, copied))
         needed.update(name for name, _ in moved.addresses.values() if name in weights)
         operations.append(moved)
     if skipped & needed:
@@ -119,7 +119,7 @@ def _ends(program: NpuProgram, index: int, buffers: Container[str]) -> dict[Regi
     return ends
 
 
-def _moved(
+def _read_from_source(
     operation: NpuOperation, copied: dict[str, list[tuple[int, int, str, int]]], ends: Mapping[Register, int]
 ) -> NpuOperation:
     """`operation` with what it reads of copies read from their source."""
