@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.compiled import chances
+from npu_memplan.compiled import random_state
 from npu_memplan.ethosu.schedule.prefetch.copies import Choice, Copy, DmaSchedule, Found, FreeCapacity
 from npu_memplan.ethosu.schedule.prefetch.search import FEWEST_CYCLES, WORK, CopySearch, Goal
 from npu_memplan.ethosu.schedule.prefetch.timed_program import TimedProgram, TimedRun
@@ -211,7 +211,7 @@ class LocalSearch:
     """`NativeSearch` in Python."""
 
     def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0, goal: Goal = FEWEST_CYCLES) -> None:
-        self.timed, self._space, self._chance, self._goal = timed, space, chances(seed), goal
+        self.timed, self._space, self._chance, self._goal = timed, space, random_state(seed), goal
 
     def schedule(self, choice: Choice) -> DmaSchedule:
         """What the greedy rule makes of a choice, timed under the other models too."""

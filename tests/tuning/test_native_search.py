@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from npu_memplan.c_compiler import compiler_command
-from npu_memplan.compiled import CFunctions, compiled, library
+from npu_memplan.compiled import CFunctions, c_library, library
 from npu_memplan.ethosu.arch import Architecture, Channel, accelerator
 from npu_memplan.ethosu.program.access import Role
 from npu_memplan.ethosu.schedule.constants import ConstantBlock
@@ -39,7 +39,7 @@ from npu_memplan.ethosu.time.cost import Load
 from npu_memplan.ethosu.time.memory import Direction, Memory
 from tests.support.prefetch_oracle import LocalSearch, Room
 
-pytestmark = pytest.mark.skipif(bool(compiled().missing), reason="needs a C compiler")
+pytestmark = pytest.mark.skipif(bool(c_library().missing), reason="needs a C compiler")
 
 U55 = accelerator("ethos-u55-256")
 U65 = accelerator("ethos-u65-512")  # two transfers in flight
