@@ -26,7 +26,7 @@ from npu_memplan.artifact.timing import Layer
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
-from npu_memplan.tuning.original_plan import original_plan
+from npu_memplan.tuning.selection import original_plan
 
 from .compile_cost import VELA_FLAGS
 

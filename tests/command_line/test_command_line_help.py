@@ -48,7 +48,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
         lines = [line for line in text.splitlines() if re.match(rf" +(-\w, )?{option.opts[-1]}\b(?!-)", line)]
         assert len(lines) == 1, option.opts
     headings = [line.rstrip(":") for line in text.splitlines() if re.fullmatch(r"\S.*:", line)]
-    assert headings == [*dict.fromkeys(p.alias_group for p in options), "Options"]
+    assert headings == [*dict.fromkeys(p.group for p in options), "Options"]
     assert text.rstrip().splitlines()[-1].split() == ["-h,", "--help", "Show", "this", "message", "and", "exit."]
 
 
