@@ -315,7 +315,8 @@ def parse_options(arguments: Sequence[str]) -> CompileOptions:
     """The options that `arguments` of this command line ask for; `OptionError` for other arguments."""
     text, place = shlex.join(arguments), ("MODEL", "-o", "DIRECTORY")
     try:
-        usual, given = (command.make_context("compile", [*place, *more]).params for more in ((), arguments))
+        named: dict[str, Any] = {"help_option_names": ["-h", "--help"]}  # click keeps the first context's
+        usual, given = (command.make_context("compile", [*place, *more], **named).params for more in ((), arguments))
     except click.ClickException as error:
         raise OptionError(f"{text!r} are no options of compile: {error.format_message()}") from None
     except click.exceptions.Exit:  # --help

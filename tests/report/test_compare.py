@@ -24,7 +24,7 @@ MODEL = "kws_ref_model"
 @pytest.fixture
 def both(compiled: Compiled) -> tuple[tuple[Artifact, Path], tuple[Artifact, Path]]:
     """One model by both producers of NPU operations."""
-    return compiled(MODEL), compiled(MODEL, npu_compiler="tvm")
+    return compiled(MODEL, npu_compiler="vela"), compiled(MODEL, npu_compiler="tvm")
 
 
 def test_work_adds_up_to_the_artifact(both: Any) -> None:

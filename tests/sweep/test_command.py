@@ -26,7 +26,8 @@ def call(*words: object) -> Result:
 
 
 TARGETS = (
-    "--accelerator ethos-u55-128 --objective bytes", "--optimise Size --objective bytes", "--pool sram=3000",
+    "--accelerator ethos-u55-128 --objective bytes --effort quick", "--optimise Size --objective bytes --effort quick",
+    "--pool sram=3000",
     "--accelerator none --stripes",
 )  # fmt: skip
 
@@ -70,7 +71,7 @@ def test_regressions_exit_with_one(words: list[object], tmp_path: Path) -> None:
     (old / "sweep_table.json").write_text(json.dumps(table))
     worse = call(*words, "-o", new, "--against", old)
     assert worse.exit_code == 1
-    assert "worse: digits on ethos-u55-128 --objective bytes: sram_bytes 6,128 -> 6,144" in worse.output
+    assert "worse: digits on ethos-u55-128 --objective bytes --effort quick: sram_bytes 6,128 -> 6,144" in worse.output
     assert len(json.loads((new / "sweep_table.json").read_text())["against"]) == 6
 
 

@@ -62,7 +62,7 @@ def test_what_does_not_fit_or_compile_says_why(small_sweep: Any) -> None:
     told = {(c.network, c.target): results[c.key] for c in every}
     small = told["digits", "ethos-u55-256 --pool sram=3000"]
     assert small.outcome is Outcome.NO_ROOM
-    assert small.reason == "needs 6,144 bytes of sram, which has 3,000"
+    assert small.reason == "needs 3,072 bytes of sram, which has 3,000"
     refused = told["digits", "none --stripes"]
     assert refused.outcome is Outcome.REFUSED
     assert refused.reason.startswith("--stripes cuts the NPU operations of native lowering")
