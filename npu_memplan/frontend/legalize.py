@@ -112,7 +112,7 @@ def _with_copies(before: Any, folded: Any) -> Any:
                 return super().visit_call_(call)
             was = known[list(calls).index(call)]
             fields = [
-                self.visit_expr(field) if index in was else self.copied(field)
+                self.visit_expr(field) if index in was else self.copy_value(field)
                 for index, field in enumerate(call.args[1].fields)
             ]
             arguments = [call.args[0], relax.Tuple(fields), *call.args[2:]]
@@ -123,7 +123,7 @@ def _with_copies(before: Any, folded: Any) -> Any:
                 return super().visit_seq_expr_(sequence)
             blocks = [self.visit_binding_block(block) for block in sequence.blocks]
             self.builder_._begin_binding_block()
-            copies = [self.copied(result) for result in results]
+            copies = [self.copy_value(result) for result in results]
             blocks.append(self.builder_._end_block())
             return relax.SeqExpr(blocks, relax.Tuple(copies) if isinstance(body.body, relax.Tuple) else copies[0])
 

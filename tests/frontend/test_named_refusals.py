@@ -62,7 +62,7 @@ def test_a_fault_of_ours_while_a_file_is_imported_is_no_refusal() -> None:
     nodes = pytest.importorskip("npu_memplan.frontend.onnx", reason="needs onnx")
 
     def importer() -> None:
-        nodes._nodes(None, set())
+        nodes._read_nodes(None, set())
 
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'node'"):
         run_importer("ONNX", "m.onnx", importer)

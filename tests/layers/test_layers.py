@@ -43,7 +43,7 @@ class Compiled:
     """A compiled model on the host, random inputs, and what the reference makes of them."""
 
     def __init__(self, name: str, way: str, folder: Path) -> None:
-        compile_model(real_model(name), folder, **{"objective": "bytes", **WAYS[way]})
+        compile_model(real_model(name), folder, **{"objective": "bytes", "effort": "quick", **WAYS[way]})
         self.runner = LocalRunner(folder, RunOptions(pools_after=False))
         rng = np.random.default_rng(0)
         slots = self.runner.artifact.inputs

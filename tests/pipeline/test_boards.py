@@ -85,11 +85,11 @@ def test_what_does_not_fit_is_reported_before_anything_is_written(
     assert "compile --all-boards says where it fits" in made.err.replace("\n", " ")
     assert not (tmp_path / "out").exists()
     made = cli(
-        "compile", model, "--board", "RA8P1", "--pool", "sram=400000", "--objective", "bytes", "-o", tmp_path / "o"
+        "compile", model, "--board", "RA8P1", "--pool", "sram=20000", "--objective", "bytes", "-o", tmp_path / "o"
     )
     assert made.code == 2
     assert "does not fit pool sram:" in made.err
-    assert "available  400,000 bytes" in made.err
+    assert re.search(r"available +20,000 bytes", made.err)
 
 
 def test_constants_go_where_there_is_room_or_where_they_are_asked_to_be(cli, tmp_path: Path) -> None:
@@ -229,7 +229,9 @@ def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Callable[
         name for name in board_names() if name != "renesas-ra8p1"
     )
     assert tuple(cells) == board_names()
-    assert cells["renesas-ra8p1"][:4] == ["no", "u55-256", "1470/1872", "3403/1024"]
+    *first, constants = cells["renesas-ra8p1"][:4]
+    assert first == ["no", "u55-256", "1470/1872"]
+    assert re.fullmatch(r"3[45]\d\d/1024", constants)
     assert cells["himax-we2"][0] == "yes"
     assert re.search(r"^renesas-ra8p1: MRAM is short by 2,4\d\d,\d{3} bytes$", made.out, re.M)
 

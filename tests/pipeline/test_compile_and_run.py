@@ -36,6 +36,8 @@ def test_compile_prints_the_plan_and_run_says_bit_exact(cli, tmp_path) -> None:
         "compile",
         "--objective",
         "bytes",
+        "--effort",
+        "quick",
         MODEL,
         "--accelerator",
         "ethos-u55-256",

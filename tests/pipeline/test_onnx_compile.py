@@ -244,7 +244,7 @@ def test_vela_cannot_read_onnx(tmp_path: Path) -> None:
 def test_onnx_is_lowered_by_us_where_nobody_is_asked_for(tmp_path: Path) -> None:
     model = floating(tmp_path / "m.onnx")
     artifact = compile_model(model, CompileOptions(objective="bytes", effort="quick"), tmp_path / "out")
-    compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes"), tmp_path / "asked")
+    compile_model(model, CompileOptions(npu_compiler="tvm", objective="bytes", effort="quick"), tmp_path / "asked")
     assert artifact.target.npu_compiler == "tvm"
     assert (tmp_path / "out" / "plan.json").read_bytes() == (tmp_path / "asked" / "plan.json").read_bytes()
 

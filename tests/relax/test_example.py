@@ -34,7 +34,7 @@ def test_npu_example(capsys, tmp_path):
     names = runpy.run_path(str(script))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4096 bytes of memory for all tensors"
-    assert lines[1:] == ["8720 cycles, equal to TVM on the CPU, bit for bit"] * 3
+    assert lines[1:] == ["8168 cycles, equal to TVM on the CPU, bit for bit"] * 3
     # the same with an operator that stays on the CPU
     accelerator = "ethos-u65-256"
     partitioned = partition_for_ethosu(names["module"], accelerator, exclude=("max_pool",))

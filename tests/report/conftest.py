@@ -128,7 +128,7 @@ def compiled(
 
     def compile(name: str, **options: Any) -> tuple[Artifact, Path]:
         key = (name, tuple(sorted((k, str(v)) for k, v in options.items())))
-        usual = {} if {"pools", "board"} & options.keys() else {"objective": "bytes"}
+        usual = {} if {"pools", "board"} & options.keys() else {"objective": "bytes", "effort": "quick"}
         if key not in made:
             folder = tmp_path_factory.mktemp("artifact") / name
             made[key] = compile_model(shared_model(name), CompileOptions(**{**usual, **options}), folder), folder
