@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutations import FAULTS, Fault
 from tests.support.needs import cause_of
 from tests.support.slow_tests import is_slow, read_list, renewed, sample_sweeps, text_of
 
@@ -201,3 +202,9 @@ def test_nothing_fails_without_cross_compiler_and_data(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "skipped for want of: 3 arm-none-eabi-gcc" in done.stdout
     assert "not here, so that tests skip: arm-none-eabi-gcc, qemu-system-arm, chromium" in done.stdout
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
+def test_the_faults_of_make_mutations_can_be_put_in(fault: Fault) -> None:
+    source = (ROOT / fault.file).read_text(encoding="utf-8")
+    assert fault.mutated(source) != source
