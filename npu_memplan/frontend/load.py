@@ -16,7 +16,7 @@ from ..ethosu.lowering import LoweringTarget
 from ..ethosu.stream.decode import Command, decode
 from ..ethosu.time import MemoryMap, Needs, cycles_by_model, estimate, sum_bounds
 from ..models.flatbuffer import read_file
-from ..models.float_ends import read_source
+from ..models.float_ends import with_ends
 from ..models.frameworks import is_onnx, is_torch, require_onnx
 from ..models.network import Network
 from ..models.tosa import is_tosa
@@ -54,7 +54,7 @@ def read(path: Path, request: Request, known: dict[object, Partitioned] | None =
         return _read_tosa(path, data, request)
     if kind != "tflite":
         return _read_graph(path, data, kind, request)
-    data = read_source(path, options.io)
+    data = with_ends(data, path.name, options.io)
     if options.operators:
         from .host_ops.own import load_operators
 

@@ -5,6 +5,7 @@ Invariant: what lies between the ends is the same, operator by operator; an end 
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from ..errors import RefusalError
@@ -22,10 +23,15 @@ class FloatEndError(RefusalError):
 
 def read_source(path: Path, io: str) -> bytes:
     """The bytes of the model file `path`, with the ends that `--io` asks for: the file's own, or int8."""
-    data = read_file(path)
-    return data if io == "file" else with_stored_ends(data, path.name)
+    return with_ends(read_file(path), path.name, io)
 
 
+def with_ends(data: bytes, name: str, io: str) -> bytes:
+    """`data`, a model file, with the ends that `--io` asks for."""
+    return data if io == "file" else with_stored_ends(data, name)
+
+
+@functools.lru_cache(maxsize=2)  # each candidate of a compile asks for the same file
 def with_stored_ends(data: bytes, name: str) -> bytes:
     """`data`, a TFLite file, whose float inputs and outputs are the int8 tensors behind and before them.
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...fixed_point import largest_sum
 from .. import weight_codec
 from ..arch import Architecture, Language
 from ..program.access import Kernel, is_wide, micro_block, weight_arrangement
@@ -302,8 +303,7 @@ def fit_weights_u85(
 
 def overflow_reason(weights: NDArray[Any], bias: NDArray[np.int64]) -> str | None:
     """Why sums of 16-bit values do not fit 32 bits; None when they do."""
-    magnitude = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(axis=1) << _SIGN_BIT
-    largest = int((magnitude + np.abs(bias)).max(initial=0))
+    largest = largest_sum(weights, bias, 1 << _SIGN_BIT)
     if largest >> _SUM_BITS:
         return f"its sums may reach {largest}, but with 32-bit biases sums of Ethos-U85 have {_SUM_BITS + 1} bits"
     return None

@@ -36,7 +36,7 @@ from ...exactness import (
     hybrid_claim,
     operator_claim,
 )
-from ...fixed_point import LIMITS, divide_scales, multiply_by_quantised, quantise_multiplier
+from ...fixed_point import LIMITS, divide_scales, largest_sum, multiply_by_quantised, quantise_multiplier
 from ...models.flatbuffer import UnsupportedModelError
 from ...models.network import CpuOperator, Network, holds_intermediates, is_hybrid, without_reference
 from ...models.subgraphs import DONE_BEFORE, OF_VARIABLES, subgraphs_of
@@ -420,23 +420,17 @@ def _overflow_of_sums(network: Network, operator: CpuOperator) -> str:
     data, weights = (network.tensors[i] for i in (operator.inputs[2 if transposed else 0], operator.inputs[1]))
     if data.dtype not in ("int8", "uint8") or weights.dtype not in ("int8", "uint8") or weights.data is None:
         return ""
-    index = 3 if transposed else 2
+    added = [network.tensors[i] for i in operator.inputs[3 if transposed else 2 :][:1] if i >= 0]
     bias = (
-        network.tensors[operator.inputs[index]]
-        if len(operator.inputs) > index and operator.inputs[index] >= 0
-        else None
+        added[0].array().astype(np.int64).reshape(-1) if added and added[0].data is not None else np.zeros(1, np.int64)
     )
     largest = max(abs(limit - data.zero_point) for limit in LIMITS[data.dtype])
-    start = (
-        np.abs(bias.array().astype(np.int64)) if bias is not None and bias.data is not None else np.zeros(1, np.int64)
-    )
     axis = _OUTPUT_AXES[operator.name]
     products = math.prod(weights.shape) // max(weights.shape[axis], 1)
-    if int(start.max(initial=0)) + products * 255 * largest < 2**31:
-        return ""
-    others = tuple(i for i in range(len(weights.shape)) if i != axis)
-    magnitudes = np.abs(weights.array().astype(np.int32) - weights.zero_point).sum(axis=others, dtype=np.int64)
-    reached = int((start.reshape(-1) + magnitudes * largest).max(initial=0))
+    if int(np.abs(bias).max(initial=0)) + products * 255 * largest < 2**31:
+        return ""  # whatever the weights are
+    centred = weights.array().astype(np.int32) - weights.zero_point
+    reached = largest_sum(np.moveaxis(centred, axis, 0), bias, largest)
     if reached < 2**31:
         return ""
     return (
