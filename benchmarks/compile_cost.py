@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from npu_memplan.cache import VARIABLE
 from tests.support.tflite_builder import ModelBuilder
 
 VELA_FLAGS = {
@@ -180,7 +181,7 @@ def run_command(command: Sequence[str], output: Path, environment: Mapping[str, 
 def measure_model(model: Path, accelerator: str, folder: Path) -> tuple[Cost, Cost, Cost]:
     """Costs of `vela`, of the default and of `quick`."""
     programs = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", VARIABLE: "off"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a compile that has no bytecode on disk takes longer
     system, mode = next(flags for family, flags in VELA_FLAGS.items() if accelerator.startswith(family))
     outputs = [folder / f"{model.stem}.{number}" for number in range(3)]
@@ -196,7 +197,7 @@ def measure_model(model: Path, accelerator: str, folder: Path) -> tuple[Cost, Co
     ]
     vela += ["--memory-mode", mode, "--output-dir", str(outputs[0])]
     compiles = [
-        [sys.executable, "-m", "npu_memplan", "compile", str(model), "--accelerator", accelerator, "--no-cache", *more]
+        [sys.executable, "-m", "npu_memplan", "compile", str(model), "--accelerator", accelerator, *more]
         for more in (["-o", str(outputs[1])], ["-o", str(outputs[2]), "--effort", "quick"])
     ]
     first, second, third = (

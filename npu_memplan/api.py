@@ -10,83 +10,59 @@ import difflib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any
 
 from .artifact import Artifact
 from .files.schema import from_values
-from .options import CompileOptions, OptionError, usual_accelerator
+from .options import CompileOptions, OptionError, default_values, usual_accelerator
 from .process.incidents import raise_faults
 from .sizes import parse_size
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-_NAMES = ("host_ops", "operators")  # one name, or several
-_POOLS = ("pools", "constant_pools", "external")
+_NAMES = tuple(name for name, default in default_values().items() if default == ())  # one name, or several
+_SIZES = tuple(name for name, default in default_values().items() if default == {})
 
 
-def _checked_keywords(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`function`, whose unknown keywords are an `OptionError` that names a close one."""
+def _with_declared_keywords(function: Callable[..., Artifact]) -> Callable[..., Artifact]:
+    """`function` with a keyword for each field of `CompileOptions` in its signature; an `OptionError` for another."""
     signature = inspect.signature(function)
-    known = [name for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY]
+    types = {field.name: field.type for field in fields(CompileOptions)}
+    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    declared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+        for name, default in default_values().items()
+    ]
+    signature = signature.replace(parameters=[*own, *declared])
+    known = [name for name, one in signature.parameters.items() if one.kind is one.KEYWORD_ONLY]
 
     @functools.wraps(function)
-    def call_checked(*args: _P.args, **keywords: _P.kwargs) -> _R:
+    def call_checked(*args: Any, **keywords: Any) -> Artifact:
         for name in keywords.keys() - signature.parameters.keys():
             close = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(known)}"
             raise OptionError(f"npu_memplan.compile has no keyword {name!r}; {meant}")
         return function(*args, **keywords)
 
+    call_checked.__signature__ = signature  # type: ignore[attr-defined]
     return call_checked
 
 
-@_checked_keywords
+@_with_declared_keywords
 def compile(
     model: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    board: str = "",
-    accelerator: str = "",
-    pools: Mapping[str, int | str] | None = None,
-    constant_pools: Mapping[str, int | str | None] | None = None,
-    objective: Literal["auto", "cycles", "bytes"] = "auto",
-    effort: Literal["quick", "normal", "max"] = "normal",
-    max_ms: float | None = None,
-    fit: str = "",
-    check: bool | None = None,
     force: bool = False,
+    check: bool | None = None,
     strict: bool = False,
-    host_ops: str | Sequence[str] = (),
-    operators: str | Sequence[str] = (),
-    external: Mapping[str, int | str | None] | None = None,
-    host_kernels: str = "",
-    npu_compiler: Literal["auto", "vela", "tvm"] = "auto",
-    optimise: Literal["Performance", "Size"] = "Performance",
-    arena_cache_size_bytes: int | None = None,
-    resident: str = "none",
-    system_config: str = "",
-    memory_mode: str = "",
-    vela_ini: str = "",
-    planner: str = "auto",
-    time_limit_s: float | None = None,
-    seed: int = 0,
-    stripes: bool = False,
-    stream_input: str = "",
-    prefetch: bool = False,
-    overlaps: bool = True,
-    reuse_inputs: bool = True,
-    host_time: bool = False,
-    incbin: bool = False,
-    io: Literal["file", "int8"] = "file",
-    launch: Literal["small-driver", "arm-core-driver"] = "small-driver",
-    name: str = "",
+    fit: str = "",
+    **options: Any,
 ) -> Artifact:
     """Compile the file `model` into the directory `output`, as `npu-memplan compile` does, and return what was written.
 
-    Keywords are the options of the command (docs/reference.md). `board`: its pools, memories, clock and largest NPU;
+    `options` are the options of the command (docs/reference.md). `board`: its pools, memories, clock and largest NPU;
     `accelerator`: "" is the board's, or ethos-u55-256. Sizes in `pools`, `constant_pools` and `external` are bytes or
     text such as "64KiB"; None: no limit. `fit`: `SIZE` or `NAME=SIZE`; try all that could make it fit. `check`: run
     the program and its reference, and make it otherwise where results differ; None: unless that is much work, or as
@@ -99,23 +75,22 @@ def compile(
     from .checking.claims import compile_checked, compile_to_fit_checked
     from .checking.judge import check_mode
 
-    given = locals()
-    options = _keyword_options({field.name: given[field.name] for field in fields(CompileOptions)})
+    wanted = _keyword_options(options)
     with raise_faults(strict):
         if fit:
-            return compile_to_fit_checked(Path(model), options, Path(output), fit, force, check_mode(check))[0]
-        return compile_checked(Path(model), options, Path(output), force, check_mode(check))
+            return compile_to_fit_checked(Path(model), wanted, Path(output), fit, force, check_mode(check))[0]
+        return compile_checked(Path(model), wanted, Path(output), force, check_mode(check))
 
 
-def _keyword_options(given: dict[str, object]) -> CompileOptions:
+def _keyword_options(given: dict[str, Any]) -> CompileOptions:
     """The options of these keywords; `OptionError` for a value of another type."""
-    given["accelerator"] = given["accelerator"] or usual_accelerator(str(given["board"]))
-    for name in _NAMES:
+    for name in given.keys() & {*_NAMES}:
         value = given[name]
         given[name] = (value,) if isinstance(value, str) else value
-    for name in _POOLS:
+    for name in given.keys() & {*_SIZES}:
         value = given[name] or {}
         if not isinstance(value, Mapping):
             raise OptionError(f"npu_memplan.compile: {name} is {value!r}; give names and sizes, as {{'sram': '96KiB'}}")
         given[name] = {pool: parse_size(size) if isinstance(size, str) else size for pool, size in value.items()}
+    given["accelerator"] = given.get("accelerator") or usual_accelerator(str(given.get("board", "")))
     return from_values(given, CompileOptions, "npu_memplan.compile", OptionError)

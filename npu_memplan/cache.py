@@ -175,15 +175,11 @@ class ProgramCache:
         return Compiled(Artifact.from_json(found.artifact), None, found.script, sources)
 
 
-def program_cache(enabled: bool | None = None) -> ProgramCache | None:
-    """The user's cache; None where it is off: as `enabled` says, else the environment."""
-    if enabled is False:
-        return None
+def program_cache() -> ProgramCache | None:
+    """The user's cache; None where the environment says that it is off."""
     text = os.environ.get(VARIABLE, "").strip()
     if text.lower() in ("off", "0"):
-        if not enabled:
-            return None
-        text = ""
+        return None
     try:
         size = parse_size(text or _USUAL)
     except NpuMemplanError as error:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -36,10 +36,10 @@ from click.shell_completion import CompletionItem
 
 from .errors import NpuMemplanError
 from .ethosu.arch import ACCELERATORS
+from .names import split_names
 from .options import NO_NPU
 from .process.incidents import listen_to_phases
 from .process.setup import terminal_console
-from .sizes import parse_named_size
 from .target_data import board_names, memory_mode_names
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -90,8 +90,11 @@ _ALL = f"{__name__}.all"
 class GroupedCommand(click.Command):
     """A command whose --help has the options under their headings; `rare` ones, by their flags, in --help-all alone."""
 
-    def __init__(self, *arguments: Any, rare: str = "", **settings: Any) -> None:
+    def __init__(
+        self, *arguments: Any, rare: str = "", removed: Mapping[str, str] | None = None, **settings: Any
+    ) -> None:
         super().__init__(*arguments, **settings)
+        self.removed = removed or {}  # options of earlier versions, with what takes their place
         self.rare = frozenset(rare.split())
         if self.rare:
             self.params.append(
@@ -104,6 +107,14 @@ class GroupedCommand(click.Command):
                     help="Show the options for special cases too, and exit.",
                 )
             )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in self.removed:
+                raise
+            raise click.UsageError(f"{error.option_name} was removed: {self.removed[error.option_name]}", ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -136,12 +147,10 @@ class Verbosity(IntEnum):
 
 
 def verbosity(command: Any) -> Any:
-    """Adds --quiet and --verbose, which the command gets as `verbosity`; both at once are bad use."""
+    """Adds --verbose and --quiet, which the command gets as `verbosity`; of both, the last counts."""
 
-    def with_verbosity(*, quiet: bool, verbose: bool, **requested: Any) -> Any:
-        if quiet and verbose:
-            raise click.UsageError("--quiet and --verbose contradict each other; leave one of them out")
-        verbosity = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
+    def with_verbosity(*, verbose: bool | None, **requested: Any) -> Any:
+        verbosity = {None: Verbosity.USUAL, True: Verbosity.VERBOSE, False: Verbosity.QUIET}[verbose]
         try:
             return command(verbosity=verbosity, **requested)
         except NpuMemplanError as error:
@@ -149,10 +158,9 @@ def verbosity(command: Any) -> Any:
                 click.echo(error.details, err=True)
             raise
 
-    option = option_group("Printed output")
-    quiet = option("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
-    verbose = option("-v", "--verbose", is_flag=True, help="Also every phase on stderr, with its seconds.")
-    return quiet(verbose(functools.update_wrapper(with_verbosity, command)))
+    text = "Also every phase on stderr, with its seconds; -q: print the verdict alone, show no progress."
+    option = option_group("Printed output")("-v/-q", "--verbose/--quiet", "verbose", default=None, help=text)
+    return option(functools.update_wrapper(with_verbosity, command))
 
 
 class Shown:
@@ -234,19 +242,9 @@ class RunnerName(click.Choice[str]):
         return super().convert("local" if value == "host" else value, param, ctx)
 
 
-def split_names(text: str) -> tuple[str, ...]:
-    """`A,B`: the names between the commas."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 def join_lists(_: click.Context, parameter: click.Parameter, texts: Iterable[str]) -> str:
     """Callback of a list of names that may be given more than once: one text with commas between them all."""
     return ",".join(split_names(",".join(texts)))
-
-
-def name_and_size(text: str) -> tuple[str, int | None]:
-    """`NAME=SIZE`, or `NAME` without a size."""
-    return parse_named_size(text) if "=" in text else (text, None)
 
 
 def by_name(_: click.Context, __: click.Parameter, pairs: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:

@@ -105,3 +105,8 @@ def printable_lines(text: str) -> str:
 
 def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """`A,B`: the names between the commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())

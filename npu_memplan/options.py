@@ -6,16 +6,16 @@ same options again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .cmsis_nn import open_cmsis_nn
 from .errors import NpuMemplanError
-from .names import unusable_in_c
+from .names import split_names, unusable_in_c
 from .problem import Pool
-from .sizes import SizeError, parse_size
+from .sizes import SizeError, parse_named_size, parse_size
 from .target_data import MemoryMode, accelerator_names, accelerator_system, load_board, load_memory_mode
 
 if TYPE_CHECKING:
@@ -29,38 +29,11 @@ class OptionError(NpuMemplanError):
 NO_NPU = "none"
 AUTO = "auto"  # both NPU compilers compete where a pool has a size
 USUAL = "ethos-u55-256"
-CHOICES = {
-    "npu_compiler": ("vela", "tvm", AUTO),
-    "optimise": ("Performance", "Size"),
-    "objective": ("auto", "cycles", "bytes"),
-    "effort": ("quick", "normal", "max"),
-    "launch": ("small-driver", "arm-core-driver"),
-    "io": ("file", "int8"),
-}  # what these fields may say
 
 
 def usual_accelerator(board: str) -> str:
     """The NPU that is compiled for when none is named: the board's largest, or the usual one without a board."""
     return load_board(board).accelerator if board else USUAL
-
-
-def _flags_by_field(*names: str) -> dict[str, str]:
-    """Options by field: the flag is called after it, without its unit."""
-    return {name: "--" + name.removesuffix("_bytes").removesuffix("_s").replace("_", "-") for name in names}
-
-
-# How the command line says each of `CompileOptions`: by a value, by NAME=SIZE once a pool, or by being there.
-_VALUES = _flags_by_field(
-    "board", "accelerator", "system_config", "vela_ini", "memory_mode", "optimise", "arena_cache_size_bytes",
-    "host_ops", "operators", "npu_compiler", "objective", "effort", "max_ms", "planner", "time_limit_s", "seed",
-    "launch", "io", "name", "resident", "stream_input", "host_kernels",
-)  # fmt: skip
-_SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
-_SWITCHES = {
-    "overlaps": "--no-overlap",
-    **_flags_by_field("stripes", "prefetch", "host_time", "incbin"),
-    "reuse_inputs": "--keep-inputs",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,46 +59,196 @@ class Resident:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """How the words of an option and the value of its field become each other.
+
+    `read` gets the words as often as the option is given; `write` gives words that `read` makes the same value of.
+    """
+
+    read: Callable[[Sequence[str]], Any]
+    write: Callable[[Any], Iterable[str]]
+    repeats: bool = False  # the option may be given several times
+
+
+def _read_sizes(words: Sequence[str]) -> dict[str, int | None]:
+    return dict(parse_named_size(word) if "=" in word else (word, None) for word in words)
+
+
+def _read_pools(words: Sequence[str]) -> dict[str, int]:
+    return dict(parse_named_size(word) for word in words)
+
+
+def _write_sizes(sizes: Mapping[str, int | None]) -> Iterable[str]:
+    return [name if size is None else f"{name}={size}" for name, size in sizes.items()]
+
+
+def _read_number(words: Sequence[str]) -> float:
+    try:
+        return float(words[-1])
+    except ValueError:
+        raise OptionError(f"{words[-1]!r} is no number") from None
+
+
+TEXT = Words(lambda words: words[-1], lambda value: (str(value),))
+NUMBER = Words(_read_number, lambda value: (str(value),))
+SIZE = Words(lambda words: parse_size(words[-1]), lambda value: (str(value),))
+NAMES = Words(lambda words: split_names(",".join(words)), lambda value: (",".join(value),))
+OPERATORS = Words(lambda words: split_names(",".join(words).upper()), NAMES.write)
+POOLS = Words(_read_pools, _write_sizes, repeats=True)
+SIZES = Words(_read_sizes, _write_sizes, repeats=True)
+SWITCH = Words(bool, lambda _: ())
+
+
+@dataclass(frozen=True, slots=True)
+class CliForm:
+    """How the command line gives a field: the option, the heading it stands under and its help text."""
+
+    flag: str
+    group: str
+    help: str
+    words: Words = TEXT
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    rare: bool = False  # it is in --help-all alone
+
+
+def option(default: Any, flag: str, group: str, help: str, **form: Any) -> Any:
+    """A field of `CompileOptions` with its default, and the form that the command line has for it."""
+    metadata = {"cli": CliForm(flag, group, help, **form)}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+TARGET, MEMORY, WORK = "Target", "Memory", "NPU and host"
+GOAL, SEARCH, OUTPUT = "Objective", "Planner", "Output files"
+
+
+@dataclass(frozen=True, slots=True)
 class CompileOptions:
     """Options of `npu-memplan compile`; of system_config and memory_mode, empty is the accelerator's own.
 
+    Each is declared once, here: the command line, its help, the keywords of `npu_memplan.compile` and plan.json follow.
     `pools` are capacities in bytes by pool name; a capacity is hard. `constant_pools` are read-only
     pools for constants, in order of preference, with a capacity or None; none: single C arrays.
     """
 
-    accelerator: str = USUAL  # or "none"
-    system_config: str = ""
-    memory_mode: str = ""
-    optimise: str = "Performance"
-    arena_cache_size_bytes: int | None = None
-    pools: Mapping[str, int] = field(default_factory=dict)
-    constant_pools: Mapping[str, int | None] = field(default_factory=dict)
-    host_ops: tuple[str, ...] = ()
-    operators: tuple[str, ...] = ()  # Python files that describe operators of the user's own
-    external: Mapping[str, int | None] = field(default_factory=dict)  # operators that others' C runs: scratch bytes
-    host_kernels: str = ""  # "cmsis-nn=DIR": whose functions host operators call; empty: ours alone
-    npu_compiler: str = AUTO  # "vela", "tvm", or both where `competes`
-    objective: str = (
-        "auto"  # "cycles": the fewest that fit; "bytes": the least memory; "auto": bytes within 1 % of cycles
+    accelerator: str = option(
+        USUAL, "--accelerator", TARGET, "The NPU (npu-memplan accelerators lists them), or none; default: the board's "
+        "largest, or ethos-u55-256.", metavar="NAME",
+    )  # fmt: skip
+    board: str = option(
+        "", "--board", TARGET, "Pools, memories and clock of a board (npu-memplan boards lists them, or your file); "
+        "the fewest cycles that fit.", metavar="NAME|FILE.toml",
+    )  # fmt: skip
+    system_config: str = option(
+        "", "--system-config", TARGET, "System_Config of vela.ini, or of the FVPs; default: the accelerator's.",
+        metavar="NAME", rare=True,
+    )  # fmt: skip
+    vela_ini: str = option(
+        "", "--vela-ini", TARGET, "A vela.ini of your own that describes --system-config.", metavar="FILE", rare=True
     )
-    effort: str = "normal"  # how far the tuning searches: "quick", "normal" or "max"
-    max_ms: float | None = None  # the least memory in which the NPU takes no longer, by the estimate
-    planner: str = "auto"
-    time_limit_s: float | None = None
-    seed: int = 0
-    overlaps: bool = True  # in-place and partial overlap where proven safe
-    stripes: bool = False  # NPU operations cut by rows where that saves memory; of native lowering only
-    prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
-    resident: str = "none"  # constants in the fast pool for good: "none", "auto", "all" or a size
-    stream_input: str = ""  # the input that comes row by row; empty: none
-    host_time: bool = False  # the rough cycles of host operators count in sums
-    reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
-    incbin: bool = False  # large constants as files next to the C
-    io: str = "file"  # types of inputs and outputs: the file's, or "int8" for floats that are quantised first
-    launch: str = "small-driver"  # what the C's NPU calls are made for; or "arm-core-driver"
-    name: str = ""  # of the model in C; empty: from the file name
-    vela_ini: str = ""  # a file that describes system_config; empty: those that come with npu_memplan
-    board: str = ""  # whose pools, memories and clock it is for: a name, or a file of the user's own; empty: none
+    memory_mode: str = option(
+        "", "--memory-mode", TARGET, "Sram_Only, Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; default: the "
+        "accelerator's.", metavar="NAME", rare=True,
+    )  # fmt: skip
+    pools: Mapping[str, int] = option(
+        {}, "--pool", MEMORY, "Hard capacity of a pool, e.g. sram=96KiB.", words=POOLS, metavar="NAME=SIZE"
+    )
+    constant_pools: Mapping[str, int | None] = option(
+        {}, "--constant-pool", MEMORY, "Pack weights and tables into read-only pools, in this order, e.g. "
+        "flash=512KiB.", words=SIZES, metavar="NAME[=SIZE]", rare=True,
+    )  # fmt: skip
+    resident: str = option(
+        "none", "--resident", MEMORY, "Constants of the NPU that stay in the fast pool, where NAME_init() puts them "
+        "once: auto, in the room of a pool with a size, those that make it fastest; all; or at most SIZE, which a pool "
+        "without a size grows by.", metavar="none|auto|all|SIZE", rare=True,
+    )  # fmt: skip
+    arena_cache_size_bytes: int | None = option(
+        None, "--arena-cache-size", MEMORY, "Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.", words=SIZE,
+        metavar="SIZE", rare=True,
+    )  # fmt: skip
+    npu_compiler: str = option(
+        AUTO, "--npu-compiler", WORK, "Who makes the NPU's operations: Vela's stream, lifted; native lowering; auto: "
+        "the better of both; with --stripes native lowering.", choices=("vela", "tvm", AUTO), rare=True,
+    )  # fmt: skip
+    optimise: str = option(
+        "Performance", "--optimise", WORK, "Vela's meaning.", choices=("Performance", "Size"), rare=True
+    )
+    host_ops: tuple[str, ...] = option(
+        (), "--host-ops", WORK, "Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.", words=OPERATORS,
+        metavar="OP,OP",
+    )  # fmt: skip
+    operators: tuple[str, ...] = option(
+        (), "--operators", WORK, "Python that describes operators of your own (npu_memplan.host_operator); it is run.",
+        words=NAMES, metavar="FILE.py,FILE.py", rare=True,
+    )  # fmt: skip
+    external: Mapping[str, int | None] = option(
+        {}, "--external", WORK, "An operator that a C function of yours runs: declared in the header, called with SIZE "
+        "bytes of scratch.", words=SIZES, metavar="OP[=SIZE]", rare=True,
+    )  # fmt: skip
+    host_kernels: str = option(
+        "", "--host-kernels", WORK, "Let functions of CMSIS-NN, whose C is in DIR, run operators of the host where "
+        "results are exact; what they need is copied into the artifact.", metavar="cmsis-nn=DIR", rare=True,
+    )  # fmt: skip
+    objective: str = option(
+        "auto", "--objective", GOAL, "cycles: the fewest in the memory that is given, or in Vela's arena; auto: the "
+        "same, then the fewest bytes within 1 % of them where no memory is given; bytes: the least memory, also in "
+        "stripes, or on the CPU alone.", choices=("auto", "cycles", "bytes"),
+    )  # fmt: skip
+    effort: str = option(
+        "normal", "--effort", GOAL, "How far the tuning searches: quick takes some times Vela's CPU time, max several "
+        "times that of normal.", choices=("quick", "normal", "max"),
+    )  # fmt: skip
+    max_ms: float | None = option(
+        None, "--max-ms", GOAL, "The least memory in which the NPU takes at most so long, by the estimate, of the pool "
+        "that feature maps lie in.", words=NUMBER, metavar="MS",
+    )  # fmt: skip
+    stripes: bool = option(
+        False, "--stripes", GOAL, "Cut NPU operations into stripes of rows where that saves memory, for some cycles; a "
+        "--pool of theirs says how far to go. Of native lowering.", words=SWITCH, rare=True,
+    )  # fmt: skip
+    stream_input: str = option(
+        "", "--stream-input", GOAL, "The input called NAME comes row by row: the pool holds its last rows only, and "
+        "NAME_feed() takes the place of NAME_run(). Of native lowering.", metavar="NAME", rare=True,
+    )  # fmt: skip
+    prefetch: bool = option(
+        False, "--prefetch", GOAL, "Room for weights to be copied while the operation before runs: more bytes, fewer "
+        "waits, as far as a --pool has room. Without it: where it costs no byte.", words=SWITCH, rare=True,
+    )  # fmt: skip
+    overlaps: bool = option(
+        True, "--no-overlap", GOAL, "No buffer may be written over one that is being read.", words=SWITCH, rare=True
+    )
+    reuse_inputs: bool = option(
+        True, "--keep-inputs", GOAL, "Do not reuse the bytes of graph inputs.", words=SWITCH, rare=True
+    )
+    host_time: bool = option(
+        False, "--host-time", GOAL, "Count host operators in times: their cycles are a rough estimate.", words=SWITCH,
+        rare=True,
+    )  # fmt: skip
+    planner: str = option(
+        "auto", "--planner", SEARCH, "auto, optimal, first-fit, greedy-by-size, greedy-by-conflicts, hill-climb, "
+        "linear, or a registered name.", metavar="NAME", rare=True,
+    )  # fmt: skip
+    time_limit_s: float | None = option(
+        None, "--time-limit", SEARCH, "Of all searches of the compile together; the best found until then is taken.",
+        words=NUMBER, metavar="SECONDS", rare=True,
+    )  # fmt: skip
+    name: str = option(
+        "", "--name", OUTPUT, "Name of the model in C; default: from the file name.", metavar="NAME", rare=True
+    )
+    io: str = option(
+        "file", "--io", OUTPUT, "Types of inputs and outputs: the file's, or int8 without the operators that convert "
+        "float inputs and float outputs; the header has functions that convert one value.", choices=("file", "int8"),
+    )  # fmt: skip
+    launch: str = option(
+        "small-driver", "--launch", OUTPUT, "What the C's NPU calls are made for: our driver, or Arm's "
+        "ethos-u-core-driver, with payloads and the glue.", choices=("small-driver", "arm-core-driver"), rare=True,
+    )  # fmt: skip
+    incbin: bool = option(
+        False, "--incbin", OUTPUT, "Large constants as files beside the C, which the assembler takes in.", words=SWITCH,
+        rare=True,
+    )  # fmt: skip
 
     @property
     def for_cycles(self) -> bool:
@@ -169,9 +292,9 @@ class CompileOptions:
             return replace(self, accelerator=whole).resolve_defaults()  # as tables shorten it
         if self.host_kernels and (opened := open_cmsis_nn(self.host_kernels).option_text) != self.host_kernels:
             return replace(self, host_kernels=opened).resolve_defaults()  # a relative path
-        for field_name, allowed in CHOICES.items():
-            if (value := getattr(self, field_name)) not in allowed:
-                raise OptionError(f"{_VALUES[field_name]} {value!r} is unknown; choose one of: {', '.join(allowed)}")
+        for field_name, form in FORMS.items():
+            if form.choices and (value := getattr(self, field_name)) not in form.choices:
+                raise OptionError(f"{form.flag} {value!r} is unknown; choose one of: {', '.join(form.choices)}")
         self._check_stripes()
         self._check_speed()
         self._check_resident()
@@ -202,14 +325,12 @@ class CompileOptions:
         )
         usual = replace(usual, npu_compiler=AUTO if replace(self, npu_compiler=AUTO).has_rivals else "vela")
         options: list[tuple[str, ...]] = []
-        for name, flag in _VALUES.items():
+        for name, form in FORMS.items():
             value = getattr(self, name)
-            if value not in ("", getattr(usual, name)) and (name, value) != ("npu_compiler", AUTO):
-                options.append((flag, ",".join(value) if isinstance(value, tuple) else str(value)))
-        for name, flag in _SIZES.items():
-            for pool, size in getattr(self, name).items():
-                options.append((flag, pool if size is None else f"{pool}={size}"))
-        return (*options, *((flag,) for name, flag in _SWITCHES.items() if getattr(self, name) != getattr(usual, name)))
+            if value in ("", getattr(usual, name)) or (name, value) == ("npu_compiler", AUTO):
+                continue
+            options += [(form.flag,)] if form.words is SWITCH else [(form.flag, w) for w in form.words.write(value)]
+        return tuple(options)
 
     def to_cli_args(self) -> tuple[str, ...]:
         """The arguments of that command line."""
@@ -229,6 +350,8 @@ class CompileOptions:
     def _check_speed(self) -> None:
         if self.max_ms is None:
             return
+        if not self.max_ms > 0:
+            raise OptionError(f"--max-ms {self.max_ms} is no time; give milliseconds, more than 0")
         if self.accelerator == NO_NPU:
             raise OptionError("--max-ms is of the NPU's estimated time, but --accelerator none has no NPU")
         if self.objective == "bytes" or self.prefetch:
@@ -322,3 +445,27 @@ class CompileOptions:
         if fault := unusable_in_c((*taken, *self.constant_pools)):
             raise OptionError(f"--constant-pool: {fault}; give it another name, e.g. flash")
         return tuple(Pool(name, size, read_only=True) for name, size in self.constant_pools.items())
+
+
+FORMS: Mapping[str, CliForm] = {one.name: one.metadata["cli"] for one in fields(CompileOptions)}  # by field
+
+# Options that earlier versions of `compile` had, with what takes their place.
+REMOVED = {
+    "--target": "C is what is generated",
+    "--seed": "the same input always gives the same plan; plan --seed searches in another order",
+    "--strict": "set NPU_MEMPLAN_STRICT=1",
+    "--cache": "leave it out: the cache is on; NPU_MEMPLAN_PROGRAM_CACHE is its size",
+    "--no-cache": "set NPU_MEMPLAN_PROGRAM_CACHE=off",
+}
+
+
+def default_values() -> dict[str, Any]:
+    """The default of each field; the accelerator is empty: the board's, or the usual one."""
+    values = {one.name: {} if one.default is MISSING else one.default for one in fields(CompileOptions)}
+    return {**values, "accelerator": ""}
+
+
+def options_from(values: Mapping[str, Any]) -> CompileOptions:
+    """The options with these values by field; without an accelerator, the board's largest or the usual one."""
+    named = values.get("accelerator") or usual_accelerator(values.get("board", ""))
+    return CompileOptions(**{**values, "accelerator": named})

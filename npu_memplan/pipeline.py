@@ -43,12 +43,7 @@ def plan(extracted: Extracted) -> Planned:
     """A verified plan, and the problem it solves: with room for copies, or pool `beyond` larger, where requested."""
     report_phase("planning memory")
     requested, problem = extracted.loaded.request, extracted.problem
-    how = (
-        requested.options.planner,
-        requested.options.time_limit_s,
-        requested.options.seed,
-        requested.options.prefetch,
-    )
+    how = requested.options.planner, requested.options.time_limit_s, requested.seed, requested.options.prefetch
     try:
         problem, answer = prefetch.solve(problem, *how)
     except planners.PlanningError:

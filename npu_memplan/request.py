@@ -51,6 +51,7 @@ class Request:
     function: str = "main"  # of the module
     io_in_pools: bool = True  # its inputs, outputs and states are planned with the rest
     alignment: int = 16  # the least of a buffer, in bytes
+    seed: int = 0  # of the planner
     worst_case: bool = True  # sizes with bounds are the greatest ones
     run_time: bool = False  # what cannot be planned is allocated at run time; sizes may depend on shape symbols
     kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call is there

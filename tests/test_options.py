@@ -7,14 +7,12 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.cli import cli
-from npu_memplan.commands.compile import command, options_of
+from npu_memplan.commands.compile import parse_options
 from npu_memplan.options import CompileOptions
 
 EVERYTHING = CompileOptions(
@@ -37,7 +35,6 @@ EVERYTHING = CompileOptions(
     max_ms=2.5,
     planner="hill-climb",
     time_limit_s=0.5,
-    seed=3,
     overlaps=False,
     stripes=True,
     prefetch=True,
@@ -55,30 +52,20 @@ SIZES = st.integers(1, 1 << 30)
 
 def parsed(words: tuple[str, ...]) -> CompileOptions:
     """What the real command line makes of `words`."""
-    parent = click.Context(cli, **cli.context_settings)
-    requested = command.make_context("compile", ["model.tflite", "-o", "build", *words], parent).params
-    others = (
-        "model output force fit as_json target emit all_boards quiet verbose check strict cached data_files one_arena"
-    )
-    for other in others.split():
-        del requested[other]
-    return options_of(**requested)
+    return parse_options(words)
 
 
 def test_every_option_is_described_in_one_line() -> None:
     assert not [f.name for f in dataclasses.fields(CompileOptions)
                 if getattr(EVERYTHING, f.name) == getattr(CompileOptions(), f.name)]  # fmt: skip
     assert shlex.join(EVERYTHING.to_cli_args()) == (
-        "--board corstone-300-u65 --accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --vela-ini my.ini "
-        "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
-        "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --npu-compiler tvm "
-        "--objective bytes --effort quick --max-ms 2.5 --planner hill-climb --time-limit 0.5 --seed 3 "
-        "--launch arm-core-driver --io int8 "
-        "--name 'two words' --resident 65536 --stream-input 'image 1' "
-        "--host-kernels cmsis-nn=elsewhere --pool sram=98304 --pool dram=1048576 "
-        "--constant-pool flash=524288 --constant-pool rest --external Smooth=18 "
-        "--external SOFTMAX --no-overlap --stripes --prefetch "
-        "--host-time --incbin --keep-inputs"
+        "--accelerator ethos-u65-256 --board corstone-300-u65 --system-config Ethos_U65_Embedded --vela-ini my.ini "
+        "--memory-mode Dedicated_Sram_256KB --pool sram=98304 --pool dram=1048576 --constant-pool flash=524288 "
+        "--constant-pool rest --resident 65536 --arena-cache-size 65536 --npu-compiler tvm --optimise Size "
+        "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --external Smooth=18 --external SOFTMAX "
+        "--host-kernels cmsis-nn=elsewhere --objective bytes --effort quick --max-ms 2.5 --stripes "
+        "--stream-input 'image 1' --prefetch --no-overlap --keep-inputs --host-time --planner hill-climb "
+        "--time-limit 0.5 --name 'two words' --io int8 --launch arm-core-driver --incbin"
     )
     assert parsed(EVERYTHING.to_cli_args()) == EVERYTHING
 
@@ -97,7 +84,6 @@ def test_defaults_are_not_printed() -> None:
         pools=st.dictionaries(st.sampled_from(["sram", "dram"]), SIZES),
         constant_pools=st.dictionaries(st.sampled_from(["flash", "rom"]), st.none() | SIZES),
         time_limit_s=st.none() | st.floats(0, 1e6),
-        seed=st.integers(-5, 5),
         overlaps=st.booleans(),
         prefetch=st.booleans(),
         host_time=st.booleans(),
@@ -113,9 +99,7 @@ def test_flags_and_the_command_line_are_inverse(options: CompileOptions) -> None
 def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
     from npu_memplan.compiler import compile_model
 
-    requested = CompileOptions(
-        npu_compiler="tvm", constant_pools={"flash": None}, overlaps=False, reuse_inputs=False, seed=4
-    )
+    requested = CompileOptions(npu_compiler="tvm", constant_pools={"flash": None}, overlaps=False, reuse_inputs=False)
     model = shared_model("hello_world_int8")
     compile_model(model, requested, tmp_path / "out")
     found = Artifact.load(tmp_path / "out")

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .. import command_line
-from ..command_line import FILE, PLACE, split_names
+from ..command_line import FILE, PLACE
 from ..errors import NpuMemplanError
 from ..files.arrays import check_unused, read_inputs
 from ..models.executorch.program import is_program
+from ..names import split_names
 from ..sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:

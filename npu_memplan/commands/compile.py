@@ -6,11 +6,9 @@ or input (a plan that does not fit is bad input, and nothing is written), 3 a fa
 
 from __future__ import annotations
 
-import inspect
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,11 +26,8 @@ from ..command_line import (
     PLACE,
     GroupedCommand,
     Verbosity,
-    by_name,
-    name_and_size,
     option_group,
     show_progress,
-    split_names,
     verbosity,
 )
 from ..exactness import Exactness
@@ -40,19 +35,30 @@ from ..files.arrays import InputError, check_unused
 from ..files.folders import check_place
 from ..files.paths import open_file
 from ..models.executorch.program import is_program
-from ..options import CHOICES, CompileOptions, OptionError, usual_accelerator
-from ..process.incidents import raise_faults
+from ..options import (
+    FORMS,
+    GOAL,
+    MEMORY,
+    OUTPUT,
+    REMOVED,
+    SEARCH,
+    SWITCH,
+    TARGET,
+    WORK,
+    CliForm,
+    CompileOptions,
+    OptionError,
+    default_values,
+    options_from,
+)
 from ..report.text.compile_result import verdict
-from ..sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:
     from ..cache import ProgramCache
     from ..fit import FitResult
 
 
-_target, _memory, _work = option_group("Target"), option_group("Memory"), option_group("NPU and host")
-_OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "one_arena", "as_json", "quiet", "verbose",
-                "strict")  # fmt: skip
+_OF_PROGRAMS = ("model", "output", "force", "objective", "data_files", "one_arena", "as_json", "verbose")
 _FIGURES = (
     "constants_bytes",
     "resident_bytes",
@@ -63,117 +69,72 @@ _FIGURES = (
     "npu_macs",
     "host_cycles",
 )
-_goal, _search, _output = option_group("Objective"), option_group("Planner"), option_group("Output files")
-_checks = option_group("Checks and cache")
+_memory, _output, _target = option_group("Memory"), option_group("Output files"), option_group("Target")
+_checks = option_group("Checks")
+_COMPLETERS = {
+    "--board": command_line.boards,
+    "--accelerator": command_line.accelerators,
+    "--memory-mode": command_line.memory_modes,
+    "--planner": command_line.planners,
+    "--vela-ini": command_line.files,
+    "--operators": command_line.files,
+}
 
 
-def _operators(text: str) -> tuple[str, ...]:
-    return split_names(text.upper())
+def _declared(*groups: str) -> Callable[[Any], Any]:
+    """Adds the options of `CompileOptions` that stand under these headings."""
+
+    def add_options(command: Any) -> Any:
+        for name, form in reversed([*FORMS.items()]):
+            if form.group in groups:
+                command = _field_option(name, form)(command)
+        return command
+
+    return add_options
 
 
-_RARE = (
-    "--system-config --vela-ini --memory-mode --constant-pool --resident --arena-cache-size --optimise "
-    "--npu-compiler --operators --external --host-kernels --stripes --stream-input --prefetch --no-overlap "
-    "--keep-inputs --host-time --planner --time-limit --seed --name --data --one-arena --launch --incbin --strict "
-    "--target"
-)  # options of --help-all alone
+def _field_option(name: str, form: CliForm) -> Callable[[Any], Any]:
+    default = default_values()[name]
+    settings: dict[str, Any] = {"metavar": form.metavar or None, "help": form.help}
+    if form.words is SWITCH:
+        settings = {"is_flag": True, "help": form.help}
+    elif isinstance(default, str) and default:
+        settings |= {"default": default, "show_default": True}
+    if form.choices:
+        settings["type"] = click.Choice(form.choices)
+    if form.words.repeats:
+        settings["multiple"] = True
+    if form.flag in _COMPLETERS:
+        settings["shell_complete"] = _COMPLETERS[form.flag]
+    return option_group(form.group)(form.flag, name, **settings)
 
 
-@click.command(cls=GroupedCommand, rare=_RARE,
+_RARE = " ".join((*(form.flag for form in FORMS.values() if form.rare), "--data --one-arena"))  # of --help-all alone
+
+
+@click.command(cls=GroupedCommand, rare=_RARE, removed=REMOVED,
                help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, "
                "weights and C. Of an ExecuTorch program (.pte): plan its memory again.")  # fmt: skip
 @click.argument("model", type=PLACE)
-@_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=command_line.boards, help="Pools, memories "
-         "and clock of a board (npu-memplan boards lists them, or your file); the fewest cycles that fit.")  # fmt: skip
-@_target("--accelerator", default="", metavar="NAME", shell_complete=command_line.accelerators, help="The NPU "
-         "(npu-memplan accelerators lists them), or none; default: the board's largest, or ethos-u55-256.")  # fmt: skip
-@_target("--system-config", default="", metavar="NAME", help="System_Config of vela.ini, or of the FVPs; default: "
-         "the accelerator's.")  # fmt: skip
-@_target("--vela-ini", default="", metavar="FILE", type=click.Path(dir_okay=False),
-         help="A vela.ini of your own that describes --system-config.")  # fmt: skip
-@_target("--memory-mode", default="", metavar="NAME", shell_complete=command_line.memory_modes, help="Sram_Only, "
-         "Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; default: the accelerator's.")  # fmt: skip
+@_declared(TARGET)
 @_target("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with the bytes and the "
          "time of compile --board of each.")  # fmt: skip
-@_memory("--pool", "pools", multiple=True, type=parse_named_size, callback=by_name, metavar="NAME=SIZE",
-         help="Hard capacity of a pool, e.g. sram=96KiB.")  # fmt: skip
-@_memory("--constant-pool", "constant_pools", multiple=True, type=name_and_size, callback=by_name,
-         metavar="NAME[=SIZE]", help="Pack weights and tables into read-only pools, in this order, e.g. "
-         "flash=512KiB.")  # fmt: skip
-@_memory("--resident", default="none", show_default=True, metavar="none|auto|all|SIZE", help="Constants of the NPU "
-         "that stay in the fast pool, where NAME_init() puts them once: auto, in the room of a pool with a size, those "
-         "that make it fastest; all; or at most SIZE, which a pool without a size grows by.")  # fmt: skip
-@_memory("--arena-cache-size", "arena_cache_size_bytes", type=parse_size, metavar="SIZE", help="Vela's meaning: bytes "
-         "the NPU compiler aims at; KiB, MiB.")  # fmt: skip
+@_declared(MEMORY)
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
-@_work("--npu-compiler", type=click.Choice(CHOICES["npu_compiler"]), default="auto", show_default=True, help="Who "
-       "makes the NPU's operations: Vela's stream, lifted; native lowering; auto: the better of both; with --stripes "
-       "native lowering.")  # fmt: skip
-@_work("--optimise", type=click.Choice(CHOICES["optimise"]), default="Performance", show_default=True,
-       help="Vela's meaning.")  # fmt: skip
-@_work("--host-ops", default="", type=_operators, metavar="OP,OP", help="Operators to keep on the CPU, e.g. "
-       "SOFTMAX,FULLY_CONNECTED.")  # fmt: skip
-@_work("--operators", default="", type=split_names, metavar="FILE.py,FILE.py", shell_complete=command_line.files,
-       help="Python that describes operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
-@_work("--external", "external", multiple=True, type=name_and_size, callback=by_name, metavar="OP[=SIZE]",
-       help="An operator that a C function of yours runs: declared in the header, called with SIZE bytes of "
-       "scratch.")  # fmt: skip
-@_work(
-    "--host-kernels",
-    default="",
-    metavar="cmsis-nn=DIR",
-    help="Let functions of CMSIS-NN, whose C is in DIR, run operators of the host where results are exact; "
-    "what they need is copied into the artifact.",
-)
-@_goal("--objective", type=click.Choice(CHOICES["objective"]), default="auto", show_default=True,
-       help="cycles: the fewest in the memory that is given, or in Vela's arena; auto: the same, then the fewest bytes "
-       "within 1 % of them where no memory is given; bytes: the least memory, also in "
-       "stripes, or on the CPU alone.")  # fmt: skip
-@_goal("--effort", type=click.Choice(CHOICES["effort"]), default="normal", show_default=True, help="How far "
-       "the tuning searches: quick takes some times Vela's CPU time, max several times that of normal.")  # fmt: skip
-@_goal("--max-ms", type=click.FloatRange(min=0, min_open=True), metavar="MS", help="The least memory in which the NPU "
-       "takes at most so long, by the estimate, of the pool that feature maps lie in.")  # fmt: skip
-@_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "
-       "cycles; a --pool of theirs says how far to go. Of native lowering.")  # fmt: skip
-@_goal("--stream-input", default="", metavar="NAME", help="The input called NAME comes row by row: the pool holds its "
-       "last rows only, and NAME_feed() takes the place of NAME_run(). Of native lowering.")  # fmt: skip
-@_goal("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more bytes, "
-       "fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
-@_goal("--no-overlap", is_flag=True, help="No buffer may be written over one that is being read.")
-@_goal("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
-@_goal("--host-time", is_flag=True, help="Count host operators in times: their cycles are a rough estimate.")
-@_search("--planner", default="auto", show_default=True, metavar="NAME", shell_complete=command_line.planners,
-         help="auto, optimal, first-fit, greedy-by-size, greedy-by-conflicts, hill-climb, linear, or a registered "
-         "name.")  # fmt: skip
-@_search("--time-limit", "time_limit_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Of all "
-         "searches of the compile together; the best found until then is taken.")  # fmt: skip
-@_search("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
+@_declared(WORK, GOAL, SEARCH)
 @_checks("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
                   "results are called exact, and make it otherwise where they differ; default: unless that is much "
                   "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
-@_checks("--cache/--no-cache", "cached", default=None, help="Take a program that was compiled before "
-                  "from the cache, and put others there; default: unless NPU_MEMPLAN_PROGRAM_CACHE, its size, is "
-                  "0.")  # fmt: skip
 @_output("-o", "--output", type=PLACE, help="Artifact directory to write; with --emit vela-tflite, the file.")
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
-@_output("--name", default="", help="Name of the model in C; default: from the file name.")
 @_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
          ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
 @_output("--data", "data_files", multiple=True, type=FILE, metavar="FILE.ptd", help="External data of a .pte, which "
          "is written as a .pte again: the same for the firmware, with less memory.")  # fmt: skip
 @_output("--one-arena", is_flag=True, help="Of a .pte: planned buffer and scratch in one arena, for a runner with the "
          "header that is written beside it.")  # fmt: skip
-@_output("--io", type=click.Choice(CHOICES["io"]), default="file", show_default=True,
-         help="Types of inputs and outputs: the file's, or int8 without the operators that convert float inputs "
-         "and float outputs; the header has functions that convert one value.")  # fmt: skip
-@_output("--launch", type=click.Choice(CHOICES["launch"]), default="small-driver", show_default=True,
-         help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, with payloads and the "
-         "glue.")  # fmt: skip
-@_output("--incbin", is_flag=True, help="Large constants as files beside the C, which the assembler takes in.")
-@_output("--strict", is_flag=True, help="Fail, with exit code 3, on a fault of npu_memplan itself for which another "
-         "program stands in; without it, the fault is reported.")  # fmt: skip
-@_output("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
+@_declared(OUTPUT)
 @verbosity
 @option_group("Printed output")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
@@ -182,18 +143,14 @@ def command(
     force: bool,
     fit: str | None,
     as_json: bool,
-    target: str,
     emit: str,
     check: bool | None,
-    cached: bool | None,
     all_boards: bool,
-    strict: bool,
     data_files: tuple[Path, ...],
     one_arena: bool,
     verbosity: Verbosity,
     **requested: Any,
 ) -> None:
-    click.get_current_context().with_resource(raise_faults(strict))
     if _is_program(model):
         given = {"objective": requested["objective"], "external": data_files, "one_arena": one_arena}
         click.echo(_compile_program(model, output, force, as_json, **given))
@@ -208,7 +165,7 @@ def command(
         if emit != "c" or fit is not None or output is not None:
             flag = "--emit" if emit != "c" else "--fit" if fit is not None else "--output"
             raise click.UsageError(f"--all-boards writes nothing and chooses nothing; leave {flag} out")
-        where_it_fits(model, options, as_json, verbosity, program_cache(cached))
+        where_it_fits(model, options, as_json, verbosity, program_cache())
         return
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
@@ -218,7 +175,7 @@ def command(
         raise InputError("--fit tries artifacts; find the flags with it, then give them with --emit vela-tflite")
     from ..frontend.start import start_loading
 
-    cache = None if emit != "c" else program_cache(cached)
+    cache = None if emit != "c" else program_cache()
     is_known = cache is not None and fit is None and cache.has_program(model, options)
     if not is_known:
         start_loading(model, options)  # Vela's own process works while this one imports TVM
@@ -305,10 +262,17 @@ def where_it_fits(
         print_fits(rows)
 
 
-def options_of(accelerator: str, board: str, no_overlap: bool, keep_inputs: bool, **same: Any) -> CompileOptions:
-    """What the command line gives; `same` are fields of the options."""
-    kept = {"overlaps": not no_overlap, "reuse_inputs": not keep_inputs, **same}
-    return CompileOptions(accelerator or usual_accelerator(board), board=board, **kept)
+def options_of(**requested: Any) -> CompileOptions:
+    """The options of what click makes of the command line; `OptionError` for words that are none of an option's."""
+    defaults = default_values()
+    values = {}
+    for name, given in requested.items():
+        words = FORMS[name].words
+        if words is SWITCH and given:
+            values[name] = not defaults[name]
+        elif given not in (None, (), False, defaults[name]):
+            values[name] = words.read(given if words.repeats else (given,))
+    return options_from(values)
 
 
 def parse_options(arguments: Sequence[str]) -> CompileOptions:
@@ -321,12 +285,11 @@ def parse_options(arguments: Sequence[str]) -> CompileOptions:
         raise OptionError(f"{text!r} are no options of compile: {error.format_message()}") from None
     except click.exceptions.Exit:  # --help
         raise OptionError(f"{text!r} are no options of compile; npu-memplan compile --help lists them") from None
-    requested = {*inspect.signature(options_of).parameters, *(field.name for field in fields(CompileOptions))}
-    if any(given[name] != usual[name] for name in given.keys() - requested):
+    if any(given[name] != usual[name] for name in given.keys() - FORMS.keys()):
         raise OptionError(
             f"{text!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
         )
-    return options_of(**{name: given[name] for name in given.keys() & requested})
+    return options_of(**{name: given[name] for name in FORMS})
 
 
 def _times(artifact: Artifact) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from .. import command_line
 from ..cache import program_cache
 from ..command_line import GroupedCommand, Verbosity, option_group, show_progress, verbosity
 from ..files.folders import check_place, staged_directory
-from ..options import CompileOptions, usual_accelerator
+from ..options import CompileOptions, options_from
 from ..process.incidents import gather_incidents
 from ..request import request
 from ..sizes import count_text, parse_size
@@ -46,21 +46,19 @@ _target = option_group("Target")
 @click.option("--sizes", metavar="SIZE,SIZE", help="Limits of the pool; default: shares of Vela's own arena.")
 @click.option("--run", "run_too", is_flag=True, help="Compile every point into points/ and run it on the host against "
               "the model's reference.")  # fmt: skip
-@click.option("--cache/--no-cache", "cached", default=None, help="As for compile.")
 @verbosity
 def command(
     model: Path, output: Path, force: bool, board: str, accelerator: str, system_config: str, memory_mode: str,
-    sizes: str | None, run_too: bool, cached: bool | None, verbosity: Verbosity,
+    sizes: str | None, run_too: bool, verbosity: Verbosity,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
     from ..report.page.tables import front_page
 
     check_place(output, force)
-    options = CompileOptions(
-        accelerator or usual_accelerator(board), board=board, system_config=system_config, memory_mode=memory_mode
-    )
+    target = {"board": board, "accelerator": accelerator, "system_config": system_config, "memory_mode": memory_mode}
+    options = options_from(target)
     limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
-    cache = program_cache(cached)
+    cache = program_cache()
     with show_progress(f"exploring {model.name}", verbosity) as shown, gather_incidents() as incidents:
         front = _explore_front(model, options, limits, shown.show_part, cache)
     document = front.to_dict()

@@ -20,11 +20,11 @@ from ..command_line import (
     Verbosity,
     option_group,
     show_progress,
-    split_names,
     verbosity,
 )
 from ..files.arrays import InputError
 from ..files.folders import check_place, staged_directory
+from ..names import split_names
 
 
 @click.command(help="Write a firmware project for a board into DIR: CMake, linker script, driver, main.c and a "

@@ -23,11 +23,11 @@ from ..command_line import (
     by_name,
     option_group,
     show_progress,
-    split_names,
     verbosity,
 )
 from ..files.arrays import check_unused
 from ..files.folders import check_place, staged_directory
+from ..names import split_names
 from ..sizes import bytes_and_kib, count_text, parse_named_size
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from ..command_line import (
     Verbosity,
     option_group,
     show_progress,
-    split_names,
     verbosity,
 )
 from ..errors import NpuMemplanError
@@ -34,6 +33,7 @@ from ..files.arrays import InputError, check_outputs, check_unused, read_inputs,
 from ..files.paths import read_bytes
 from ..models.executorch.program import is_program
 from ..models.flatbuffer import read_file
+from ..names import split_names
 
 if TYPE_CHECKING:
     from fvp_runner.base import RunOptions, RunOutputs

@@ -26,10 +26,10 @@ from ..command_line import (
     Verbosity,
     join_lists,
     option_group,
-    split_names,
     verbosity,
 )
 from ..ethosu.arch import ACCELERATORS
+from ..names import split_names
 from ..options import NO_NPU, CompileOptions
 from ..sizes import count_text, parse_size
 from ..sweep.case import SweepError

@@ -214,7 +214,7 @@ def _rewritten(laid: Laid, chosen: PlanOptions, kernels: Kernels) -> Any:
 
 def _request(name: str, chosen: PlanOptions, called: Collection[str]) -> Request:
     """What `chosen` means for the stages."""
-    options = CompileOptions(NO_NPU, planner=chosen.planner, seed=chosen.seed, overlaps=chosen.overlaps)
+    options = CompileOptions(NO_NPU, planner=chosen.planner, overlaps=chosen.overlaps)
     return Request(
         options,
         chosen.pools,
@@ -222,6 +222,7 @@ def _request(name: str, chosen: PlanOptions, called: Collection[str]) -> Request
         function=name,
         io_in_pools=chosen.use_workspace_io,
         alignment=chosen.alignment,
+        seed=chosen.seed,
         worst_case=bool(chosen.worst_case),
         reorder=chosen.reorder,
         run_time=True,
@@ -234,13 +235,13 @@ def lay(extracted: Extracted) -> Laid:
     problem, options = extracted.problem, extracted.loaded.request.options
     program = extracted.program
     if extracted.sample is None:
-        plan = prefetch.plan_last_pool(problem, options.planner, options.seed)
+        plan = prefetch.plan_last_pool(problem, options.planner, extracted.loaded.request.seed)
         verify.check_own(problem, plan)
         pools, slots = pools_of(problem, plan, program)
         laid = Laid(extracted, pools, slots, (), lambda first, second: False)
     else:
         kernels = [[internal.name for internal in call.internals] for call in program.calls]
-        found = plan_symbolic(problem, extracted.sample, options.planner, options.seed, kernels)
+        found = plan_symbolic(problem, extracted.sample, options.planner, extracted.loaded.request.seed, kernels)
         pools, slots = pools_of(problem, found.plan, program)
         index = {p.name: i for i, p in enumerate(pools)}
         pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]

@@ -176,12 +176,12 @@ def _lifted(extracted: Extracted) -> Planned:
     """The program as its compiler made it; without the copies that it makes where they do not fit."""
     options = extracted.loaded.request.options
     try:
-        return Planned(extracted, prefetch.plan(extracted.problem, options.planner, options.time_limit_s, options.seed))
+        return Planned(extracted, prefetch.plan(extracted.problem, options.planner, options.time_limit_s))
     except PlanningError:
         without = read_in_place(extracted)
         if without is extracted:
             raise
-        return Planned(without, planners.plan(without.problem, options.planner, options.time_limit_s, options.seed))
+        return Planned(without, planners.plan(without.problem, options.planner, options.time_limit_s))
 
 
 def _with_original(lifted: Planned, rank: Ranking) -> list[Planned]:
@@ -215,7 +215,7 @@ def _ours(
         if found and is_ended():
             break
         try:
-            plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed, nodes)
+            plan = planners.plan(made.problem, options.planner, options.time_limit_s, node_budget=nodes)
         except PlanningError as error:
             missed = missed or error
         else:

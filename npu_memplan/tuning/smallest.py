@@ -90,7 +90,7 @@ def _programs(
 
 def _plan(extracted: Extracted) -> Plan:
     options = extracted.loaded.request.options
-    return prefetch.plan(extracted.problem, options.planner, options.time_limit_s, options.seed)
+    return prefetch.plan(extracted.problem, options.planner, options.time_limit_s)
 
 
 def _with_height(error: PlanningError, extracted: Extracted) -> PlanningError:
@@ -98,9 +98,7 @@ def _with_height(error: PlanningError, extracted: Extracted) -> PlanningError:
     options = extracted.loaded.request.options
     pools = tuple(replace(p, size_bytes=None) if p.name == error.pool else p for p in extracted.problem.pools)
     try:
-        plan = planners.plan(
-            replace(extracted.problem, pools=pools), options.planner, options.time_limit_s, options.seed
-        )
+        plan = planners.plan(replace(extracted.problem, pools=pools), options.planner, options.time_limit_s)
     except PlanningError:  # another pool is too small as well
         return replace(error, problem=extracted.problem)
     height = next(usage.used_bytes for usage in plan.usage if usage.pool == error.pool)

@@ -54,7 +54,7 @@ def test_a_second_process_writes_the_same_files_without_tvm(
     shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model, cache = shared_model("kws_ref_model"), tmp_path / "cache"
-    without = compiled(cache, model, tmp_path / "0", "--no-cache", check="auto")
+    without = compiled(cache, model, tmp_path / "0", size="off", check="auto")
     assert not (cache / "programs").exists()
     first = compiled(cache, model, tmp_path / "1", check="auto")
     kept = entries(cache)
@@ -229,10 +229,10 @@ def test_sizes_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("NPU_MEMPLAN_CACHE", str(tmp_path))
     monkeypatch.setenv(cache.VARIABLE, "64KiB")
     assert program_cache() == ProgramCache(ContentStore(tmp_path / "programs", 65536))
-    assert program_cache(False) is None
     monkeypatch.setenv(cache.VARIABLE, "off")
-    found = program_cache(True)
     assert program_cache() is None
+    monkeypatch.delenv(cache.VARIABLE)
+    found = program_cache()
     assert found is not None
     assert found.store.max_bytes == 512 << 20
     monkeypatch.setenv(cache.VARIABLE, "plenty")

@@ -56,9 +56,11 @@ def test_a_plan_that_violates_a_constraint_is_reported_and_recorded(
 
 
 def test_with_strict_a_plan_that_violates_a_constraint_fails(
-    lenient: None, wrong_copies: None, cli: Callable[..., Any], tmp_path: Path
+    lenient: None, wrong_copies: None, cli: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = cli("compile", MODEL, *POOL, "--strict", "-o", tmp_path / "made")
+    with monkeypatch.context() as strict:
+        strict.setenv(STRICT, "1")
+        failed = cli("compile", MODEL, *POOL, "-o", tmp_path / "made")
     assert failed.code == 3
     assert "npu-memplan: internal fault: " in failed.err
     assert "Traceback" not in failed.err
@@ -77,7 +79,8 @@ def test_a_producer_that_fails_is_not_one_that_refuses(
     made = cli("compile", MODEL, *POOL, "-q", "-o", tmp_path / "made")
     assert made.code == 0, made.err
     assert "npu-memplan: internal fault: native lowering: KeyError: 'no such view'" in made.err
-    assert cli("compile", MODEL, *POOL, "--strict", "-o", tmp_path / "strict").code == 3
+    with pytest.raises(InternalError, match="no such view"):
+        npu_memplan.compile(MODEL, tmp_path / "strict", pools={"sram": 8192}, strict=True)
 
 
 def test_a_producer_that_refuses_is_reported(

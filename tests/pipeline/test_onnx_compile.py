@@ -132,9 +132,7 @@ def test_host_ops_are_onnx_operators(tmp_path: Path) -> None:
 def test_a_float_model_becomes_plain_c(tmp_path: Path) -> None:
     model = floating(tmp_path / "f.onnx")
     out = str(tmp_path / "out")
-    made = CliRunner().invoke(
-        cli, ["compile", str(model), "--accelerator", "none", "--target", "c", "-o", out, "--json"]
-    )
+    made = CliRunner().invoke(cli, ["compile", str(model), "--accelerator", "none", "-o", out, "--json"])
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["npu_operations"] == 0
     ran = CliRunner().invoke(cli, ["run", out, "--on", "local", "--reference", str(model), "--json"])

@@ -47,7 +47,7 @@ def test_a_front_is_what_nothing_beats(table: Table) -> None:
 
 def test_a_front_is_that_of_all_pairs(made_table: Make) -> None:
     random = Random(7)
-    targets = [f"{name} --seed {n}" for name, n in product((SMALL, LARGE), range(30))]
+    targets = [f"{name} --pool sram={n}" for name, n in product((SMALL, LARGE), range(30))]
     rows = made_table(
         {
             ("a", t): result(random.randint(1, 6), random.randint(1, 6), host_operations=random.randint(0, 2))
