@@ -26,7 +26,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import extract_problem, lower, plan, read
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.candidate import called_once, held
+from npu_memplan.tuning.candidate import called_once, occupied_ranges
 from npu_memplan.tuning.ranking import Ranking
 from npu_memplan.tuning.weight_prefetch import fast_pool, read_in_place
 from tests.support.joint_prefetch import solve_jointly
@@ -50,7 +50,7 @@ def programs(planned: Planned, limit_bytes: int) -> Iterator[tuple[TimedProgram,
         place = call.places(problem, planned.plan).__getitem__
         needs = rank.demand_cache(call.program.accelerator, IN_TURN)
         timed = TimedProgram(call.program, constant_blocks(call.program), place, needs, fast + 1)
-        yield timed, FreeCapacity(held(planned, call, fast), limit_bytes, len(timed))
+        yield timed, FreeCapacity(occupied_ranges(planned, call, fast), limit_bytes, len(timed))
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def main() -> None:
 def row(timed: TimedProgram, space: FreeCapacity, grain_cycles: int, seconds: float) -> str:
     """The figures of one program."""
     search = CopySearch(timed, space)
-    search.further(WORK // 2)
+    search.search_on(WORK // 2)
     found = search.best
     joint = solve_jointly(timed, space, grain_cycles, seconds, found)
     return (

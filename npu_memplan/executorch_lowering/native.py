@@ -19,7 +19,7 @@ from ..ethosu.program.hazards import schedule
 from ..ethosu.program.program import BufferRole, NpuProgram
 from ..ethosu.schedule.constants import Slicer, Slices, compact, constant_blocks, loaded_early
 from ..ethosu.schedule.prefetch.copies import FreeCapacity, OccupiedRange, insert
-from ..ethosu.schedule.prefetch.search import WORK, CopySearch, stretched
+from ..ethosu.schedule.prefetch.search import WORK, CopySearch, stretch_ranges
 from ..ethosu.schedule.prefetch.timed_program import DemandCache, Place, TimedProgram
 from ..ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from ..ethosu.stream.decode import Operation, decode
@@ -91,11 +91,11 @@ def programs_with_copies(lowered: Lowered, space: CopySpace, limit_bytes: int, b
         searches = []
         for form, counts in forms:
             timed = TimedProgram(form.program, constant_blocks(form.program), space.where, cache, space.region)
-            room = FreeCapacity(list(stretched(held, counts)), limit_bytes, len(timed))
+            room = FreeCapacity(list(stretch_ranges(held, counts)), limit_bytes, len(timed))
             searches.append((CopySearch(timed, room), form))
         for work in (budget.work // _FIRST, budget.work):
             for search, _ in searches:
-                search.further(work)
+                search.search_on(work)
             searches = sorted(searches, key=lambda pair: pair[0].best.cycles)[: budget.forms]
         for search, form in searches:
             made, _ = insert(search.timed, search.best.copies, space.region, reblocked=True)
@@ -123,7 +123,7 @@ def _program_variants(lowered: Lowered, limit_bytes: int) -> Iterator[tuple[Lowe
         counts = [len(made) for made in parts]
         if counts not in seen:
             seen.append(counts)
-            yield Lowered(*compact(slicer.joined(parts), slicer.slices.all)), counts
+            yield Lowered(*compact(slicer.join_operations(parts), slicer.slices.all)), counts
 
 
 _CONSTANTS = 0  # region

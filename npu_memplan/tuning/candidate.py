@@ -1,6 +1,6 @@
 """Candidates of the search: programs with copies of their constants that are in no module yet.
 
-Invariant: `rank` is that of the program that `made` makes, whose copies lie where they were weighed. Optimistic cycles
+Invariant: `rank` is that of the program that `build` makes, whose copies lie where they were weighed. Optimistic cycles
 assume that each buffer may lie anywhere below the limit; a candidate is compared only when it is allocated: maps and
 copies together, or copies around maps that keep their offsets. What is not replaced in a program stays as it is, the
 attributes of replaced functions included. All limits of the search are units of work, never seconds.
@@ -221,7 +221,7 @@ class ProgramCandidate:
     fast: int = -1  # the pool of their copies
     cycles: tuple[int, ...] = ()  # under each model, where that is known
 
-    def made(self, ranking: Ranking) -> Planned:
+    def build(self, ranking: Ranking) -> Planned:
         """The program."""
         if not self.moved:
             return self.plain
@@ -307,11 +307,11 @@ class PrefetchCandidate:
     ) -> None:
         self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
         self._allocated: dict[tuple[Copies, int | None, int], tuple[Planned, Copies] | int] = {}
-        self._timed_calls = self._timed(rank.memory_map.assumptions)
+        self._timed_calls = self._time_calls(rank.memory_map.assumptions)
         self._goals = [FEWEST_CYCLES] * len(self._timed_calls)
-        self._searches = self._begun(FreeCapacity, limit)
+        self._searches = self._start_searches(FreeCapacity, limit)
 
-    def _timed(self, assumptions: Assumptions) -> TimedCalls:
+    def _time_calls(self, assumptions: Assumptions) -> TimedCalls:
         """The calls on the clock of a model of time."""
         problem, plan = self.plain.extracted.problem, self.plain.plan
         streams = {call.invoke.function: commands for call, commands in self._rank.streams(self.plain)}
@@ -356,7 +356,7 @@ class PrefetchCandidate:
         """About the part of its cycles that the same operations in parts may spare: what room for all copies spares,
         and what the largest operation takes, during which copies for others may be made.
         """
-        room = sum(search.best.cycles for search in self._begun(FreeCapacity, self._limit + _ENDLESS))
+        room = sum(search.best.cycles for search in self._start_searches(FreeCapacity, self._limit + _ENDLESS))
         steps = (timed.step(index) for _, timed in self._timed_calls for index in range(len(timed)))
         largest = max((unit_cycles(step.fast) for step in steps), default=0.0)
         return (max(0, self.optimistic_cycles - room) + largest) / max(1, self.optimistic_cycles)
@@ -365,9 +365,9 @@ class PrefetchCandidate:
         """Lower the optimistic cycles, until `work` operations of the timing model are spent."""
         _continue_searches(self._searches, work)
 
-    def under(self, assumptions: Assumptions) -> PrefetchCandidate:
+    def with_assumptions(self, assumptions: Assumptions) -> PrefetchCandidate:
         """The same on the clock of another model of time, with the copies that were found."""
-        return self._otherwise(self._timed(assumptions), self._goals)
+        return self._with_clocks(self._time_calls(assumptions), self._goals)
 
     def under_all(self, reference: Sequence[int]) -> PrefetchCandidate:
         """The same, whose copies are searched for under all models at once, from those that were found on: for the
@@ -375,19 +375,19 @@ class PrefetchCandidate:
         """
         own = MODELS.index(self._rank.memory_map.assumptions)
         order = [own, *(index for index in range(len(MODELS)) if index != own)]
-        calls = [self._timed(MODELS[index]) for index in order[1:]]
+        calls = [self._time_calls(MODELS[index]) for index in order[1:]]
         goals = []
         for index, search in enumerate(self._searches):
             share = search.best.cycles / max(1, self.optimistic_cycles)  # of the whole
             references = tuple(max(1.0, reference[model] * share) for model in order)
             goals.append(Goal(tuple(timed[index][1] for timed in calls), references))
-        return self._otherwise(self._timed_calls, goals)
+        return self._with_clocks(self._timed_calls, goals)
 
-    def _otherwise(self, timed_calls: TimedCalls, goals: list[Goal]) -> PrefetchCandidate:
+    def _with_clocks(self, timed_calls: TimedCalls, goals: list[Goal]) -> PrefetchCandidate:
         """The same with other clocks or goals, from the copies that were found on."""
         other = copy(self)
         other._timed_calls, other._goals = timed_calls, goals
-        other._searches = other._begun(FreeCapacity, self._limit)
+        other._searches = other._start_searches(FreeCapacity, self._limit)
         for search, known in zip(other._searches, self._searches, strict=True):
             search.try_out(known.choice)
         return other
@@ -397,7 +397,7 @@ class PrefetchCandidate:
         """By what is searched for, before copies are allocated."""
         return max((search.cost for search in self._searches), default=0)
 
-    def instead(self, extracted: Extracted) -> PrefetchCandidate | None:
+    def replan_program(self, extracted: Extracted) -> PrefetchCandidate | None:
         """Another program in the same pool; None where it does not fit."""
         planned = planned_again(self.plain, extracted, self._fast, self._limit)
         return None if planned is None else PrefetchCandidate(planned, self._rank, self._fast, self._limit)
@@ -408,7 +408,7 @@ class PrefetchCandidate:
         """
         found = {}
         for (call, _), known in zip(self._timed_calls, cut._searches, strict=True):
-            name, others = call.invoke.function, held(self.plain, call, self._fast)
+            name, others = call.invoke.function, occupied_ranges(self.plain, call, self._fast)
             if name in cutters:
                 timed_program = partial(self._timed_program, call.places(self.plain.extracted.problem, self.plain.plan))
                 found[name] = tune_slices(
@@ -425,39 +425,39 @@ class PrefetchCandidate:
         found = [search.best.copies for search in self._searches]
         if not any(found):
             yield ProgramCandidate(self.plain, self._rank(self.plain))
-        together, less = self._together(found, self._limit, nodes), 0
+        together, less = self._allocate_together(found, self._limit, nodes), 0
         for part in _LESS:
             if isinstance(together, int) and together < self._limit // _EXCESS:
                 less += max(together, self._limit // part)
-                fewer = _continue_searches(self._begun(FreeCapacity, self._limit - less), work)
-                together = self._together([search.best.copies for search in fewer], self._limit, nodes)
+                fewer = _continue_searches(self._start_searches(FreeCapacity, self._limit - less), work)
+                together = self._allocate_together([search.best.copies for search in fewer], self._limit, nodes)
         if not isinstance(together, int):
-            yield from self._with(*together)
-        yield from self._around(self.plain, work)
-        endless = self._together(found, None, nodes)
-        if not isinstance(endless, int) and self._used(endless[0]) <= self._limit:
-            yield from self._around(endless[0], work)
+            yield from self._insert_copies(*together)
+        yield from self._copy_around_maps(self.plain, work)
+        endless = self._allocate_together(found, None, nodes)
+        if not isinstance(endless, int) and self._map_bytes(endless[0]) <= self._limit:
+            yield from self._copy_around_maps(endless[0], work)
 
-    def _begun(self, kind: type[FreeCapacity], limit: int, plain: Planned | None = None) -> list[CopySearch]:
+    def _start_searches(self, kind: type[FreeCapacity], limit: int, plain: Planned | None = None) -> list[CopySearch]:
         """A search for each call."""
         there = plain or self.plain
         return [
-            CopySearch(timed, kind(held(there, call, self._fast), limit, len(timed)), goal)
+            CopySearch(timed, kind(occupied_ranges(there, call, self._fast), limit, len(timed)), goal)
             for (call, timed), goal in zip(self._timed_calls, self._goals, strict=True)
         ]
 
-    def _around(self, plain: Planned, work: int) -> Iterator[ProgramCandidate]:
+    def _copy_around_maps(self, plain: Planned, work: int) -> Iterator[ProgramCandidate]:
         """Copies around maps that stay where they lie, from those on that were found where they need not."""
-        searches = self._begun(FreeRanges, self._limit, plain)
+        searches = self._start_searches(FreeRanges, self._limit, plain)
         for search, known in zip(searches, self._searches, strict=True):
             search.try_out(known.choice)
-        yield from self._with(plain, [search.best.copies for search in _continue_searches(searches, work)])
+        yield from self._insert_copies(plain, [search.best.copies for search in _continue_searches(searches, work)])
 
-    def _used(self, plain: Planned) -> int:
+    def _map_bytes(self, plain: Planned) -> int:
         """Bytes of the pool that maps take."""
         return next(u.used_bytes for u in plain.plan.usage if u.pool == plain.extracted.problem.pools[self._fast].name)
 
-    def _with(self, plain: Planned, copies: Copies) -> Iterator[ProgramCandidate]:
+    def _insert_copies(self, plain: Planned, copies: Copies) -> Iterator[ProgramCandidate]:
         """Candidates with these copies, which have their places: kernels in their own blocks, or in better ones."""
         candidate: ProgramCandidate | None = None
         for reblocked in (False, True):
@@ -471,7 +471,7 @@ class PrefetchCandidate:
                     candidate = with_copies(plain, moved, self._fast, self._rank)
                 yield candidate
 
-    def _together(self, copies: Copies, limit: int | None, nodes: int) -> tuple[Planned, Copies] | int:
+    def _allocate_together(self, copies: Copies, limit: int | None, nodes: int) -> tuple[Planned, Copies] | int:
         """Places for the maps of the pool and the copies below a limit; else the bytes that are missing. The same
         copies, which another model of time may lead to, have the same places.
         """
@@ -523,11 +523,11 @@ def _continue_searches(searches: list[CopySearch], work: int) -> list[CopySearch
     """`work`: of all calls together."""
     operations = sum(len(search.timed) for search in searches)
     for search in searches:
-        search.further(work * len(search.timed) // operations)
+        search.search_on(work * len(search.timed) // operations)
     return searches
 
 
-def held(planned: Planned, call: PlacedCall, fast: int) -> list[OccupiedRange]:
+def occupied_ranges(planned: Planned, call: PlacedCall, fast: int) -> list[OccupiedRange]:
     """What lies in the pool while a call runs, in operations of the call."""
     problem, pool = planned.extracted.problem, planned.extracted.problem.pools[fast].name
     end = call.first + len(call.program.operations)
@@ -563,13 +563,13 @@ def planned_again(planned: Planned, without: Extracted, fast: int, limit: int) -
     return Planned(without, plan)
 
 
-def reblocked(candidate: ProgramCandidate, rank: Ranking, reference: Sequence[int]) -> ProgramCandidate | None:
+def reblock_worst(candidate: ProgramCandidate, rank: Ranking, reference: Sequence[int]) -> ProgramCandidate | None:
     """What the clock of the model makes of `candidate` in which it takes most of the cycles of the `reference`; None
     where that is no gain.
     """
     own = cycles_by_model(candidate, rank)
     worst = max(range(len(MODELS)), key=lambda index: own[index] / max(1, reference[index]))
-    made = _choose_blocks(candidate, rank, rank.under(MODELS[worst]))
+    made = _choose_blocks(candidate, rank, rank.with_assumptions(MODELS[worst]))
     return made if made is not None and made.cycles != own and not any(map(gt, made.cycles, own)) else None
 
 

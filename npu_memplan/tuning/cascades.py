@@ -85,7 +85,7 @@ def best_choice(groups: CascadeSpace, capacity_bytes: int | None = None) -> Casc
     """The choice with the fewest cycles that fits the capacity, or with the fewest bytes where none does; without one,
     that with the least bytes cubed times cycles. Everything at once is no choice where an input is streamed.
     """
-    whole = _measured(groups, ())
+    whole = _measure_choice(groups, ())
     found = [] if groups.chains.streamed else [whole]
     least = least_bytes(groups)
     for limit, choice in _choices(groups, whole, least):
@@ -109,7 +109,7 @@ def pareto_front(groups: CascadeSpace, limits: Sequence[int] = ()) -> tuple[Casc
     The bytes are those of a plan of the program's own buffers; a pool of as many bytes makes the choice. Looked for
     at steps of five per cent, and at `limits`; where there are some, not far above or below all of them.
     """
-    whole = _measured(groups, ())
+    whole = _measure_choice(groups, ())
     found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups), limits))]
     best: list[CascadeChoice] = []
     for choice in sorted(found, key=lambda c: (c.size_bytes, c.cycles)):
@@ -126,7 +126,7 @@ def at_limit(groups: CascadeSpace, limit_bytes: int, node_budget: int) -> Cascad
     """The choice with the fewest cycles by the sum of its operations among those that keep so many bytes alive, as a
     plan within so much work makes it.
     """
-    return _measured(groups, choose(groups, limit_bytes), node_budget)
+    return _measure_choice(groups, choose(groups, limit_bytes), node_budget)
 
 
 def beside_copies(near: CascadeSpace, far: CascadeSpace, limit_bytes: int, node_budget: int) -> CascadeChoice:
@@ -144,7 +144,7 @@ def beside_copies(near: CascadeSpace, far: CascadeSpace, limit_bytes: int, node_
     found: list[CascadeChoice] = []
     fewest_bytes_first = reversed(estimated)
     for chosen in sorted(fewest_bytes_first, key=estimated.__getitem__)[:_PLANNED]:
-        found.append(replace(_measured(near, chosen, node_budget), cycles=estimated[chosen]))
+        found.append(replace(_measure_choice(near, chosen, node_budget), cycles=estimated[chosen]))
         if found[-1].size_bytes <= limit_bytes:
             break
     return min(found, key=lambda c: (max(0, c.size_bytes - limit_bytes), c.cycles))
@@ -166,7 +166,7 @@ def _choices(
         if chosen not in seen and (limit <= least or cycles < fewest * _FASTER):
             fewest = cycles
             seen.add(chosen)
-            yield limit, _measured(groups, chosen)
+            yield limit, _measure_choice(groups, chosen)
 
 
 def _limits(least: int, most: int) -> Iterator[int]:
@@ -177,29 +177,29 @@ def _limits(least: int, most: int) -> Iterator[int]:
         least = least * _STEP // 100 + 1
 
 
-def _measured(groups: CascadeSpace, chosen: tuple[Group, ...], node_budget: int | None = None) -> CascadeChoice:
+def _measure_choice(groups: CascadeSpace, chosen: tuple[Group, ...], node_budget: int | None = None) -> CascadeChoice:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
     requested = chosen, node_budget
     if requested not in groups.measured:
-        groups.measured[requested] = _directed(groups, chosen, node_budget)
+        groups.measured[requested] = _choose_directions(groups, chosen, node_budget)
     known: CascadeChoice = groups.measured[requested]
     return known
 
 
-def _directed(groups: CascadeSpace, chosen: Sequence[Group], node_budget: int | None) -> CascadeChoice:
-    both = [(group, groups.turned(group)) for group in chosen]
+def _choose_directions(groups: CascadeSpace, chosen: Sequence[Group], node_budget: int | None) -> CascadeChoice:
+    both = [(group, groups.turn_upwards(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
-    made = _planned(groups, problem, node_budget)
+    made = _plan_once(groups, problem, node_budget)
     placed = {p.buffer: p for p in made.placements}
     directed = tuple(min(pair, key=lambda group: _count_refused_pairs(group, placed, groups.sizes)) for pair in both)
     if any(group.upwards for group in directed):
         problem = _problem(groups, directed, [group.overlaps for group in directed])
-        made = _planned(groups, problem, node_budget)
+        made = _plan_once(groups, problem, node_budget)
     (usage,) = made.usage
-    return CascadeChoice(directed, usage.used_bytes, _estimated(groups, directed, made))
+    return CascadeChoice(directed, usage.used_bytes, _estimate_cycles(groups, directed, made))
 
 
-def _planned(groups: CascadeSpace, problem: Problem, node_budget: int | None) -> Plan:
+def _plan_once(groups: CascadeSpace, problem: Problem, node_budget: int | None) -> Plan:
     """A plan; groups that differ inside may have the same buffers."""
     key = problem.buffers, problem.overlaps, node_budget
     if key not in groups.plans:
@@ -208,7 +208,7 @@ def _planned(groups: CascadeSpace, problem: Problem, node_budget: int | None) ->
     return known
 
 
-def _estimated(groups: CascadeSpace, chosen: Sequence[Group], made: Plan) -> int:
+def _estimate_cycles(groups: CascadeSpace, chosen: Sequence[Group], made: Plan) -> int:
     """Cycles of the whole stream, with the waits of `made`."""
     memory_map = groups.costs.memory_map
     program = apply(groups.program, chosen, groups.costs.blocks, groups.slicer)
@@ -296,7 +296,7 @@ class _Cut:
         chosen = self.chosen.values()
         return sum(max(0, c.size_bytes - self.limit_bytes) for c in chosen), sum(c.cycles for c in chosen)
 
-    def made(self) -> Extracted:
+    def build(self) -> Extracted:
         from .candidate import rebuild_problem
 
         extracted = replace(self.extracted, loaded=replace(self.extracted.loaded, backend=STRIPES))
@@ -400,7 +400,7 @@ def in_stripes(forms: Sequence[Extracted], memory_map: MemoryMap, budget: Search
 
     beside = _beside_copies(known, size)
     if new(beside):
-        yield beside.made()
+        yield beside.build()
     for constants, shares in (
         (_Constants.NEAR, budget.shares),
         (_Constants.FAR, budget.in_place_shares),
@@ -411,7 +411,7 @@ def in_stripes(forms: Sequence[Extracted], memory_map: MemoryMap, budget: Search
         for index in range(len(limits)):
             for best in _better(ordered, constants, limits[index:]):
                 if new(best):
-                    yield best.made()
+                    yield best.build()
 
 
 def _beside_copies(forms: Sequence[_Form], limit_bytes: int) -> _Cut:

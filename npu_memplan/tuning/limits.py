@@ -50,10 +50,10 @@ class LimitSearch:
         self.pool = options.planned_pools()[-1].name
         self.error: RefusalError | None = None  # of the last limit at which nothing could be made
         self._models = ModelCache(load, {**options.pools, self.pool: ENDLESS})
-        self.loaded = self._models.loaded
+        self.lower = self._models.lower
         self._won: list[Winner] = []
 
-    def at(self, limit_bytes: int) -> Winner | None:
+    def fastest_within(self, limit_bytes: int) -> Winner | None:
         """The fastest in so many bytes; None where nothing fits, or no program can be made."""
         requested = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
@@ -76,12 +76,12 @@ class LimitSearch:
         except RefusalError as error:
             self.error = error
             return None
-        return self.at(self._winner(0, found).size_bytes)
+        return self.fastest_within(self._winner(0, found).size_bytes)
 
     def _best(self, requested: CompileOptions) -> Planned:
         """As a compile of the same options selects it."""
         try:
-            best = select_fastest(requested, self.memory_map, self.loaded)
+            best = select_fastest(requested, self.memory_map, self.lower)
         except PlanningError:
             if not requested.has_rivals:
                 raise
@@ -115,11 +115,11 @@ def fast_enough(
     most = int(options.max_ms * memory_map.clock_hz / 1000)
     limits = LimitSearch(options, memory_map, load)
     given = options.pools.get(limits.pool)
-    first = limits.at(ENDLESS if given is None else given)
+    first = limits.fastest_within(ENDLESS if given is None else given)
     if first is None:
         raise limits.error or SpeedError(f"{name}: no program")
     if given is None:  # with a size, weights are cut to fit it
-        first = limits.at(first.size_bytes) or first
+        first = limits.fastest_within(first.size_bytes) or first
     if first.cycles > most:
         raise SpeedError(_too_slow(first, limits, name))
     least = limits.least()
@@ -132,7 +132,7 @@ def fast_enough(
         limit = (slow + found.size_bytes) // 2 // _ALIGNMENT * _ALIGNMENT
         if found.size_bytes - limit <= found.size_bytes // _CLOSE:
             break
-        tried = limits.at(limit)
+        tried = limits.fastest_within(limit)
         if tried is None or tried.cycles > most:
             slow = limit
         else:
@@ -190,18 +190,18 @@ def tune_within_vela(
         return None
     slack, rank = _SLACK if options.objective == "auto" else 1.0, Ranking(memory_map)
 
-    def found(pools: Mapping[str, int]) -> Planned | None:
+    def select_within(pools: Mapping[str, int]) -> Planned | None:
         """The program with pools of these sizes; None where nothing fits, or nothing runs on the NPU."""
         sized = replace(options, pools={**options.pools, **pools})
         try:
-            best = select_fastest(sized, memory_map, models.loaded, slack, extract, always_stripes=False)
+            best = select_fastest(sized, memory_map, models.lower, slack, extract, always_stripes=False)
         except PlanningError:
             return None
         return _take_fewest_bytes(best, _stream_cycles(models, options), slack, rank) if rank(best)[0] else None
 
-    best = found(limits)
+    best = select_within(limits)
     if best is not None and rank(best)[1] > sum(theirs.values()):
-        best = found({name: theirs.get(name, 0) for name in sizes}) or best
+        best = select_within({name: theirs.get(name, 0) for name in sizes}) or best
     if best is None:
         return None
     best = without_limits(best, options, sizes)
@@ -217,7 +217,7 @@ def _velas_bytes(
     """
     for compiler in ("vela", "tvm"):
         try:
-            loaded = models.loaded(replace(options, npu_compiler=compiler))
+            loaded = models.lower(replace(options, npu_compiler=compiler))
         except RefusalError:
             continue
         if any(loaded.vela_arena_bytes.get(name) for name in free):
@@ -233,7 +233,7 @@ def _velas_bytes(
 def _stream_cycles(models: ModelCache, options: CompileOptions) -> Sequence[int]:
     """Vela's, where they can be compared; nothing where it refuses the model."""
     try:
-        return models.loaded(replace(options, npu_compiler="vela")).comparable_cycles
+        return models.lower(replace(options, npu_compiler="vela")).comparable_cycles
     except RefusalError:
         return ()
 

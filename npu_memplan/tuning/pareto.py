@@ -81,7 +81,7 @@ def explore(
     vela = []
     for optimise in ("Performance", "Size"):
         report_progress(f"Vela's own points, {optimise}", 0, 0)
-        made = limit_search.loaded(replace(options, npu_compiler="vela", optimise=optimise))
+        made = limit_search.lower(replace(options, npu_compiler="vela", optimise=optimise))
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
             most = max(cycles, *made.vela_stream_cycles)
@@ -94,7 +94,7 @@ def explore(
     found = []
     for number, size in enumerate(sizes):
         report_progress(f"{size:,} bytes of {pool}", number, len(sizes))
-        best = limit_search.at(size)
+        best = limit_search.fastest_within(size)
         if best is None or best.limit_bytes != size:  # nothing, or what was found before
             continue
         keep(best.planned)
@@ -108,7 +108,7 @@ def explore(
             f"compile --objective bytes says what the smallest program needs"
         )
     report_progress("the default compile", len(sizes), len(sizes))
-    usual = tune(options, limit_search.loaded, model.name, extract_problem)
+    usual = tune(options, limit_search.lower, model.name, extract_problem)
     default = None
     if usual is not None:
         keep(usual)

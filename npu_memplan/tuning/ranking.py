@@ -123,7 +123,7 @@ class Ranking:
             )
         return self._streams[planned]
 
-    def under(self, assumptions: Assumptions) -> Ranking:
+    def with_assumptions(self, assumptions: Assumptions) -> Ranking:
         """By cycles under another model of time."""
         memory_map = replace(self.memory_map, assumptions=assumptions)
         return Ranking(memory_map, _streams=self._streams, _demand_caches=self._demand_caches)
@@ -169,7 +169,7 @@ class ModelCache:
         self._load, self._pools = load, pools
         self._known: dict[tuple[object, ...], Loaded | RefusalError] = {}
 
-    def loaded(self, wanted: CompileOptions) -> Loaded:
+    def lower(self, wanted: CompileOptions) -> Loaded:
         """The model for `wanted`; raises the same error again where it was refused before."""
         key = wanted.npu_compiler, wanted.optimise, wanted.for_cycles, wanted.stripes, wanted.accelerator
         if key not in self._known:
@@ -200,7 +200,7 @@ def beside_vela(planned: Planned, models: ModelCache) -> Planned:
     """`planned` with Vela's own bytes and cycles, whichever program was taken; without where Vela refuses the model."""
     loaded = planned.extracted.loaded
     try:
-        vela = models.loaded(replace(loaded.request.options, npu_compiler="vela", stripes=False))
+        vela = models.lower(replace(loaded.request.options, npu_compiler="vela", stripes=False))
     except RefusalError:
         return planned
     loaded = replace(

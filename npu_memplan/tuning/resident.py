@@ -47,7 +47,7 @@ def make_resident(planned: Planned, select_near: Callable[[], Planned | None]) -
     searches = [_Search(planned, rank, fast, requested, shares=_SHARES[: 1 if near else None])]
     if near is not None:
         near = _resize_fast_pool(_noted_as(near, planned), fast, searches[0].pool.size_bytes)
-        searches.append(_Search(near, rank, fast, requested, searches[0].used(planned)))
+        searches.append(_Search(near, rank, fast, requested, searches[0].used_bytes(planned)))
     best = _best(planned, searches)
     verify.check_own(best.extracted.problem, best.plan)
     return best
@@ -64,7 +64,7 @@ def _best(planned: Planned, searches: Sequence[_Search]) -> Planned:
         return best
     raise RefusalError(
         f"--resident all needs {first.all_bytes:,} bytes of pool {first.pool.name} for constants beside the "
-        f"{first.used(first.plain or planned):,} bytes of the plan, and it has {first.limit:,}; give a "
+        f"{first.used_bytes(first.plain or planned):,} bytes of the plan, and it has {first.limit:,}; give a "
         "larger --pool, or leave the choice to --resident auto"
     )
 
@@ -85,7 +85,7 @@ def share_room(
         return list(planned)
     pool = pools[fast]
     networks = [_Network(one, Ranking(memory_map), fast) for one, memory_map in zip(planned, maps, strict=True)]
-    timed = [network.timed(network.planned) for network in networks]
+    timed = [network.time_calls(network.planned) for network in networks]
     programs = [program for calls in timed for _, program in calls]
     everything = sum(constant.size_bytes for program in programs for constant in program.constants)
     used = next(usage.used_bytes for usage in joint.usage if usage.pool == pool.name)
@@ -98,7 +98,7 @@ def share_room(
     made = []
     for network, calls in zip(networks, timed, strict=True):
         mine = [(call, program, which) for (call, program), which in zip(calls, chosen, strict=False) if which]
-        found = [network.planned, *map(network.on_top, network.extracted(network.planned, mine))]
+        found = [network.planned, *map(network.on_top, network.make_resident(network.planned, mine))]
         made.append(min(found, key=network.rank))
     return made
 
@@ -111,7 +111,7 @@ class _Network:
         self.pool = planned.extracted.problem.pools[fast]
 
     def on_top(self, extracted: Extracted) -> Planned:
-        plan, at = self.planned.plan, _round_size(self.used(self.planned))
+        plan, at = self.planned.plan, _round_size(self.used_bytes(self.planned))
         known = {p.buffer: p for p in plan.placements}
         placements = []
         for buffer in extracted.problem.buffers:
@@ -123,7 +123,7 @@ class _Network:
         made = Plan(tuple(placements), (), PlanStatus.FEASIBLE, plan.planner, plan.seed)
         return Planned(extracted, with_bounds(extracted.problem, made))
 
-    def extracted(
+    def make_resident(
         self, plain: Planned, chosen: Sequence[tuple[PlacedCall, TimedProgram, Chosen]]
     ) -> Iterator[Extracted]:
         """`plain` with these constants resident: kernels in their own blocks, and in the best ones."""
@@ -138,7 +138,7 @@ class _Network:
                 constants.append((old, rest))
             yield rebuild_problem(plain.extracted, changed, constants, added)
 
-    def timed(self, planned: Planned) -> list[tuple[PlacedCall, TimedProgram]]:
+    def time_calls(self, planned: Planned) -> list[tuple[PlacedCall, TimedProgram]]:
         """The calls that can have resident constants."""
         problem, found = planned.extracted.problem, []
         for call in called_once(planned.extracted):
@@ -149,7 +149,7 @@ class _Network:
             found.append((call, TimedProgram(call.program, _blocks(call), place, demand_cache, self.fast + 1)))
         return found
 
-    def used(self, planned: Planned) -> int:
+    def used_bytes(self, planned: Planned) -> int:
         return next(usage.used_bytes for usage in planned.plan.usage if usage.pool == self.pool.name)
 
 
@@ -178,13 +178,15 @@ class _Search(_Network):
                 f"--pool {self.pool.name}=SIZE or --board, or say how much with --resident SIZE"
             )
         plain = read_in_place(planned.extracted)
-        self.all_bytes = sum(t.constants[k].size_bytes for _, t in self.timed(planned) for k in range(len(t.constants)))
+        self.all_bytes = sum(
+            t.constants[k].size_bytes for _, t in self.time_calls(planned) for k in range(len(t.constants))
+        )
         self.all_bytes = max(self.all_bytes, sum(b.size_bytes for c in called_once(plain) for b in _blocks(c)))
         most = self.all_bytes if requested.most_bytes is None else min(requested.most_bytes, self.all_bytes)
         self.most = most + -most % GRAIN
         self.limit = self.pool.size_bytes
         if self.limit is None:
-            self.limit = _round_size(self.used(planned) if used_bytes is None else used_bytes) + self.most
+            self.limit = _round_size(self.used_bytes(planned) if used_bytes is None else used_bytes) + self.most
         # without its copies, in all of the memory
         self.plain = planned_again(planned, plain, fast, self.limit)
 
@@ -198,26 +200,26 @@ class _Search(_Network):
         """Resident constants beside the copies that the program makes, and with copies made anew of the others."""
         assert self.limit is not None
         if not self.requested.whole:
-            yield self._beside(min(self.most, self.limit - _round_size(self.used(self.planned))))
+            yield self._beside(min(self.most, self.limit - _round_size(self.used_bytes(self.planned))))
         if self.plain is None:
             return
-        most = min(self.most, self.limit - _round_size(self.used(self.plain)))
+        most = min(self.most, self.limit - _round_size(self.used_bytes(self.plain)))
         for share in self.shares[:1] if most >= self.all_bytes else self.shares:
             if is_ended():
                 return
-            yield self._instead(int(most * share))
+            yield self._replace_copies(int(most * share))
 
     def _beside(self, most_bytes: int) -> Planned | None:
         """The program as it is, with resident constants above everything else."""
         chosen = self._chosen(self.planned, most_bytes)
-        return min((self.on_top(one) for one in self.extracted(self.planned, chosen)), key=self.rank, default=None)
+        return min((self.on_top(one) for one in self.make_resident(self.planned, chosen)), key=self.rank, default=None)
 
-    def _instead(self, most_bytes: int) -> Planned | None:
+    def _replace_copies(self, most_bytes: int) -> Planned | None:
         """The program without its copies, with resident constants, and with copies of others around both."""
         assert self.plain is not None
         assert self.limit is not None
         found = []
-        for extracted in self.extracted(self.plain, self._chosen(self.plain, most_bytes)):
+        for extracted in self.make_resident(self.plain, self._chosen(self.plain, most_bytes)):
             made = planned_again(self.plain, extracted, self.fast, self.limit)
             if made is not None:
                 found.append(made)
@@ -230,7 +232,7 @@ class _Search(_Network):
         return _resize_fast_pool(searched, self.fast, self.pool.size_bytes)
 
     def _chosen(self, plain: Planned, most_bytes: int) -> list[tuple[PlacedCall, TimedProgram, Chosen]]:
-        timed = self.timed(plain)
+        timed = self.time_calls(plain)
         chosen = choose([one for _, one in timed], most_bytes)
         return [(call, one, which) for (call, one), which in zip(timed, chosen, strict=True) if which]
 

@@ -14,8 +14,8 @@ from operator import gt
 
 from .. import planners, verify
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.order import chained, reordered
-from ..ethosu.schedule.replacement import chosen, replaced
+from ..ethosu.schedule.order import chain_kernels, reorder_operations
+from ..ethosu.schedule.replacement import chosen, move_maps_away
 from ..ethosu.time import NOMINAL, SEARCHED, MemoryMap
 from ..frontend.load import FormatError
 from ..options import CompileOptions
@@ -87,7 +87,7 @@ def replace_maps(extracted: Extracted, memory_map: MemoryMap) -> Extracted | Non
     changed = {}
     for variable, program in npu_programs(extracted).items():
         if away := chosen(program, limit):
-            changed[variable.name_hint] = replaced(program, away, slow + 1)
+            changed[variable.name_hint] = move_maps_away(program, away, slow + 1)
     return rebuild_problem(extracted, changed) if changed else None
 
 
@@ -118,41 +118,41 @@ def select_fastest(
     Raises what the first backend raises where none can be planned.
     """
     nominal, attempts, budget = Ranking(memory_map), Attempts(), budget or BUDGETS[options.effort]
-    rank = nominal.under(SEARCHED)
+    rank = nominal.with_assumptions(SEARCHED)
     lifted: list[Planned] = []
     ours: list[Planned] = []
     theirs: Sequence[int] = ()  # of Vela's stream in its own arena, whether that fits here or not
     if options.npu_compiler != "tvm":
         requested = replace(options, npu_compiler="vela", stripes=False)
         with attempts.attempt_by(VELA):
-            loaded = _named(load(requested), VELA)
+            loaded = _with_backend(load(requested), VELA)
             theirs = loaded.comparable_cycles
-            lifted = _with_original(_lifted(extract(loaded)), rank)
+            lifted = _with_original(_plan_lifted(extract(loaded)), rank)
         if lifted:
             least = _CLOSE * port_bound(lifted[0], memory_map)
             near = nominal(lifted[0])[0] <= _HOPE * least
             searched = search_programs(lifted, rank, budget, theirs) if near else None
             if searched is not None and searched.cycles[0] <= least:
-                return _make_explained(_finished(searched, slack, rank), rank, options, bool(theirs))
+                return _make_explained(_finish_search(searched, slack, rank), rank, options, bool(theirs))
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].extracted) if lifted else None
         with attempts.attempt_by(OURS):
             native = replace(options, npu_compiler="tvm", stripes=False)
 
             def lower(wanted: CompileOptions) -> Extracted:
-                return extract(_named(load(wanted), OURS))
+                return extract(_with_backend(load(wanted), OURS))
 
-            for made in _ours(lower, native, rank, most, always_stripes, budget):
+            for made in _plan_native(lower, native, rank, most, always_stripes, budget):
                 ours.append(made)  # they stay if a later one fails
     # programs that fit, and are read, are compared
     attempts.settle_errors(bool(lifted or ours), (PlanningError, FormatError), least=(FormatError,))
-    found = _finished(search_programs([*lifted, *ours], rank, budget, theirs), slack, rank)
+    found = _finish_search(search_programs([*lifted, *ours], rank, budget, theirs), slack, rank)
     if theirs and found.ratio > 1 and (more := further_budget(budget)) is not None:
         return select_fastest(options, memory_map, load, slack, extract, always_stripes, more)
     return _make_explained(found, rank, options, bool(theirs))
 
 
-def _finished(found: SearchResult, slack: float, rank: Ranking) -> SearchResult:
+def _finish_search(found: SearchResult, slack: float, rank: Ranking) -> SearchResult:
     """With the fewest bytes that `slack` allows, in the blocks that suit its stream."""
     return in_better_blocks(prefer_bytes(found, slack, rank), rank)
 
@@ -168,11 +168,11 @@ def _on_host(extracted: Extracted) -> int:
     return sum(not is_npu(call.primfunc) for call in extracted.program.calls)
 
 
-def _named(loaded: Loaded, backend: str) -> Loaded:
+def _with_backend(loaded: Loaded, backend: str) -> Loaded:
     return replace(loaded, backend=backend)
 
 
-def _lifted(extracted: Extracted) -> Planned:
+def _plan_lifted(extracted: Extracted) -> Planned:
     """The program as its compiler made it; without the copies that it makes where they do not fit."""
     options = extracted.loaded.request.options
     try:
@@ -194,7 +194,7 @@ def _with_original(lifted: Planned, rank: Ranking) -> list[Planned]:
     return [lifted] if original is None else [original, lifted]
 
 
-def _ours(
+def _plan_native(
     load: Callable[[CompileOptions], Extracted],
     options: CompileOptions,
     rank: Ranking,
@@ -211,7 +211,7 @@ def _ours(
     found: list[Planned] = []
     missed: PlanningError | None = None
     nodes = _NODES if options.time_limit_s is None else None
-    for made in _forms(load, options, rank, most_on_host, always_stripes, budget, found):
+    for made in _lower_native(load, options, rank, most_on_host, always_stripes, budget, found):
         if found and is_ended():
             break
         try:
@@ -225,7 +225,7 @@ def _ours(
         raise missed
 
 
-def _forms(
+def _lower_native(
     load: Callable[[CompileOptions], Extracted],
     options: CompileOptions,
     rank: Ranking,
@@ -242,7 +242,7 @@ def _forms(
     forms: list[Extracted] = []
     memory_map = rank.memory_map
 
-    def spilled() -> bool:
+    def all_spill() -> bool:
         """Whether no plan has all maps in the fast pool."""
         return all(_spills(planned.extracted.problem, planned.plan, memory_map) for planned in found)
 
@@ -250,24 +250,24 @@ def _forms(
         made = load(requested)
         if most_on_host is not None and _on_host(made) > most_on_host:
             break
-        made = _ordered(made, memory_map)
+        made = _reorder_programs(made, memory_map)
         if forms and _size(forms[0]) == _size(made):
             break
         forms.append(made)
         if not found:
             yield made
-            if (other := _chained(made, memory_map)) is not made:
+            if (other := _chain_programs(made, memory_map)) is not made:
                 yield other
-        if not spilled():
+        if not all_spill():
             if not (budget.stripes or always_stripes) or not _may_gain(found[0], rank, budget):
                 return
             if not (budget.stripes and (budget.both_lowerings or always_stripes)):
                 break
     if not forms:
         return
-    if spilled() and (away := replace_maps(forms[0], memory_map)) is not None:
+    if all_spill() and (away := replace_maps(forms[0], memory_map)) is not None:
         yield away
-    if always_stripes and not budget.shares and spilled():
+    if always_stripes and not budget.shares and all_spill():
         budget = replace(budget, in_place_shares=_AT_ONCE)
     if budget.stripes or always_stripes:
         yield from in_stripes(forms, memory_map, budget)
@@ -296,17 +296,17 @@ def _spills(problem: Problem, plan: Plan, memory_map: MemoryMap) -> bool:
     return any(placement.buffer in inner and placement.pool != name for placement in plan.placements)
 
 
-def _ordered(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
+def _reorder_programs(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
     """The same with independent operations in the order that leaves more bytes to constants."""
-    return _changed(extracted, lambda program: reordered(program, memory_map.with_constants_near()))
+    return _change_programs(extracted, lambda program: reorder_operations(program, memory_map.with_constants_near()))
 
 
-def _chained(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
+def _chain_programs(extracted: Extracted, memory_map: MemoryMap) -> Extracted:
     """The same with chains where they pay; stripes are made of what has none."""
-    return _changed(extracted, lambda program: chained(program, memory_map.with_constants_near()))
+    return _change_programs(extracted, lambda program: chain_kernels(program, memory_map.with_constants_near()))
 
 
-def _changed(extracted: Extracted, change: Callable[[NpuProgram], NpuProgram]) -> Extracted:
+def _change_programs(extracted: Extracted, change: Callable[[NpuProgram], NpuProgram]) -> Extracted:
     """With each NPU program as `change` makes it; itself where that is the same program for all."""
     made = {v.name_hint: (p, change(p)) for v, p in npu_programs(extracted).items()}
     changed = {name: new for name, (old, new) in made.items() if new is not old}
@@ -332,7 +332,7 @@ def _make_explained(found: SearchResult, rank: Ranking, requested: CompileOption
         estimated = [one for one in found.estimated if _lifts(one) != _lifts(best)]
         most = min(estimated, key=lambda one: one.optimistic_cycles, default=None)
         if most is not None and most.optimistic_cycles < other.rank[0]:  # it was not searched further
-            text += f"; {_name_backend(most)}, about {most.under(NOMINAL).optimistic_cycles:,}"
+            text += f"; {_name_backend(most)}, about {most.with_assumptions(NOMINAL).optimistic_cycles:,}"
         else:
             text += f"; {_name_backend(other)}, {_figures(other, rank)}"
     if found.cycles and (beside_vela or _lifts(found.candidates[0])):

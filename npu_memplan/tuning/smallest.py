@@ -82,7 +82,7 @@ def _programs(
         except OptionError:  # another option forbids this way
             continue
         with attempts.attempt_by(backend):
-            extracted = extract(replace(models.loaded(wanted), backend=backend))
+            extracted = extract(replace(models.lower(wanted), backend=backend))
             yield backend, extracted
             if backend in (VELA, SMALL) and (without := read_in_place(extracted)) is not extracted:
                 yield backend, without

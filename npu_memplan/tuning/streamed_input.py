@@ -52,7 +52,7 @@ def stream_input(loaded: Loaded, options: StripeOptions) -> Loaded:
     program = from_primfunc(primfunc)
     parameters = [b.name for b in program.buffers if b.role.is_parameter]
     places = [i for i, a in enumerate(call.arguments) if isinstance(a, View) and a.tensor is tensor]
-    made = _Streaming(program, parameters[places[0]], tensor, name).made(options)
+    made = _Streaming(program, parameters[places[0]], tensor, name).cut_program(options)
     kept = next(b.shape for b in made.buffers if b.role is BufferRole.STREAMED)
     function = with_attributes_of(primfunc, to_primfunc(made))
     function = function.with_attr(STREAMED_ROWS, [int(tensor.shape[1]), kept[1]])
@@ -104,22 +104,22 @@ def _reader(loaded: Loaded, name: str) -> tuple[RelaxTensor, Invoke, int]:
     tensor = inputs[named.index(name)]
     shape = tuple(map(int, tensor.shape))
     if len(shape) != 4 or shape[0] != 1 or shape[1] < 2 or tensor.dtype not in _ELEMENTS:
-        raise _refused(name, f"it is {tensor.dtype}{list(shape)}, and rows are of an int8, uint8 or int16 [1, H, W, C]")
+        raise _refusal(name, f"it is {tensor.dtype}{list(shape)}, and rows are of an int8, uint8 or int16 [1, H, W, C]")
     readers = [c for c in program.calls if any(isinstance(a, View) and a.tensor is tensor for a in c.arguments)]
     if not readers or any(view.tensor is tensor for view in program.results):
-        raise _refused(name, "nothing reads it, or it is a result itself")
+        raise _refusal(name, "nothing reads it, or it is a result itself")
     first = readers[0]
     if not is_npu(first.primfunc):
-        raise _refused(
+        raise _refusal(
             name, f"the host's {first.function} reads it first, as a whole", "put that operator on the NPU or before it"
         )
     if len(readers) > 1 or sum(c.function == first.function for c in program.calls) > 1:
-        raise _refused(name, f"{readers[-1].function} reads it again after {first.function}, when its rows are gone")
+        raise _refusal(name, f"{readers[-1].function} reads it again after {first.function}, when its rows are gone")
     if first is not program.calls[0]:
-        raise _refused(name, f"{program.calls[0].function} runs before {first.function}, which reads it")
+        raise _refusal(name, f"{program.calls[0].function} runs before {first.function}, which reads it")
     views = [a for a in first.arguments if isinstance(a, View) and a.tensor is tensor]
     if len(views) > 1 or views[0].partial or views[0].offset_bytes:
-        raise _refused(name, f"{first.function} reads a part of it, or reads it as two arguments")
+        raise _refusal(name, f"{first.function} reads a part of it, or reads it as two arguments")
     return tensor, first, next(i for i, p in enumerate(program.function.params) if p.same_as(tensor.var))
 
 
@@ -133,9 +133,9 @@ class _Streaming:
         self.row_bytes = width * channels * _ELEMENTS[tensor.dtype]
         self.outside = Names(b.name for b in program.buffers).unique_name(f"{given}_outside")  # where the caller has it
 
-    def made(self, options: StripeOptions) -> NpuProgram:
+    def cut_program(self, options: StripeOptions) -> NpuProgram:
         """The program in the stripes that suit the memory best."""
-        fronted = self._fronted(options)
+        fronted = self._put_copy_in_front(options)
         groups = CascadeSpace(
             fronted,
             io_in_pools=options.io_in_pools,
@@ -146,10 +146,10 @@ class _Streaming:
         chosen = best_choice(groups, options.capacity_bytes).groups
         first = chosen[0] if chosen and chosen[0].first == 0 else None
         if first is None or self.given not in first.rolling_buffer_bytes:
-            raise self.refused(self._reason(groups))
+            raise self.refusal(self._reason(groups))
         return self._with_tables(self._without_front(apply(fronted, chosen, groups.costs.blocks)))
 
-    def _fronted(self, options: StripeOptions) -> NpuProgram:
+    def _put_copy_in_front(self, options: StripeOptions) -> NpuProgram:
         """The program behind an operation that copies the input, which lies elsewhere, into a map of its own."""
         buffers = [
             replace(b, role=BufferRole.FEATURE_MAP, shape=(), dtype="uint8") if b.name == self.given else b
@@ -224,7 +224,7 @@ class _Streaming:
                 elif (table := read_table(operation)) is not None and not any(share_bytes(table, t) for t in there):
                     loaded, load = next((k for k in reversed(known) if share_bytes(table, k[0])), (range(0), None))
                     if load is None or not (loaded.start <= table.start and table.stop <= loaded.stop):
-                        raise self.refused("operations on its rows look values up in several tables at once")
+                        raise self.refusal("operations on its rows look values up in several tables at once")
                     there.append(loaded)
                     operations.append(replace(load, input_rows=made.operations[part.start].input_rows))
             operations += [made.operations[index] for index in part]
@@ -245,9 +245,9 @@ class _Streaming:
         written = R.DMA0_DST if operation.op is Op.DMA_START else R.OFM_BASE0
         return any(b == self.given for r, (b, _) in operation.addresses.items() if r is not written)
 
-    def refused(self, reason: str) -> StreamedInputError:
-        return _refused(self.name, reason)
+    def refusal(self, reason: str) -> StreamedInputError:
+        return _refusal(self.name, reason)
 
 
-def _refused(name: str, reason: str, step: str = "leave --stream-input out") -> StreamedInputError:
+def _refusal(name: str, reason: str, step: str = "leave --stream-input out") -> StreamedInputError:
     return StreamedInputError(f"--stream-input {name}: {reason}; {step}")

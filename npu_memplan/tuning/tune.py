@@ -62,7 +62,7 @@ def tune(
     from .selection import select_fastest
 
     try:
-        best = select_fastest(options, memory_map, models.loaded, extract=extract)
+        best = select_fastest(options, memory_map, models.lower, extract=extract)
     except PlanningError:
         if not options.has_rivals:
             return None

@@ -29,7 +29,7 @@ from .candidate import (
     called_once,
     cycles_by_model,
     planned_again,
-    reblocked,
+    reblock_worst,
     rebuild_problem,
     slicers,
 )
@@ -49,7 +49,7 @@ def search_prefetching(planned: Planned, rank: Ranking) -> Planned:
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    searched = rank.under(SEARCHED)
+    searched = rank.with_assumptions(SEARCHED)
     found = in_better_blocks(search_programs((planned,), searched, budget_of(planned)), searched)
     _, made = make_best(found, searched)
     report_missing_search()
@@ -131,7 +131,7 @@ def prefer_bytes(result: SearchResult, slack: float, rank: Ranking) -> SearchRes
 
 def in_better_blocks(result: SearchResult, rank: Ranking) -> SearchResult:
     """With the best in blocks that suit its stream, where those are a gain."""
-    other = reblocked(result.best, rank, result.reference)
+    other = reblock_worst(result.best, rank, result.reference)
     if other is None:
         return result
     return replace(result, best=other, others=(result.best, *result.others), cycles=other.cycles)
@@ -143,7 +143,7 @@ def make_best(result: SearchResult, rank: Ranking) -> tuple[SearchResult, Planne
     """
     for one in (result.best, *result.others):
         with contain_faults(f"{one.plain.extracted.loaded.backend or 'the program'} with copies of constants"):
-            made = one.made(rank)
+            made = one.build(rank)
             return (
                 result if one is result.best else replace(result, best=one, cycles=cycles_by_model(one, rank))
             ), made
@@ -294,7 +294,9 @@ class _Uncut:
         """With convolutions of more weight in slices of at most so much, in `others` functions for single operations;
         None where that changes nothing, was seen, or does not fit.
         """
-        made = {name: slicer.sliced(most_bytes, others.get(name)) for name, (_, slicer) in self.cutters.items()}
+        made = {
+            name: slicer.slice_convolutions(most_bytes, others.get(name)) for name, (_, slicer) in self.cutters.items()
+        }
         operations = [program and program.operations for program in made.values()]
         if operations in self.seen:
             return None
@@ -305,7 +307,11 @@ class _Uncut:
             if program is not None:
                 changed[name], data = compact(program, slicer.slices.all)
                 constants.append((old, data))
-        return self.whole.instead(rebuild_problem(self.whole.plain.extracted, changed, constants)) if changed else None
+        return (
+            self.whole.replan_program(rebuild_problem(self.whole.plain.extracted, changed, constants))
+            if changed
+            else None
+        )
 
 
 _Forms = dict[PrefetchCandidate, tuple[_Uncut, int]]  # what each is cut from, and into slices of how many bytes

@@ -16,7 +16,7 @@ from npu_memplan.ethosu.program.hazards import schedule
 from npu_memplan.ethosu.program.program import NpuProgram, chain_bounds
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule import order
-from npu_memplan.ethosu.schedule.order import chained
+from npu_memplan.ethosu.schedule.order import chain_kernels
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from tests.support.arithmetic_models import binary, prelu, random_weights, unary
@@ -71,7 +71,7 @@ def lowered(model: bytes, npu: str) -> Lowered:
 
 
 def with_chains(made: Lowered) -> Lowered:
-    return replace(made, program=chained(made.program, default_memory_map(made.program.accelerator)))
+    return replace(made, program=chain_kernels(made.program, default_memory_map(made.program.accelerator)))
 
 
 def chains(program: NpuProgram) -> list[list[Op]]:
@@ -115,7 +115,7 @@ def test_other_npus_have_none() -> None:
 def test_a_chain_takes_fewer_cycles() -> None:
     apart = lowered(residual(np.random.default_rng(3), size=56, depth=24, kernel=1).finish(), "ethos-u85-1024")
     near = default_memory_map(apart.program.accelerator).with_constants_near()
-    made = chained(apart.program, near)
+    made = chain_kernels(apart.program, near)
     assert made is not apart.program
     cycles = []
     for program in (apart.program, made):

@@ -136,4 +136,4 @@ def test_a_core_without_channels_has_no_weights_to_cut() -> None:
     (operation,) = lowered.program.operations
     assert operation.registers[WEIGHTS[1].length] == 0
     assert not slicer.may_cut(operation)
-    assert slicer.sliced(1) is None
+    assert slicer.slice_convolutions(1) is None

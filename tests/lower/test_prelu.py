@@ -12,7 +12,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lowering import Lowered, LoweringTarget, lower
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.blocks import place_of
-from npu_memplan.ethosu.schedule.stripes.rows import sliced
+from npu_memplan.ethosu.schedule.stripes.rows import slice_rows
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.ethosu.time import default_memory_map
 from npu_memplan.ethosu.time.estimate import cycles_in_a_row
@@ -64,7 +64,7 @@ def test_it_takes_fewer_cycles_than_a_sum_of_two_maps() -> None:
 
 def test_each_operation_can_be_cut_into_stripes() -> None:
     program = lowered((1, 8, 8, 16), True).program
-    assert all(sliced(program, index) is not None for index in range(len(program.operations)))
+    assert all(slice_rows(program, index) is not None for index in range(len(program.operations)))
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 40000, 16), (1, 24, 24, 10)])

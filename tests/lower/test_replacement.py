@@ -12,7 +12,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.layer import LayerGraph
 from npu_memplan.ethosu.lowering import Lowered, lower
 from npu_memplan.ethosu.program.program import NpuProgram
-from npu_memplan.ethosu.schedule.replacement import absences, chosen, live_bytes, replaced
+from npu_memplan.ethosu.schedule.replacement import absences, chosen, live_bytes, move_maps_away
 from npu_memplan.ethosu.stream.isa import Op, Register
 from tests.support.chains import Chain, planned_alone, run_at
 from tests.support.on_model import random_inputs, run_program
@@ -39,7 +39,7 @@ def around(seed: int) -> LayerGraph:
 def program_with_absence(npu: str, seed: int, limit_bytes: int = 0) -> tuple[LayerGraph, Lowered, NpuProgram]:
     graph = around(seed)
     lowered = lower(graph, accelerator(npu))
-    return graph, lowered, replaced(lowered.program, chosen(lowered.program, limit_bytes), SLOW)
+    return graph, lowered, move_maps_away(lowered.program, chosen(lowered.program, limit_bytes), SLOW)
 
 
 @pytest.mark.parametrize("seed", range(3))

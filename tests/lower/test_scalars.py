@@ -11,7 +11,7 @@ from npu_memplan.ethosu.lowering import lower
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.stripes.group import deep
-from npu_memplan.ethosu.schedule.stripes.rows import sliced
+from npu_memplan.ethosu.schedule.stripes.rows import slice_rows
 from tests.support.arithmetic_models import binary, unary
 from tests.support.on_model import only_graph
 from tests.support.relax_import import import_relax
@@ -35,7 +35,7 @@ def test_a_constant_is_in_no_memory(case: Case, npu: str) -> None:
     equals_reference(case, npu, 5)
     program = lower(only_graph(partition_for_ethosu(import_relax(case.build()), npu)), accelerator(npu)).program
     assert all(buffer.role is not BufferRole.CONSTANTS for buffer in program.buffers)
-    assert sliced(program, 0) is not None
+    assert slice_rows(program, 0) is not None
     assert deep(program, 0) is not None
 
 

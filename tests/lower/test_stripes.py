@@ -21,7 +21,7 @@ from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.schedule.blocks import places
 from npu_memplan.ethosu.schedule.stripes.cascade_space import CascadeSpace, apply
 from npu_memplan.ethosu.schedule.stripes.group import Group
-from npu_memplan.ethosu.schedule.stripes.rows import sliced
+from npu_memplan.ethosu.schedule.stripes.rows import slice_rows
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
@@ -233,7 +233,7 @@ def test_constants_may_be_the_first_operand(name: str, second: tuple[int, ...], 
     graph = only_graph(partition_for_ethosu(import_relax(model.finish()), npu))
     lowered = lower(graph, accelerator(npu))
     inputs = random_inputs(graph, 2)
-    (layer,) = (sliced(lowered.program, i) for i in range(len(lowered.program.operations)))
+    (layer,) = (slice_rows(lowered.program, i) for i in range(len(lowered.program.operations)))
     assert layer is not None
     parts = tuple(layer.part(rows, {}) for rows in ((0, 1), (1, 4), (4, 6)))
     in_parts = replace(lowered, program=replace(lowered.program, operations=parts))

@@ -87,7 +87,7 @@ def test_more_memory_is_never_slower() -> None:
     assert memory_map is not None
     auto = CompileOptions(pools={"sram": 1}).resolve_defaults()
     limits = LimitSearch(auto, memory_map, lambda requested: pipeline.lower(pipeline.read(DIGITS, request(requested))))
-    found = [limits.at(size) for size in (2048, 3584, 4400, 5000, 1 << 20)]
+    found = [limits.fastest_within(size) for size in (2048, 3584, 4400, 5000, 1 << 20)]
     assert found[0] is None
     won = [winner for winner in found if winner is not None]
     assert len(won) == 4

@@ -218,7 +218,7 @@ class LocalSearch:
         made = Greedy(self.timed, self._space, choice).made
         return replace(made, others=tuple(replayed(other, made.copies).cycles for other in self._goal.others))
 
-    def further(self, found: Found, operations: int) -> Found:
+    def search_on(self, found: Found, operations: int) -> Found:
         """Look on until so many operations were run on the clock."""
         while operations > 0 and self.timed.constants:
             choice = self._changed(found.choice)
@@ -264,5 +264,5 @@ class LocalSearch:
 def best_copies(timed: TimedProgram, space: FreeCapacity, work: int = WORK) -> DmaSchedule:
     """What is found with so much work."""
     search = CopySearch(timed, space)
-    search.further(work)
+    search.search_on(work)
     return search.best

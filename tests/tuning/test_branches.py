@@ -9,7 +9,7 @@ import pytest
 
 from npu_memplan import planners
 from npu_memplan.ethosu.program.program import BufferRole, NpuOperation, NpuProgram
-from npu_memplan.ethosu.schedule.order import reordered
+from npu_memplan.ethosu.schedule.order import reorder_operations
 from npu_memplan.stages import Planned
 from npu_memplan.tuning.candidate import called_once, rebuild_problem
 
@@ -32,8 +32,8 @@ def test_a_shortcut_is_made_before_the_branch_that_it_goes_around(
     (call,) = called_once(before.extracted)
     memory_map = before.extracted.loaded.request.options.memory_map()
     assert memory_map is not None
-    program = reordered(call.program, memory_map.with_constants_near())
-    assert reordered(program, memory_map.with_constants_near()) is program
+    program = reorder_operations(call.program, memory_map.with_constants_near())
+    assert reorder_operations(program, memory_map.with_constants_near()) is program
     assert program != call.program
     assert sorted(map(id, program.operations)) == sorted(map(id, call.program.operations))
     old, new = bytes_over_time(call.program), bytes_over_time(program)
@@ -52,7 +52,7 @@ def test_a_chain_stays_as_it_is(planned: Callable[..., Planned], name: str) -> N
     (call,) = called_once(before.extracted)
     memory_map = before.extracted.loaded.request.options.memory_map()
     assert memory_map is not None
-    assert reordered(call.program, memory_map.with_constants_near()) is call.program
+    assert reorder_operations(call.program, memory_map.with_constants_near()) is call.program
 
 
 def assert_same_meaning(old: NpuProgram, new: NpuProgram) -> None:

@@ -74,7 +74,7 @@ def test_models_differ_and_none_is_faster_than_sharing_without_cost() -> None:
 
 def test_a_search_gains_most_under_the_model_that_decides(planned: Callable[..., Planned]) -> None:
     plain = planned("kws_ref_model", "vela", 22192)
-    rank = ranking(plain).under(SEARCHED)
+    rank = ranking(plain).with_assumptions(SEARCHED)
     nominal, in_turn, contended = search_programs((plain,), rank, BUDGETS["quick"]).reference
     others = search_programs((plain,), rank, BUDGETS["quick"], (nominal, 2 * in_turn, contended))
     decides = search_programs((plain,), rank, BUDGETS["quick"], (nominal, in_turn // 2, contended))

@@ -141,7 +141,7 @@ def drawn(seed: int, npu: str) -> tuple[TimedProgram, FreeCapacity, Choice, Goal
     space, choice, goal = draws.space(timed), draws.choice(timed), draws.goal(timed)
     trials = LocalSearch(timed, space, seed, goal)
     made = trials.schedule(choice)
-    return timed, space, choice, goal, made, trials.further(Found(choice, goal.cost(made), made), work(timed))
+    return timed, space, choice, goal, made, trials.search_on(Found(choice, goal.cost(made), made), work(timed))
 
 
 def work(timed: TimedProgram) -> int:
@@ -153,7 +153,7 @@ def differs(seed: int, npu: str) -> bool:
     compiled_trials = NativeSearch(timed, space, seed, goal)
     if compiled_trials.schedule(choice) != made:
         return True
-    return compiled_trials.further(Found(choice, goal.cost(made), made), work(timed)) != further
+    return compiled_trials.search_on(Found(choice, goal.cost(made), made), work(timed)) != further
 
 
 @pytest.mark.parametrize("npu", NPUS)
@@ -169,7 +169,7 @@ def test_what_is_found_can_be_run() -> None:
     for seed in range(DRAWN):
         timed, space = drawn(seed, "u65")[:2]
         search = CopySearch(timed, space)
-        search.further(2000)
+        search.search_on(2000)
         run, left = TimedRun(timed), Room(space)
         sent = {copy.constant: copy for copy in search.best.copies}
         for index in range(len(timed)):
@@ -274,7 +274,7 @@ def test_where_c_cannot_be_built_no_copies_are_searched(monkeypatch: pytest.Monk
     monkeypatch.setattr(searching, "c_library", lambda: CFunctions(None, "no compiler"))
     assert not NativeSearch.usable(timed)
     search = CopySearch(timed, space)
-    search.further(1000)
+    search.search_on(1000)
     search.try_out(Choice(fifo=True))
     assert search.best == without_copies(timed)
 

@@ -206,7 +206,7 @@ def test_slices_have_the_weights_and_scales_of_the_whole(
     program = in_place(program)
     slices = Slices(data)
     slicer = Slicer(program, slices)
-    cut = slicer.sliced(most_bytes)
+    cut = slicer.slice_convolutions(most_bytes)
     assert cut is not None
     left, kept = compact(cut, slices.all)
     assert len(kept) < 1.2 * len(data)  # what was encoded anew replaces what was there
@@ -231,18 +231,18 @@ def test_slices_have_the_weights_and_scales_of_the_whole(
 def test_stripes_share_the_slices_of_their_weights(planned: Callable[..., Planned]) -> None:
     program, data = only_program(planned("pretrainedResnet_quant", "tvm"))
     groups = CascadeSpace(program)
-    assert Slicer(program, Slices(data)).sliced(4096) is not None
+    assert Slicer(program, Slices(data)).slice_convolutions(4096) is not None
     striped = apply(program, [groups.even(chain, 2) for chain in (groups.chains.chain(i, i) for i in (1, 2)) if chain])
     assert len(striped.operations) > len(program.operations) + 20
     slices = Slices(data)
-    cut = Slicer(striped, slices).sliced(2048)
+    cut = Slicer(striped, slices).slice_convolutions(2048)
     assert cut is not None
     assert len(cut.operations) > len(striped.operations)
     made = bytes(slices.extended)
-    assert Slicer(program, slices).sliced(2048) is not None
+    assert Slicer(program, slices).slice_convolutions(2048) is not None
     assert made == slices.extended  # every slice is there once, however many stripes and programs read it
     alone = Slices(data)
-    Slicer(program, alone).sliced(2048)
+    Slicer(program, alone).slice_convolutions(2048)
     assert made == alone.extended
 
 
@@ -265,9 +265,9 @@ def test_a_stream_is_decoded_and_cut_once_wherever_it_lies(
     ]
     there = replace(program, operations=tuple(operations))
     first, second = Slices(data), Slices(bytes(32) + data)
-    assert Slicer(program, first).sliced(1024) is not None
+    assert Slicer(program, first).slice_convolutions(1024) is not None
     once = len(worked)
-    assert Slicer(there, second).sliced(1024) is not None
+    assert Slicer(there, second).slice_convolutions(1024) is not None
     assert len(worked) == once
     assert second.extended == first.extended != b""
 
@@ -341,4 +341,4 @@ def test_tables_are_loaded_early_and_read_as_before(planned: Callable[..., Plann
 
 def test_nothing_is_cut_that_is_small_enough(planned: Callable[..., Planned]) -> None:
     program, data = only_program(planned("kws_ref_model", "vela"))
-    assert Slicer(in_place(program), Slices(data)).sliced(1 << 20) is None
+    assert Slicer(in_place(program), Slices(data)).slice_convolutions(1 << 20) is None

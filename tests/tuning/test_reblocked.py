@@ -16,7 +16,7 @@ from npu_memplan.ethosu.time.timeline import prepared
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
-from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model, reblocked
+from npu_memplan.tuning.candidate import ProgramCandidate, cycles_by_model, reblock_worst
 from npu_memplan.tuning.ranking import Ranking, npu_calls
 from tests.tuning.conftest import MODELS
 
@@ -38,12 +38,12 @@ def test_fewer_cycles_under_every_model_and_the_same_results(
     before = planned(name, npu_compiler)
     rank = ranking(before)
     candidate = ProgramCandidate(before, rank(before))
-    found = reblocked(candidate, rank, cycles_by_model(candidate, rank))
+    found = reblock_worst(candidate, rank, cycles_by_model(candidate, rank))
     assert found is not None
     was, now = cycles_by_model(candidate, rank), found.cycles
     assert now < was
     assert all(new <= old for new, old in zip(now, was, strict=True))
-    after = found.made(rank)
+    after = found.build(rank)
     assert rank(after) == Ranking(rank.memory_map)(after)
     assert {p.buffer: p.offset_bytes for p in after.plan.placements} == {
         p.buffer: p.offset_bytes for p in before.plan.placements

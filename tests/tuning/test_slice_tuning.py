@@ -10,7 +10,7 @@ from npu_memplan.ethosu.program.program import NpuProgram
 from npu_memplan.ethosu.schedule.blocks import places
 from npu_memplan.ethosu.schedule.constants import constant_blocks, weights_of
 from npu_memplan.ethosu.schedule.prefetch.copies import FreeCapacity, OccupiedRange
-from npu_memplan.ethosu.schedule.prefetch.search import WORK, stretched, tune_slices
+from npu_memplan.ethosu.schedule.prefetch.search import WORK, stretch_ranges, tune_slices
 from npu_memplan.ethosu.schedule.prefetch.timed_program import DemandCache, TimedProgram
 from npu_memplan.options import CompileOptions
 from npu_memplan.stages import Planned
@@ -39,7 +39,7 @@ class Sliced:
 
     def optimistic_cycles(self, others: Mapping[int, int]) -> int:
         """As copies are searched for slices of these sizes from the start."""
-        program = self.slicer.sliced(MOST, others) or self.slicer.program
+        program = self.slicer.slice_convolutions(MOST, others) or self.slicer.program
         timed = self.timed_program(program)
         space = FreeCapacity([OccupiedRange(0, len(timed) - 1, 0, self.held[0].stop)], LIMIT, len(timed))
         return best_copies(timed, space, WORK // 8).cycles
@@ -88,4 +88,4 @@ def test_sizes_of_single_operations_are_kept(sliced: Sliced) -> None:
     [((1, 1, 1, 1), 1, 2), ((1, 3, 2, 1), 1, 5), ((4, 1, 1, 2), 4, 5), ((2, 2, 2, 2), 2, 5)],
 )
 def test_maps_are_held_while_all_slices_run(counts: tuple[int, ...], first: int, last: int) -> None:
-    assert list(stretched([OccupiedRange(1, 2, 16, 48)], counts)) == [OccupiedRange(first, last, 16, 48)]
+    assert list(stretch_ranges([OccupiedRange(1, 2, 16, 48)], counts)) == [OccupiedRange(first, last, 16, 48)]

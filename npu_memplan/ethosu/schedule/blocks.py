@@ -142,24 +142,28 @@ class Blocks:
             self._found[key] = [candidate for _, candidate in sorted(made, key=itemgetter(0))[:_TIMED]]
         return self._found[key]
 
-    def fitted(self, operation: Operation) -> Operation:
+    def fit_blocks(self, operation: Operation) -> Operation:
         """`operation`, whose weights are encoded, in the cheapest blocks; as it is where no others fit."""
         try:
             return operation.with_registers(self.choose(operation, encoded=True).registers(operation))
         except BlockError:
             return operation
 
-    def priced(self, cycles: float, needs: ResourceUse) -> float:
+    def weighted_cycles(self, cycles: float, needs: ResourceUse) -> float:
         """Cycles, and what it is worth to leave memories to transfers during the kernel."""
         return cycles + self._beside * sum(load.cycles for load in needs.loads)
 
     def _cheapest(self, operation: Operation, found: Sequence[_Candidate]) -> BlockChoice:
         best: tuple[tuple[float, float, int], BlockChoice] | None = None
         for candidate in found:
-            if best is not None and self.priced(candidate.needs.floor, candidate.needs) >= best[0][0]:
+            if best is not None and self.weighted_cycles(candidate.needs.floor, candidate.needs) >= best[0][0]:
                 continue
             cycles = in_a_row(ordered(candidate.needs, self.accelerator), self.accelerator, self.memory_map)
-            key = (self.priced(cycles, candidate.needs), candidate.moved_bytes, -candidate.layout.block.elements)
+            key = (
+                self.weighted_cycles(cycles, candidate.needs),
+                candidate.moved_bytes,
+                -candidate.layout.block.elements,
+            )
             if best is None or key < best[0]:
                 best = (key, BlockChoice(candidate.layout, candidate.part_kernel, cycles))
         if best is None:

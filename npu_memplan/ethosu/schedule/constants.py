@@ -21,6 +21,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from ...problem.spans import merge_spans
 from .. import weight_codec
 from ..arch import Architecture, Language
 from ..program.access import Kernel, is_indivisible, lut_span, weight_arrangement
@@ -147,7 +148,7 @@ def constant_blocks(program: NpuProgram) -> tuple[ConstantBlock, ...]:
         if len(holders) != 1 or not holders <= sizes.keys():
             continue
         (holder,) = holders
-        spans = joined((start, start + length + -length % GRAIN) for _, start, length in found if length)
+        spans = merge_spans((start, start + length + -length % GRAIN) for _, start, length in found if length)
         if spans[-1][1] <= sizes[holder] and not any(start % GRAIN for start, _ in spans):
             readers.setdefault((holder, spans), []).append(index)
     constants = [ConstantBlock(holder, spans, tuple(indices)) for (holder, spans), indices in readers.items()]
@@ -166,20 +167,9 @@ def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[Constan
         if not start % GRAIN and stop - start <= _SMALL and stop <= sizes[holder]:
             found.setdefault(holder, []).append(((start, stop), index))
     for holder, reads in found.items():
-        for span in joined(span for span, _ in reads):
+        for span in merge_spans(span for span, _ in reads):
             inside = sorted(index for (start, _), index in reads if span[0] <= start < span[1])
             yield ConstantBlock(holder, (span,), tuple(inside))
-
-
-def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """The same bytes in as few spans as there can be, ascending."""
-    found: list[Span] = []
-    for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(stop, found[-1][1]))
-        else:
-            found.append((start, stop))
-    return tuple(found)
 
 
 _GROUP = 8  # input channels of a step
@@ -193,7 +183,7 @@ class _Weights:
     micro: int  # output channels of a micro-block
     _encoded: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
 
-    def encoded(self, first: int, stop: int, block: int) -> bytes:
+    def encode_channels(self, first: int, stop: int, block: int) -> bytes:
         """Channels `first` to `stop` in blocks of `block` channels."""
         if (first, stop, block) not in self._encoded:
             begin, end, step = first // self.micro, ceil_div(stop, self.micro), ceil_div(block, self.micro)
@@ -224,7 +214,7 @@ class _WholeKernel:
         """Channels that slices are made of."""
         return max(self.order.micro_depth, BRICK_CHANNELS)
 
-    def encoded(self, part: Span, block: int, target: Architecture, core: int) -> bytes:
+    def encode_channels(self, part: Span, block: int, target: Architecture, core: int) -> bytes:
         """Channels `part` in blocks of `block` channels, for one core."""
         order = replace(self.order, block_depth=block)
         return weight_codec.encode_ordered(self.weights[slice(*part)], target, order)[core]
@@ -247,7 +237,7 @@ class Slices:
         """The constants with what is after them."""
         return self.data + self.extended
 
-    def encoded(self, key: object, weights: Callable[[], bytes]) -> tuple[int, int]:
+    def encode_once(self, key: object, weights: Callable[[], bytes]) -> tuple[int, int]:
         """Where the encoded `weights` called `key` are, and their bytes."""
         if key not in self._encoded:
             data = weights()
@@ -263,23 +253,23 @@ class Slicer:
         self.program, self.slices = program, slices
         (self.constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
 
-    def sliced(self, most_bytes: int, others: Mapping[int, int] | None = None) -> NpuProgram | None:
+    def slice_convolutions(self, most_bytes: int, others: Mapping[int, int] | None = None) -> NpuProgram | None:
         """The program with convolutions whose weights take more in slices of at most so many, where that can be.
 
         `others`: the same of single operations.
         """
         parts = self.parts(most_bytes, others or {})
-        return None if len(parts) == sum(map(len, parts)) else self.joined(parts)
+        return None if len(parts) == sum(map(len, parts)) else self.join_operations(parts)
 
     def parts(self, most_bytes: int, others: Mapping[int, int]) -> list[list[NpuOperation]]:
-        """What `sliced` makes of each operation."""
+        """What `slice_convolutions` makes of each operation."""
         return [self._slices(made, others.get(i, most_bytes)) for i, made in enumerate(self.program.operations)]
 
-    def joined(self, parts: Iterable[Iterable[NpuOperation]]) -> NpuProgram:
+    def join_operations(self, parts: Iterable[Iterable[NpuOperation]]) -> NpuProgram:
         """The program of these operations."""
-        return self.grown(replace(self.program, operations=tuple(chain.from_iterable(parts))))
+        return self.extend_constants(replace(self.program, operations=tuple(chain.from_iterable(parts))))
 
-    def grown(self, program: NpuProgram) -> NpuProgram:
+    def extend_constants(self, program: NpuProgram) -> NpuProgram:
         """`program`, whose constants are as many as there are with all slices."""
         size = len(self.slices.data) + len(self.slices.extended)
         larger = (
@@ -314,10 +304,10 @@ class Slicer:
         key = weights_of(operation)
         if key not in self.slices.cores:
             u85 = operation.language is Language.U85
-            self.slices.cores[key] = self._whole(operation) if u85 else self._decoded(operation)
+            self.slices.cores[key] = self._whole(operation) if u85 else self._decode_weights(operation)
         return self.slices.cores[key]
 
-    def _decoded(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
+    def _decode_weights(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
         npu, registers = self.program.accelerator, operation.registers
         count = npu.cores if registers.get(Register.PARALLEL_MODE) else 1
         depth, block = registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1
@@ -384,8 +374,8 @@ class Slicer:
         if isinstance(cores, _WholeKernel):
             npu = self.program.accelerator
             for core, weights in enumerate(WEIGHTS[: npu.cores]):
-                key, encode = (whole, core, part, block), partial(cores.encoded, part, block, npu, core)
-                at, length = self.slices.encoded(key, encode)
+                key, encode = (whole, core, part, block), partial(cores.encode_channels, part, block, npu, core)
+                at, length = self.slices.encode_once(key, encode)
                 addresses[weights.base], registers[weights.length] = (self.constants, at), length
             scale = cores.scale + weight_codec.SCALE_BYTES * start
             addresses[SCALES[0].base] = (self.constants, scale)
@@ -400,7 +390,9 @@ class Slicer:
                 registers |= {weights.length: 0, scales.length: 0}
                 continue
             channels = (first, last, block // len(cores))
-            at, length = self.slices.encoded((whole, core, channels), partial(known.weights.encoded, *channels))
+            at, length = self.slices.encode_once(
+                (whole, core, channels), partial(known.weights.encode_channels, *channels)
+            )
             scale = known.scale + weight_codec.SCALE_BYTES * first
             addresses |= {weights.base: (self.constants, at), scales.base: (self.constants, scale)}
             registers |= {
@@ -497,14 +489,14 @@ def compact(program: NpuProgram, data: bytes) -> tuple[NpuProgram, bytes]:
         starts.append(((start, stop), size))
         size += stop - start
 
-    def moved(at: int) -> int:
+    def new_address(at: int) -> int:
         return next(to + at - start for (start, stop), to in starts if start <= at <= stop)
 
     operations = tuple(
         replace(
             operation,
             addresses={
-                register: (name, moved(at) if name == constants else at)
+                register: (name, new_address(at) if name == constants else at)
                 for register, (name, at) in operation.addresses.items()
             },
         )

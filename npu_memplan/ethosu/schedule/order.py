@@ -34,11 +34,11 @@ _GAIN = 1e-3  # what is gained by less is not worth another order
 _TABLES = "look-up tables"
 
 
-def reordered(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
+def reorder_operations(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
     """`program` in the better order; itself where there is none. `memory_map`: memories, with constants near."""
     if any(first != last for first, last in chain_bounds(program.operations)):
         return program  # nothing comes between the operations of a chain
-    touched = _touched(program)
+    touched = _accessed_buffers(program)
     if not program.accelerator.lut_reserved and any(_TABLES in names for names in touched):
         return program  # tables do not survive operations between
     if not any(touched):
@@ -55,7 +55,7 @@ def _cycles(program: NpuProgram, memory_map: MemoryMap) -> list[float]:
     return [known(program.at_zero(index)).floor for index in range(len(program.operations))]
 
 
-def _touched(program: NpuProgram) -> list[dict[str, bool]]:
+def _accessed_buffers(program: NpuProgram) -> list[dict[str, bool]]:
     """What each operation touches and whether it writes it, constants left out."""
     roles = {b.name: b.role for b in program.buffers}
     found: list[dict[str, bool]] = []
@@ -107,7 +107,7 @@ class _Order:
             for length in range(1, _LONGEST + 1):
                 for begin in range(len(order) - length + 1):
                     tried = []
-                    for other in self._moved(order, begin, length):
+                    for other in self._move_operations(order, begin, length):
                         left -= 1
                         if left < 0:
                             return order
@@ -118,7 +118,7 @@ class _Order:
                         known, order, improved = cost, other, True
         return order
 
-    def _moved(self, order: list[int], begin: int, length: int) -> Iterator[list[int]]:
+    def _move_operations(self, order: list[int], begin: int, length: int) -> Iterator[list[int]]:
         """Orders with `length` operations elsewhere."""
         moved = order[begin : begin + length]
         tied = set().union(*(self._tied[i] for i in moved))
@@ -146,11 +146,11 @@ _ALIGNMENT = 16
 _AROUND = 4  # operations
 
 
-def chained(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
+def chain_kernels(program: NpuProgram, memory_map: MemoryMap) -> NpuProgram:
     """`program` with the chains that pay; itself where there are none. `memory_map`: where its regions are."""
     if program.accelerator.language is not Language.U85:
         return program
-    return _Chaining(program, memory_map).made()
+    return _Chaining(program, memory_map).build_chains()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class _Chaining:
             self._addresses[buffer.name] = 0 if buffer.role is BufferRole.LUT else end
             end += -(-buffer.size_bytes // _ALIGNMENT) * _ALIGNMENT
 
-    def made(self) -> NpuProgram:
+    def build_chains(self) -> NpuProgram:
         """The longest chains first, from the first kernel on."""
         first, gone = 0, set[str]()
         while first < len(self._operations):
@@ -199,7 +199,7 @@ class _Chaining:
     def _links(self, first: int) -> list[_Link]:
         """What kernels behind `first` take from those before them, as far as a chain can go."""
         head = self._operations[first]
-        if head.op in (Op.DMA_START, Op.RESIZE) or is_indivisible(self._placed(head)):
+        if head.op in (Op.DMA_START, Op.RESIZE) or is_indivisible(self._place_operation(head)):
             return []
         found: list[_Link] = []
         inputs = _inputs(head)
@@ -233,7 +233,7 @@ class _Chaining:
             return None
         made = []
         for operation in apart:
-            registers = {**operation.registers, **layout.registers(self._placed(operation))}
+            registers = {**operation.registers, **layout.registers(self._place_operation(operation))}
             made.append(replace(operation, registers=registers))
         for number, link in enumerate(links):
             writer, reader = link.writer - first, number + 1
@@ -244,7 +244,7 @@ class _Chaining:
     def _layout(self, apart: Sequence[NpuOperation]) -> RamLayout | None:
         """The blocks of the first kernel, or those of a later one where that is element-wise too."""
         target = self._program.accelerator
-        placed = [self._placed(o) for o in apart]
+        placed = [self._place_operation(o) for o in apart]
         for operation in placed if placed[0].op is Op.ELEMENTWISE else placed[:1]:
             axes = (R.OFM_BLK_HEIGHT_M1, R.OFM_BLK_WIDTH_M1, R.OFM_BLK_DEPTH_M1)
             block, micro = Shape(*(operation[axis] + 1 for axis in axes)), micro_block(operation, target)
@@ -262,15 +262,15 @@ class _Chaining:
 
     def _cycles(self, operations: Sequence[NpuOperation]) -> int:
         target = self._program.accelerator
-        commands = schedule([self._placed(o) for o in operations], target)
+        commands = schedule([self._place_operation(o) for o in operations], target)
         return timeline(commands, target, self._memory_map).total
 
-    def _placed(self, operation: NpuOperation) -> Operation:
-        def where(name: str) -> tuple[int, int]:
+    def _place_operation(self, operation: NpuOperation) -> Operation:
+        def place_buffer(name: str) -> tuple[int, int]:
             region, address = place_of(self._program.buffer(name).role, self._memory_map)
             return region, address + self._addresses[name]
 
-        return operation.place(where)
+        return operation.place(place_buffer)
 
 
 def _extents(operation: NpuOperation) -> tuple[int, ...]:

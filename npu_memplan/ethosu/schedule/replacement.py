@@ -30,7 +30,7 @@ class Absence:
     before: int
 
     @property
-    def freed(self) -> range:
+    def free_range(self) -> range:
         """Operations at which its bytes are free."""
         return range(self.after + 1, self.before - _EARLIER)
 
@@ -61,7 +61,7 @@ def live_bytes(program: NpuProgram, away: tuple[Absence, ...] = ()) -> list[int]
             for index in range(first, last + 1):
                 live[index] += buffer.size_bytes
     for absence in away:
-        for index in absence.freed:
+        for index in absence.free_range:
             live[index] -= absence.buffer.size_bytes
     return live
 
@@ -77,16 +77,16 @@ def chosen(program: NpuProgram, limit_bytes: int) -> tuple[Absence, ...]:
         worst = max(range(len(live)), key=lambda index: live[index], default=0)
         if not live or live[worst] <= limit_bytes:
             break
-        fitting = [absence for absence in left if worst in absence.freed]
+        fitting = [absence for absence in left if worst in absence.free_range]
         if not fitting:
             break
-        best = max(fitting, key=lambda absence: (absence.buffer.size_bytes, len(absence.freed)))
+        best = max(fitting, key=lambda absence: (absence.buffer.size_bytes, len(absence.free_range)))
         found.append(best)
         left.remove(best)
     return tuple(sorted(found, key=lambda absence: absence.after))
 
 
-def replaced(program: NpuProgram, away: tuple[Absence, ...], slow_region: int) -> NpuProgram:
+def move_maps_away(program: NpuProgram, away: tuple[Absence, ...], slow_region: int) -> NpuProgram:
     """`program` in which the maps of `away` are in the memory of `slow_region` meanwhile."""
     names = Names(b.name for b in program.buffers)
     chains = chain_bounds(program.operations)

@@ -60,7 +60,7 @@ class NativeSearch:
     def __init__(self, timed: TimedProgram, space: FreeCapacity, seed: int = 0, goal: Goal = FEWEST_CYCLES) -> None:
         for one in (timed, *goal.others):
             if one.arrays is None:
-                one.arrays = _timed(one)
+                one.arrays = _program_struct(one)
         self.timed, self._timed, self._chance, self._goal = timed, timed.arrays, random_state(seed), goal
         self._others = (ctypes.c_void_p * _MODELS)(*(ctypes.addressof(one.arrays) for one in goal.others))
         limit, held = space.limit_bytes, space.held
@@ -75,17 +75,17 @@ class NativeSearch:
 
     def schedule(self, choice: Choice) -> DmaSchedule:
         """What the greedy rule makes of a choice."""
-        return self._called(Found(choice, 0, DmaSchedule(0)), 0).best
+        return self._call_library(Found(choice, 0, DmaSchedule(0)), 0).best
 
     def without_copies(self) -> DmaSchedule:
         """All constants read where they are."""
         return self.schedule(Choice(kept=frozenset(range(len(self.timed.constants)))))
 
-    def further(self, found: Found, operations: int) -> Found:
+    def search_on(self, found: Found, operations: int) -> Found:
         """Look on until so many operations were run on the clock."""
-        return self._called(found, operations) if operations > 0 and self.timed.constants else found
+        return self._call_library(found, operations) if operations > 0 and self.timed.constants else found
 
-    def _called(self, found: Found, operations: int) -> Found:
+    def _call_library(self, found: Found, operations: int) -> Found:
         """The answer of `search.c`: with no operations, the schedule of the choice as the best."""
         count, choice = len(self.timed.constants), found.choice
         stays = array("b", [constant in choice.kept for constant in range(count)])
@@ -120,7 +120,7 @@ def _memories(timed: TimedProgram) -> list[str]:
     return sorted({timed.memory_map.stream.name, *(memory.name for memory in timed.memory_map.regions.values())})
 
 
-def _timed(timed: TimedProgram) -> Struct:
+def _program_struct(timed: TimedProgram) -> Struct:
     accelerator = timed.program.accelerator
     assumptions = timed.memory_map.assumptions
     clock, names = TimingModel.of(accelerator, timed.memory_map), _memories(timed)
@@ -262,7 +262,7 @@ class CopySearch:
         """Where it stands."""
         return self._found.choice
 
-    def further(self, work: int) -> None:
+    def search_on(self, work: int) -> None:
         """Look on until so many units of `work` were spent since the beginning; fewer where there are few choices."""
         choices = _CHANGES * len(self.timed.constants) * len(self.timed) // _OPERATIONS  # units that try each so often
         work = work * min(WORK, choices) // WORK
@@ -272,7 +272,7 @@ class CopySearch:
             for max_lead in _MAX_LEADS:
                 self.try_out(replace(policy, max_lead=dict.fromkeys(everyone, max_lead)))
         if self._native is not None:
-            self._found = self._native.further(self._found, (work - self.spent) * _OPERATIONS)
+            self._found = self._native.search_on(self._found, (work - self.spent) * _OPERATIONS)
             self.spent = max(self.spent, work)
 
     def try_out(self, choice: Choice) -> None:
@@ -333,17 +333,17 @@ def tune_slices(
         if depths in made:
             continue
         made.append(depths)
-        timed = timed_program(slicer.joined(parts))
-        there = stretched(held, [len(slices) for slices in parts])
+        timed = timed_program(slicer.join_operations(parts))
+        there = stretch_ranges(held, [len(slices) for slices in parts])
         space = FreeCapacity(list(there), limit_bytes, len(timed))
         search = CopySearch(timed, space)
-        search.further(WORK // _PART)
+        search.search_on(WORK // _PART)
         if search.best.cycles < cycles:
             cycles, chosen = search.best.cycles, tried
     return chosen
 
 
-def stretched(held: Sequence[OccupiedRange], counts: Sequence[int]) -> Iterator[OccupiedRange]:
+def stretch_ranges(held: Sequence[OccupiedRange], counts: Sequence[int]) -> Iterator[OccupiedRange]:
     """What is held, in operations of a program that has so many for each."""
     ends = [*accumulate(counts)]
     for h in held:

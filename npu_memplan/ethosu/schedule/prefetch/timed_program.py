@@ -54,7 +54,7 @@ class DemandCache:
         if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT):
             needs = self.resource_uses(kernel.with_registers(changes))
             cycles = in_a_row(own, self.resource_uses.accelerator, self.memory_map)
-            if self._blocks.priced(choice.cycles, needs) < self._blocks.priced(cycles, own):
+            if self._blocks.weighted_cycles(choice.cycles, needs) < self._blocks.weighted_cycles(cycles, own):
                 return changes, needs
         return None, own
 
@@ -121,7 +121,10 @@ class TimedProgram:
             elif isinstance(command, Operation):
                 index = len(steps)
                 if index in self.reads:
-                    slow, fast = self._needs(index, command, False), self._needs(index, self._copied(command), True)
+                    slow, fast = (
+                        self._needs(index, command, False),
+                        self._needs(index, self._read_from_copy(command), True),
+                    )
                 else:
                     slow = fast = self._demand_caches.resource_uses(command)
                 words = stream_words(command.registers, before) + len(waits)
@@ -141,7 +144,7 @@ class TimedProgram:
             self.blocks[index, copied] = changes
         return needs.of(kernel)
 
-    def _copied(self, kernel: Operation) -> Operation:
+    def _read_from_copy(self, kernel: Operation) -> Operation:
         return kernel.with_registers(dict.fromkeys(REGIONS & kernel.registers.keys(), self._fast_region))
 
     def step(self, index: int) -> TimedOp:
@@ -229,11 +232,11 @@ def in_context(program: NpuProgram, place: Place, demand_cache: DemandCache) -> 
     """`program` with blocks that suit its stream, where its buffers lie as `place` says."""
     stream = _Stream(program, stream_of(program, place), demand_cache)
     changes = dict(stream.changes())
-    operations = [_with(operation, changes.get(index)) for index, operation in enumerate(program.operations)]
+    operations = [_with_registers(operation, changes.get(index)) for index, operation in enumerate(program.operations)]
     return replace(program, operations=tuple(operations)) if changes else program
 
 
-def _with(operation: NpuOperation, changes: Changes | None) -> NpuOperation:
+def _with_registers(operation: NpuOperation, changes: Changes | None) -> NpuOperation:
     return operation if changes is None else replace(operation, registers={**operation.registers, **changes})
 
 

@@ -17,13 +17,14 @@ from itertools import islice
 from typing import Any
 
 from ....names import Names
+from ....problem.spans import merge_spans
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ...stream.decode import Operation
 from ...stream.isa import BRICK_CHANNELS, Op, Register, Upscale
 from ...time import MemoryMap, ResourceUseCache, cycles_in_a_row, default_memory_map
 from ...time.cost import resource_use
 from ..blocks import BESIDE, BlockError, Blocks, places
-from ..constants import STREAMS, ConstantBlock, Slicer, Span, joined, may_lie_beside, transfers
+from ..constants import STREAMS, ConstantBlock, Slicer, Span, may_lie_beside, transfers
 from ..rams import ceil_div, round_up
 from .group import (
     ALIGNMENT,
@@ -54,7 +55,7 @@ def constants_of(program: NpuProgram, index: int) -> ConstantBlock | None:
             spans.append((start, start + length))
     if len(names) != 1 or program.buffer(name := names.pop()).role is not BufferRole.CONSTANTS:
         return None
-    return ConstantBlock(name, joined(spans), (index,))
+    return ConstantBlock(name, merge_spans(spans), (index,))
 
 
 class Costs:
@@ -109,7 +110,7 @@ class Costs:
             return 0  # it runs at the same time as kernels
         return self.rows(index, operation.registers[Register.OFM_HEIGHT_M1] + 1, near)
 
-    def kept(self, index: int) -> ConstantBlock | None:
+    def constant_block(self, index: int) -> ConstantBlock | None:
         if index not in self._kept:
             self._kept[index] = constants_of(self.program, index)
         return self._kept[index]
@@ -299,7 +300,7 @@ class CascadeSpace:
         """Of all operations, each made at once, with its constants where they are or copied near for it."""
         total = 0
         for index in range(len(self.program.operations)):
-            whole, kept = self.whole_cycles(index), self.costs.kept(index)
+            whole, kept = self.whole_cycles(index), self.costs.constant_block(index)
             total += min(whole, self.costs.whole(index, near=True) + self.costs.copy(kept)) if kept else whole
         return total
 
@@ -310,7 +311,7 @@ class CascadeSpace:
 
     def group(self, layers: tuple[Sliced, ...], turns: RowOrder, upwards: bool = False) -> RowGroup:
         """`layers` made in `turns`; `upwards`: rows count from the last one."""
-        return self._interleaved_rows(self.chains.interleaved(layers, turns, upwards))
+        return self._interleaved_rows(self.chains.interleave_rows(layers, turns, upwards))
 
     def _interleaved_rows(self, interleaved: InterleavedRows) -> RowGroup:
         if interleaved not in self._groups:
@@ -328,7 +329,7 @@ class CascadeSpace:
         """Estimated cycles of all parts of a layer, most of which have as many rows as others."""
         index, heights = interleaved.layers[position].index, interleaved.heights[position]
         cycles = sum(count * self.costs.rows(index, rows, near) for rows, count in heights)
-        kept = self.costs.kept(index) if self._again and not near else None
+        kept = self.costs.constant_block(index) if self._again and not near else None
         again = sum(count for _, count in heights) - 1
         return cycles + (self._again.copy(kept) * again if self._again and kept else 0)
 
@@ -355,7 +356,7 @@ class CascadeSpace:
 
     def _worth_keeping(self, group: RowGroup) -> Iterator[_Worth]:
         for position, layer in enumerate(group.layers):
-            kept = self.costs.kept(layer.index)
+            kept = self.costs.constant_block(layer.index)
             if kept is not None:
                 near = self._cycles_of(group.interleaved, position, near=True) + self.costs.copy(kept)
                 won = self._cycles_of(group.interleaved, position) - near
@@ -366,7 +367,7 @@ class CascadeSpace:
         """`layers` in turn, the last of them `rows` rows at a time."""
         return self._interleaved_rows(self.chains.even(layers, rows))
 
-    def within(self, layers: tuple[Sliced, ...], rows: int, limit_bytes: int) -> RowGroup | None:
+    def rows_within(self, layers: tuple[Sliced, ...], rows: int, limit_bytes: int) -> RowGroup | None:
         """The same if it needs no more than the limit."""
         interleaved = self.chains.even(layers, rows)
         return (
@@ -392,7 +393,7 @@ class CascadeSpace:
                         best = found
         return best
 
-    def same(self, group: Group) -> Group:
+    def restate_group(self, group: Group) -> Group:
         """A group of the same program in other memories, in these; without weights that it keeps."""
         if isinstance(group, RowGroup):
             return self._interleaved_rows(group.interleaved)
@@ -400,13 +401,13 @@ class CascadeSpace:
         assert self.by_channels is not None
         return self.by_channels.group(group.layers, group.step)
 
-    def turned(self, group: Group) -> Group:
+    def turn_upwards(self, group: Group) -> Group:
         """The same group upwards; of channels, which have no direction, and of rows that the caller brings, itself."""
         if not isinstance(group, RowGroup) or (self.chains.streamed and group.first == 0):
             return group
         if any(layer.upscale is Upscale.TRANSPOSE for layer in group.layers):
             return group  # whose rows of zeros lie elsewhere then
-        upwards = self.chains.interleaved(group.layers, group.interleaved.turns, upwards=True)
+        upwards = self.chains.interleave_rows(group.layers, group.interleaved.turns, upwards=True)
         return replace(group, interleaved=upwards, overlaps=upwards.overlaps, upwards=True)
 
 
@@ -488,7 +489,7 @@ def _cheapest(groups: CascadeSpace, layers: tuple[Sliced, ...], limit_bytes: int
     for rows in _HEIGHTS:
         if rows >= layers[-1].output.height:
             continue
-        group = groups.within(layers, rows, limit_bytes)
+        group = groups.rows_within(layers, rows, limit_bytes)
         if group is None:
             if rows == 1 and best is None:
                 return _lowest(groups, layers)
@@ -497,7 +498,11 @@ def _cheapest(groups: CascadeSpace, layers: tuple[Sliced, ...], limit_bytes: int
         group = groups.keeping(group, limit_bytes - group.size_bytes)
         if best is None or group.cycles < best.cycles:
             best = group
-        if lower > _LOWER or not groups.may_keep or not any(groups.costs.kept(layer.index) for layer in layers):
+        if (
+            lower > _LOWER
+            or not groups.may_keep
+            or not any(groups.costs.constant_block(layer.index) for layer in layers)
+        ):
             break
     return best
 
@@ -547,14 +552,14 @@ def _steps(near: CascadeSpace, far: CascadeSpace, chosen: Sequence[Group], limit
     while index < count:
         group = heads.get(index)
         last = group.last if group else index
-        kept = [found for found in map(far.costs.kept, range(index, last + 1)) if found]
+        kept = [found for found in map(far.costs.constant_block, range(index, last + 1)) if found]
         copy, size = sum(map(far.costs.copy, kept)), sum(one.size_bytes for one in kept)
         spare = limit_bytes - (group.size_bytes if group else near.chains.whole_bytes[index])
         if group is None:
             cycles = near.whole_cycles(index)
             yield _Step(cycles, _whole_without_room(far, index, kept, cycles, spare), size, copy, spare)
         else:
-            there = far.same(group)
+            there = far.restate_group(group)
             there = far.keeping(there, spare) if isinstance(there, RowGroup) else there
             yield _Step(group.cycles, there.cycles, size, copy, spare)
         index = last + 1
@@ -618,7 +623,9 @@ def apply(
     place = places(cut_up, blocks.memory_map)
     for index in cut:
         stripe = operations[index]
-        found = blocks.fitted(stripe.place(place, index)).registers
+        found = blocks.fit_blocks(stripe.place(place, index)).registers
         operations[index] = replace(stripe, registers={r: found[r] for r in stripe.registers})
     made = replace(cut_up, operations=tuple(operations))
-    return slicer.grown(made) if slicer and any(isinstance(group, ChannelGroup) for group in groups) else made
+    return (
+        slicer.extend_constants(made) if slicer and any(isinstance(group, ChannelGroup) for group in groups) else made
+    )

@@ -37,7 +37,7 @@ from .rows import (
     interleave,
     parts,
     rolling_buffer_rows,
-    sliced,
+    slice_rows,
     spans,
 )
 
@@ -202,7 +202,7 @@ class Chains:
     @cached_property
     def layers(self) -> tuple[Sliced | None, ...]:
         """Every operation row by row, None where it cannot be."""
-        found = [sliced(self.program, index) for index in range(len(self.program.operations))]
+        found = [slice_rows(self.program, index) for index in range(len(self.program.operations))]
         made = [layer.output for layer in found if layer is not None and layer.output.fills_rows]
         written = {view.buffer: view for view in made}
         return tuple(layer and layer.reading_of(written) for layer in found)
@@ -218,7 +218,7 @@ class Chains:
         """Bytes alive at each operation when it is made at once."""
         credit = [0] * len(self.program.operations)
         for o in self.whole_overlaps:
-            credit[o.last] = max(credit[o.last], self.shared(o.allowed))
+            credit[o.last] = max(credit[o.last], self.shared_bytes(o.allowed))
         found = [
             sum(self.sizes[name] for name in self.alive(index, index)) - credit[index]
             for index in range(len(self.program.operations))
@@ -325,7 +325,7 @@ class Chains:
             inner += self._least_rolling_buffer.get(name, 0) if not given and end <= last else 0
         return max(before, after) + inner
 
-    def interleaved(self, layers: tuple[Sliced, ...], turns: RowOrder, upwards: bool = False) -> InterleavedRows:
+    def interleave_rows(self, layers: tuple[Sliced, ...], turns: RowOrder, upwards: bool = False) -> InterleavedRows:
         """`layers` made in `turns`; `upwards`: rows count from the last one."""
         key = (layers[0].index, layers[-1].index, turns, upwards)
         if key not in self._interleaved:
@@ -337,7 +337,7 @@ class Chains:
         key = (layers[0].index, layers[-1].index, rows)
         if key not in self._even:
             rows = round_up(rows, layers[-1].grain)
-            self._even[key] = self.interleaved(layers, even_cuts(layers[-1].output.height, rows))
+            self._even[key] = self.interleave_rows(layers, even_cuts(layers[-1].output.height, rows))
         return self._even[key]
 
     def alive(self, first: int, last: int) -> list[str]:
@@ -350,7 +350,7 @@ class Chains:
         before = self.live[first][0] < begin or self.program.buffer(first).role is BufferRole.INPUT
         return before and self.live[first][1] <= min(end, self.live[second][1]) and self.live[second][0] >= begin
 
-    def shared(self, o: AllowedOverlap, rolling_buffer_bytes: int | None = None) -> int:
+    def shared_bytes(self, o: AllowedOverlap, rolling_buffer_bytes: int | None = None) -> int:
         """Most bytes that two buffers may share, the second in full or as a rolling buffer."""
         second = rolling_buffer_bytes or self.sizes[o.second]
         return shared_bytes(o.lowest, o.highest, self.sizes[o.first], second, ALIGNMENT)
@@ -395,7 +395,8 @@ class InterleavedRows:
     def size_bytes(self) -> int:
         """Of everything alive, less the best overlap."""
         return self.alive_bytes - max(
-            (self._chains.shared(o, self._rolling_buffer_sizes.get(o.second)) for o in self._found), default=0
+            (self._chains.shared_bytes(o, self._rolling_buffer_sizes.get(o.second)) for o in self._overlap_pairs),
+            default=0,
         )
 
     def may_fit(self, limit_bytes: int) -> bool:
@@ -417,7 +418,7 @@ class InterleavedRows:
     def overlaps(self) -> tuple[AllowedOverlap, ...]:
         """Pairs that may share bytes, at distances that count from the starts."""
         if not self.upwards:
-            return self._found
+            return self._overlap_pairs
         sizes = self._chains.true_sizes
         bytes_of = sizes | {x.output.buffer: self.rolling_buffers[x.output.buffer] * x.output.stride
                             for x in self.layers if x.output.buffer in self.rolling_buffers}  # fmt: skip
@@ -427,7 +428,7 @@ class InterleavedRows:
                 lowest=self._turn(o, o.highest, bytes_of[o.second]),
                 highest=self._turn(o, o.lowest, bytes_of[o.second]),
             )
-            for o in self._found
+            for o in self._overlap_pairs
         )
 
     def _turn(self, pair: AllowedOverlap, distance: int | None, second_bytes: int) -> int | None:
@@ -443,7 +444,7 @@ class InterleavedRows:
         return tuple((a, b) for b in made for a in read if a not in made and may(a, b, *ends))
 
     @cached_property
-    def _found(self) -> tuple[AllowedOverlap, ...]:
+    def _overlap_pairs(self) -> tuple[AllowedOverlap, ...]:
         """All pairs of a dying and a new buffer that may share bytes, in the direction of work."""
         made, chains = {layer.output.buffer: layer.output for layer in self._ordered}, self._chains
         found = []

@@ -148,12 +148,15 @@ class Sliced:
         `sizes` are the bytes of the buffers. Such a layer has no parts: its operation still counts from the start.
         """
 
-        def flipped(view: Map) -> Map:
+        def flip_view(view: Map) -> Map:
             return replace(view, offset=sizes[view.buffer] - view.span((0, view.height))[1])
 
         window = self.window and replace(self.window, pad_top=self.window.pad_bottom, pad_bottom=self.window.pad_top)
         return replace(
-            self, output=flipped(self.output), inputs=tuple(flipped(source) for source in self.inputs), window=window
+            self,
+            output=flip_view(self.output),
+            inputs=tuple(flip_view(source) for source in self.inputs),
+            window=window,
         )
 
     def part(self, rows: Rows, rolling_buffers: Mapping[str, int]) -> NpuOperation:
@@ -183,7 +186,7 @@ class Sliced:
         return replace(self.operation, registers=registers, addresses=addresses)
 
 
-def sliced(program: NpuProgram, index: int) -> Sliced | None:
+def slice_rows(program: NpuProgram, index: int) -> Sliced | None:
     """Operation `index` row by row; None when its rows cannot be made apart."""
     operation = program.operations[index]
     if operation.op is Op.DMA_START:
