@@ -111,6 +111,43 @@ def test_every_function_fits_a_screen() -> None:
     assert {name: count for name, count in lines.items() if count > FUNCTION_LINES} == {}, "give the steps names"
 
 
+# Names of one word that say neither what is done nor what is returned: prepositions, pronouns, participles.
+_SAYS_NOTHING = re.compile(
+    "of|under|instead|otherwise|together|around|with|at|by|up|begun|further|ours|theirs|made|found|moved|held|said|asked"
+    "|taken|settled|named|joined|described|divided|completed|lifted|forms|where|same|inside|within|between"
+    "|(?!(feed|seed|speed|need|embed)$)[a-z]+(ed|own|ept|elt)"
+)
+
+
+def says_nothing(name: str) -> bool:
+    """Whether the name of a function is neither a verb nor a noun."""
+    return _SAYS_NOTHING.fullmatch(name.strip("_")) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "nothing"),
+    [
+        ("made", True),
+        ("_planned", True),
+        ("of", True),
+        ("embed", False),
+        ("planned_pools", False),
+        ("peak_bytes", False),
+    ],
+)
+def test_a_participle_is_no_name(name: str, nothing: bool) -> None:
+    assert says_nothing(name) is nothing
+
+
+def test_functions_are_verbs_or_nouns() -> None:
+    assert not [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and says_nothing(node.name)
+    ]
+
+
 @pytest.mark.parametrize(
     "spelling",
     [

@@ -93,7 +93,7 @@ def command(
     except OSError as error:
         raise SweepError(f"cannot make {output}: {error.strerror}; choose another folder with -o") from None
     limits = sweep.CaseLimits(case_time, case_memory)
-    with sweep.local_executor(jobs) as executor, shown(verbosity) as progress:
+    with sweep.local_executor(jobs) as executor, show_progress(verbosity) as progress:
         swept = sweep.run(every, executor, store=store or output / "results.jsonl", limits=limits, progress=progress)
     table = swept.table()
     changes = None if old is None else compare_rows(old, table)
@@ -208,7 +208,7 @@ def _rows(table: Table) -> list[str]:
 
 
 @contextlib.contextmanager
-def shown(verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
+def show_progress(verbosity: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
     """A progress bar on stderr, where that is a terminal, or a line a case; None where nothing is to be printed."""
     from ..sweep import Outcome
 

@@ -18,7 +18,7 @@ from ..vocabulary import STATES
 from .build import build, prepare
 from .liveness import Storage
 from .program import ExtractionError, Program
-from .symbolic import Sample, sampled
+from .symbolic import Sample, middle_sample
 from .tir import Outline
 from .walk import walk
 
@@ -72,6 +72,6 @@ def extract_from(
         )
     sample = None
     if requested.run_time:
-        sample = sampled(program, requested.pools, requested.constant_pools, requested.alignment)
+        sample = middle_sample(program, requested.pools, requested.constant_pools, requested.alignment)
     problem, lives = build(program, requested, sample)
     return problem, program, lives, sample

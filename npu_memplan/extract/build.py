@@ -57,7 +57,7 @@ def prepare(module: Any, user: str = "") -> Any:
     lowered = _to_loops(tvm.IRModule(blocked))
     result = tvm.IRModule(dict(module.functions.items()), module.attrs, dict(module.global_infos.items()))
     for gv, f in lowered.functions.items():
-        body = tvm_ffi.structural_map(f.body, (tirx.For, _marked))
+        body = tvm_ffi.structural_map(f.body, (tirx.For, _mark_unit_loop))
         result.update_func(module.get_global_var(gv.name_hint), tirx.PrimFunc(f.params, body, f.ret_type, f.attrs))
     return result
 
@@ -65,7 +65,7 @@ def prepare(module: Any, user: str = "") -> Any:
 UNIT = "npu_memplan.unit"
 
 
-def _marked(loop: Any) -> Any:
+def _mark_unit_loop(loop: Any) -> Any:
     """A loop of one round that lowering kept (of a schedule's pragma): it is in the kernel as without a plan."""
     if static_extent(loop.extent) != 1 or loop.annotations or loop.kind != tirx.ForKind.SERIAL:
         return loop
@@ -140,7 +140,7 @@ def build(
         life = lives[s]
         if s.kind is BufferKind.INPUT and not requested.options.reuse_inputs:
             life = (Lifetime(0, end),)
-        planned[s] = _buffer(s, sizes.get(s, s.size_bytes), life, least, traffic, homes.of(s))
+        planned[s] = _buffer(s, sizes.get(s, s.size_bytes), life, least, traffic, homes.pools_for(s))
     declared = (*program.tensors, *(internal for call in program.calls for internal in call.internals))
     storages = [s for s in declared if s in planned]
     candidates = [c for call in program.calls for c in call.overlaps]

@@ -175,7 +175,7 @@ class CallWalker:
 
         Of its arguments it defines `results` and changes those that are `in_place`.
         """
-        function = self.described(function, arguments)
+        function = self.declare_buffers(function, arguments)
         agent = Agent.NPU if is_npu(function) else Agent.HOST
         device = _device(name, arguments)
         roles = function.attrs[PARAM_ROLES] if agent is Agent.NPU else [""] * len(arguments)
@@ -200,7 +200,7 @@ class CallWalker:
             self.host(result, in_place)
         return result
 
-    def described(self, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Any:
+    def declare_buffers(self, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Any:
         """`function` with buffers in place of handles that its body never mentions: nothing needs a tensor object."""
         handles = {
             i: a
@@ -229,9 +229,9 @@ class CallWalker:
             if takes_object(call.primfunc.params[i]):
                 argument.tensor.as_object()
             if i not in call.results:
-                accesses.append(argument.tensor.touched(writes=False))
+                accesses.append(argument.tensor.access_all(writes=False))
             if i in call.results or i in in_place:
-                accesses.append(argument.tensor.touched(writes=True, exact=i in call.results))
+                accesses.append(argument.tensor.access_all(writes=True, exact=i in call.results))
         call.nodes = [Step(call.label, tuple(accesses))]
 
     def copy(self, index: int, source: View | Fixed | Plain, target: View) -> Invoke:

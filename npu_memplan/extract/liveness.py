@@ -274,7 +274,7 @@ class PoolAssignment:
                 )
         return tuple(found)
 
-    def of(self, storage: Storage) -> tuple[str, ...]:
+    def pools_for(self, storage: Storage) -> tuple[str, ...]:
         """Pools in order of preference; empty for all of the problem, in its order.
 
         Where the stream that a buffer was lifted from has one, that one first: region i + 1 of a
@@ -303,7 +303,7 @@ def accesses_of(program: Program, planned: Mapping[Storage, Buffer], end: int) -
     found: dict[Storage, tuple[list[BufferAccess], list[BufferAccess]]] = {
         s: ([], []) for s in planned if s.size_bytes and not (isinstance(s, RelaxTensor) and s.scratch)
     }
-    touched = _touched(steps(program.nodes))
+    touched = _count_accesses(steps(program.nodes))
     for point, reads, writes in _steps(program.nodes, set(_choices(program.statements)), touched):
         for is_write, accesses in enumerate((reads, writes)):
             for access in accesses:
@@ -339,14 +339,16 @@ def _steps(nodes: Iterable[Node], choices: set[Branch], touched: Counter[Storage
         local: set[Storage] = set()
         if not isinstance(node, Step):
             hidden = {access.storage for access in accesses if access.writes}
-            local = {s for s, count in _touched(inner).items() if isinstance(s, Internal) and count == touched[s]}
+            local = {
+                s for s, count in _count_accesses(inner).items() if isinstance(s, Internal) and count == touched[s]
+            }
         reads = [a for a in accesses if a.exact and not a.writes and a.storage not in hidden]
         writes = [a for a in accesses if a.writes and a.storage not in local]
         if accesses:
             yield inner[0].point, reads, writes
 
 
-def _touched(found: Iterable[Step]) -> Counter[Storage]:
+def _count_accesses(found: Iterable[Step]) -> Counter[Storage]:
     return Counter(access.storage for step in found for access in step.accesses)
 
 

@@ -129,7 +129,7 @@ def lower_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
         low, part = heapq.heappop(parts)
         if found is not None and low >= found:
             return found
-        tried = least.tried(part)
+        tried = least.try_values(part)
         if tried is not None:
             found = tried if found is None else min(found, tried)
         elif any(first < last for first, last in part):
@@ -160,7 +160,7 @@ class _Least:
             analyzer.bind(v, ir.Range(first, last + 1))
         return int(analyzer.const_int_bound(self.expr).min_value)
 
-    def tried(self, ranges: _Ranges) -> int | None:
+    def try_values(self, ranges: _Ranges) -> int | None:
         """By trying all values; None where these are too many, or the expression has no value at one."""
         if math.prod(last - first + 1 for first, last in ranges) > _TRIED:
             return None
@@ -305,7 +305,7 @@ class RelaxTensor:
         """All of it, as it was defined."""
         return View(self, self.shape, self.dtype)
 
-    def touched(self, *, writes: bool, exact: bool = False) -> StepAccess:
+    def access_all(self, *, writes: bool, exact: bool = False) -> StepAccess:
         """An access to all of it."""
         return StepAccess(self, ((0, self.size_bytes or 1),), writes, exact)
 

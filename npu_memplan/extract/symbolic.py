@@ -71,7 +71,7 @@ class Extents:
             total = total * (tirx.IntImm("int64", extent) if isinstance(extent, int) else extent)
         total = self._analyzer.simplify(_selecting(total))
         if static_extent(total) is not None:
-            return self.constant(self.rounded(int(total)))
+            return self.constant(self.round_size(int(total)))
         exact = self.polynomial(total)
         key = frozenset(exact.items()) if exact is not None else str(total)
         aligned = total
@@ -82,7 +82,7 @@ class Extents:
             self._unrounded[rounded] = self._intern(("unrounded", key), total, exact)
         return rounded
 
-    def unrounded(self, size: int) -> int:
+    def exact_size(self, size: int) -> int:
         """The number of a size before it was rounded up: a pool need not go on behind its highest buffer."""
         return self._unrounded.get(size, size)
 
@@ -96,7 +96,7 @@ class Extents:
             self._gaps[distance] = self._intern(str(expr), expr, None)
         return self._gaps[distance]
 
-    def rounded(self, size_bytes: int) -> int:
+    def round_size(self, size_bytes: int) -> int:
         """`size_bytes` rounded up to the alignment; at least one unit, so that every buffer has an address."""
         return max(1, -(-size_bytes // self.alignment)) * self.alignment
 
@@ -330,7 +330,7 @@ def orient(
             below[group.get(high, high)].add((group.get(low, low), distance))
     offsets: dict[str, int] = {}
     start = {group.get(n, n): at[n] for n in sorted(at)}
-    for name in _sorted(below, start):
+    for name in _sort_names(below, start):
         offsets[name] = formulas.highest((offsets[other], distance) for other, distance in below[name])
     placed = {n: offsets[group.get(n, n)] for n in buffers}
     heights = {
@@ -368,7 +368,7 @@ def _conflicts(problem: Problem, buffers: Mapping[str, Buffer]) -> Iterator[tupl
         active.append((last, name))
 
 
-def _sorted(below: Mapping[str, set[tuple[str, int]]], at: Mapping[str, int]) -> list[str]:
+def _sort_names(below: Mapping[str, set[tuple[str, int]]], at: Mapping[str, int]) -> list[str]:
     """Names so that what is below another comes before it; `CycleError` where that is impossible."""
     sorter = TopologicalSorter({name: {other for other, _ in others} for name, others in below.items()})
     sorter.prepare()
@@ -434,7 +434,7 @@ def samples(symbols: Sequence[Any], bounds: Mapping[Any, int], storages: int = 0
     return [*alike, *one]
 
 
-def sampled(
+def middle_sample(
     program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = (), alignment: int = 1
 ) -> Sample | None:
     """The sample in the middle of all; None where no size that can be planned depends on symbols."""

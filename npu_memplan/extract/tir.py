@@ -192,8 +192,8 @@ class _Collector:
                 self.loads(expr, loops)
             once = self.stores[stmt.buffer] == 1 and not self.conditions
             if once and all(static_extent(e) == 1 for e in stmt.buffer.shape):
-                self.scalars[stmt.buffer] = self.resolved(stmt.value, loops), loops
-            indices = tuple(self.resolved(e, loops) for e in stmt.indices)
+                self.scalars[stmt.buffer] = self.resolve_scalars(stmt.value, loops), loops
+            indices = tuple(self.resolve_scalars(e, loops) for e in stmt.indices)
             self.note(stmt.buffer, indices, loops, writes=True)
         elif isinstance(stmt, tirx.IfThenElse):
             self.order += 1
@@ -208,7 +208,7 @@ class _Collector:
 
     def loads(self, expr: Any, loops: tuple[_Loop, ...]) -> None:
         for load in nodes_of(expr, ir.TensorLoad):
-            indices = tuple(self.resolved(e, loops) for e in load.indices)
+            indices = tuple(self.resolve_scalars(e, loops) for e in load.indices)
             self.note(load.source, indices, loops, writes=False)
 
     def note(self, buffer: Any, indices: tuple[Any, ...], loops: tuple[_Loop, ...], *, writes: bool) -> None:
@@ -216,7 +216,7 @@ class _Collector:
             self.strides[buffer] = tuple(strides_of(buffer, self.compact))
         self.found.append(_Access(buffer, self.strides[buffer], indices, writes, loops, self.order))
 
-    def resolved(self, expr: Any, loops: tuple[_Loop, ...]) -> Any:
+    def resolve_scalars(self, expr: Any, loops: tuple[_Loop, ...]) -> Any:
         """`expr` with scalars replaced by what was stored there in this very iteration."""
 
         def value(n: Any) -> Any:
@@ -502,9 +502,9 @@ class Outline:
         elif isinstance(stmt, tirx.AllocBuffer):
             self.allocate(stmt, local, serial=serial)
         elif isinstance(stmt, tirx.DeclBuffer):
-            self.roots[stmt.buffer] = self.used(stmt.data)
+            self.roots[stmt.buffer] = self.storages_in(stmt.data)
         elif isinstance(stmt, tirx.Bind) and isinstance(stmt.var.ty, ir.PointerType):
-            self.roots[stmt.var] = self.used(stmt.value)
+            self.roots[stmt.var] = self.storages_in(stmt.value)
         elif isinstance(stmt, tirx.AttrStmt):
             threads = stmt.attr_key in ("thread_extent", "virtual_thread")
             self.visit(stmt.body, into, local, serial=serial and not threads)
@@ -538,7 +538,7 @@ class Outline:
         self.roots[stmt.buffer] = frozenset((index,))
         local.append(index)
 
-    def used(self, expr: Any) -> frozenset[int]:
+    def storages_in(self, expr: Any) -> frozenset[int]:
         return frozenset(i for v in nodes_of(expr, ir.Var) for i in self.roots.get(v, ()))
 
     def leaf(self, stmt: Any, into: list[_Node]) -> None:
@@ -585,12 +585,12 @@ class Outline:
         """
         sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
 
-        def made(node: _Node, once: bool) -> Node:
+        def make_node(node: _Node, once: bool) -> Node:
             if node.body is not None:
                 local = tuple(s for s in (storages[i] for i in node.local) if isinstance(s, Internal))
-                return Loop([made(inner, False) for inner in node.body], local)
+                return Loop([make_node(inner, False) for inner in node.body], local)
             if node.branches is not None:
-                then, other = ([made(inner, once) for inner in part] for part in node.branches)
+                then, other = ([make_node(inner, once) for inner in part] for part in node.branches)
                 return Branch(then, other)
             accesses = []
             for index, writes, exact in node.touches:
@@ -600,7 +600,7 @@ class Outline:
             origin = Origin(self, node, storages, symbols, partial) if once else None
             return Step(f"{label}.{node.label}", tuple(accesses), origin=origin)
 
-        return [made(node, overlaps) for node in self.nodes]
+        return [make_node(node, overlaps) for node in self.nodes]
 
 
 _SERIAL = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)

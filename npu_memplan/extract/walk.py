@@ -87,7 +87,7 @@ class Outside:
         """What an `if` chooses between `values` that are no tensors, or have shapes of their own, stands for."""
         if isinstance(ty, relax.TensorType):
             tensor = self.make(name, ty, None)
-            held = self.reached(values)
+            held = self.tensors_of(values)
             self.held[tensor] = held
             if not self.inside.isdisjoint(held) or any(v.partial for v in views(Several(tuple(values)))):
                 self.inside.add(tensor)
@@ -109,10 +109,10 @@ class Outside:
         types = list(call.ty.fields) if several else [call.ty]
         results = [self.make(f"{var.name}_{i}" if several else var.name, ty, var).whole for i, ty in enumerate(types)]
         given = arguments.fields if isinstance(arguments, Several) else (arguments,)
-        reads = [t.touched(writes=False) for t in self.reached(given)]
+        reads = [t.access_all(writes=False) for t in self.tensors_of(given)]
         for result in results:
             result.tensor.as_object()
-        writes = [r.tensor.touched(writes=True, exact=True) for r in results]
+        writes = [r.tensor.access_all(writes=True, exact=True) for r in results]
         into.nodes.append(Step(_label(call.args[0]), tuple(reads + writes)))
         into.statements.append(External(call.args[0], given, tuple(results)))
         return Several(tuple(results)) if several else results[0]
@@ -120,8 +120,8 @@ class Outside:
     def opaque(self, var: Any, call: Any, env: Mapping[Any, Value], into: Body) -> Value:
         """Any other call: its tensor arguments may be read, written and kept."""
         used = {v: env[v] for v in relax.analysis.free_vars(call) if v in env}
-        touched = self.reached(used.values())
-        accesses = [t.touched(writes=writes) for t in touched for writes in (False, True)]
+        touched = self.tensors_of(used.values())
+        accesses = [t.access_all(writes=writes) for t in touched for writes in (False, True)]
         operator = operator_of(call)
         label = _label(call.args[0] if operator in CALLING else call.op)
         if operator == IN_PLACE:
@@ -134,11 +134,11 @@ class Outside:
             self.inside.update(view.tensor for view in views(result))
         own = [view.tensor for view in views(result) if view.tensor not in touched]
         if own or accesses:
-            into.nodes.append(Step(label, (*accesses, *(t.touched(writes=True, exact=True) for t in own))))
+            into.nodes.append(Step(label, (*accesses, *(t.access_all(writes=True, exact=True) for t in own))))
         into.statements.append(Evaluate(call, used, var, result))
         return result
 
-    def reached(self, values: Any) -> dict[RelaxTensor, None]:
+    def tensors_of(self, values: Any) -> dict[RelaxTensor, None]:
         """The tensors of `values`, those that objects hold included; they are needed as tensor objects."""
         found: dict[RelaxTensor, None] = {}
         for leaf in (leaf for value in values for leaf in result_views(value)):
@@ -164,7 +164,7 @@ class Outside:
 
     def cast(self, var: Any, ty: Any, source: Plain) -> Value:
         """What `source`, an object, is once it was seen to be of type `ty`: tensors that others may hold, too."""
-        touched = self.reached((source,))
+        touched = self.tensors_of((source,))
         result = self.result(var.name, ty, var, "it comes out of an object")
         for view in views(result):
             self.held.setdefault(view.tensor, {}).update(touched)
@@ -212,7 +212,7 @@ class Outside:
             accesses = [a._replace(writes=True, exact=True) if a.storage in undefined else a for a in step.accesses]
             held = {t for a in accesses if isinstance(a.storage, RelaxTensor) for t in self.held.get(a.storage, ())}
             missing = sorted(held - {a.storage for a in accesses}, key=lambda t: t.name)
-            step.accesses = (*accesses, *(t.touched(writes=False) for t in missing))
+            step.accesses = (*accesses, *(t.access_all(writes=False) for t in missing))
         return tuple(self.kept)
 
 
@@ -468,7 +468,7 @@ class _Walker:
     def transfer(self, source: Value, target: RelaxTensor, into: Body) -> None:
         """A copy by the run time, which works on tensor objects: also to another device, or from anywhere in one."""
         target.as_object()
-        into.nodes.append(Step("to_vdevice", (*_read(source), target.touched(writes=True, exact=True))))
+        into.nodes.append(Step("to_vdevice", (*_read(source), target.access_all(writes=True, exact=True))))
         copy = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
         into.statements.append(External(copy, (source,), (target.whole,)))
 
@@ -535,7 +535,7 @@ def _read(value: Value) -> tuple[StepAccess, ...]:
     if not isinstance(value, View):
         return ()
     value.tensor.as_object()
-    return (value.tensor.touched(writes=False, exact=True),)
+    return (value.tensor.access_all(writes=False, exact=True),)
 
 
 def _device(virtual: Any) -> tuple[str, int, str]:

@@ -31,7 +31,7 @@ SPECIAL_WORK = 4_000  # items placed in them, where placing one means a look at 
 def improve_pools(context: Context, layout: Layout) -> Layout:
     """Lower the pools of `layout` one by one, the assignment to pools unchanged."""
     for pool in range(len(layout.heights)):
-        if context.exhausted():
+        if context.is_exhausted():
             break
         try:
             layout = improve_pool(context, layout, pool)
@@ -52,7 +52,7 @@ def improve_pool(context: Context, layout: Layout, pool: int) -> Layout:
     search = exact.search_for(model, inside, low) if _countable(inside) else None
     if len(inside) <= (GENERAL_ITEMS if search is None else SMALL_ITEMS):
         layout, low = _improve_small(context, layout, pool, inside, low)
-    if search is not None and layout.heights[pool] > low and not context.exhausted():
+    if search is not None and layout.heights[pool] > low and not context.is_exhausted():
         search.low = low = max(low, search.low)
         search.best = layout.heights[pool]
         search.offsets = [layout.origins[item.index] for item in inside]
@@ -63,7 +63,7 @@ def improve_pool(context: Context, layout: Layout, pool: int) -> Layout:
         context.stopped_early |= part.stopped_early
         low = max(low, search.low)
         layout = _replace_origins(layout, pool, inside, search.offsets)
-    if len(inside) <= exact.MOST_ITEMS and layout.heights[pool] > low and not context.exhausted():
+    if len(inside) <= exact.MOST_ITEMS and layout.heights[pool] > low and not context.is_exhausted():
         rest = General.over(model, inside, low, [layout.origins[item.index] for item in inside])
         if rest is not None:
             general.run(rest, context)
@@ -86,7 +86,7 @@ def _improve_small(context: Context, layout: Layout, pool: int, inside: list[Ite
     if len(inside) > SMALL_ITEMS:
         small.work = GENERAL_WORK
     ceiling = low
-    while layout.heights[pool] > low and not context.exhausted():
+    while layout.heights[pool] > low and not context.is_exhausted():
         before = small.nodes
         found = small.below(ceiling)
         context.spend(max(1, before - small.nodes))
@@ -159,7 +159,7 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
     model = context.model
     capacity = model.capacity[0]
     assert capacity is not None, "requested by the caller"
-    search = general.within(context, inside, 0, low, capacity) if len(inside) <= exact.MOST_ITEMS else None
+    search = general.search_within(context, inside, 0, low, capacity) if len(inside) <= exact.MOST_ITEMS else None
     if search is None:
         return None
     context.bounds[0] = search.low

@@ -4,9 +4,9 @@ Invariant: every bound is sound: a valid plan of the same items in the same pool
 together: bytes live at one point, with the padding that alignment forces between them (less what allowed overlaps can
 save there), the highest fixed end, and, for conflicts that are no intervals, the heaviest clique. All origins are
 multiples of the grain, so live bytes map to blocks of that size by rounding up, which keeps what is disjoint disjoint:
-a part at `[start, stop)` of its item takes the blocks from `up(start)` to `up(stop)`. What no two parts share must fit
-below the top, and only the part on top may leave its last block incomplete. A given layout is not moved, and over
-several pools it is never said to be optimal.
+a part at `[start, stop)` of its item takes the blocks from `align_up(start)` to `align_up(stop)`. What no two parts
+share must fit below the top, and only the part on top may leave its last block incomplete. A given layout is not moved,
+and over several pools it is never said to be optimal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..problem import Plan, PlanStatus, PoolUsage, Problem, used_bytes
 from .model import CHECK_EVERY, Item, Model, OutOfTime, events
 
 
-def up(at: int, grain: int) -> int:
+def align_up(at: int, grain: int) -> int:
     """The least multiple of `grain` not below `at`."""
     return at + -at % grain
 
@@ -39,9 +39,9 @@ class _Live:
                 start, end = delta, delta + buffer.size_bytes
                 self.pad = max(self.pad, -end % grain)
                 self.inner[buffer.name] = delta
-                self.starts[buffer.name] = up(start, grain)
-                self.sizes[buffer.name] = up(end, grain) - up(start, grain)
-                spans.append((up(start, grain), up(end, grain)))
+                self.starts[buffer.name] = align_up(start, grain)
+                self.sizes[buffer.name] = align_up(end, grain) - align_up(start, grain)
+                spans.append((align_up(start, grain), align_up(end, grain)))
         self.bytes, reach = 0, -1
         for start, end in sorted(spans):
             self.bytes += max(0, end - max(start, reach))
@@ -66,8 +66,8 @@ def _pair_shares(a: _Live, b: _Live, first: str, second: str, model: Model, grai
     inner = b.inner[second] - a.inner[first]
     blocks = b.starts[second] - a.starts[first]
     for overlap in model.allowed[first, second]:
-        lowest = None if overlap.lowest is None else up(overlap.lowest - inner, grain) + blocks
-        highest = None if overlap.highest is None else -up(inner - overlap.highest, grain) + blocks
+        lowest = None if overlap.lowest is None else align_up(overlap.lowest - inner, grain) + blocks
+        highest = None if overlap.highest is None else -align_up(inner - overlap.highest, grain) + blocks
         most = max(most, most_shared(a.sizes[first], b.sizes[second], lowest, highest))
     return most
 
@@ -79,7 +79,7 @@ def least_bytes(model: Model, live: set[int], special: set[int], point: int, gra
     """
     plain = [model.items[i].size for i in live - special]
     found = {i: _Live(model.items[i], point, grain) for i in special}
-    total = sum(up(size, grain) for size in plain)
+    total = sum(align_up(size, grain) for size in plain)
     most_pad = max([-size % grain for size in plain] + [f.pad for f in found.values()], default=0)
     covered = {i: f.bytes for i, f in found.items()}
     owner = {name: i for i, f in found.items() for name in f.sizes}
@@ -121,7 +121,7 @@ class Peak:
     members: tuple[int, ...] = ()  # items of the clique, when that is what proves it
 
 
-def forced(model: Model) -> list[int]:
+def forced_pools(model: Model) -> list[int]:
     """The pool of items that have only one candidate, -1 for the others."""
     return [item.pools[0] if len(item.pools) == 1 else -1 for item in model.items]
 
@@ -207,7 +207,7 @@ def _clique(model: Model, inside: Sequence[Item], best: int) -> tuple[int, tuple
     """Heaviest set of items that pairwise may not share a byte, found by branch and bound within a node limit."""
     grain = grain_of(inside)
     members = {item.index for item in inside}
-    size = [up(item.size, grain) for item in model.items]
+    size = [align_up(item.size, grain) for item in model.items]
     full: dict[int, set[int]] = {}
     for i in members:
         model.look(10 * len(model.neighbours[i]))
@@ -253,7 +253,7 @@ def _clique(model: Model, inside: Sequence[Item], best: int) -> tuple[int, tuple
 def with_bounds(problem: Problem, plan: Plan) -> Plan:
     """`plan` with the heights of its placements, and the bounds of the buffers that only one pool may hold."""
     model = Model(problem)
-    heights, only = used_bytes(problem, plan.placements), forced(model)
+    heights, only = used_bytes(problem, plan.placements), forced_pools(model)
     usage = tuple(
         PoolUsage(pool.name, heights[pool.name], min(heights[pool.name], load_peak(model, index, only).bytes))
         for index, pool in enumerate(problem.pools)

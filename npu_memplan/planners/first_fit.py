@@ -170,7 +170,7 @@ def _top(model: Model, layout: Layout, item: Item, pool: int, tops: list[int]) -
 Order = Callable[[Model], list[int]]
 
 
-def _by(key: Callable[[Model, int], int]) -> Order:
+def _sort_by(key: Callable[[Model, int], int]) -> Order:
     """Items of least `key` first; of equal ones the largest, which come first in a model."""
     return lambda model: sorted(range(len(model.items)), key=lambda i: (key(model, i), i))
 
@@ -183,18 +183,20 @@ def _bytes_around(model: Model, i: int) -> int:
     return model.items[i].size + sum(model.items[j].size for j in model.neighbours[i])
 
 
-by_size = _by(lambda model, i: i)
-by_start = _by(lambda model, i: model.items[i].first)
-by_conflicts = _by(lambda model, i: -len(model.neighbours[i]))
+by_size = _sort_by(lambda model, i: i)
+by_start = _sort_by(lambda model, i: model.items[i].first)
+by_conflicts = _sort_by(lambda model, i: -len(model.neighbours[i]))
 ORDERS = (
     by_size,
-    _by(lambda model, i: -model.items[i].size * len(model.neighbours[i])),
-    _by(lambda model, i: -model.items[i].size * _duration(model, i)),
-    _by(lambda model, i: -_duration(model, i)),
+    _sort_by(lambda model, i: -model.items[i].size * len(model.neighbours[i])),
+    _sort_by(lambda model, i: -model.items[i].size * _duration(model, i)),
+    _sort_by(lambda model, i: -_duration(model, i)),
     by_conflicts,
-    _by(lambda model, i: -_bytes_around(model, i)),  # the peak decides, so what is live there gets the lowest places
+    _sort_by(
+        lambda model, i: -_bytes_around(model, i)
+    ),  # the peak decides, so what is live there gets the lowest places
     by_start,
-    _by(lambda model, i: -model.items[i].last),
+    _sort_by(lambda model, i: -model.items[i].last),
 )
 
 
@@ -205,7 +207,7 @@ def best_first_fit(context: Context, orders: Sequence[Order] = ORDERS) -> Layout
     failed = -1
     bound = sum(load_peak(model, pool).bytes for pool in range(len(model.pool_names)))
     for order in orders:
-        if best is not None and context.exhausted():
+        if best is not None and context.is_exhausted():
             break
         try:
             result = first_fit(model, fixed_first(model, order(model)))
@@ -239,7 +241,7 @@ def placing(model: Model, order: Order = by_size) -> Place:
 @register("first-fit")
 def plan_first_fit(problem: Problem, context: Context) -> tuple[Placement, ...]:
     """First fit with hole reuse, the best of several orders."""
-    return _planned(context, best_first_fit(context), by_size)
+    return _place_or_raise(context, best_first_fit(context), by_size)
 
 
 @register("greedy-by-size")
@@ -255,10 +257,10 @@ def plan_by_conflicts(problem: Problem, context: Context) -> tuple[Placement, ..
 
 
 def _in_order(context: Context, order: Order) -> tuple[Placement, ...]:
-    return _planned(context, first_fit(context.model, fixed_first(context.model, order(context.model))), order)
+    return _place_or_raise(context, first_fit(context.model, fixed_first(context.model, order(context.model))), order)
 
 
-def _planned(context: Context, result: Layout | int, order: Order) -> tuple[Placement, ...]:
+def _place_or_raise(context: Context, result: Layout | int, order: Order) -> tuple[Placement, ...]:
     if isinstance(result, int):
         raise does_not_fit(context, result, placing(context.model, order))
     return context.model.placements(result.pools, result.origins)
@@ -301,7 +303,7 @@ def hill_climb(context: Context, start: Layout | None = None, rounds: int = ROUN
     current: tuple[float, int] | None = None
     current_order = order
     for _ in range(rounds):
-        if context.exhausted():
+        if context.is_exhausted():
             break
         try:
             result = first_fit(model, order)

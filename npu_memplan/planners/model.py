@@ -178,7 +178,7 @@ class Model:
         by_name: dict[str, Buffer] = {}
         if problem.aliases or problem.conflicts or problem.overlaps:
             by_name = {b.name: b for b in problem.buffers}
-        items = self._restated(by_name)
+        items = self._make_items(by_name)
         items.sort(key=lambda it: (-it.size, it.first, it.last, it.name))
         for index, item in enumerate(items):
             item.index = index
@@ -220,7 +220,7 @@ class Model:
         self._looks = 0  # at pairs, since the clock was read
         self._check_fixed()
 
-    def _restated(self, by_name: Mapping[str, Buffer]) -> list[Item]:
+    def _make_items(self, by_name: Mapping[str, Buffer]) -> list[Item]:
         """An item for every alias group and every other buffer, not yet in order."""
         problem = self.problem
         pool_index = {name: k for k, name in enumerate(self.pool_names)}

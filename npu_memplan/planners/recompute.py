@@ -200,7 +200,7 @@ class _Search:
             if tasks in seen:
                 break
             seen.add(tasks)
-            saved = self._saved(value, at, tasks)
+            saved = self._saved_bytes(value, at, tasks)
             if saved > 0:
                 moves.append(_Move(tasks, sum(self.graph.tasks[t].cost for t in tasks), saved))
         return min(moves, key=self._score, default=None)
@@ -225,7 +225,7 @@ class _Search:
             level = [t for t in {self.producers[v] for v in dead} - found if self.graph.tasks[t].repeatable]
         return tuple(sorted(found))
 
-    def _saved(self, value: int, at: int, tasks: Sequence[int]) -> int:
+    def _saved_bytes(self, value: int, at: int, tasks: Sequence[int]) -> int:
         """Bytes above the limit that go when `tasks` run again at a position, less those that come."""
         graph, sizes = self.graph, self.graph.sizes_bytes
         made = {v for task in tasks for v in graph.tasks[task].makes}

@@ -15,7 +15,7 @@ from ..clock import clock_s
 from ..compiled import c_library
 from ..problem import Placement, Plan, Problem
 from ..process.incidents import Fallback, fall_back
-from .bounds import Peak, forced, load_peak
+from .bounds import Peak, forced_pools, load_peak
 from .model import Item, Model, PlannerUseError, PlanningError
 
 DEFAULT_NODES = 200_000  # what a planner may spend when neither time nor nodes are limited
@@ -27,7 +27,7 @@ class Context:
 
     `seed` is the only source of chance. `nodes` counts down units of work (one placed buffer,
     roughly); with only a node budget the answer never depends on a clock. A planner should
-    return its best plan when `exhausted()` turns true, never raise for it.
+    return its best plan when `is_exhausted()` turns true, never raise for it.
     """
 
     model: Model
@@ -47,7 +47,7 @@ class Context:
         if self.nodes is not None:
             self.nodes -= nodes
 
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """True once the budget is used up; remembered in the plan."""
         if (self.nodes is not None and self.nodes <= 0) or (self.deadline is not None and clock_s() >= self.deadline):
             self.stopped_early = True
@@ -231,7 +231,7 @@ def proven(context: Context, least: int, items: Iterable[Item]) -> PlanningError
 
 def _overfilled_pool_error(model: Model, subset: Sequence[str] = ()) -> PlanningError | None:
     """The error of the pool that is furthest overfilled by buffers with no other choice, which is proof."""
-    only = forced(model)
+    only = forced_pools(model)
     bounded = [(pool, size) for pool, size in enumerate(model.capacity) if size is not None]
     peaks = [(load_peak(model, pool, only), pool, size) for pool, size in bounded]
     peak, pool, size = max(peaks, key=lambda of: of[0].bytes - of[2], default=(Peak(0, None), 0, 0))

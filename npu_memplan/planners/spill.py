@@ -136,14 +136,14 @@ class Assigner:
         self, limited: Context, sized: list[Item], pool: int, capacity: int
     ) -> tuple[list[int] | None, bool]:
         """The same where sections can not say everything."""
-        search = general.within(limited, sized, pool, 0, capacity)
+        search = general.search_within(limited, sized, pool, 0, capacity)
         if search is None:
             return None, False
         self.context.spend(search.nodes)
         found = search.origins if search.best <= capacity else None
         return found, found is not None or search.low > capacity
 
-    def settled(self, pools: Sequence[int]) -> bool:
+    def is_settled(self, pools: Sequence[int]) -> bool:
         """Whether it is known of every pool that it packs or that it can not; to be read after `layout`."""
         return not any(
             (pool, _items_in_pool(pools, pool)) in self.undecided for pool in range(len(self.model.capacity))
@@ -240,7 +240,7 @@ def relax(assigner: Assigner, best: float) -> Relaxation:
             for pool in bounded
         }
         norm = sum(s * s for mine in slope.values() for s in mine)
-        if not norm or assigner.context.exhausted():
+        if not norm or assigner.context.is_exhausted():
             break
         length = step * max(best - bound, 1e-6 * max(1.0, best)) / norm
         for pool in bounded:
@@ -279,7 +279,7 @@ def branch(
     def descend(depth: int, lower: float, cost: float) -> None:
         nonlocal best, left, complete, doubtful
         left -= 1
-        if left < 0 or context.exhausted():
+        if left < 0 or context.is_exhausted():
             complete = False
             return
         context.spend(1)
@@ -287,7 +287,7 @@ def branch(
             layout = assigner.layout(pools) if cheaper(cost, best) else None
             if layout is not None:
                 best = layout
-            elif not assigner.settled(pools):
+            elif not assigner.is_settled(pools):
                 doubtful = min(doubtful, cost)
             return
         i = order[depth]
@@ -327,7 +327,7 @@ class Exchange:
         """The best layout after `attempts` exchanges, or until `bound` is met."""
         context = self.assigner.context
         for _ in range(attempts):
-            if context.exhausted() or not cheaper(bound, best):
+            if context.is_exhausted() or not cheaper(bound, best):
                 break
             context.spend(1 + len(self.pools) // 2)
             before = self.cost
@@ -440,7 +440,7 @@ class Sweep:
         live: list[int] = []
         states = START
         for k in range(assigner.width):
-            if assigner.context.exhausted():
+            if assigner.context.is_exhausted():
                 self.wide = True
                 return
             stay = [p for p, i in enumerate(live) if assigner.ranks[i][-1] >= k]
@@ -513,7 +513,7 @@ class Sweep:
                 yield total, chosen
                 continue
             left_over -= 1
-            if left_over < 0 or (left_over % 256 == 0 and self.assigner.context.exhausted()):
+            if left_over < 0 or (left_over % 256 == 0 and self.assigner.context.is_exhausted()):
                 self.wide = True
                 return
             live, new, _, left = self.layers[k]
@@ -537,21 +537,21 @@ def sweep(
         return best, False  # no point in time at which to decide
     layers = Sweep(assigner, relaxation, flexible, best)
     context.spend(layers.steps // 20)
-    if context.exhausted():
+    if context.is_exhausted():
         return best, False
     refuted: list[tuple[int, frozenset[int]]] = []
     doubtful = float("inf")
     for seen, (cost, chosen) in enumerate(layers.cheapest_first(refuted)):
         if not cheaper(cost, best):
             break
-        if seen >= CANDIDATES or context.exhausted():
+        if seen >= CANDIDATES or context.is_exhausted():
             return best, False
         context.spend(1)
         pools = [chosen.get(item.index, item.pools[0]) for item in model.items]
         layout = assigner.layout(pools)
         if layout is not None:
             return layout, doubtful >= cost and not layers.wide
-        if assigner.settled(pools):
+        if assigner.is_settled(pools):
             refuted += _refute(assigner, pools, set(flexible))
         else:
             doubtful = min(doubtful, cost)
@@ -588,20 +588,20 @@ def assign(context: Context, start: Layout | None) -> Layout | None:
     relaxation = relax(assigner, worst if best is None else best.cost)
     best = _better(best, _by_price(assigner, flexible, relaxation))
     for rule in range(EVICTION_RULES):
-        if best is not None and (best.cost == 0 or context.exhausted()):
+        if best is not None and (best.cost == 0 or context.is_exhausted()):
             break
         best = _better(best, _greedy(assigner, rule))
     if best is not None and best.cost == 0:
         return best
-    best = _exchanged(assigner, best, relaxation, SHORT * len(flexible))
+    best = _exchange_items(assigner, best, relaxation, SHORT * len(flexible))
     best, proven = sweep(assigner, relaxation, flexible, best)
     if not proven and len(flexible) <= EXACT_FLEXIBLE:
         best, proven = branch(assigner, relaxation, flexible, best)
     context.cost_proven = proven
-    return best if proven else _exchanged(assigner, best, relaxation, LONG)
+    return best if proven else _exchange_items(assigner, best, relaxation, LONG)
 
 
-def _exchanged(assigner: Assigner, best: Layout | None, relaxation: Relaxation, attempts: int) -> Layout | None:
+def _exchange_items(assigner: Assigner, best: Layout | None, relaxation: Relaxation, attempts: int) -> Layout | None:
     return best and Exchange(assigner, best, assigner.context.seed).search(best, relaxation.bound, attempts)
 
 
@@ -621,7 +621,7 @@ def _by_price(assigner: Assigner, flexible: Sequence[int], relaxation: Relaxatio
         pools[i] = pool
         for k in assigner.ranks[i]:
             loads[pool][k] += model.items[i].size
-    return _settled(assigner, pools, loads, 0)
+    return _settle_pools(assigner, pools, loads, 0)
 
 
 def _greedy(assigner: Assigner, rule: int) -> Layout | None:
@@ -640,14 +640,14 @@ def _greedy(assigner: Assigner, rule: int) -> Layout | None:
         assigner.move(pools, loads, *mover)
     else:
         return None
-    return _settled(assigner, pools, loads, rule)
+    return _settle_pools(assigner, pools, loads, rule)
 
 
-def _settled(assigner: Assigner, pools: list[int], loads: list[list[int]], rule: int) -> Layout | None:
+def _settle_pools(assigner: Assigner, pools: list[int], loads: list[list[int]], rule: int) -> Layout | None:
     """Evict until all pools pack (loads alone say too little), then take back what fits."""
     model = assigner.model
     for _ in range(len(model.items)):
-        if assigner.known and assigner.context.exhausted():
+        if assigner.known and assigner.context.is_exhausted():
             return None
         stuck = next((p for p in range(len(model.capacity)) if assigner.pack(p, pools) is None), None)
         if stuck is None:
@@ -663,7 +663,7 @@ def _settled(assigner: Assigner, pools: list[int], loads: list[list[int]], rule:
     )
     for i in spilled:
         for pool in model.items[i].pools:
-            if pool == pools[i] or assigner.context.exhausted():
+            if pool == pools[i] or assigner.context.is_exhausted():
                 break
             trial = list(pools)
             trial[i] = pool

@@ -24,7 +24,7 @@ from ..artifact.model import Artifact
 from ..artifact.timing import layers_csv
 from ..errors import NpuMemplanError, RefusalError
 from ..ethosu.arch import accelerator
-from ..ethosu.time import lanes, named
+from ..ethosu.time import lanes, name_event
 from ..files.csv_text import csv_text
 from ..files.paths import write_files
 from ..options import NO_NPU
@@ -118,9 +118,9 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
     """A trace for ui.perfetto.dev or chrome://tracing: time runs along x (one point is 1 us), calls and
     buffers are slices, live bytes are a counter. With `streams`, the NPU's estimated work on an axis of its own."""
     view = memory_view(artifact.problem, artifact.plan)
-    events: list[dict[str, Any]] = [named("process_name", artifact.name, 1)]
+    events: list[dict[str, Any]] = [name_event("process_name", artifact.name, 1)]
     for tid, agent in enumerate(("host", "npu"), 1):
-        events.append(named("thread_name", f"{agent} calls", 1, tid))
+        events.append(name_event("thread_name", f"{agent} calls", 1, tid))
         for call in artifact.calls:
             if call.agent.value == agent:
                 events.append(
@@ -128,7 +128,7 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
                 )
     kinds = {b.name: b for b in artifact.problem.buffers}
     for pid, pool in enumerate(view.pools, 2):
-        events.append(named("process_name", f"pool {pool.pool.name}", pid))
+        events.append(name_event("process_name", f"pool {pool.pool.name}", pid))
         live = 0
         for start, _, live in pool.curve.steps(view.end):
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": start, "args": {"bytes": live}})
@@ -136,7 +136,7 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": view.end, "args": {"bytes": 0}})
         lanes = list(_lane_rectangles(pool))
         for lane in sorted({lane for lane, _ in lanes}):
-            events.append(named("thread_name", f"lane {lane + 1}", pid, lane + 1))
+            events.append(name_event("thread_name", f"lane {lane + 1}", pid, lane + 1))
         for lane, r in lanes:
             b = kinds[r.buffer]
             detail = {

@@ -66,7 +66,7 @@ from .pools import (
     holds_boundary,
     initialiser,
     pools_of,
-    settled,
+    settle_marks,
     storages_of,
     symbols_needed_by,
     used_by,
@@ -118,7 +118,7 @@ class Emitter:
         """A pool allocated at run time."""
         shape = relax.ShapeExpr([pool.extent])
         storage = self.builder.emit(relax.op.memory.alloc_storage(shape, pool.device, "global", "uint8"))
-        return self.filled(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", pool.device), pool, poison)
+        return self.fill_pool(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", pool.device), pool, poison)
 
     def beginning(self, pool: PlannedPool, kept: Any, poison: int | None) -> Any:
         """As much of a pool that the caller keeps as this call needs; one that is too small stops with an error."""
@@ -128,9 +128,9 @@ class Emitter:
         enough = relax.prim_value(tirx.LE(size, there))
         self.builder.emit(relax.op.assert_op(enough, [relax.prim_value(there)], format=text))
         view = self.builder.emit(relax.op.memory.view(kept, relax.ShapeExpr([size]), "uint8", 0))
-        return self.filled(relax.op.memory.ensure_zero_offset(view), pool, poison)
+        return self.fill_pool(relax.op.memory.ensure_zero_offset(view), pool, poison)
 
-    def filled(self, value: Any, pool: PlannedPool, poison: int | None) -> Any:
+    def fill_pool(self, value: Any, pool: PlannedPool, poison: int | None) -> Any:
         """A variable for the pool that `value` makes, filled with `poison`, if that is wanted."""
         found = self.on_device(value, pool)
         if poison is not None:
@@ -214,11 +214,11 @@ class Emitter:
             return self.builder.emit(value.expr, "offset") if number else self.substitute(value.expr)
         slot = self.slots.get(value.tensor.name)
         if slot is None:
-            return self.shaped(self.object(value.tensor), value)
+            return self.reshape_view(self.object(value.tensor), value)
         self.describe(RESULT if value.tensor.scratch else kind, [(value.tensor.name, value.offset_bytes)])
         return self.seen(self.pool_vars[slot.pool], value, slot.offset)
 
-    def shaped(self, tensor: Any, view: View) -> Any:
+    def reshape_view(self, tensor: Any, view: View) -> Any:
         """An object seen as `view` has it."""
         if view.dtype != view.tensor.dtype or view.partial:
             return self.seen(tensor, view, 0)
@@ -248,7 +248,7 @@ class Emitter:
             _EMIT[type(statement)](self, statement)
 
     def invoke(self, call: Invoke) -> None:
-        name, placed, given = self.kernels.of(Site(call, self.pools, self.slots, self.apart))
+        name, placed, given = self.kernels.kernel_of(Site(call, self.pools, self.slots, self.apart))
         if name not in self.functions:
             self.functions[name] = self.builder.add_func(placed.function, name)
         arguments = [
@@ -368,7 +368,7 @@ def rewrite_program(
     Their offsets and the pools' bytes may be variables that `definitions` define, level by level; which storages share
     no byte then, `apart` knows. With `kept`, the function takes its pools behind its own parameters, at least as large
     as it needs them. A caller that plans several functions, each in a part of the module, gives the `kernels` that they
-    share, and joins the parts (`joined`).
+    share, and joins the parts (`join_parts`).
     """
     io_in_pools = holds_boundary(program, slots)
     alone = kernels is None
@@ -422,7 +422,7 @@ def rewrite_program(
     for key, infos in module.global_infos.items():
         planned.update_global_info(key, list(infos))
     planned = planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned
-    return settled(planned) if alone else planned
+    return settle_marks(planned) if alone else planned
 
 
 def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:
@@ -450,7 +450,7 @@ def _initialise(emitter: Emitter, name: str) -> str:
     return own
 
 
-def joined(module: Any, parts: Mapping[str, Any], replaced: Collection[str]) -> Any:
+def join_parts(module: Any, parts: Mapping[str, Any], replaced: Collection[str]) -> Any:
     """`module` with each function that has a planned part as that one has it, and without what is `replaced`."""
     own = {gv.name_hint for gv in module.functions} - set(replaced) - set(parts)
     functions = {gv: f for gv, f in module.functions.items() if gv.name_hint in own}
@@ -463,7 +463,7 @@ def joined(module: Any, parts: Mapping[str, Any], replaced: Collection[str]) -> 
                 functions[gv] = function
     result = ir.IRModule(functions, module.attrs, dict(module.global_infos.items()))
     _relink(result, found)
-    return settled(result)
+    return settle_marks(result)
 
 
 def _relink(module: Any, current: Mapping[str, Any]) -> None:

@@ -263,7 +263,7 @@ def over_pool(buffer: Any, pool: Any, offset: Any, ahead: int = 0) -> Any:
     return tirx.DeclBuffer(made, data=tirx.buffer_data(pool))
 
 
-def settled(module: Any) -> Any:
+def settle_marks(module: Any) -> Any:
     """`module` with the mark on all of its kernels or on none.
 
     TVM 0.27 compiles all kernels of a module for the CPU with the mark of the last one, by name. Kernels of threads
@@ -371,7 +371,7 @@ class _Evaluation:
         self.known: dict[int, _Value] = {}
         for level in definitions:
             for var, expr in level:
-                self.values[var] = self.stored(self.value(expr), self.places.get(var))
+                self.values[var] = self.store_value(self.value(expr), self.places.get(var))
 
     def function(self) -> Any:
         """The PrimFunc."""
@@ -380,7 +380,7 @@ class _Evaluation:
         body = tirx.SeqStmt(self.statements) if len(self.statements) > 1 else self.statements[0]
         return tirx.PrimFunc(parameters, body).with_attr(attributes)
 
-    def stored(self, value: _Value, place: int | None = None) -> _Value:
+    def store_value(self, value: _Value, place: int | None = None) -> _Value:
         """The same value, stored at a `place` of the results or among the others."""
         memory = self.others if place is None else self.results
         if place is None:
@@ -412,7 +412,7 @@ class _Evaluation:
             found = _Value(key, kind(*(part.expr for part in parts)), symbolic)
             product_with_number = kind is tirx.Mul and any(part.known is not None for part in parts)
             stored = symbolic and kind in _STORED and not product_with_number
-            self.known[key] = self.stored(found) if stored else found
+            self.known[key] = self.store_value(found) if stored else found
         return self.known[key]
 
     def divisor(self, value: _Value) -> _Value:
@@ -422,7 +422,7 @@ class _Evaluation:
         key = self.number(("divisor", value.number))
         if key not in self.known:
             other = tirx.Select(tirx.EQ(value.expr, as_expr(0)), as_expr(1), value.expr)
-            self.known[key] = self.stored(_Value(key, other, value.symbolic))
+            self.known[key] = self.store_value(_Value(key, other, value.symbolic))
         return self.known[key]
 
 

@@ -61,7 +61,7 @@ class Rewritten:
     offsets: tuple[int, ...]
     symbols: tuple[Any, ...]
 
-    def called(self, name: str) -> Rewritten:
+    def with_name(self, name: str) -> Rewritten:
         """The same with a name in its module."""
         return replace(self, function=self.function.with_attr("global_symbol", name))
 
@@ -147,7 +147,7 @@ class Placer:
         self.again: list[tuple[int, Any]] = []  # pool, such a name that is a parameter
         self.replaced: dict[Any, Any] = {}  # buffer -> the same over its pool
 
-    def rebased(self) -> Any:
+    def rebase_body(self) -> Any:
         """The body with its internal allocations where they are planned."""
         call, function = self.call, self.function
         homes = {
@@ -180,7 +180,7 @@ class Placer:
                 declarations.append(self.declare(parameter, place, i))
             elif parameter not in known:
                 positions.append(i)
-        body = self.rebased()
+        body = self.rebase_body()
         if self.replaced:
             body = _with_values(body, self.replaced)
         declarations = [*self.named, *declarations]
@@ -353,26 +353,26 @@ class Kernels:
         if holds_boundary(program, slots):
             return
         for call in program.calls:
-            keyed = self.keyed(Site(call, pools, slots, apart))
+            keyed = self.make_keys(Site(call, pools, slots, apart))
             self.known[id(call)] = keyed
             self.keys.setdefault(keyed.free, set()).add(keyed.key)
             for one in {keyed.free, keyed.key}:
                 self.sharers.setdefault(one, []).append(keyed.site)
 
-    def keyed(self, site: Site) -> _Keyed:
+    def make_keys(self, site: Site) -> _Keyed:
         """A call with its keys."""
         values = self.symbols.values(site.call)
         return _Keyed(site, values, _key(site, values, anywhere=True), _key(site, values))
 
-    def of(self, site: Site) -> tuple[str, Rewritten, list[Plain]]:
+    def kernel_of(self, site: Site) -> tuple[str, Rewritten, list[Plain]]:
         """The name of the kernel of a call, the kernel, and the numbers that the call passes last."""
-        keyed = self.known.get(id(site.call)) or self.keyed(site)
+        keyed = self.known.get(id(site.call)) or self.make_keys(site)
         anywhere = len(self.keys.get(keyed.free, ())) > 1
         key = keyed.free if anywhere else keyed.key
         if key not in self.made:
             placed = Placer(keyed.site, keyed.values, anywhere=anywhere, sites=self.sharers.get(key, ())).run()
             name = self.names.unique_name(site.call.function)
-            self.made[key] = name, placed.called(name)
+            self.made[key] = name, placed.with_name(name)
         name, placed = self.made[key]
         return name, placed, placed.numbers(keyed.site, keyed.values)
 

@@ -108,9 +108,9 @@ def pass_context(*, config: Mapping[str, Any] | None = None, **others: Any) -> I
 _config = config  # `pass_context` has a parameter of this name
 
 
-def checked(**given: Any) -> Mapping[str, Any]:
+def check_options(**given: Any) -> Mapping[str, Any]:
     """Those of `given` options that are not None; `ConfigError` for a value of the wrong kind."""
-    return {name: _checked(name, name, value) for name, value in given.items() if value is not None}
+    return {name: _check_option(name, name, value) for name, value in given.items() if value is not None}
 
 
 def options(given: Mapping[str, Any]) -> PlanOptions:
@@ -157,11 +157,11 @@ def _checked_config(given: Mapping[str, Any]) -> dict[str, Any]:
         if not key.startswith(PREFIX) or name not in names:
             known = ", ".join([*(PREFIX + n for n in names), *_LEGACY])
             raise ConfigError(f"unknown planning option {key!r}; known: {known}")
-        result[name] = _checked(key, name, value)
+        result[name] = _check_option(key, name, value)
     return result
 
 
-def _checked(key: str, name: str, value: Any) -> Any:
+def _check_option(key: str, name: str, value: Any) -> Any:
     if name in ("pools", "constant_pools"):
         several = isinstance(value, Iterable) and not isinstance(value, str)
         pools = tuple(value) if several else ()
@@ -261,13 +261,13 @@ class WorkspacePoolInfo:
         properties = self.pool_info_properties
         return Pool(
             name=self.pool_name,
-            size_bytes=_known(properties.size_hint_bytes),
+            size_bytes=_none_if_negative(properties.size_hint_bytes),
             alignment=alignment,
             agents=frozenset(agents),
             read_only=isinstance(self, ConstantPoolInfo),
-            clock_hz=_known(properties.clock_frequency_hz),
-            read_bandwidth_bytes_per_cycle=_known(properties.read_bandwidth_bytes_per_cycle),
-            write_bandwidth_bytes_per_cycle=_known(properties.write_bandwidth_bytes_per_cycle),
+            clock_hz=_none_if_negative(properties.clock_frequency_hz),
+            read_bandwidth_bytes_per_cycle=_none_if_negative(properties.read_bandwidth_bytes_per_cycle),
+            write_bandwidth_bytes_per_cycle=_none_if_negative(properties.write_bandwidth_bytes_per_cycle),
             read_latency_cycles=properties.read_latency_cycles,
             write_latency_cycles=properties.write_latency_cycles,
             burst_bytes={_kind(t): int(b) for t, b in properties.target_burst_bytes.items()},
@@ -298,5 +298,5 @@ def _kind(target: Any) -> str:
     return str(target.kind.name) if hasattr(target, "kind") else str(target).split()[0]
 
 
-def _known(value: int) -> int | None:
+def _none_if_negative(value: int) -> int | None:
     return None if value < 0 else value

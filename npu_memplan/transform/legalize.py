@@ -33,7 +33,7 @@ class _Classes:
     def __init__(self) -> None:
         self.parents: dict[Any, Any] = {}
 
-    def of(self, var: Any) -> Any:
+    def representative(self, var: Any) -> Any:
         """The representative of the class of `var`."""
         while var in self.parents:
             var = self.parents[var]
@@ -41,7 +41,7 @@ class _Classes:
 
     def join(self, var: Any, others: Iterable[Any]) -> None:
         for other in others:
-            first, second = self.of(var), self.of(other)
+            first, second = self.representative(var), self.representative(other)
             if first != second:
                 self.parents[first] = second
 
@@ -83,7 +83,11 @@ def reshapes_need_copies(function: Any) -> bool:
         # what is seen after the change is what was meant to be seen
         later = set().union(*uses[index + 1 :]).difference(b.var for b in bindings[index:])
         for var in _changed_variables(binding.value):
-            if any(seen.of(w) == seen.of(var) and same.of(w) != same.of(var) for w in later):
+            if any(
+                seen.representative(w) == seen.representative(var)
+                and same.representative(w) != same.representative(var)
+                for w in later
+            ):
                 return True
     return False
 
@@ -130,10 +134,10 @@ def _views(module: Any) -> Any:
         copy = written and tvm_ffi.structural_equal(source.ty.shape, call.ty.shape)
         return call if copy else relax.op.reshape(source, call.ty.shape)
 
-    def viewed(function: Any) -> Any:
+    def replace_views(function: Any) -> Any:
         return tvm_ffi.structural_map(function, (ir.Call, functools.partial(view, written=writes_in_place(function))))
 
-    functions = {gv: viewed(f) if isinstance(f, relax.Function) else f for gv, f in module.functions.items()}
+    functions = {gv: replace_views(f) if isinstance(f, relax.Function) else f for gv, f in module.functions.items()}
     used = {gv.name_hint for f in functions.values() for gv in nodes_of(f.body, ir.GlobalVar)}
     for gv, f in module.functions.items():
         if gv.name_hint in copies - used and "global_symbol" not in f.attrs:

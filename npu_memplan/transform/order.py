@@ -88,12 +88,12 @@ class _Reorder:
         self._kept = {view.tensor for view in program.results}
         if not options.reuse_inputs:
             self._kept.update(program.inputs)
-        self._calls = {_defined(call): call for call in program.calls}
+        self._calls = {_first_variable(call): call for call in program.calls}
 
     def blocks(self) -> list[Any] | None:
         """The function's bindings in the better order; None where there is none."""
         bindings = [b for block in self.program.function.body.blocks for b in block.bindings]
-        touched = [self._touched(binding) for binding in bindings]
+        touched = [self._accessed_tensors(binding) for binding in bindings]
         uses: dict[RelaxTensor, list[int]] = {}
         for index, tensors in enumerate(touched):
             for tensor in tensors:
@@ -108,7 +108,7 @@ class _Reorder:
                 start = stop + 1
         return [relax.BindingBlock(ordered)] if any(map(_differ, ordered, bindings)) else None
 
-    def _touched(self, binding: Any) -> dict[RelaxTensor, None]:
+    def _accessed_tensors(self, binding: Any) -> dict[RelaxTensor, None]:
         """Storages that a binding reads or writes."""
         known = self.program.values
         variables = (v for v in (binding.var, *relax.analysis.free_vars(binding.value)) if v in known)
@@ -117,7 +117,7 @@ class _Reorder:
     def _graph(self, segment: Sequence[Any], uses: dict[RelaxTensor, list[int]], start: int) -> OperatorGraph:
         """The bindings from `start` on, none of which has effects."""
         stop = start + len(segment)
-        touched = [self._touched(binding) for binding in segment]
+        touched = [self._accessed_tensors(binding) for binding in segment]
         number = {tensor: index for index, tensor in enumerate({t: None for found in touched for t in found})}
         producer = {binding.var: index for index, binding in enumerate(segment)}
         given = {*self.program.inputs, *(t for t in number if uses[t][0] < start or t.kind in ALWAYS)}
@@ -145,7 +145,7 @@ def _differ(a: Any, b: Any) -> bool:
     return not a.same_as(b)
 
 
-def _defined(call: Invoke) -> Any:
+def _first_variable(call: Invoke) -> Any:
     """The variable of the first tensor that a call makes."""
     made = (call.arguments[index] for index in sorted(call.results))
     return next((view.tensor.var for view in made if isinstance(view, View)), None)
@@ -169,7 +169,7 @@ def _in_place(call: Invoke, number: dict[RelaxTensor, int]) -> Iterator[InPlace]
     for candidate in call.overlaps:
         first, second = named.get(candidate.allowed.first), named.get(candidate.allowed.second)
         if first is not None and second is not None:
-            yield from _shared(number, first, second, candidate.allowed.lowest, candidate.allowed.highest)
+            yield from _find_in_place(number, first, second, candidate.allowed.lowest, candidate.allowed.highest)
     touching: dict[RelaxTensor, list[Step]] = {}
     for step in steps(call.nodes):
         for tensor in {a.storage: None for a in step.accesses if isinstance(a.storage, RelaxTensor)}:
@@ -181,10 +181,10 @@ def _in_place(call: Invoke, number: dict[RelaxTensor, int]) -> Iterator[InPlace]
             if isinstance(read, RelaxTensor) and touching[read][-1] is step:
                 highest = step.origin.distance(read, second)
                 if isinstance(highest, int):
-                    yield from _shared(number, read, second, None, highest)
+                    yield from _find_in_place(number, read, second, None, highest)
 
 
-def _shared(
+def _find_in_place(
     number: dict[RelaxTensor, int], first: RelaxTensor, second: RelaxTensor, lowest: int | None, highest: int | None
 ) -> Iterator[InPlace]:
     if first in number and second in number and first.size_bytes and second.size_bytes:

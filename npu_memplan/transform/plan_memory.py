@@ -24,13 +24,13 @@ from ..options import NO_NPU, CompileOptions
 from ..planners import prefetch
 from ..problem import Pool
 from ..request import Loaded, Request
-from ..rewrite.main import joined, rewrite_program
+from ..rewrite.main import join_parts, rewrite_program
 from ..rewrite.pools import Apart, Definitions, PlannedPool, PoolSlot, pools_of
 from ..rewrite.primfunc import Kernels
 from ..stages import Extracted, extract_problem
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
 from . import recompute
-from .config import PlanOptions, check_symbols, checked, options
+from .config import PlanOptions, check_options, check_symbols, options
 from .legalize import legalize
 from .order import lower
 from .symbolic import plan_symbolic
@@ -109,7 +109,7 @@ class PlanMemory(TypedPass):
         share: bool | None = None,
         poison: int | None = None,
     ) -> None:
-        self.given = checked(**{name: value for name, value in locals().items() if name != "self"})
+        self.given = check_options(**{name: value for name, value in locals().items() if name != "self"})
 
     def transform_module(self, module: Any, context: Any) -> Any:
         """The module with each function planned that is not planned yet."""
@@ -130,7 +130,7 @@ class PlanMemory(TypedPass):
         for one in laid:
             kernels.share(one.extracted.program, one.pools, one.slots, one.apart)
         parts = {name: _rewritten(one, chosen, kernels) for name, one in zip(names, laid, strict=True)}
-        return joined(module, parts, replaced)
+        return join_parts(module, parts, replaced)
 
 
 def _open_functions(module: Any) -> list[str]:

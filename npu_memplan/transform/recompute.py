@@ -97,7 +97,7 @@ class CallTasks:
         work = host_work(call.primfunc)
         return work.operations + work.bytes
 
-    def scheduled(self, order: Sequence[int]) -> Any:
+    def reorder_calls(self, order: Sequence[int]) -> Any:
         """The module with the calls in the order of a schedule."""
         body = _Emitter(self.bindings, self.tasks).run(order, self.function.body.body)
         old = self.function
@@ -140,17 +140,17 @@ class _Emitter:
 
     def current(self, value: Any) -> Any:
         """An expression with every variable that it uses as it is now."""
-        now = {var: self.of(var) for var in relax.analysis.free_vars(value)}
+        now = {var: self.value_of(var) for var in relax.analysis.free_vars(value)}
         if all(var.same_as(other) for var, other in now.items()):
             return value
         return tvm_ffi.structural_map(value, (ir.Var, lambda v: now.get(v, v)))
 
-    def of(self, var: Any) -> Any:
+    def value_of(self, var: Any) -> Any:
         """What stands for a variable."""
         binding = self.names.get(var)
         if binding is None:
             return self.latest.get(var, var)
-        parts = tuple(self.of(v) for v in relax.analysis.free_vars(binding.value))
+        parts = tuple(self.value_of(v) for v in relax.analysis.free_vars(binding.value))
         key = (var, parts)
         if key not in self.named:
             first = not any(known is var for known, _ in self.named)
@@ -201,7 +201,7 @@ def fit(module: Any, requested: Request) -> Any:
             below = max(below, limit)
             limit = (limit + above) // 2
         else:
-            changed = tasks.scheduled(schedule.order)
+            changed = tasks.reorder_calls(schedule.order)
             used = required_bytes(Loaded.from_module(requested, changed), QUICK)
             least = min(least, used)
             if used <= available:

@@ -37,9 +37,11 @@ class JoinedBuffers:
 
     def share(self, first: str, second: str) -> bool:
         """Whether two buffers lie side by side in one block."""
-        return first != second and {first, second} <= self.inner.keys() and self.of(first) == self.of(second)
+        return (
+            first != second and {first, second} <= self.inner.keys() and self.block_of(first) == self.block_of(second)
+        )
 
-    def of(self, name: str) -> str:
+    def block_of(self, name: str) -> str:
         """The block of a buffer, or the buffer itself."""
         return self.inner.get(name, (name, 0))[0]
 
@@ -70,7 +72,7 @@ def join_small_buffers(
         if len(small) > 1:
             inner |= _put_side_by_side(buffers, small, unit)
     found = JoinedBuffers(problem, inner)
-    kept = tuple(b for name, b in buffers.items() if found.of(name) == name)
+    kept = tuple(b for name, b in buffers.items() if found.block_of(name) == name)
     overlaps = tuple(o for o in problem.overlaps if o.first not in inner and o.second not in inner)
     return replace(found, problem=replace(problem, buffers=kept, overlaps=overlaps, accesses=()))
 
@@ -164,9 +166,9 @@ class _Search:
         self.sizes = {b.name: self.dynamic.get(b.name, -1) for b in problem.buffers}
         for buffer in problem.buffers:
             if buffer.name not in self.dynamic:
-                self.sizes[buffer.name] = self.extents.constant(self.extents.rounded(buffer.size_bytes))
+                self.sizes[buffer.name] = self.extents.constant(self.extents.round_size(buffer.size_bytes))
         self.tops = {
-            b.name: self.extents.unrounded(self.sizes[b.name])
+            b.name: self.extents.exact_size(self.sizes[b.name])
             if b.name in self.dynamic
             else self.extents.constant(b.size_bytes)
             for b in problem.buffers
@@ -176,7 +178,7 @@ class _Search:
         self.pools = [p.name for p in problem.pools if p.size_bytes is None and not p.read_only]
         self.least: list[int] = []
 
-    def at(self, sample: int) -> Problem:
+    def problem_at(self, sample: int) -> Problem:
         """The problem at a sample."""
         values = self.values[sample]
         buffers = tuple(
@@ -193,13 +195,13 @@ class _Search:
 
     def bound(self, sample: int) -> int:
         """Bytes that no plan at a sample goes below, in the pools that have no size."""
-        model = Model(self.at(sample))
+        model = Model(self.problem_at(sample))
         return max(1, sum(load_peak(model, model.pool_names.index(p)).bytes for p in self.pools))
 
     def run(self) -> list[_Candidate]:
         """Candidates; the first is that of the sample in the middle."""
         sample = len(self.points) // 2
-        found = [self.candidate(self.at(sample))]
+        found = [self.candidate(self.problem_at(sample))]
         self.fix(found[0].plan)
         done = {sample}
         failures = 0
@@ -210,7 +212,7 @@ class _Search:
                 break
             sample = max(ratios)[1]
             done.add(sample)
-            found.append(self.candidate(self.at(sample)))
+            found.append(self.candidate(self.problem_at(sample)))
             failures = failures + 1 if found[-1].bytes_at[sample] * GOOD > best[sample] else 0
         return found
 
@@ -242,7 +244,7 @@ def _apart(search: _Search, chosen: Sequence[_Candidate], blocks: JoinedBuffers,
     """Whether each candidate has one of two buffers behind the last byte of the other by its formulas."""
     if blocks.share(first, second):
         return True
-    first, second = blocks.of(first), blocks.of(second)
+    first, second = blocks.block_of(first), blocks.block_of(second)
 
     def behind(candidate: _Candidate, low: str, high: str) -> bool:
         if low not in candidate.offsets or high not in candidate.offsets:

@@ -20,7 +20,7 @@ from tvm.script import tirx as T
 from npu_memplan import planners
 from npu_memplan.extract.build import build
 from npu_memplan.extract.program import lower_bound, number, value
-from npu_memplan.extract.symbolic import Extents, Formulas, dynamic_sizes, orient, sampled
+from npu_memplan.extract.symbolic import Extents, Formulas, dynamic_sizes, middle_sample, orient
 from npu_memplan.extract.tir import nodes_of
 from npu_memplan.extract.walk import walk
 from npu_memplan.options import NO_NPU, CompileOptions
@@ -80,7 +80,7 @@ class Normed:
 def planned(module):
     """(problem, sample, symbols, plan) of a module's main."""
     program = walk(legalize(module), "main")
-    sample = sampled(program, (Pool("any"),))
+    sample = middle_sample(program, (Pool("any"),))
     assert sample is not None
     symbols = sorted({v for t in program.inputs for v in t.shape if isinstance(v, tirx.Var)}, key=lambda v: v.name)
     problem, _ = build(
@@ -109,7 +109,7 @@ def test_live_buffers_are_apart_and_inside_the_pool(plan, h, w):
     numbers = {s.name: k for s, k in sample.numbers.items()}
     extents = sample.extents
     size = {
-        b.name: extents.value(extents.unrounded(numbers[b.name]), values) if b.name in numbers else b.size_bytes
+        b.name: extents.value(extents.exact_size(numbers[b.name]), values) if b.name in numbers else b.size_bytes
         for b in problem.buffers
     }
     at = {b: number(o, values) for b, o in found.offsets.items()}

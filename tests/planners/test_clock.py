@@ -54,7 +54,7 @@ def test_plans_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         return looks / 100
 
     def endless(problem: Problem, context: Context) -> tuple[Placement, ...]:
-        while not context.exhausted():
+        while not context.is_exhausted():
             pass
         return (Placement("a", "sram", 0),)
 

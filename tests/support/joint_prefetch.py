@@ -6,11 +6,11 @@ Times are whole numbers of `grain_cycles`; durations are rounded down. Operation
 - *Variables.* `copied[k]`; `held[k]`, the first operation while which its copy holds bytes, up to its last reader;
   `at[k]`, its first byte in units of 16; when each of its transfers begins. Of each kernel, when it starts, has
   multiplied, put out and written, and when it passes each memory.
-- *Constraints.* Those of the clock for kernels in order (`time/timeline.py`), in the form that `copied` gives: a kernel
-  starts behind the copy that it reads, behind the blocks of the one before that it depends on, and not before all
-  but `max_outstanding_kernels` have ended; it multiplies, puts out and writes behind the one before and behind what
-  passes its memories. A memory serves one transfer or one kernel at a time. No transfer begins before the kernels end
-  that run before `held[k]`. Copies and maps overlap nowhere in (operation, byte); of maps without places
+- *Constraints.* Those of the clock for kernels in order (`time/timeline.py`), in the form that `copy_moment` gives: a
+  kernel starts behind the copy that it reads, behind the blocks of the one before that it depends on, and not before
+  all but `max_outstanding_kernels` have ended; it multiplies, puts out and writes behind the one before and behind
+  what passes its memories. A memory serves one transfer or one kernel at a time. No transfer begins before the
+  kernels end that run before `held[k]`. Copies and maps overlap nowhere in (operation, byte); of maps without places
   (`FreeCapacity`) the bytes count.
 - *Objective.* The end of the last kernel and transfer.
 

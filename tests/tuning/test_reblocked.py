@@ -12,7 +12,7 @@ from npu_memplan import pipeline
 from npu_memplan.ethosu.program.hazards import stream_of
 from npu_memplan.ethosu.schedule.prefetch.timed_program import _Stream
 from npu_memplan.ethosu.stream.isa import Register
-from npu_memplan.ethosu.time.timeline import prepared
+from npu_memplan.ethosu.time.timeline import prepare_steps
 from npu_memplan.options import CompileOptions
 from npu_memplan.request import request
 from npu_memplan.stages import Planned
@@ -73,4 +73,6 @@ def test_what_kernels_wait_for_is_known_while_blocks_are_chosen(npu: str) -> Non
         replace(o, registers={**o.registers, **changes.get(i, {})}) for i, o in enumerate(call.program.operations)
     ]
     made = stream_of(replace(call.program, operations=tuple(operations)), place)
-    assert [known for _, known in timed._steps] == [known for _, known in prepared(made, demand_cache.resource_uses)]
+    assert [known for _, known in timed._steps] == [
+        known for _, known in prepare_steps(made, demand_cache.resource_uses)
+    ]

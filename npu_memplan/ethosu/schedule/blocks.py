@@ -32,7 +32,7 @@ from ..stream.decode import Operation
 from ..stream.fields import KernelStride, OutputWord, kind_of
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, InputBroadcast, Op, PoolMode, StoredOrder, Upscale
 from ..stream.isa import Register as R
-from ..time.cost import ResourceUse, ordered, unordered_resource_use
+from ..time.cost import ResourceUse, add_waits, unordered_resource_use
 from ..time.memory import MemoryMap
 from ..time.timeline import in_a_row
 from ..time.work import Work, work_of
@@ -158,7 +158,7 @@ class Blocks:
         for candidate in found:
             if best is not None and self.weighted_cycles(candidate.needs.floor, candidate.needs) >= best[0][0]:
                 continue
-            cycles = in_a_row(ordered(candidate.needs, self.accelerator), self.accelerator, self.memory_map)
+            cycles = in_a_row(add_waits(candidate.needs, self.accelerator), self.accelerator, self.memory_map)
             key = (
                 self.weighted_cycles(cycles, candidate.needs),
                 candidate.moved_bytes,

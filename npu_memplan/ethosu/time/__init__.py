@@ -28,7 +28,7 @@ from .in_turn import Requester as Requester
 from .in_turn import served_in_turn as served_in_turn
 from .lanes import Described as Described
 from .lanes import lanes as lanes
-from .lanes import named as named
+from .lanes import name_event as name_event
 from .memory import Direction as Direction
 from .memory import Memory as Memory
 from .memory import MemoryMap as MemoryMap

@@ -45,7 +45,7 @@ class Load:
         """Cycles before the first beat (reading), or after the last (writing)."""
         return self.memory.latency(self.writes)
 
-    def followed(self, rest: float, late: float = 0.0, paused: float = 1.0) -> Load:
+    def with_waits(self, rest: float, late: float = 0.0, paused: float = 1.0) -> Load:
         """The same with what the kernel does after it, and while it waits for it."""
         known = (self.role, self.memory, self.writes, self.traffic, self.cycles, self.channel, self.asking)
         return Load(*known, late, rest, paused)
@@ -67,7 +67,7 @@ class MemoryTraffic:
     paused: float  # how much longer multiplying takes because an adapter pauses meanwhile
 
     @classmethod
-    def of(cls, loads: tuple[Load, ...], carried: tuple[float, float] = (0.0, 0.0)) -> MemoryTraffic:
+    def from_loads(cls, loads: tuple[Load, ...], carried: tuple[float, float] = (0.0, 0.0)) -> MemoryTraffic:
         inputs: list[tuple[float, float]] = []
         weights: list[tuple[float, float]] = []
         requested: list[tuple[Channel, float, float]] = []
@@ -94,7 +94,7 @@ class MemoryTraffic:
         return cls(
             tuple(inputs),
             tuple(weights),
-            tuple((name, shared.occupied, shared.latency + shared.rest) for name, shared in by_memory.items()),
+            tuple((name, shared.busy_cycles, shared.latency + shared.rest) for name, shared in by_memory.items()),
             tuple(requested),
             max((latency for latency, _ in inputs), default=0),
             sum(asking for _, asking in inputs),
@@ -125,7 +125,7 @@ class _Shared:
             self.latency = max(self.latency, latency)
 
     @property
-    def occupied(self) -> float:
+    def busy_cycles(self) -> float:
         """Cycles for its loads: beats share its rate; unfinished requests are limited apart by direction."""
         return max(*(self._beats if self._duplex else [sum(self._beats)]), *self._sides)
 
@@ -153,7 +153,7 @@ class ResourceUse:
 
     @cached_property
     def traffic(self) -> MemoryTraffic:
-        return MemoryTraffic.of(self.loads, self.carried)
+        return MemoryTraffic.from_loads(self.loads, self.carried)
 
     @property
     def multiplying(self) -> float:
@@ -169,7 +169,7 @@ class ResourceUse:
         """BLOCKDEP: its blocks that the kernel before must not be behind by."""
         return self.operation.registers.get(Register.BLOCKDEP, 0)
 
-    def of(self, operation: Operation) -> ResourceUse:
+    def for_operation(self, operation: Operation) -> ResourceUse:
         """The same needs of another operation: one that differs in addresses or in BLOCKDEP only."""
         other = object.__new__(ResourceUse)
         other.__dict__.update(self.__dict__, operation=operation, traffic=self.traffic)
@@ -195,14 +195,14 @@ class ResourceUseCache:
         kind = kind_of(operation)
         if kind not in self._known:
             self._known[kind] = resource_use(operation, self.accelerator, self.memory_map)
-        return self._known[kind].of(operation)
+        return self._known[kind].for_operation(operation)
 
 
 def kernel_resource_use(
     operation: Operation, work: Work, accelerator: Architecture, memory_map: MemoryMap
 ) -> ResourceUse:
     """Needs of a kernel that was read already."""
-    return ordered(unordered_resource_use(operation, work, accelerator, memory_map), accelerator)
+    return add_waits(unordered_resource_use(operation, work, accelerator, memory_map), accelerator)
 
 
 def unordered_resource_use(
@@ -218,11 +218,11 @@ def unordered_resource_use(
         work.macs,
         work.steps,
         work.blocks * work.slices,
-        _carried(loads, accelerator, work.traits.cores),
+        _transport_cycles(loads, accelerator, work.traits.cores),
     )
 
 
-def _carried(loads: Iterable[Load], accelerator: Architecture, cores: int) -> tuple[float, float]:
+def _transport_cycles(loads: Iterable[Load], accelerator: Architecture, cores: int) -> tuple[float, float]:
     """Cycles between ports and cores for all loads of a kernel: what it reads, and what it writes. All cores get the
     input at once, and each its own weights.
     """
@@ -241,7 +241,7 @@ def _carried(loads: Iterable[Load], accelerator: Architecture, cores: int) -> tu
     return max(inputs / rate, (inputs + weights) / (rate * cores)), written / (rate * cores)
 
 
-def ordered(needs: ResourceUse, accelerator: Architecture) -> ResourceUse:
+def add_waits(needs: ResourceUse, accelerator: Architecture) -> ResourceUse:
     """Unordered needs with what each load waits for."""
     ahead_bytes, written = accelerator.weights_ahead_bytes, _written(needs.loads) / needs.blocks
     loads = tuple(_in_order(needs, load, written, ahead_bytes) for load in needs.loads)
@@ -264,13 +264,13 @@ def _in_order(needs: ResourceUse, load: Load, written: float, ahead_bytes: int) 
     here, rest = _written(group) / needs.blocks, needs.output / needs.blocks + written
     if load.role in _WEIGHTS:
         late = load.asking * max(0.0, 1 - ahead_bytes / load.traffic.bytes)
-        return load.followed(max(0.0, rest - here), late, _paused(needs, load, ahead_bytes))
+        return load.with_waits(max(0.0, rest - here), late, _pause_stretch(needs, load, ahead_bytes))
     weights = sum(other.cycles for other in group if other.role in _WEIGHTS)
     rest += max(0.0, needs.multipliers - weights) / needs.jobs - here * min(needs.blocks, _AHEAD)
-    return load.followed(max(0.0, rest))
+    return load.with_waits(max(0.0, rest))
 
 
-def _paused(needs: ResourceUse, load: Load, ahead_bytes: int) -> float:
+def _pause_stretch(needs: ResourceUse, load: Load, ahead_bytes: int) -> float:
     """How much longer multiplying takes because the weights' memory pauses: it goes on with those fetched ahead."""
     if load.memory.pulse is None or load.traffic.bytes <= ahead_bytes:
         return 1.0

@@ -25,9 +25,9 @@ Described = Sequence[tuple[str, Mapping[str, Any]]]  # each operation's title an
 
 def lanes(title: str, launches: Iterable[tuple[Estimate, Described]], process: int) -> Iterator[dict[str, Any]]:
     """Everything of the trace's process `process`, called `title`: its lanes, and the launches one after the other."""
-    yield named("process_name", title, process)
+    yield name_event("process_name", title, process)
     for thread, name in _NAMES.items():
-        yield named("thread_name", name, process, thread)
+        yield name_event("thread_name", name, process, thread)
     now = 0
     for placed, described in launches:
         yield from _operations(placed, now, process, described)
@@ -35,7 +35,7 @@ def lanes(title: str, launches: Iterable[tuple[Estimate, Described]], process: i
         now += placed.total
 
 
-def named(what: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:
+def name_event(what: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:
     """What a process or a thread of the trace is called; `what`: process_name or thread_name."""
     return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 

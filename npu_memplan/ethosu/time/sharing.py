@@ -51,7 +51,7 @@ class SharedMemory:
         """Until when the memory is in use."""
         return max(queue.end for queue in self.clients)
 
-    def passed(self, client: Client) -> float:
+    def end_of(self, client: Client) -> float:
         """When all of the client's beats have passed."""
         return self.clients[client].end + self.clients[client].latency
 

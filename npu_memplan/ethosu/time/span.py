@@ -15,7 +15,7 @@ from ..stream.decode import Command
 from .assumptions import MODELS, Assumptions, printed_models
 from .cost import ResourceUseCache
 from .memory import MemoryMap
-from .timeline import Step, played, prepared
+from .timeline import Step, play_steps, prepare_steps
 
 Stream = tuple[Sequence[Command], Architecture]
 
@@ -33,12 +33,12 @@ def cycles_by_model(
     for commands, accelerator in streams:
         steps: dict[float | None, Sequence[Step]] = {}
         if resource_uses:
-            steps[memory_map.assumptions.in_flight_share] = prepared(commands, resource_uses(accelerator))
+            steps[memory_map.assumptions.in_flight_share] = prepare_steps(commands, resource_uses(accelerator))
         for model in models:
             where = replace(memory_map, assumptions=model)
             if model.in_flight_share not in steps:
-                steps[model.in_flight_share] = prepared(commands, ResourceUseCache(accelerator, where))
-            found[model.name] += played(steps[model.in_flight_share], accelerator, where).total
+                steps[model.in_flight_share] = prepare_steps(commands, ResourceUseCache(accelerator, where))
+            found[model.name] += play_steps(steps[model.in_flight_share], accelerator, where).total
     return dict(found)
 
 

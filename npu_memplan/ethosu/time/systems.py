@@ -76,11 +76,11 @@ def load_system(name: str, vela_ini: Path | None = None) -> System:
             content = read_bytes(vela_ini)
         except OSError as error:
             raise SystemDataError(f"cannot read {vela_ini} as a vela.ini: {error.strerror or error}") from None
-    return _loaded(name, vela_ini, content)
+    return _load_system(name, vela_ini, content)
 
 
 @lru_cache(maxsize=32)  # a file that has changed is another one
-def _loaded(name: str, vela_ini: Path | None, _: bytes | None) -> System:
+def _load_system(name: str, vela_ini: Path | None, _: bytes | None) -> System:
     if vela_ini is not None:
         found = _from_ini(vela_ini, name)
         if found is not None:
@@ -144,15 +144,15 @@ def _from_ini(path: Path, name: str) -> System | None:
 def _ini_memory(path: Path, name: str, values: Mapping[str, str], area: str, port: int) -> dict[str, Any]:
     area = area.lower()  # configparser's keys are
 
-    def of(key: str) -> float:
+    def read_number(key: str) -> float:
         return _number(path, name, values, f"{area}_{key}", 0.0)
 
     ports = _number(path, name, values, f"{area}_ports_used", 1.0)
     return {
         "port": port,
         "clock_scale": _number(path, name, values, f"{area}_clock_scale") * ports,
-        **{key: int(of(key)) for key in ("read_latency", "write_latency")},
-        **{key: int(of(key) * ports) for key in ("max_reads", "max_writes")},
+        **{key: int(read_number(key)) for key in ("read_latency", "write_latency")},
+        **{key: int(read_number(key) * ports) for key in ("max_reads", "max_writes")},
     }
 
 

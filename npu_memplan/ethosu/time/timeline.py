@@ -89,7 +89,7 @@ class TimingModel:
     assumptions: Assumptions = NOMINAL
 
     @classmethod
-    def of(cls, accelerator: Architecture, memory_map: MemoryMap) -> TimingModel:
+    def at_start(cls, accelerator: Architecture, memory_map: MemoryMap) -> TimingModel:
         stream = memory_map.stream
         begin = stream.pause if accelerator.command_fetch_bytes else stream.latency(False)
         return cls(accelerator, stream, begin, _launch(accelerator, memory_map), assumptions=memory_map.assumptions)
@@ -105,7 +105,7 @@ class TimingModel:
         if len(done) > outstanding:
             self.now = max(self.now, done[len(done) - 1 - outstanding])
 
-    def copied(self) -> TimingModel:
+    def copy_moment(self) -> TimingModel:
         """The same moment, from which time may pass in another way."""
         memories = {
             name: SharedMemory((copy(shared.clients[0]), copy(shared.clients[1])))
@@ -132,10 +132,10 @@ class TimingModel:
         """
         stop = start
         for memory, occupied, latency in needs.memories:
-            shared = self._shared(memory)
-            before = shared.passed(client.other)
+            shared = self._memory_state(memory)
+            before = shared.end_of(client.other)
             stop = max(stop, shared.take(client, start, occupied, latency, self.assumptions))
-            if shared.passed(client.other) > before:
+            if shared.end_of(client.other) > before:
                 self._delay(client.other, shared)
         for channel, latency, asking in needs.requested:
             begun = max(start, self.asking.get(channel, 0.0))
@@ -143,14 +143,14 @@ class TimingModel:
             stop = max(stop, begun + latency + asking)
         return stop
 
-    def _shared(self, memory: str) -> SharedMemory:
+    def _memory_state(self, memory: str) -> SharedMemory:
         if memory not in self.memories:
             self.memories[memory] = SharedMemory()
         return self.memories[memory]
 
     def _delay(self, client: Client, shared: SharedMemory) -> None:
         """The last operation of `client` ends no sooner than its loads have passed this memory."""
-        passed = shared.passed(client)
+        passed = shared.end_of(client)
         if client is Client.TRANSFERS:
             self.transfers[-1] = max(self.transfers[-1], passed + self.answers[client])
         elif passed > self.engines.write:
@@ -163,7 +163,7 @@ class TimingModel:
     def fetch(self, words: int) -> None:
         """Commands pass the port while others work; they only take of the memory's time."""
         memory = self.stream
-        shared = self._shared(memory.name)
+        shared = self._memory_state(memory.name)
         client = shared.interrupt(self.now, self.fetching(words))
         if client is not None:
             self._delay(client, shared)
@@ -251,11 +251,13 @@ def timeline(
     commands: Iterable[Command], accelerator: Architecture, memory_map: MemoryMap, known: ResourceUseCache | None = None
 ) -> Timeline:
     """Place all operations. `known`: needs in these memories that were worked out before."""
-    return played(prepared(commands, known or ResourceUseCache(accelerator, memory_map)), accelerator, memory_map)
+    return play_steps(
+        prepare_steps(commands, known or ResourceUseCache(accelerator, memory_map)), accelerator, memory_map
+    )
 
 
-def prepared(commands: Iterable[Command], known: ResourceUseCache) -> list[Step]:
-    """A stream as `played` takes it, which is the same for all models of time."""
+def prepare_steps(commands: Iterable[Command], known: ResourceUseCache) -> list[Step]:
+    """A stream as `play_steps` takes it, which is the same for all models of time."""
     steps: list[Step] = []
     before: dict[Register, int] = {}
     chains = False  # the kernel before is one of a chain
@@ -272,9 +274,9 @@ def prepared(commands: Iterable[Command], known: ResourceUseCache) -> list[Step]
     return steps
 
 
-def played(steps: Iterable[Step], accelerator: Architecture, memory_map: MemoryMap) -> Timeline:
+def play_steps(steps: Iterable[Step], accelerator: Architecture, memory_map: MemoryMap) -> Timeline:
     """All operations of a prepared stream in time."""
-    clock = TimingModel.of(accelerator, memory_map)
+    clock = TimingModel.at_start(accelerator, memory_map)
     slots: list[Slot] = []
     total = 0
     for step in steps:
@@ -296,8 +298,8 @@ def in_a_row(needs: ResourceUse, accelerator: Architecture, memory_map: MemoryMa
     """By how many cycles a kernel makes a stream longer in which another like it runs before, for which it need not
     wait; its commands are not counted.
     """
-    free = needs.of(needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP}))
-    clock = TimingModel.of(accelerator, memory_map)
+    free = needs.for_operation(needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP}))
+    clock = TimingModel.at_start(accelerator, memory_map)
     once, twice = (clock.kernel(free).stop for _ in range(2))
     return round(twice - once)
 

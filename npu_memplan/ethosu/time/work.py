@@ -239,7 +239,7 @@ def _axis(extent: Extent, block: int) -> Axis:
     for start in range(0, extent.size, block):
         last = (min(start + block, extent.size) - 1) * stride
         for piece in extent.pieces:
-            size = _inside(
+            size = _count_inside(
                 start * stride + piece.start * dilation - pad,
                 last + (piece.stop - 1) * dilation + 1 - pad,
                 extent.source,
@@ -249,7 +249,7 @@ def _axis(extent: Extent, block: int) -> Axis:
     return Axis(blocks, tuple(reads.items()))
 
 
-def _inside(first: int, last: int, source: int, upscale: int) -> int:
+def _count_inside(first: int, last: int, source: int, upscale: int) -> int:
     return max(0, min(-(-last // upscale), source) - max(first // upscale, 0))
 
 

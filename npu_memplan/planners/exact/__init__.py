@@ -336,7 +336,7 @@ def infeasible_subset(search: Search, ceiling: int, context: Context, nodes: int
         context.spend(probe.nodes)
         return proven
 
-    return irreducible(range(len(search.sections.sizes)), infeasible, context.exhausted)
+    return irreducible(range(len(search.sections.sizes)), infeasible, context.is_exhausted)
 
 
 def restrict(sections: Sections, keep: Sequence[int]) -> Sections:
@@ -417,7 +417,7 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
     """
     complete = Complete(search, context.seed, enough)
     started, before = clock_s(), search.nodes
-    while not context.exhausted():
+    while not context.is_exhausted():
         if search.best is not None and (search.best <= search.low or (enough is not None and search.best <= enough)):
             return
         if ceiling is not None and search.low > ceiling:

@@ -163,7 +163,7 @@ class General:
         ends += [item.size + item.fixed for item in self.items if item.fixed is not None]
         return min(end for end in ends if end > height)
 
-    def around(self, ceiling: int, random: Random) -> list[int]:
+    def choose_items(self, ceiling: int, random: Random) -> list[int]:
         """Items whose order may be worth changing: some that together carry one above `ceiling`, and neighbours."""
         at = random.choice([k for k, item in enumerate(self.items) if self.origins[k] + item.size > ceiling])
         tower = []
@@ -204,7 +204,7 @@ def run(search: General, context: Context, enough: int | None = None) -> None:
     started = clock_s()
     price = 1 + len(search.pairs) // PAIRS_A_UNIT
     attempt = 0
-    while not context.exhausted():
+    while not context.is_exhausted():
         goal = search.low if enough is None else max(search.low, enough)
         if search.best <= goal or (enough is not None and search.low > enough):
             break
@@ -224,12 +224,12 @@ def run(search: General, context: Context, enough: int | None = None) -> None:
         if full:
             search.call(goal if attempt % 16 == 0 else ceiling, nodes, random.choice((0.0, 0.9, 0.98)), seed)
         else:
-            search.call(ceiling, nodes, random.choice((0.0, 0.8, 0.95)), seed, search.around(ceiling, random))
+            search.call(ceiling, nodes, random.choice((0.0, 0.8, 0.95)), seed, search.choose_items(ceiling, random))
         context.spend(price * max(1, search.nodes - before))
         attempt += 1
 
 
-def within(context: Context, items: Sequence[Item], pool: int, low: int, capacity: int) -> General | None:
+def search_within(context: Context, items: Sequence[Item], pool: int, low: int, capacity: int) -> General | None:
     """A search for a placement of `items` in `pool` within `capacity`, from a layout that is too high; it has run."""
     model = context.model
     members = {item.index for item in items}
@@ -256,7 +256,7 @@ def infeasible_subset(search: General, model: Model, ceiling: int, context: Cont
         context.spend(part.nodes)
         return part.low > ceiling
 
-    return irreducible(range(len(search.items)), infeasible, context.exhausted)
+    return irreducible(range(len(search.items)), infeasible, context.is_exhausted)
 
 
 _SmallTask = header_structure("planners/general/distances.h", "SmallTask")
@@ -305,4 +305,4 @@ def small_subset(context: Context, items: Sequence[Item], capacity: int, nodes: 
     def infeasible(trial: Sequence[Item]) -> bool:
         return SmallSearch.over(context.model, trial, nodes).below(capacity) is False
 
-    return irreducible(items, infeasible, context.exhausted)
+    return irreducible(items, infeasible, context.is_exhausted)

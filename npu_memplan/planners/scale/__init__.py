@@ -149,7 +149,7 @@ class _Pool:
                 context.stopped_early = True
                 return self._answer()
         for attempt in range(PASSES if count > exact.MOST_ITEMS else FIRST_PASSES):
-            if self.best is not None and (self.best <= self.bound or context.exhausted()):
+            if self.best is not None and (self.best <= self.bound or context.is_exhausted()):
                 break
             which = _turn(attempt, len(bases))
             base = bases[which]
@@ -175,7 +175,7 @@ class _Pool:
 
     def _learn(self, context: Context, base: Any, boost: Any) -> bool:
         """One pass in the order of `base`; what ends above the bound comes earlier next time. False: gave up."""
-        if self.best is not None and (self.best <= self.bound or context.exhausted()):
+        if self.best is not None and (self.best <= self.bound or context.is_exhausted()):
             return True
         offset = np.zeros(len(base), np.int64)
         height = self._pass(self._order(base, boost), offset, context.remaining_s())

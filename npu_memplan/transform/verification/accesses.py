@@ -87,12 +87,12 @@ def _choose(parts: tuple[Any, Any, Any], known: Mapping[Any, Any]) -> Any:
 
 
 def _nonzero(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def checked(a: Any, b: Any) -> Any:
+    def check_divisor(a: Any, b: Any) -> Any:
         if not np.all(b):
             raise Undecided("a division by 0")
         return function(a, b)
 
-    return checked
+    return check_divisor
 
 
 def _toward_zero(a: Any, b: Any) -> Any:
@@ -294,13 +294,13 @@ class Nest:
 
     def expression(self, expr: Any, conditions: tuple[Any, ...]) -> None:
         """The loads of an expression; those that a condition inside it hides, too."""
-        if called(expr) == "prim.if_then_else":
+        if operator_name(expr) == "prim.if_then_else":
             condition, yes, no = expr.args
             self.expression(condition, conditions)
             self.expression(yes, (*conditions, (condition, True)))
             self.expression(no, (*conditions, (condition, False)))
             return
-        if called(expr) == "tirx.address_of":  # reads nothing
+        if operator_name(expr) == "tirx.address_of":  # reads nothing
             for index in expr.args[0].indices:
                 self.expression(index, conditions)
             return
@@ -320,7 +320,7 @@ class Nest:
         )
 
 
-def called(expr: Any) -> str:
+def operator_name(expr: Any) -> str:
     """The name of the operator that an expression calls, "" where it calls none."""
     return str(expr.op.name) if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) else ""
 
@@ -385,21 +385,21 @@ def stolen(events: list[Event], window: tuple[int, int], owners: Owners) -> tupl
     ids: dict[Any, int] = {}
     names: dict[int, str] = {}
 
-    def numbered(owner: Any, name: str) -> int:
+    def number_owner(owner: Any, name: str) -> int:
         names[ids.setdefault(owner, len(ids))] = name
         return ids[owner]
 
     before = np.full((stop - start) // grain, -1, np.int64)
-    for first, last, owner, name in owners.within(events[0].place.memory, start, stop):
-        before[(first - start + grain - 1) // grain : (last - start) // grain] = numbered(owner, name)
+    for first, last, owner, name in owners.spans_within(events[0].place.memory, start, stop):
+        before[(first - start + grain - 1) // grain : (last - start) // grain] = number_owner(owner, name)
     taken: dict[int, Any] = {}  # reader -> where bytes that it wrote, or all if it wrote none, are another's
     for place in {event.place.owner: event.place for event in events}.values():
-        gone = taken[numbered(place.owner, place.name)] = np.zeros(before.size, bool)
-        for first, last, _ in owners.taken(place, start, stop):
+        gone = taken[number_owner(place.owner, place.name)] = np.zeros(before.size, bool)
+        for first, last, _ in owners.stolen_spans(place, start, stop):
             gone[(first - start + grain - 1) // grain : (last - start) // grain] = True
     columns: list[tuple[Array, Array, Array, Array]] = []
     for event in events:
-        one = numbered(event.place.owner, event.place.name)
+        one = number_owner(event.place.owner, event.place.name)
         for part in range(0, event.item_bytes, grain):
             at = (event.starts + part - start) // grain
             inside = (at >= 0) & (at < before.size)

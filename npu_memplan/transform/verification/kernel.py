@@ -24,12 +24,12 @@ from .accesses import (
     address,
     begin,
     begins_with_write,
-    called,
     element_bytes,
     executions,
     hull_of,
     never_meets,
     number,
+    operator_name,
     reach,
     stolen,
     strides,
@@ -116,11 +116,11 @@ class State:
             self.fault(FaultKind.FREED, where, f"reads {place}, which was freed before")
         self.adopt(place)
         for held in self.held.get(place.owner, ()):  # which it may be
-            for start, stop, name in self.owners.taken(held, held.start, held.stop):
+            for start, stop, name in self.owners.stolen_spans(held, held.start, held.stop):
                 return self.foreign(held, start, stop, name, where)
-        for start, stop, name in self.owners.taken(place, place.start, place.stop):
+        for start, stop, name in self.owners.stolen_spans(place, place.start, place.stop):
             return self.foreign(place, start, stop, name, where)
-        if not any(self.owners.within(place.memory, place.start, place.stop)) and place.start < place.stop:
+        if not any(self.owners.spans_within(place.memory, place.start, place.stop)) and place.start < place.stop:
             self.fault(FaultKind.UNDEFINED, where, f"reads {place}, which was never written")
 
     def foreign(self, place: OwnedBytes, start: int, stop: int, name: str, where: str) -> None:
@@ -130,11 +130,11 @@ class State:
 
     def adopt(self, place: OwnedBytes) -> None:
         """What was written into a whole pool (its constants) belongs to what is there."""
-        for start, stop, owner, _ in list(self.owners.within(place.memory, place.start, place.stop)):
+        for start, stop, owner, _ in list(self.owners.spans_within(place.memory, place.start, place.stop)):
             if owner is place.memory:
                 self.owners.write(place, start, stop)
 
-    def within(self, place: OwnedBytes, where: str, before: int = 0) -> None:
+    def check_place(self, place: OwnedBytes, where: str, before: int = 0) -> None:
         """`place`, `before` bytes after the beginning of its storage, is in its memory, and where it was before."""
         size = place.memory.size_bytes
         if size is not None and place.stop > size:
@@ -184,13 +184,13 @@ class CallWalk:
                 self.pools[buffer] = self.pools[load.source]
             elif load is not None:
                 begins = _behind(load, begin(buffer) * item_bytes)
-                self.at(buffer, item_bytes, begins, *next(found, ("", 0)))
+                self.check_element(buffer, item_bytes, begins, *next(found, ("", 0)))
             elif other in self.pools and self.pools[other].owner is self.pools[other].memory:
-                self.at(buffer, item_bytes, _element(other, buffer, item_bytes), *next(found, ("", 0)))
+                self.check_element(buffer, item_bytes, _element(other, buffer, item_bytes), *next(found, ("", 0)))
             elif other in self.places:
                 self.places[buffer] = self.places[other]
 
-    def at(self, buffer: Any, item_bytes: int, load: Any, name: str, before: int) -> None:
+    def check_element(self, buffer: Any, item_bytes: int, load: Any, name: str, before: int) -> None:
         """`buffer`, `before` bytes within the storage `name`, is where `load`'s element is."""
         pool = self.pools.get(load.source)
         if pool is None:
@@ -207,7 +207,7 @@ class CallWalk:
         if (start - pool.start) % item_bytes:
             text = f"{place} has elements of {item_bytes} bytes"
             self.state.fault(FaultKind.MISALIGNED, self.where, text)
-        self.state.within(place, self.where, before)
+        self.state.check_place(place, self.where, before)
         self.places[buffer] = place
 
     def run(self) -> None:
@@ -236,7 +236,7 @@ class CallWalk:
         for access, place in found:
             touched.setdefault(place.owner, (place, not access.writes))
         written = {place.owner for access, place in found if access.writes}
-        shared = self.shared([place for place, _ in touched.values()], written)
+        shared = self.shared_pairs([place for place, _ in touched.values()], written)
         for owner, (place, reads) in touched.items():
             if reads:
                 self.state.adopt(place)
@@ -247,7 +247,7 @@ class CallWalk:
         for access, place in sorted(((a, p) for a, p in found if a.writes), key=lambda e: _last(e[0])):
             self.state.owners.write(place, *self.hull(access, place))
 
-    def shared(self, places: Sequence[OwnedBytes], written: set[Any]) -> list[tuple[OwnedBytes, OwnedBytes]]:
+    def shared_pairs(self, places: Sequence[OwnedBytes], written: set[Any]) -> list[tuple[OwnedBytes, OwnedBytes]]:
         """Pairs of storages that have bytes in common, one of them written."""
         pairs = combinations(places, 2)
         return [(a, b) for a, b in pairs if a.meets(b) and not written.isdisjoint((a.owner, b.owner))]
@@ -289,7 +289,9 @@ class CallWalk:
             reads = [(x, p.start) for x, p in own if p.owner == place.owner and not x.writes]
             writes = [x for x, p in own if p.owner == place.owner and x.writes]
             others = [(x, p.start) for x, p in own if p.owner != place.owner and x.writes]
-            before = any(owner != place.owner for _, _, owner, _ in self.state.owners.within(place.memory, *window))
+            before = any(
+                owner != place.owner for _, _, owner, _ in self.state.owners.spans_within(place.memory, *window)
+            )
             if before and not all(begins_with_write(read, writes) for read, _ in reads):
                 return False
             if not all(never_meets(w, at, read, start, self.known) for w, at in others for read, start in reads):
@@ -298,7 +300,7 @@ class CallWalk:
 
     def beyond(self, place: OwnedBytes, start: int, stop: int) -> None:
         """Bytes of a storage that is read, and that no other one of the statement lies on."""
-        for first, last, name in self.state.owners.taken(place, start, stop):
+        for first, last, name in self.state.owners.stolen_spans(place, start, stop):
             if place.owner not in self.state.hidden:
                 self.state.foreign(place, first, last, name, self.where)
 
@@ -338,7 +340,7 @@ def _text_of(body: Any) -> KernelText:
             tvm_ffi.structural_walk(stmt.extent, (ir.Var, lambda v: variables.setdefault(v)))
 
     def declare(stmt: Any) -> None:
-        item_bytes, name = element_bytes(str(stmt.buffer.dtype)), called(stmt.data)
+        item_bytes, name = element_bytes(str(stmt.buffer.dtype)), operator_name(stmt.data)
         if name == "tirx.address_of":
             declared.append((stmt.buffer, item_bytes, stmt.data.args[0], None))
         elif name == "tirx.buffer_data":

@@ -96,7 +96,7 @@ class Owners:
         spans = {memory: list(spans) for memory, spans in self.spans.items()}
         return Owners(spans, set(self.known), {owner: list(gone) for owner, gone in self.lost.items()})
 
-    def within(self, memory: OwnedMemory, start: int, stop: int) -> Iterator[tuple[int, int, Any, str]]:
+    def spans_within(self, memory: OwnedMemory, start: int, stop: int) -> Iterator[tuple[int, int, Any, str]]:
         """The owned spans of [start, stop), cut to it."""
         for first, last, owner, name in self.spans.get(memory, ()):
             if first < stop and start < last:
@@ -105,7 +105,7 @@ class Owners:
     def write(self, place: OwnedBytes, start: int | None = None, stop: int | None = None) -> None:
         """`place`'s bytes [start, stop) of its memory (all of them when left out) are its own from now on."""
         start, stop = place.start if start is None else start, place.stop if stop is None else stop
-        for first, last, owner, _ in self.within(place.memory, start, stop):
+        for first, last, owner, _ in self.spans_within(place.memory, start, stop):
             if owner != place.owner:
                 self.lost.setdefault(owner, []).append((first, last, place.name))
         if place.owner in self.lost:
@@ -131,7 +131,7 @@ class Owners:
                 kept.append((stop, last, owner, name))
         self.spans[memory] = kept
 
-    def taken(self, place: OwnedBytes, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
+    def stolen_spans(self, place: OwnedBytes, start: int, stop: int) -> Iterator[tuple[int, int, str]]:
         """Where in [start, stop) a read of `place` finds another's bytes in place of its own, and whose they are.
 
         A storage that was never written finds them everywhere.
@@ -139,7 +139,7 @@ class Owners:
         if place.owner in self.known:
             found = self.lost.get(place.owner, [])
         else:
-            found = [(first, last, name) for first, last, _, name in self.within(place.memory, start, stop)]
+            found = [(first, last, name) for first, last, _, name in self.spans_within(place.memory, start, stop)]
         for first, last, name in found:
             if max(first, start) < min(last, stop):
                 yield max(first, start), min(last, stop), name
@@ -151,7 +151,7 @@ class Owners:
             found.lost[owner] = list(dict.fromkeys((*self.lost.get(owner, ()), *other.lost.get(owner, ()))))
         for memory, spans in self.spans.items():
             for start, stop, owner, name in spans:
-                for first, last, same, _ in other.within(memory, start, stop):
+                for first, last, same, _ in other.spans_within(memory, start, stop):
                     if same == owner:
                         found.spans.setdefault(memory, []).append((first, last, owner, name))
         return found

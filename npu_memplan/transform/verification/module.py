@@ -32,7 +32,7 @@ from ...vocabulary import (
     is_npu,
 )
 from ..typed_pass import TypedPass, deep_recursion, typed_pass
-from .accesses import Undecided, called, element_bytes, number, symbols_of
+from .accesses import Undecided, element_bytes, number, operator_name, symbols_of
 from .kernel import CallWalk, KernelText, State, is_host_function, run
 from .memory import Fault, FaultKind, MemoryPlanError, OwnedBytes, OwnedMemory
 
@@ -98,13 +98,13 @@ class FunctionWalk:
                 self.pools[parameter.name] = value.memory
                 self.planned.add(value.memory)
         for key in (PLACED_INPUTS, PLACED_STATES, PLACED_CONSTANTS):
-            for place in self.placed(key):
+            for place in self.pool_places(key):
                 self.state.owners.write(place)
         result = self.expression(self.function.body)
-        for place in (*_leaves(result), *self.placed(PLACED_OUTPUTS)):
+        for place in (*_leaves(result), *self.pool_places(PLACED_OUTPUTS)):
             self.state.read(place, f"{self.name}, the result")
 
-    def placed(self, key: str) -> Iterator[OwnedBytes]:
+    def pool_places(self, key: str) -> Iterator[OwnedBytes]:
         """What the attributes say to be in the caller's pools at the beginning, or at the end."""
         for entry in self.attributes.get(key, ()):
             memory, offset, size = self.pools.get(str(entry["pool"])), entry["offset_bytes"], entry["size_bytes"]
@@ -158,7 +158,7 @@ class FunctionWalk:
         if isinstance(expr, relax.ShapeExpr):
             extents = self.shape(expr)
             return None if extents is None else KnownShape(extents)
-        if isinstance(expr, ir.Call) and not called(expr).startswith("tirx."):
+        if isinstance(expr, ir.Call) and not operator_name(expr).startswith("tirx."):
             return self.call(expr)
         if isinstance(expr, ir.Var) and expr in self.values:
             return self.values[expr] if expr in self.exists else self.missing(expr)
@@ -170,10 +170,10 @@ class FunctionWalk:
     def missing(self, var: Any) -> Any:
         """A name that only the other side of a branch has defined."""
         text = f"{var.name!r} is used where it was not made (the other side of a branch makes it)"
-        self.state.fault(FaultKind.NO_MEMORY, f"{self.name}, {self.where(var.name)}", text)
+        self.state.fault(FaultKind.NO_MEMORY, f"{self.name}, {self.name_call(var.name)}", text)
         return self.values[var]
 
-    def where(self, label: str) -> str:
+    def name_call(self, label: str) -> str:
         """A call, for people."""
         return f"call {self.count} ({label})"
 
@@ -229,7 +229,7 @@ class FunctionWalk:
 
     def call(self, expr: Any) -> Any:
         """One call."""
-        name = called(expr)
+        name = operator_name(expr)
         if isinstance(expr.op, ir.GlobalVar):
             return self.invoke(expr)
         if name.startswith(("relax.memory.", "relax.builtin.", "relax.vm.")):
@@ -239,7 +239,10 @@ class FunctionWalk:
         symbol = expr.op.global_symbol if isinstance(expr.op, relax.ExternFunc) else ""
         if symbol == "vm.builtin.tensor_to_shape":
             return self.shape_from(self.expression(expr.args[0]), expr.ty)
-        if called(expr) == "relax.call_builtin_with_ctx" and getattr(expr.args[0], "global_symbol", "") == _SHAPE_HEAP:
+        if (
+            operator_name(expr) == "relax.call_builtin_with_ctx"
+            and getattr(expr.args[0], "global_symbol", "") == _SHAPE_HEAP
+        ):
             return dict[int, int]()
         if symbol == "vm.builtin.reshape":  # as TVM's DispatchSortScan makes it before planning
             return self.view(expr, self.expression(expr.args[0]))
@@ -254,7 +257,7 @@ class FunctionWalk:
         self.count += name in ("alloc_tensor", "alloc_storage")
         if name == "alloc_storage":
             shape = arguments[0].extents if isinstance(arguments[0], KnownShape) else None
-            kind = str(expr.args[2].value) if called(expr).startswith("relax.vm.") else "uint8"
+            kind = str(expr.args[2].value) if operator_name(expr).startswith("relax.vm.") else "uint8"
             return OwnedMemory("", None if shape is None else _bytes(shape, kind))
         if name == "alloc_tensor" and isinstance(arguments[0], OwnedMemory):
             return self.tensor(expr, arguments)
@@ -279,7 +282,7 @@ class FunctionWalk:
         place = OwnedBytes(memory, offset, stop, own, memory.name or "a tensor", shape.extents)
         if CALLS in self.attributes:
             self.planned.add(memory)
-        where = f"{self.name}, {self.where('alloc_tensor')}"
+        where = f"{self.name}, {self.name_call('alloc_tensor')}"
         if memory.freed:
             self.state.fault(FaultKind.FREED, where, f"a tensor of {stop - offset} bytes lies in freed memory")
         if memory.size_bytes is not None and stop > memory.size_bytes:
@@ -292,7 +295,7 @@ class FunctionWalk:
         if not isinstance(source, OwnedBytes):
             return None
         shape = self.shape(getattr(expr.ty, "shape", None))
-        if called(expr) != "relax.memory.view" or shape is None:
+        if operator_name(expr) != "relax.memory.view" or shape is None:
             return OwnedBytes(source.memory, source.start, source.stop, source.owner, source.name, shape)
         offset = self.expression(expr.args[3]) if len(expr.args) > 3 else 0
         if not isinstance(offset, int):
@@ -304,20 +307,20 @@ class FunctionWalk:
             self.planned.add(memory)
             return OwnedBytes(memory, 0, stop, memory, source.name, shape)
         if stop > source.stop:
-            where = f"{self.name}, {self.where('view')}"
+            where = f"{self.name}, {self.name_call('view')}"
             self.state.fault(FaultKind.OUTSIDE, where, f"a view of [{start}, {stop}) of {source}")
         whole = source.owner is source.memory  # of a view, another one: the run time's
         planned = whole and source.memory in self.planned
         if not planned or self.entry is None or str(self.entry[0]) not in (VIEW, RESULT):
             return OwnedBytes(source.memory, start, stop, source.owner, source.name, shape)
-        kind, ((name, before),) = str(self.entry[0]), self.found()
+        kind, ((name, before),) = str(self.entry[0]), self.next_entry()
         place = OwnedBytes(source.memory, start, stop, name, name, shape)
-        self.state.within(place, f"{self.name}, {self.where('view')}", before)
+        self.state.check_place(place, f"{self.name}, {self.name_call('view')}", before)
         if kind == RESULT:
             self.fresh.add(name)
         return place
 
-    def found(self) -> list[tuple[str, int]]:
+    def next_entry(self) -> list[tuple[str, int]]:
         """The storages of the entry that is now done, each with the bytes of it that come before what is found."""
         names, starts = [str(name) for name in self.entry[1]], [int(s) for part in self.entry[2:] for s in part]
         self.entry = next(self.calls, None)
@@ -341,7 +344,7 @@ class FunctionWalk:
             return None
         found: list[tuple[str, int]] = []
         if described:
-            found = self.found()
+            found = self.next_entry()
             self.count += 1
         elif self.entry is None:
             self.count += 1
@@ -349,7 +352,7 @@ class FunctionWalk:
             self.state.hidden.update(storage for storage, _ in found)
             self.state.hidden.update(a.owner for a in arguments if isinstance(a, OwnedBytes))
         else:
-            where = f"{self.name}, {self.where(name)}"
+            where = f"{self.name}, {self.name_call(name)}"
             objects = [
                 argument
                 for argument, parameter in zip(arguments, callee.params, strict=False)
@@ -374,7 +377,7 @@ class FunctionWalk:
         """A call that is not looked into: it reads what is defined, and writes what is not."""
         name = expr.op.global_symbol if isinstance(expr.op, relax.ExternFunc) else str(expr.op)
         places = [place for argument in expr.args for place in _leaves(self.expression(argument))]
-        self.touch(places, f"{self.name}, {self.where(name)}")
+        self.touch(places, f"{self.name}, {self.name_call(name)}")
         result = self.outside("a result", expr.ty)
         keeps = _may_keep(expr)
         self.hold(result, places if keeps else ())
@@ -409,10 +412,10 @@ class FunctionWalk:
 
 def _may_keep(call: Any) -> bool:
     """Whether what a call gives back may be what it was given, or hold it."""
-    function = call.args[0] if called(call) in CALLING else call.op
+    function = call.args[0] if operator_name(call) in CALLING else call.op
     if isinstance(function, relax.ExternFunc):
         return not str(function.global_symbol).startswith(COPYING)
-    return not isinstance(function, ir.Op) or "closure" in called(call)
+    return not isinstance(function, ir.Op) or "closure" in operator_name(call)
 
 
 def _leaves(value: Any) -> Iterator[OwnedBytes]:

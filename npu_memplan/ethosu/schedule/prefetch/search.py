@@ -123,7 +123,7 @@ def _memories(timed: TimedProgram) -> list[str]:
 def _program_struct(timed: TimedProgram) -> Struct:
     accelerator = timed.program.accelerator
     assumptions = timed.memory_map.assumptions
-    clock, names = TimingModel.of(accelerator, timed.memory_map), _memories(timed)
+    clock, names = TimingModel.at_start(accelerator, timed.memory_map), _memories(timed)
     steps = [timed.step(index) for index in range(len(timed))]
     needs = _Needs()
     spans = [[timed.transfer(stop - start) for start, stop in constant.spans] for constant in timed.constants]

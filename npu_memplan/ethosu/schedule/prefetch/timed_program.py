@@ -21,7 +21,7 @@ from ...stream.fields import kind_of
 from ...stream.isa import Op, Register
 from ...time import MemoryMap, ResourceUseCache, TimingModel, in_a_row, stream_words
 from ...time.cost import ResourceUse
-from ...time.timeline import prepared
+from ...time.timeline import prepare_steps
 from ..blocks import BESIDE, BlockError, Blocks
 from ..constants import REGIONS, ConstantBlock
 
@@ -142,7 +142,7 @@ class TimedProgram:
         changes, needs = self._demand_caches.best(kernel)
         if changes is not None:
             self.blocks[index, copied] = changes
-        return needs.of(kernel)
+        return needs.for_operation(kernel)
 
     def _read_from_copy(self, kernel: Operation) -> Operation:
         return kernel.with_registers(dict.fromkeys(REGIONS & kernel.registers.keys(), self._fast_region))
@@ -165,7 +165,7 @@ class TimedRun:
     """The clock on its way through a line."""
 
     def __init__(self, timed: TimedProgram) -> None:
-        self.timed, self.clock = timed, TimingModel.of(timed.program.accelerator, timed.memory_map)
+        self.timed, self.clock = timed, TimingModel.at_start(timed.program.accelerator, timed.memory_map)
         self.started: list[int] = []  # transfers: operations, or -1 - constant
 
     def copy(self, constant: int, unfinished: int) -> None:
@@ -245,8 +245,8 @@ class _Stream:
 
     def __init__(self, program: NpuProgram, commands: tuple[Command, ...], demand_cache: DemandCache) -> None:
         self._target, self._demand_cache = program.accelerator, demand_cache
-        self._clock = TimingModel.of(program.accelerator, demand_cache.memory_map)
-        self._steps = prepared(commands, demand_cache.resource_uses)
+        self._clock = TimingModel.at_start(program.accelerator, demand_cache.memory_map)
+        self._steps = prepare_steps(commands, demand_cache.resource_uses)
         bounds = chain_bounds(program.operations)
         operations = [at for at, command in enumerate(commands) if isinstance(command, Operation)]
         is_kernel = [operation.op is not Op.DMA_START for operation in program.operations]
@@ -312,11 +312,11 @@ class _Stream:
 
     def _set(self, at: int, needs: ResourceUse, distance: int) -> None:
         operation = needs.operation.with_registers({Register.BLOCKDEP: distance})
-        self._steps[at] = self._steps[at][0], needs.of(operation)
+        self._steps[at] = self._steps[at][0], needs.for_operation(operation)
 
     def _end(self, at: int, last: int) -> float:
         """When the kernel at `last` ends."""
-        clock = self._clock.copied()
+        clock = self._clock.copy_moment()
         self._run(clock, at, last + 1)
         return clock.kernels[-1]
 
